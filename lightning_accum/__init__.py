@@ -1,0 +1,61 @@
+"""Local learning rules, accumulated updates and update statistics for PyTorch Lightning."""
+
+from lightning_accum.learn import (
+    STDP,
+    Cell,
+    CellSpec,
+    CellTrainer,
+    IndependentCellTrainer,
+    Layer,
+    Rule,
+    Serial,
+    Term,
+)
+from lightning_accum.observe import (
+    InputMonitor,
+    Latest,
+    Monitor,
+    OutputMonitor,
+    Reducer,
+    StateMonitor,
+    WindowRecorder,
+)
+from lightning_accum.updates import (
+    Accumulator,
+    Clamp,
+    NonFiniteUpdateError,
+    Normalize,
+    Updatable,
+    Updater,
+    attach_updater,
+    get_updater,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "STDP",
+    "Accumulator",
+    "Cell",
+    "CellSpec",
+    "CellTrainer",
+    "Clamp",
+    "IndependentCellTrainer",
+    "InputMonitor",
+    "Latest",
+    "Layer",
+    "Monitor",
+    "NonFiniteUpdateError",
+    "Normalize",
+    "OutputMonitor",
+    "Reducer",
+    "Rule",
+    "Serial",
+    "StateMonitor",
+    "Term",
+    "Updatable",
+    "Updater",
+    "WindowRecorder",
+    "attach_updater",
+    "get_updater",
+]

@@ -1,0 +1,64 @@
+"""Pure functions, tensors in, tensors out."""
+
+from lightning_accum.functional.bounds import (
+    FullBounding,
+    HalfBounding,
+    bound_lower_multiplicative,
+    bound_lower_power,
+    bound_lower_scaled_multiplicative,
+    bound_lower_scaled_power,
+    bound_lower_sharp,
+    bound_multiplicative,
+    bound_power,
+    bound_scaled_multiplicative,
+    bound_scaled_power,
+    bound_sharp,
+    bound_upper_multiplicative,
+    bound_upper_power,
+    bound_upper_scaled_multiplicative,
+    bound_upper_scaled_power,
+    bound_upper_sharp,
+)
+from lightning_accum.functional.constraints import clamp_, normalize_
+from lightning_accum.functional.encoders import poisson_encode
+from lightning_accum.functional.outer import density, event_outer_sum
+from lightning_accum.functional.reductions import Reduction, reduction
+from lightning_accum.functional.traces import (
+    TraceMode,
+    decay_factor,
+    last_trace,
+    reverse_trace,
+    trace,
+)
+
+__all__ = [
+    "FullBounding",
+    "HalfBounding",
+    "Reduction",
+    "TraceMode",
+    "bound_lower_multiplicative",
+    "bound_lower_power",
+    "bound_lower_scaled_multiplicative",
+    "bound_lower_scaled_power",
+    "bound_lower_sharp",
+    "bound_multiplicative",
+    "bound_power",
+    "bound_scaled_multiplicative",
+    "bound_scaled_power",
+    "bound_sharp",
+    "bound_upper_multiplicative",
+    "bound_upper_power",
+    "bound_upper_scaled_multiplicative",
+    "bound_upper_scaled_power",
+    "bound_upper_sharp",
+    "clamp_",
+    "decay_factor",
+    "density",
+    "event_outer_sum",
+    "last_trace",
+    "normalize_",
+    "poisson_encode",
+    "reduction",
+    "reverse_trace",
+    "trace",
+]

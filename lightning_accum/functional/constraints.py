@@ -1,0 +1,97 @@
+"""Constraints: what a parameter is held to after an update was applied."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+@torch.no_grad()
+def clamp_(param: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
+    r"""Hard bounds, :math:`w \leftarrow \min(\max(w, w_{\min}), w_{\max})`, in place.
+
+    Args:
+        param: weights :math:`w`, of any shape; written to.
+        min: lower limit :math:`w_{\min}`, or ``None``.
+        max: upper limit :math:`w_{\max}`, or ``None``.
+
+    Returns:
+        ``param`` itself.
+
+    Raises:
+        ValueError: if there is no limit, or ``min`` is above ``max``.
+
+    Example:
+        >>> clamp_(torch.tensor([-1.0, 0.5, 2.0]), min=0.0, max=1.0)
+        tensor([0.0000, 0.5000, 1.0000])
+    """
+    if min is None and max is None:
+        raise ValueError(
+            "Arguments `min` and `max` should not both be None: there is nothing to clamp to."
+            " Give at least one."
+        )
+    if min is not None and max is not None and not min <= max:
+        raise ValueError(
+            f"Argument `min` should not be above `max`. Found `min = {min}`, `max = {max}`."
+        )
+    return param.clamp_(min=min, max=max)
+
+
+@torch.no_grad()
+def normalize_(
+    param: Tensor,
+    norm: float = 1.0,
+    order: float = 1.0,
+    dim: int | Sequence[int] | None = None,
+) -> Tensor:
+    r"""Scales each output's weights to one norm, :math:`w_o \leftarrow n\,w_o/\|w_o\|_p`, in place.
+
+    Signs are kept: :math:`p = 1` is the sum of absolute values. A row of zeros stays as it is, and
+    so does one whose norm is too small for its precision.
+
+    Args:
+        param: weights of shape ``[out, in, ...]``, floating point; written to.
+        norm: the norm :math:`n > 0` that each row gets.
+        order: the norm's order :math:`p > 0`; 1, 2, or any other, infinity included.
+        dim: dimensions over which the norm is taken, all but the first by default.
+
+    Returns:
+        ``param`` itself.
+
+    Raises:
+        TypeError: if ``param`` is not of floating point.
+        ValueError: if ``norm`` or ``order`` is not positive, or no dimension is left to take the
+            norm over.
+
+    Example:
+        >>> normalize_(torch.tensor([[1.0, -3.0], [0.0, 0.0]]), norm=2.0)
+        tensor([[ 0.5000, -1.5000],
+                [ 0.0000,  0.0000]])
+
+    Source:
+        Miller & MacKay (1994), doi:10.1162/neco.1994.6.1.100, the multiplicative constraint.
+    """
+    if not param.is_floating_point():
+        raise TypeError(
+            "Argument `param` should be a floating-point tensor."
+            f" Found `param.dtype = {param.dtype}`."
+        )
+    if not 0 < norm < math.inf:
+        raise ValueError(f"Argument `norm` should be a positive number. Found `norm = {norm}`.")
+    if not order > 0:
+        raise ValueError(f"Argument `order` should be a positive number. Found `order = {order}`.")
+    dims = range(1, param.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
+    if not dims:
+        raise ValueError(
+            "Argument `dim` should name at least one dimension of a parameter that has no"
+            f" incoming one. Found `dim = {dim}`, `param.shape = {tuple(param.shape)}`."
+        )
+    wide = param.to(torch.promote_types(param.dtype, torch.float32))
+    total = torch.linalg.vector_norm(wide, order, tuple(dims), keepdim=True)
+    # A row without a norm is divided and multiplied by the same number. Dividing first, no quotient
+    # overflows, however small the row and large the norm.
+    total = total.where(total > torch.finfo(wide.dtype).tiny, norm)
+    return param.copy_(wide / total * norm)

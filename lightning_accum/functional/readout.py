@@ -1,0 +1,115 @@
+"""Reading a class out of unlabelled neurons by the rates with which they answer each class."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def class_rate_sums(rates: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    r"""Adds up what each neuron answers to each class, :math:`R_{cn} = \sum_{b:\,y_b = c} r_{bn}`.
+
+    Args:
+        rates: rates or spike counts of shape ``[B, N]``, any dtype.
+        labels: classes of shape ``[B]``, integers from 0 to ``num_classes - 1``.
+        num_classes: number of classes :math:`C`.
+
+    Returns:
+        The sums, float32 of shape ``[C, N]``, and the samples of each class, int64 of shape ``[C]``.
+
+    Example:
+        >>> sums, counts = class_rate_sums(torch.tensor([[1, 2], [3, 4]]), torch.tensor([1, 1]), 2)
+        >>> sums, counts
+        (tensor([[0., 0.], [4., 6.]]), tensor([0, 2]))
+    """
+    # Not a product with one-hot labels: matrix products may be set to round their factors.
+    index = labels.long()
+    sums = torch.zeros(num_classes, rates.shape[1], device=rates.device)
+    sums.index_add_(0, index, rates.detach().to(sums.dtype))
+    counts = torch.zeros(num_classes, dtype=torch.long, device=rates.device)
+    return sums, counts.index_add_(0, index, torch.ones_like(index))
+
+
+def assign_classes(mean_rates: Tensor) -> Tensor:
+    r"""Assigns each neuron to the class it answers most, :math:`a_n = \arg\max_c \bar r_{cn}`.
+
+    Args:
+        mean_rates: mean rate for each class and neuron, ``[C, N]``, non-negative.
+
+    Returns:
+        Classes of shape ``[N]``; −1 for a neuron that never fired, the lowest class for a tie.
+
+    Example:
+        >>> assign_classes(torch.tensor([[0.5, 0.0, 1.0], [0.7, 0.0, 1.0]]))
+        tensor([ 1, -1,  0])
+
+    Source:
+        Diehl & Cook (2015), doi:10.3389/fncom.2015.00099.
+    """
+    peak, winner = mean_rates.max(dim=0)
+    return torch.where(peak > 0, winner, -1)
+
+
+def assigned_votes(mean_rates: Tensor) -> Tensor:
+    r"""Each neuron votes for its class alone, :math:`V_{cn} = [a_n = c] / |\{m : a_m = c\}|`.
+
+    Args:
+        mean_rates: mean rate for each class and neuron, ``[C, N]``, non-negative.
+
+    Returns:
+        Votes of shape ``[C, N]``; each class's add up to one, or to zero where it has no neuron.
+
+    Example:
+        >>> assigned_votes(torch.tensor([[0.5, 0.9, 0.0], [0.1, 0.3, 1.0]]))
+        tensor([[0.5000, 0.5000, 0.0000],
+                [0.0000, 0.0000, 1.0000]])
+    """
+    classes = torch.arange(mean_rates.shape[0], device=mean_rates.device)
+    share = assign_classes(mean_rates) == classes.unsqueeze(1)
+    return _averaging(share.to(mean_rates.dtype))
+
+
+def proportional_votes(mean_rates: Tensor) -> Tensor:
+    r"""Each neuron votes by its share of a class, :math:`p_{cn} = \bar r_{cn} / \sum_k \bar r_{kn}`.
+
+    The votes are :math:`V_{cn} = p_{cn} / \sum_m p_{cm}`, so that a class gains nothing by many
+    neurons that answer it a little.
+
+    Args:
+        mean_rates: mean rate for each class and neuron, ``[C, N]``, non-negative.
+
+    Returns:
+        Votes of shape ``[C, N]``; each class's add up to one, or to zero where no neuron answers it.
+
+    Example:
+        >>> proportional_votes(torch.tensor([[0.6, 0.0], [0.2, 0.5]]))
+        tensor([[1.0000, 0.0000],
+                [0.2000, 0.8000]])
+    """
+    total = mean_rates.sum(dim=0)
+    return _averaging(mean_rates / total.where(total > 0, 1.0))
+
+
+def vote(rates: Tensor, votes: Tensor) -> Tensor:
+    r"""The class with the highest weighted rate, :math:`\hat y_b = \arg\max_c \sum_n V_{cn} r_{bn}`.
+
+    Args:
+        rates: rates or spike counts of shape ``[B, N]``, any dtype.
+        votes: weight of each neuron's vote for each class, ``[C, N]``.
+
+    Returns:
+        Classes of shape ``[B]``, the lowest for a tie. A class without votes never wins; −1 where
+        there is no other.
+
+    Example:
+        >>> vote(torch.tensor([[1.0, 3.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
+        tensor([1])
+    """
+    present = votes.any(dim=1)
+    scores = (rates.to(votes.dtype) @ votes.T).masked_fill(~present, -torch.inf)
+    return torch.where(present.any(), scores.argmax(dim=1), -1)
+
+
+def _averaging(share: Tensor) -> Tensor:
+    mass = share.sum(dim=1, keepdim=True)
+    return share / mass.where(mass > 0, 1.0)

@@ -1,0 +1,99 @@
+"""How several contributions to one parameter become one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+ReductionFn: TypeAlias = Callable[[Tensor, int], Tensor]
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A reduction over stacked contributions and, where there is one, its streaming form.
+
+    Args:
+        name: the name under which a state dict or a configuration file knows it.
+        fn: the reduction itself, ``fn(stacked, dim)``.
+        merge: folds one more contribution into the running value, in place. ``None`` where the
+            reduction cannot stream, so that the contributions have to be kept.
+        averages: whether the running value is divided by the number of contributions at the end.
+    """
+
+    name: str
+    fn: ReductionFn
+    merge: Callable[[Tensor, Tensor], Tensor] | None = None
+    averages: bool = False
+
+    @property
+    def adds(self) -> bool:
+        """Whether contributions are added, so that a product may go straight into the total."""
+        return self.merge is _add
+
+    def finish(self, total: Tensor, count: int) -> Tensor:
+        """The reduced value of ``count`` contributions from their running value."""
+        return total / count if self.averages else total
+
+
+def _add(total: Tensor, value: Tensor) -> Tensor:
+    return total.add_(value)
+
+
+def _maximum(total: Tensor, value: Tensor) -> Tensor:
+    return torch.maximum(total, value, out=total)
+
+
+def _minimum(total: Tensor, value: Tensor) -> Tensor:
+    return torch.minimum(total, value, out=total)
+
+
+_STREAMING = {
+    "sum": Reduction("sum", torch.sum, _add),
+    "mean": Reduction("mean", torch.mean, _add, averages=True),
+    "amax": Reduction("amax", torch.amax, _maximum),
+    "amin": Reduction("amin", torch.amin, _minimum),
+}
+
+
+def reduction(fn: ReductionFn | str | None = None) -> Reduction:
+    """Finds the streaming form of a reduction.
+
+    ``sum``, ``mean``, ``amax`` and ``amin``, given as torch's function or by name, need the memory
+    of one tensor however many contributions come; any other callable sees all of them, stacked.
+
+    Args:
+        fn: ``fn(stacked, dim) -> Tensor``, a name, or ``None`` for :func:`torch.sum`.
+
+    Returns:
+        The reduction, streaming where it can.
+
+    Raises:
+        ValueError: if a name is none of the four.
+        TypeError: if ``fn`` is neither callable nor a name.
+
+    Example:
+        >>> reduction(torch.amax).name, reduction().name
+        ('amax', 'sum')
+    """
+    if fn is None:
+        return _STREAMING["sum"]
+    if isinstance(fn, str):
+        if fn not in _STREAMING:
+            raise ValueError(
+                f"Argument `reduction` should be one of {sorted(_STREAMING)} or a callable"
+                f" `fn(stacked, dim)`. Found `reduction = {fn!r}`."
+            )
+        return _STREAMING[fn]
+    for known in _STREAMING.values():
+        if fn is known.fn:
+            return known
+    if not callable(fn):
+        raise TypeError(
+            "Argument `reduction` should be a callable `fn(stacked, dim)`, a name or None."
+            f" Found `{type(fn).__name__}`."
+        )
+    return Reduction(getattr(fn, "__name__", type(fn).__name__), fn)

@@ -1,0 +1,134 @@
+"""What an update did to a parameter, and how active neurons were, in a few numbers."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+#: The statistics of :func:`update_statistics` that are averaged over updates; ``nonfinite`` counts.
+AVERAGED = (
+    "update_norm",
+    "weight_norm",
+    "ratio",
+    "pos_norm",
+    "neg_norm",
+    "balance",
+    "at_lower",
+    "at_upper",
+    "at_bound",
+    "zero_share",
+)
+
+
+@torch.no_grad()
+def update_statistics(
+    before: Tensor,
+    after: Tensor,
+    pos: Tensor | None = None,
+    neg: Tensor | None = None,
+    lower: float | None = None,
+    upper: float | None = None,
+) -> dict[str, Tensor]:
+    r"""Measures the change :math:`\Delta w = w' - w` that was actually applied to a parameter.
+
+    ========================  ====================================================================
+    ``update_norm``           :math:`\|\Delta w\|_2`
+    ``weight_norm``           :math:`\|w'\|_2`
+    ``ratio``                 :math:`\|\Delta w\|_2 / \|w\|_2`, with 0/0 = 0; infinite where zero
+                              weights took an update
+    ``pos_norm, neg_norm``    :math:`\|u_+\|_2` and :math:`\|u_-\|_2`, 0 for a missing part
+    ``balance``               :math:`(\|u_+\|_1 - \|u_-\|_1) / (\|u_+\|_1 + \|u_-\|_1)`, 0 for 0/0
+    ``at_lower, at_upper``    share of weights at or beyond the limit, 0 where there is none
+    ``at_bound``              their sum
+    ``zero_share``            share of weights with :math:`\Delta w = 0`
+    ``nonfinite``             number of NaN and Inf in :math:`\Delta w`, :math:`u_+` and :math:`u_-`
+    ========================  ====================================================================
+
+    Norms are over the finite values, so that one NaN is counted once and does not hide the rest.
+    Computed in at least float32, without a host synchronisation.
+
+    Args:
+        before: the parameter :math:`w` before the update, of any shape; a copy, not a view.
+        after: the parameter :math:`w'` after the update, of the same shape.
+        pos: potentiating part :math:`u_+` that was pending, of any shape.
+        neg: depressing part :math:`u_-` that was pending, of any shape.
+        lower: lower limit, compared in the parameter's dtype.
+        upper: upper limit, compared in the parameter's dtype.
+
+    Returns:
+        The statistics by name: ``nonfinite`` int64, the others of floating point, without dimensions.
+
+    Raises:
+        ValueError: if ``before`` and ``after`` differ in shape.
+
+    Example:
+        >>> w = torch.tensor([3.0, 4.0])
+        >>> found = update_statistics(w, torch.tensor([3.0, 4.5]), lower=0.0, upper=4.5)
+        >>> {name: round(float(found[name]), 3) for name in ("update_norm", "ratio", "at_upper")}
+        {'update_norm': 0.5, 'ratio': 0.1, 'at_upper': 0.5}
+    """
+    if before.shape != after.shape:
+        raise ValueError(
+            "Arguments `before` and `after` should be the same parameter, of one shape. Found"
+            f" `before.shape = {tuple(before.shape)}`, `after.shape = {tuple(after.shape)}`."
+        )
+    delta = _wide(after) - _wide(before)
+    update_norm, ratio_base = _size(delta, 2), _size(_wide(before), 2)
+    zero = torch.zeros_like(update_norm)
+    parts = [None if part is None else _wide(part) for part in (pos, neg)]
+    pos_norm, neg_norm = (zero if part is None else _size(part, 2) for part in parts)
+    up, down = (zero if part is None else _size(part, 1) for part in parts)
+    # A limit is rounded as a weight is: a weight clamped to 0.3 is at 0.3 in bfloat16 too.
+    at_lower = zero if lower is None else _share(after <= after.new_full((), lower))
+    at_upper = zero if upper is None else _share(after >= after.new_full((), upper))
+    counts = [(~part.isfinite()).sum() for part in (delta, *parts) if part is not None]
+    return {
+        "update_norm": update_norm,
+        "weight_norm": _size(_wide(after), 2),
+        "ratio": torch.where(update_norm > 0, update_norm / ratio_base, zero),
+        "pos_norm": pos_norm,
+        "neg_norm": neg_norm,
+        "balance": torch.where(up + down > 0, (up - down) / (up + down), zero),
+        "at_lower": at_lower,
+        "at_upper": at_upper,
+        "at_bound": at_lower + at_upper,
+        "zero_share": _share(delta == 0),
+        "nonfinite": torch.stack(counts).sum(),
+    }
+
+
+@torch.no_grad()
+def spike_counts(spikes: Tensor) -> Tensor:
+    r"""Spikes of each neuron over time and batch, :math:`c_n = \sum_t \sum_b s_{tbn}`.
+
+    Args:
+        spikes: activity of shape ``[T, B, ...]`` and any dtype, non-negative.
+
+    Returns:
+        Counts of shape ``[N]`` in float32, the neurons' dimensions flattened.
+
+    Raises:
+        ValueError: if there is no neuron dimension.
+
+    Example:
+        >>> spike_counts(torch.tensor([[[True, False]], [[True, False]]]))
+        tensor([2., 0.])
+    """
+    if spikes.ndim < 3:
+        raise ValueError(
+            "Argument `spikes` should have shape [T, B, ...] with at least one neuron dimension."
+            f" Found `spikes.shape = {tuple(spikes.shape)}`: add the missing ones with `unsqueeze`."
+        )
+    return spikes.flatten(2).sum((0, 1), dtype=torch.float32)
+
+
+def _wide(value: Tensor) -> Tensor:
+    return value.to(torch.promote_types(value.dtype, torch.float32))
+
+
+def _size(value: Tensor, order: int) -> Tensor:
+    return torch.linalg.vector_norm(value.nan_to_num(0.0, 0.0, 0.0), order)
+
+
+def _share(mask: Tensor) -> Tensor:
+    return mask.sum(dtype=torch.float32) / max(mask.numel(), 1)

@@ -1,0 +1,141 @@
+"""Exponential traces of activity, forwards and backwards in time."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+TraceMode = Literal["cumulative", "nearest"]
+
+
+def decay_factor(tc: float, dt: float = 1.0) -> float:
+    r"""What an exponential decay leaves after one step, :math:`a = e^{-\Delta t / \tau}`.
+
+    Args:
+        tc: time constant :math:`\tau`, in ms.
+        dt: step :math:`\Delta t`, in ms.
+
+    Raises:
+        ValueError: if one of them is not positive.
+
+    Example:
+        >>> round(decay_factor(20.0), 4)
+        0.9512
+    """
+    if not tc > 0:
+        raise ValueError(f"Argument `tc` should be a positive time constant in ms. Found `{tc = }`.")
+    if not dt > 0:
+        raise ValueError(f"Argument `dt` should be a positive step in ms. Found `{dt = }`.")
+    return math.exp(-dt / tc)
+
+
+def trace(
+    activity: Tensor,
+    decay: float,
+    mode: TraceMode = "cumulative",
+    initial: Tensor | None = None,
+) -> Tensor:
+    r"""The exponential trace of activity; a spike counts in the step in which it happens.
+
+    .. math::
+        \text{cumulative:}\quad x_t = a\,x_{t-1} + s_t \qquad
+        \text{nearest:}\quad x_t = \begin{cases} s_t & s_t \ne 0 \\ a\,x_{t-1} & s_t = 0\end{cases}
+
+    Args:
+        activity: ``[T, ...]`` spikes or values :math:`s_t`, of any dtype.
+        decay: :math:`a`, what is left after one step.
+        mode: whether every earlier spike is in the trace, or the latest alone.
+        initial: ``[...]`` the trace before the first step; zero when ``None``.
+
+    Returns:
+        ``[T, ...]`` the trace after each step, in float32 at least.
+
+    Example:
+        >>> trace(torch.tensor([1.0, 0.0, 1.0]), 0.5)
+        tensor([1.0000, 0.5000, 1.2500])
+        >>> trace(torch.tensor([1.0, 0.0, 1.0]), 0.5, "nearest")
+        tensor([1.0000, 0.5000, 1.0000])
+
+    Source:
+        Morrison, Diesmann & Gerstner 2008, "Phenomenological models of synaptic plasticity based
+        on spike timing", doi:10.1007/s00422-008-0233-1.
+    """
+    if mode not in get_args(TraceMode):
+        raise ValueError(
+            f"Argument `mode` should be one of {get_args(TraceMode)}. Found `mode = {mode!r}`."
+        )
+    dtype = torch.promote_types(activity.dtype, torch.float32)
+    out = activity.to(dtype, copy=True, memory_format=torch.contiguous_format)
+    before = initial
+    # In place, front to back: each step reads the one before, and the copy is the only memory.
+    for now in out.unbind(0):
+        if before is not None:
+            if mode == "cumulative":
+                now.add_(before, alpha=decay)
+            else:
+                now.add_((now == 0) * before, alpha=decay)
+        before = now
+    return out
+
+
+def reverse_trace(values: Tensor, decay: float) -> Tensor:
+    r"""The adjoint of the cumulative trace, :math:`R_t = s_t + a\,R_{t+1}`.
+
+    It moves a trace to the other side of a product, so that traces are needed on the smaller side
+    alone: :math:`\sum_t y_t \otimes x_t = \sum_u R_u \otimes s_u` with :math:`x` the cumulative
+    trace of :math:`s` and :math:`R` the reverse trace of :math:`y`.
+
+    Args:
+        values: ``[T, ...]`` spikes or values, of any dtype.
+        decay: :math:`a`, what is left after one step.
+
+    Returns:
+        ``[T, ...]`` in float32 at least.
+
+    Example:
+        >>> reverse_trace(torch.tensor([1.0, 0.0, 1.0]), 0.5)
+        tensor([1.2500, 0.5000, 1.0000])
+    """
+    dtype = torch.promote_types(values.dtype, torch.float32)
+    out = values.to(dtype, copy=True, memory_format=torch.contiguous_format)
+    steps = out.unbind(0)
+    for t in range(len(steps) - 2, -1, -1):
+        steps[t].add_(steps[t + 1], alpha=decay)
+    return out
+
+
+def last_trace(
+    activity: Tensor,
+    decay: float,
+    mode: TraceMode = "cumulative",
+    initial: Tensor | None = None,
+) -> Tensor:
+    """The trace after the last step alone, in the memory of one step.
+
+    Args:
+        activity: ``[T, ...]`` with at least one step.
+        decay: what is left after one step.
+        mode: as in :func:`trace`.
+        initial: ``[...]`` the trace before the first step.
+
+    Returns:
+        ``[...]`` equal to ``trace(...)[-1]``.
+
+    Example:
+        >>> last_trace(torch.tensor([1.0, 0.0, 1.0]), 0.5)
+        tensor(1.2500)
+    """
+    dtype = torch.promote_types(activity.dtype, torch.float32)
+    x = torch.zeros(activity.shape[1:], dtype=dtype, device=activity.device)
+    if initial is not None:
+        x.copy_(initial)
+    for step in activity.unbind(0):
+        if mode == "nearest":
+            x.masked_fill_(step != 0, 0)
+            x.mul_(decay).add_(step)
+        else:
+            x.mul_(decay).add_(step)
+    return x

@@ -1,0 +1,32 @@
+"""Cells, trainers and rules."""
+
+from lightning_accum.learn.cell import Cell, CellSpec
+from lightning_accum.learn.engine import Term
+from lightning_accum.learn.independent import (
+    CellState,
+    Hyperparameters,
+    IndependentCellTrainer,
+    Unit,
+)
+from lightning_accum.learn.layer import Layer, Serial
+from lightning_accum.learn.rule import Rule, Window
+from lightning_accum.learn.signal import Signal
+from lightning_accum.learn.stdp import STDP
+from lightning_accum.learn.trainer import CellTrainer
+
+__all__ = [
+    "STDP",
+    "Cell",
+    "CellSpec",
+    "CellState",
+    "CellTrainer",
+    "Hyperparameters",
+    "IndependentCellTrainer",
+    "Layer",
+    "Rule",
+    "Serial",
+    "Signal",
+    "Term",
+    "Unit",
+    "Window",
+]

@@ -1,0 +1,114 @@
+"""Cells: a connection to train, and the neuron whose activity it leads to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from lightning_accum.updates import Updater, get_updater, set_updater
+
+
+class Cell:
+    """A connection, whose parameters are trained, and a neuron, whose output is postsynaptic.
+
+    Both may be any modules, with anything in between, as long as the neuron's output has the
+    shape of the connection's. A cell is a view: it owns no parameter, adds nothing to any state
+    dict, and two cells may share either module.
+
+    Args:
+        connection: the module with the parameters to train.
+        neuron: the module whose output is the postsynaptic activity.
+
+    Raises:
+        TypeError: if one of them is no module.
+
+    Example:
+        >>> cell = Cell(nn.Linear(4, 2), nn.ReLU())
+        >>> cell.connection.out_features
+        2
+    """
+
+    def __init__(self, connection: nn.Module, neuron: nn.Module) -> None:
+        for name, module in (("connection", connection), ("neuron", neuron)):
+            if not isinstance(module, nn.Module):
+                raise TypeError(
+                    f"Argument `{name}` should be a torch.nn.Module."
+                    f" Found `{type(module).__name__}`."
+                )
+        self.connection = connection
+        self.neuron = neuron
+
+    @property
+    def updater(self) -> Updater | None:
+        """The connection's updater, ``None`` where it has none."""
+        return get_updater(self.connection)
+
+    @updater.setter
+    def updater(self, value: Updater | None) -> None:
+        set_updater(self.connection, value)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Cell)
+            and self.connection is other.connection
+            and self.neuron is other.neuron
+        )
+
+    def __hash__(self) -> int:
+        return hash((id(self.connection), id(self.neuron)))
+
+    def __repr__(self) -> str:
+        return f"Cell({self.connection}, {self.neuron})"
+
+
+@dataclass(frozen=True)
+class CellSpec:
+    """Says by dotted paths which modules of a model make a cell, so that a YAML file can say it.
+
+    Args:
+        connection: path of the connection inside the model.
+        neuron: path of the neuron inside the model.
+        params: names of the connection's parameters to train.
+        overrides: hyperparameters of the rule that differ for this cell.
+
+    Example:
+        >>> from torch import nn
+        >>> model = nn.Sequential(nn.Linear(4, 2), nn.ReLU())
+        >>> CellSpec("0", "1").find(model).neuron
+        ReLU()
+    """
+
+    connection: str
+    neuron: str
+    params: tuple[str, ...] = ("weight",)
+    overrides: dict[str, Any] = field(default_factory=dict)
+
+    def find(self, model: nn.Module) -> Cell:
+        """The cell in ``model``.
+
+        Raises:
+            AttributeError: if a path leads to no module, or the connection lacks a parameter.
+        """
+        connection = _module(model, self.connection, "connection")
+        neuron = _module(model, self.neuron, "neuron")
+        for name in self.params:
+            if not hasattr(connection, name):
+                own = [n for n, _ in connection.named_parameters(recurse=False)]
+                raise AttributeError(
+                    f"Argument `params` should name parameters of `{self.connection}`, a"
+                    f" {type(connection).__name__} with {own}. Found `{name}`."
+                )
+        return Cell(connection, neuron)
+
+
+def _module(model: nn.Module, path: str, argument: str) -> nn.Module:
+    try:
+        return model.get_submodule(path)
+    except AttributeError:
+        known = [name for name, _ in model.named_modules() if name]
+        raise AttributeError(
+            f"Argument `{argument}` should be the dotted path of a module in"
+            f" `{type(model).__name__}`, one of {known}. Found `{argument} = {path!r}`."
+        ) from None

@@ -1,0 +1,112 @@
+"""Trainers that treat each cell by itself, with hyperparameters of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from lightning_accum._state import StateModule
+from lightning_accum.learn.cell import Cell
+from lightning_accum.learn.trainer import CellTrainer
+from lightning_accum.observe import Monitor
+
+
+class Hyperparameters(SimpleNamespace):
+    """What a rule is set to, for one cell: ``h.lr_post``, ``h.tc_pre``, ..."""
+
+
+class CellState(StateModule):
+    """What a trainer keeps for one cell: its hyperparameters, and what passes between windows.
+
+    Args:
+        hyperparameters: those in force for the cell.
+    """
+
+    def __init__(self, hyperparameters: Hyperparameters) -> None:
+        super().__init__()
+        self.hyperparameters = hyperparameters
+
+    def clear(self) -> None:
+        """Drops what would pass to the next window."""
+        self._state = {}
+
+    def extra_repr(self) -> str:
+        """The hyperparameters."""
+        return ", ".join(f"{k}={v!r}" for k, v in vars(self.hyperparameters).items())
+
+
+class Unit(NamedTuple):
+    """One cell with all that a trainer has for it."""
+
+    cell: Cell
+    state: nn.Module | None
+    monitors: dict[str, Monitor]
+
+
+class IndependentCellTrainer(CellTrainer):
+    """Base of trainers that treat each cell by itself, with hyperparameters of its own.
+
+    Args:
+        **hyperparameters: defaults, which a cell may override when it is registered.
+    """
+
+    def __init__(self, **hyperparameters: Any) -> None:
+        super().__init__()
+        self.defaults = Hyperparameters(**hyperparameters)
+        self.check(self.defaults)
+
+    def check(self, h: Hyperparameters) -> None:
+        """Raises a ``ValueError`` if hyperparameters make no sense; a subclass says which do."""
+
+    def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> Unit:
+        """Adds a cell with hyperparameters of its own.
+
+        Args:
+            name: name of the cell; that of a loose cell of a copied trainer binds it anew.
+            cell: the cell.
+            **overrides: hyperparameters that differ from the trainer's.
+
+        Returns:
+            The cell with its state and monitors.
+
+        Raises:
+            TypeError: if an override is no hyperparameter of this trainer.
+            ValueError: if a hyperparameter makes no sense, or the name is taken.
+        """
+        known = vars(self.defaults)
+        unknown = sorted(set(overrides) - set(known))
+        if unknown:
+            raise TypeError(
+                f"Overrides of cell `{name}` should be hyperparameters of"
+                f" `{type(self).__name__}`, among {sorted(known)}. Found {unknown}."
+            )
+        kept = self._states[name] if name in self._states else None
+        if isinstance(kept, CellState) and not overrides:
+            self.add_cell(name, cell)
+        else:
+            h = Hyperparameters(**{**known, **overrides})
+            self.check(h)
+            self.add_cell(name, cell, CellState(h))
+        return self.get_unit(name)
+
+    def get_unit(self, name: str) -> Unit:
+        """A cell with its state and monitors.
+
+        Raises:
+            AttributeError: if there is no such cell.
+        """
+        return Unit(*self.get_cell(name), dict(self.named_monitors_of(name)))
+
+    def __iter__(self) -> Iterator[Unit]:
+        """The units, one for each cell."""
+        return (self.get_unit(name) for name, _ in self.named_cells)
+
+    def clear(self, **kwargs: Any) -> None:
+        """Clears every monitor, and what would pass to the next window."""
+        super().clear(**kwargs)
+        for state in self._states.values():
+            if isinstance(state, CellState):
+                state.clear()

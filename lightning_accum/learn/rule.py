@@ -1,0 +1,265 @@
+"""Rules: hyperparameters, and the terms that they make of a window."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, get_args
+
+import torch
+from torch import Tensor, nn
+
+from lightning_accum.functional.reductions import ReductionFn, reduction
+from lightning_accum.learn.cell import Cell
+from lightning_accum.learn.engine import Path, Term, accumulate_terms
+from lightning_accum.learn.independent import (
+    CellState,
+    Hyperparameters,
+    IndependentCellTrainer,
+    Unit,
+)
+from lightning_accum.learn.signal import Signal, Source
+from lightning_accum.observe import InputMonitor, Monitor, OutputMonitor, WindowRecorder
+from lightning_accum.updates import Accumulator, attach_updater
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a rule sees of one cell and one parameter since its last call.
+
+    Args:
+        pre: presynaptic signal, ``[T, B, ..., in]``.
+        post: postsynaptic signal, ``[T, B, ..., out]``.
+        dt: step, in ms.
+        given: what the caller of the rule passed along, such as a reward, by name.
+    """
+
+    pre: Signal
+    post: Signal
+    dt: float
+    given: dict[str, Any] = field(default_factory=dict)
+
+
+class Rule(IndependentCellTrainer, ABC):
+    r"""Base of learning rules that are sums of products of pre- and postsynaptic signals.
+
+    .. math:: \Delta w = \sum_k \text{rate}_k \,
+              \operatorname{reduce}_b \sum_t \mathrm{post}_k[t, b] \otimes \mathrm{pre}_k[t, b]
+
+    A subclass gives its hyperparameters to ``super().__init__`` and the products in :meth:`terms`;
+    observing, batching, signs, geometry and the choice of the cheapest evaluation are done here.
+    Calling the rule evaluates the window since the last call and accumulates; it applies nothing.
+    Called after every step, or once for many, it gives the same sum, for traces carry over until
+    :meth:`clear`. (The reduction is applied to each call's change of a sample, for each part apart:
+    for sum and mean it does not matter how a window is cut, for others it does.) Traces carry over
+    only between batches of one shape: those of another are other samples.
+
+    Args:
+        dt: step, in ms.
+        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
+        time_dim: ``None`` where modules are called once per step with ``[B, ...]``, ``0`` where
+            they are called once per sequence with ``[T, B, ...]``.
+        params: names of the connection's parameters to train. A bias learns as the weight of an
+            input that is always one.
+        carry: whether traces pass from call to call; without, every window begins at rest.
+        path: how the sums are evaluated; ``"auto"`` takes the cheapest.
+        **hyperparameters: those of the rule.
+
+    Example:
+        >>> class Coincidence(Rule):
+        ...     def __init__(self, lr: float = 0.1, **options):
+        ...         super().__init__(lr=lr, **options)
+        ...     def terms(self, window, h):
+        ...         return [Term(h.lr, window.post, window.pre)]
+        >>> fc, relu = nn.Linear(2, 1, bias=False), nn.ReLU()
+        >>> rule = Coincidence()
+        >>> unit = rule.register_cell("enc", Cell(fc, relu))
+        >>> rule
+        Coincidence(lr=0.1, dt=1.0, batch_reduction='mean', time_dim=None, params=('weight',)
+          cells: enc)
+    """
+
+    spikes: ClassVar[bool] = True
+    """Whether both sides are spikes, so that they are kept as booleans."""
+
+    def __init__(
+        self,
+        *,
+        dt: float = 1.0,
+        batch_reduction: ReductionFn | str = "mean",
+        time_dim: int | None = None,
+        params: Sequence[str] = ("weight",),
+        carry: bool = True,
+        path: Path = "auto",
+        **hyperparameters: Any,
+    ) -> None:
+        if path not in get_args(Path):
+            raise ValueError(
+                f"Argument `path` should be one of {get_args(Path)}. Found `{path = }`."
+            )
+        self.__dict__["carry"], self.__dict__["path"] = carry, path
+        super().__init__(
+            **hyperparameters,
+            dt=dt,
+            batch_reduction=batch_reduction,
+            time_dim=time_dim,
+            params=(params,) if isinstance(params, str) else tuple(params),
+        )
+
+    @abstractmethod
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+        """The products whose sum is the change of a parameter.
+
+        Args:
+            window: the signals of one cell.
+            h: the hyperparameters in force for it.
+        """
+
+    def check(self, h: Hyperparameters) -> None:
+        """Raises a ``ValueError`` if hyperparameters make no sense.
+
+        Every ``tc_...`` and ``dt`` should be positive, every ``lr_...`` finite; a subclass adds to
+        that.
+        """
+        reduction(h.batch_reduction)
+        for name, value in vars(h).items():
+            if name == "dt" or name.startswith("tc_"):
+                if not (isinstance(value, (int, float)) and 0 < value < float("inf")):
+                    raise ValueError(
+                        f"Argument `{name}` should be a positive, finite number of ms."
+                        f" Found `{name} = {value!r}`."
+                    )
+            elif name == "lr" or name.startswith("lr_"):
+                if not (isinstance(value, (int, float)) and abs(value) < float("inf")):
+                    raise ValueError(
+                        f"Argument `{name}` should be a finite number. Found `{name} = {value!r}`."
+                    )
+
+    def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> Unit:
+        """Adds a cell, an updater for its connection, and the monitors of both sides.
+
+        Args:
+            name: name of the cell, without dots.
+            cell: the cell.
+            **overrides: hyperparameters that differ from the rule's.
+
+        Returns:
+            The cell with its state and monitors.
+        """
+        unit = super().register_cell(name, cell, **overrides)
+        h = self._state_for(name).hyperparameters
+        attach_updater(cell.connection, *h.params)
+        recorder = WindowRecorder(self.spikes, h.time_dim, h.dt)
+        tags = {"spikes": self.spikes, "time_dim": h.time_dim, "dt": h.dt}
+        for side, attr, kind in (
+            ("pre", "connection", InputMonitor),
+            ("post", "neuron", OutputMonitor),
+        ):
+            if side not in unit.monitors:
+                make = kind.partialconstructor(reducer=recorder)
+                self.add_monitor(name, side, attr, make, **tags)
+        return self.get_unit(name)
+
+    def forward(self, **given: Any) -> None:
+        """Evaluates the window since the last call, and accumulates; nothing is applied.
+
+        Args:
+            **given: what the rule's terms ask for, such as a reward.
+
+        Raises:
+            ValueError: if the activity does not fit the parameters.
+        """
+        try:
+            windows = {
+                name: window
+                for name, (cell, _) in self.named_cells
+                if (window := self._observed(name, cell)) is not None
+            }
+            for name, (cell, pre, post) in windows.items():
+                self._evaluate(name, cell, pre, post, given)
+        finally:
+            for monitor in self.monitors:
+                if isinstance(monitor.reducer, WindowRecorder):
+                    monitor.clear()
+
+    # ------------------------------------------------------------------ inside
+    def _observed(self, name: str, cell: Cell) -> tuple[Cell, Tensor, Tensor] | None:
+        """What both sides of a cell recorded, ``None`` if nothing; all checks, no arithmetic."""
+        pre, post = (_window(self.get_monitor(name, side)) for side in ("pre", "post"))
+        if pre is None and post is None:
+            return None
+        steps = [0 if side is None else side.shape[0] for side in (pre, post)]
+        if pre is None or post is None or pre.shape[:2] != post.shape[:2]:
+            raise ValueError(
+                f"Cell `{name}` should see its connection and its neuron as often as each other,"
+                f" with the same batch. Found {steps[0]} steps of the connection"
+                f" {_shape_of(pre)} and {steps[1]} of the neuron {_shape_of(post)}: are both"
+                " called once per step? If each call is a whole sequence, say `time_dim=0`."
+            )
+        if pre.shape[1] == 0:
+            return None
+        for param in self._state_for(name).hyperparameters.params:
+            _check_fit(name, param, getattr(cell.connection, param), pre, post)
+        return cell, pre, post
+
+    def _evaluate(
+        self, name: str, cell: Cell, pre: Tensor, post: Tensor, given: dict[str, Any]
+    ) -> None:
+        state = self._state_for(name)
+        h = state.hyperparameters
+        carried = state._state if self.carry else {}
+        sources = {"post": Source(post, h.dt, carried, "post")}
+        batch = reduction(h.batch_reduction)
+        updater = attach_updater(cell.connection, *h.params)
+        for param in h.params:
+            accumulator: Accumulator = getattr(updater, param)
+            is_bias = getattr(cell.connection, param).ndim == 1
+            side = "one" if is_bias else "pre"
+            if side not in sources:
+                ones = pre.new_ones(*pre.shape[:-1], 1)
+                sources[side] = Source(ones if is_bias else pre, h.dt, carried, side)
+            window = Window(Signal(sources[side]), Signal(sources["post"]), h.dt, given)
+            terms = self.terms(window, h)
+            if not is_bias:
+                accumulate_terms(accumulator, terms, batch, self.path)
+                continue
+            column = Accumulator()
+            accumulate_terms(column, terms, batch, self.path)
+            pos, neg = column.pos, column.neg
+            accumulator.accumulate(
+                None if pos is None else pos[:, 0], None if neg is None else neg[:, 0]
+            )
+        if self.carry:
+            state._state = {k: v for source in sources.values() for k, v in source.carry().items()}
+
+    def _state_for(self, name: str) -> CellState:
+        state = self._states[name]
+        assert isinstance(state, CellState)
+        return state
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{k}={v!r}" for k, v in vars(self.defaults).items())
+        return f"{type(self).__name__}({settings}\n  cells: {', '.join(self._refs) or 'none'})"
+
+
+def _window(monitor: Monitor | None) -> Tensor | None:
+    recorder = None if monitor is None else monitor.reducer
+    return recorder.window() if isinstance(recorder, WindowRecorder) else None
+
+
+def _shape_of(window: Tensor | None) -> tuple[int, ...]:
+    return () if window is None else tuple(window.shape[1:])
+
+
+def _check_fit(cell: str, name: str, param: Tensor, pre: Tensor, post: Tensor) -> None:
+    if param.ndim == 2:
+        fits = param.shape == (post.shape[-1], pre.shape[-1]) and pre.shape[:-1] == post.shape[:-1]
+    else:
+        fits = param.ndim == 1 and name.startswith("bias") and param.shape[0] == post.shape[-1]
+    if not fits:
+        raise ValueError(
+            f"Parameter `{name}` of cell `{cell}` should be a weight `[out, in]` or a bias `[out]`"
+            f" for activity `[T, B, ..., in]` and `[T, B, ..., out]`. Found {tuple(param.shape)}"
+            f" for {tuple(pre.shape)} and {tuple(post.shape)}."
+        )

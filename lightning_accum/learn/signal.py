@@ -1,0 +1,112 @@
+"""One side of a connection in a window: activity, raw or as a trace, evaluated when needed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lightning_accum.functional.traces import TraceMode, decay_factor, last_trace, trace
+
+
+class Source:
+    """Recorded activity of one side and what its traces carry from one window to the next.
+
+    Args:
+        activity: ``[T, B, ...]`` as recorded.
+        dt: step, in ms.
+        carried: values of traces at the end of the window before, by key; those of another batch
+            shape belong to other samples and are left out.
+        side: prefix of the keys.
+    """
+
+    def __init__(
+        self, activity: Tensor, dt: float, carried: dict[str, Tensor | None], side: str
+    ) -> None:
+        self.activity = activity
+        self.dt = dt
+        self.side = side
+        self._carried = carried
+        self._traces: dict[tuple[float, TraceMode], Tensor | None] = {}
+
+    def initial(self, decay: float, mode: TraceMode) -> Tensor | None:
+        """The trace before the window's first step, or ``None`` for zero."""
+        value = self._carried.get(self._key(decay, mode))
+        return value if value is not None and value.shape == self.activity.shape[1:] else None
+
+    def request(self, decay: float, mode: TraceMode) -> None:
+        """Notes that a trace is in use, so that it will be carried."""
+        self._traces.setdefault((decay, mode))
+
+    def values(self, decay: float, mode: TraceMode) -> Tensor:
+        """The trace over the window, computed once."""
+        known = self._traces.get((decay, mode))
+        if known is None:
+            known = trace(self.activity, decay, mode, self.initial(decay, mode))
+            self._traces[decay, mode] = known
+        return known
+
+    def carry(self) -> dict[str, Tensor]:
+        """Every trace in use at the end of the window, by key."""
+        return {
+            self._key(decay, mode): last_trace(
+                self.activity, decay, mode, self.initial(decay, mode)
+            )
+            if values is None
+            else values[-1].clone()
+            for (decay, mode), values in self._traces.items()
+        }
+
+    def _key(self, decay: float, mode: TraceMode) -> str:
+        return f"{self.side}:{mode}:{decay!r}"
+
+
+class Signal:
+    """What one side of a connection contributes to a term: its activity, or a trace of it.
+
+    A rule gets ``window.pre`` and ``window.post``, asks them for traces, and puts either into a
+    :class:`~lightning_accum.learn.engine.Term`. Nothing is computed before the engine has chosen
+    the cheapest way.
+
+    Args:
+        source: the recorded activity.
+        decay: of a trace, what is left after one step; ``None`` for the activity itself.
+        mode: of a trace.
+    """
+
+    def __init__(
+        self, source: Source, decay: float | None = None, mode: TraceMode = "cumulative"
+    ) -> None:
+        self.source = source
+        self.decay = decay
+        self.mode: TraceMode = mode
+        if decay is not None:
+            source.request(decay, mode)
+
+    @property
+    def activity(self) -> Tensor:
+        """``[T, B, ...]`` what was recorded."""
+        return self.source.activity
+
+    def trace(self, tc: float, mode: TraceMode = "cumulative") -> Signal:
+        """The exponential trace of this side's activity.
+
+        Args:
+            tc: time constant, in ms.
+            mode: ``"cumulative"`` or ``"nearest"``.
+
+        Raises:
+            ValueError: if this is a trace already.
+        """
+        if self.decay is not None:
+            raise ValueError(
+                "A trace of a trace is no signal of the engine: put the values of one into a term"
+                " as a tensor, `functional.trace(signal.values(), decay)`."
+            )
+        return Signal(self.source, decay_factor(tc, self.source.dt), mode)
+
+    def values(self) -> Tensor:
+        """``[T, B, ...]`` the signal itself, in float32 at least."""
+        if self.decay is not None:
+            return self.source.values(self.decay, self.mode)
+        activity = self.activity
+        return activity.to(torch.promote_types(activity.dtype, torch.float32))

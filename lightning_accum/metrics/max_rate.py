@@ -1,0 +1,188 @@
+"""Classification by the class that each neuron answers most."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from lightning_accum.functional.readout import (
+    assign_classes,
+    assigned_votes,
+    class_rate_sums,
+    proportional_votes,
+    vote,
+)
+from lightning_accum.metrics._additive import AdditiveMetric
+
+_VOTES = {"assigned": assigned_votes, "proportional": proportional_votes}
+
+
+class MaxRateClassifier(AdditiveMetric):
+    r"""Labels neurons that learned without labels, and classifies by their rates.
+
+    Over the samples that ``update`` sees, each neuron is assigned to the class with its highest mean
+    rate, :math:`a_n = \arg\max_c \bar r_{cn}`. A sample is then given the class whose neurons fire
+    most on average,
+
+    .. math:: \hat y = \arg\max_c \frac{1}{|\{n : a_n = c\}|} \sum_{n : a_n = c} r_n
+
+    or, with ``vote="proportional"``, the class with the highest mean over all neurons, each weighed
+    by its share of the class, :math:`p_{cn} = \bar r_{cn} / \sum_k \bar r_{kn}`.
+
+    The sums behind it add up over processes and in ``merge_state``, and are in the state dict.
+
+    Args:
+        num_neurons: number of neurons :math:`N`.
+        num_classes: number of classes :math:`C`.
+        vote: ``"assigned"`` or ``"proportional"``.
+        **kwargs: passed to :class:`torchmetrics.Metric`.
+
+    Raises:
+        ValueError: if a number is not positive or ``vote`` is neither of the two.
+
+    Example:
+        >>> readout = MaxRateClassifier(num_neurons=3, num_classes=2)
+        >>> readout.update(torch.tensor([[5, 0, 0], [1, 4, 0]]), torch.tensor([0, 1]))
+        >>> readout.assignments
+        tensor([ 0,  1, -1])
+        >>> readout.predict(torch.tensor([[2, 1, 9], [2, 3, 0]]))
+        tensor([0, 1])
+
+    Source:
+        Diehl & Cook (2015), doi:10.3389/fncom.2015.00099.
+    """
+
+    rate_sums: Tensor
+    samples: Tensor
+
+    def __init__(
+        self,
+        num_neurons: int,
+        num_classes: int,
+        vote: Literal["assigned", "proportional"] = "assigned",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        for name, value in (("num_neurons", num_neurons), ("num_classes", num_classes)):
+            if value < 1:
+                raise ValueError(
+                    f"Argument `{name}` should be a positive integer. Found `{name} = {value}`."
+                )
+        if vote not in _VOTES:
+            raise ValueError(
+                f"Argument `vote` should be one of {sorted(_VOTES)}. Found `vote = {vote!r}`."
+            )
+        self.num_neurons = num_neurons
+        self.num_classes = num_classes
+        self.vote = vote
+        self._votes: Tensor | None = None
+        self.add_sum("rate_sums", torch.zeros(num_classes, num_neurons))
+        self.add_sum("samples", torch.zeros(num_classes, dtype=torch.long))
+
+    @property
+    def assignments(self) -> Tensor:
+        """The class of each neuron, ``[N]``; −1 for a neuron that never fired. As ``compute()``."""
+        return self.compute()  # type: ignore[no-any-return]
+
+    def update(self, rates: Tensor, labels: Tensor) -> None:
+        """Adds labelled samples.
+
+        Args:
+            rates: rates or spike counts of shape ``[B, N]``, non-negative, any dtype.
+            labels: classes of shape ``[B]``, integers from 0 to ``num_classes - 1``. Their range is
+                checked here on the CPU alone; on an accelerator, where looking would wait for the
+                device, indexing with a wrong one fails there.
+
+        Raises:
+            TypeError: if the labels are not integers.
+            ValueError: if a shape is wrong, or a label out of range.
+        """
+        self._check_rates(rates)
+        self._check_labels(labels, rates.shape[0])
+        sums, samples = class_rate_sums(rates, labels, self.num_classes)
+        # Replaced, not written in place: a state made in inference mode could not be written to.
+        self.rate_sums = self.rate_sums + sums
+        self.samples = self.samples + samples
+
+    def compute(self) -> Tensor:
+        """The class of each neuron, ``[N]``; −1 for a neuron that never fired."""
+        mean_rates = self.rate_sums / self.samples.clamp(min=1).unsqueeze(1)
+        # Made here, where the states are those of all processes.
+        self._votes = _VOTES[self.vote](mean_rates)
+        return assign_classes(mean_rates)
+
+    def predict(self, rates: Tensor) -> Tensor:
+        """Classifies samples.
+
+        After an update, the first call combines the states of all processes, which have to call it
+        together; those that follow do not.
+
+        Args:
+            rates: rates or spike counts of shape ``[B, N]``, any dtype.
+
+        Returns:
+            Classes of shape ``[B]``, the lowest for a tie, as between all for a silent sample. A
+            class without neurons never wins; −1 where no neuron has fired for any.
+
+        Raises:
+            ValueError: if the shape is wrong.
+        """
+        self._check_rates(rates)
+        self.compute()
+        assert self._votes is not None
+        return vote(rates, self._votes.to(rates.device))
+
+    def plot(self, val: Tensor | None = None, ax: Any = None) -> Any:
+        """Draws the number of neurons of each class as bars, those of none last.
+
+        Args:
+            val: assignments of shape ``[N]``; the present ones when missing.
+            ax: matplotlib axes to draw in; a new figure when missing.
+
+        Returns:
+            The figure and the axes.
+
+        Raises:
+            ModuleNotFoundError: if matplotlib is not installed.
+        """
+        try:
+            from matplotlib import pyplot
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                "`MaxRateClassifier.plot` draws with matplotlib, which is not installed. Install"
+                " it with `pip install matplotlib`."
+            ) from error
+        assigned = (self.compute() if val is None else val).cpu()
+        ax = pyplot.subplots()[1] if ax is None else ax
+        names = [*range(self.num_classes), "none"]
+        sizes = torch.bincount(assigned % (self.num_classes + 1), minlength=len(names))
+        ax.bar([str(name) for name in names], sizes.tolist())
+        ax.set(xlabel="class", ylabel="neurons")
+        return ax.figure, ax
+
+    def _check_rates(self, rates: Tensor) -> None:
+        if rates.ndim != 2 or rates.shape[1] != self.num_neurons:
+            raise ValueError(
+                f"Argument `rates` should have shape [B, {self.num_neurons}]. Found"
+                f" `rates.shape = {tuple(rates.shape)}`: sum or average spikes over time."
+            )
+
+    def _check_labels(self, labels: Tensor, batch: int) -> None:
+        if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+            raise TypeError(
+                f"Argument `labels` should be integers. Found `labels.dtype = {labels.dtype}`."
+            )
+        if labels.shape != (batch,):
+            raise ValueError(
+                f"Argument `labels` should have shape [{batch}], one label for each row of `rates`."
+                f" Found `labels.shape = {tuple(labels.shape)}`."
+            )
+        if labels.device.type == "cpu" and batch:
+            low, high = (int(value) for value in labels.aminmax())
+            if low < 0 or high >= self.num_classes:
+                raise ValueError(
+                    f"Argument `labels` should lie between 0 and {self.num_classes - 1}. Found"
+                    f" labels from {low} to {high}."
+                )

@@ -1,0 +1,131 @@
+"""Statistics of a parameter's updates and of neurons' activity, averaged until they are reset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_accum.functional.statistics import AVERAGED, spike_counts, update_statistics
+from lightning_accum.metrics._additive import AdditiveMetric
+
+
+class UpdateStatistics(AdditiveMetric):
+    """What was actually applied to one parameter, averaged over the updates since the last reset.
+
+    ``compute`` returns the scalars of :func:`~lightning_accum.functional.statistics.update_statistics`
+    by name: ``update_norm``, ``weight_norm``, ``ratio``, ``pos_norm``, ``neg_norm``, ``balance``,
+    ``at_lower``, ``at_upper``, ``at_bound`` and ``zero_share`` as means, ``nonfinite`` as a count.
+    The names are always the same, whatever was passed. Over several processes means are over the
+    updates of all, and the count is their sum.
+
+    Args:
+        **kwargs: passed to :class:`torchmetrics.Metric`.
+
+    Example:
+        >>> stats = UpdateStatistics()
+        >>> w = torch.tensor([3.0, 4.0])
+        >>> stats.update(w, w * 1.1, pos=w * 0.1)
+        >>> stats.update(w, w * 1.3, pos=w * 0.3)
+        >>> {name: round(float(v), 3) for name, v in stats.compute().items() if "norm" in name}
+        {'update_norm': 1.0, 'weight_norm': 6.0, 'pos_norm': 1.0, 'neg_norm': 0.0}
+    """
+
+    totals: Tensor
+    nonfinite: Tensor
+    updates: Tensor
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.add_sum("totals", torch.zeros(len(AVERAGED)))
+        self.add_sum("nonfinite", torch.zeros((), dtype=torch.long))
+        self.add_sum("updates", torch.zeros((), dtype=torch.long))
+
+    def update(
+        self,
+        before: Tensor,
+        after: Tensor,
+        pos: Tensor | None = None,
+        neg: Tensor | None = None,
+        lower: float | None = None,
+        upper: float | None = None,
+    ) -> None:
+        """Measures one update.
+
+        Args:
+            before: the parameter before the update, of any shape; a copy, not a view.
+            after: the parameter after the update, of the same shape.
+            pos: potentiating part that was pending.
+            neg: depressing part that was pending.
+            lower: lower limit of the parameter.
+            upper: upper limit of the parameter.
+
+        Raises:
+            ValueError: if ``before`` and ``after`` differ in shape.
+        """
+        found = update_statistics(before, after, pos, neg, lower, upper)
+        # Replaced, not written in place: a state made in inference mode could not be written to.
+        self.totals = self.totals + torch.stack([found[name].float() for name in AVERAGED])
+        self.nonfinite = self.nonfinite + found["nonfinite"]
+        self.updates = self.updates + 1
+
+    def compute(self) -> dict[str, Tensor]:
+        """The statistics by name, float32 without dimensions; all zero before any update."""
+        means = self.totals / self.updates.clamp(min=1)
+        # A float, for loggers warn of integers.
+        return dict(zip(AVERAGED, means.unbind(), strict=True)) | {
+            "nonfinite": self.nonfinite.to(means.dtype)
+        }
+
+
+class FiringStatistics(AdditiveMetric):
+    """How active neurons were since the last reset.
+
+    ``compute`` returns ``firing_rate``, the mean number of spikes in a step of one sample and
+    neuron, and ``silent_share``, the share of neurons that never fired. The number of neurons is
+    known from the first update; every process has to have seen one before they are combined.
+
+    Args:
+        **kwargs: passed to :class:`torchmetrics.Metric`.
+
+    Example:
+        >>> stats = FiringStatistics()
+        >>> stats.update(torch.tensor([[[1, 0]], [[1, 0]]]))
+        >>> stats.compute()
+        {'firing_rate': tensor(0.5000), 'silent_share': tensor(0.5000)}
+    """
+
+    counts: Tensor
+    steps: Tensor
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.add_sum("counts", torch.zeros(1))
+        self.add_sum("steps", torch.zeros((), dtype=torch.long))
+
+    def update(self, spikes: Tensor) -> None:
+        """Counts spikes.
+
+        Args:
+            spikes: activity of shape ``[T, B, ...]`` and any dtype, non-negative.
+
+        Raises:
+            ValueError: if there is no neuron dimension, or another number of neurons than before.
+        """
+        found = spike_counts(spikes)
+        if self.counts.numel() not in (1, found.numel()):
+            raise ValueError(
+                f"Argument `spikes` should have {self.counts.numel()} neurons, as before. Found"
+                f" {found.numel()} in `spikes.shape = {tuple(spikes.shape)}`: keep one metric for"
+                " each layer, or reset it."
+            )
+        self.counts = self.counts + found
+        self.steps = self.steps + spikes.shape[0] * spikes.shape[1]
+
+    def compute(self) -> dict[str, Tensor]:
+        """The statistics by name, float32 without dimensions."""
+        return {
+            "firing_rate": self.counts.mean() / self.steps.clamp(min=1),
+            "silent_share": (self.counts == 0).float().mean(),
+        }

@@ -1,0 +1,115 @@
+"""The Poisson encoder as a module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lightning_accum.functional.encoders import poisson_encode
+
+
+class PoissonEncoder(nn.Module):
+    r"""Turns intensities into Poisson spike trains of a given rate.
+
+    .. math::
+        s_t \sim \text{Bernoulli}\left(x \cdot r_\text{max} \frac{\Delta t}{1000}\right)
+
+    With a ``seed`` the module draws from a generator of its own, whose state is copied, pickled,
+    and saved in the state dict, so that a resumed run sees the same spikes as an uninterrupted
+    one. Without, it draws from torch's global generators.
+
+    Args:
+        steps: number of time steps :math:`T`.
+        max_rate: rate :math:`r_\text{max}` at intensity 1, in Hz.
+        dt: length of a time step :math:`\Delta t`, in ms.
+        seed: seed of the module's own generator, ``None`` for the global one.
+        validate: whether to check the range of the input, which waits for its device.
+
+    Raises:
+        ValueError: an argument is out of range, or ``max_rate`` asks for more than one spike in a
+            step.
+
+    Example:
+        >>> encoder = PoissonEncoder(steps=100, max_rate=100.0, dt=1.0, seed=0)
+        >>> spikes = encoder(torch.rand(4, 8, 8))
+        >>> spikes.shape, spikes.dtype
+        (torch.Size([100, 4, 8, 8]), torch.bool)
+    """
+
+    def __init__(
+        self,
+        steps: int,
+        max_rate: float,
+        dt: float = 1.0,
+        seed: int | None = None,
+        validate: bool = True,
+    ) -> None:
+        super().__init__()
+        if steps < 1:
+            raise ValueError(
+                "Argument `steps` should be a positive number of time steps. "
+                f"Found `steps = {steps}`."
+            )
+        if not dt > 0:
+            raise ValueError(
+                f"Argument `dt` should be a positive step length in ms. Found `dt = {dt}`."
+            )
+        if not 0 <= max_rate * dt <= 1000:
+            raise ValueError(
+                "Argument `max_rate` should be a rate in Hz of at most one spike per step, "
+                f"1000 / dt = {1000 / dt:g}. Found `max_rate = {max_rate}`. Lower it, or `dt`."
+            )
+        self.steps = steps
+        self.max_rate = max_rate
+        self.dt = dt
+        self.validate = validate
+        self.generator: torch.Generator | None = None
+        if seed is not None:
+            self.generator = torch.Generator().manual_seed(seed)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Encodes a batch.
+
+        Args:
+            x: intensities in [0, 1], shape ``[B, ...]``.
+
+        Returns:
+            Boolean spikes, shape ``[T, B, ...]``.
+
+        Raises:
+            ValueError: an intensity lies outside of [0, 1].
+        """
+        p = self.max_rate * self.dt / 1000
+        return poisson_encode(x, self.steps, p, self._generator_for(x.device), self.validate)
+
+    def _generator_for(self, device: torch.device) -> torch.Generator | None:
+        if self.generator is None or device.type == "cpu":
+            return self.generator
+        # the state stays on the CPU, where every machine can read it; it seeds each call elsewhere
+        seed = int(torch.empty((), dtype=torch.int64).random_(generator=self.generator))
+        return torch.Generator(device).manual_seed(seed)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """Returns the state of the generator, for the state dict."""
+        return {"generator": None if self.generator is None else self.generator.get_state()}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Takes the state of the generator from a state dict."""
+        if state["generator"] is None:
+            self.generator = None
+        else:
+            self.generator = torch.Generator()
+            self.generator.set_state(state["generator"].cpu())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "generator": self.get_extra_state()["generator"]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.set_extra_state({"generator": state["generator"]})
+
+    def extra_repr(self) -> str:
+        """Returns the settings shown in the module's representation."""
+        return f"steps={self.steps}, max_rate={self.max_rate}, dt={self.dt}"

@@ -1,0 +1,337 @@
+"""Leaky integrate-and-fire neurons, for one time step a call or for a whole sequence."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Literal, final
+
+import torch
+from torch import Tensor
+
+from lightning_accum._state import StateModule
+from lightning_accum.nn.inhibition import Inhibition
+
+
+def _decay(name: str, tc: float, dt: float) -> float:
+    if not tc > 0:
+        raise ValueError(
+            f"Argument `{name}` should be a positive time constant in ms. Found `{name} = {tc}`."
+        )
+    return math.exp(-dt / tc)
+
+
+class Neurons(StateModule):
+    """What all integrate-and-fire neurons share: the recurrence and its state.
+
+    Not for direct use. A subclass says what the threshold is, and how it changes.
+    """
+
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        tc_mem: float,
+        v_threshold: float,
+        v_reset: float,
+        v_rest: float,
+        refractory: float,
+        dt: float,
+        time_dim: Literal[0] | None,
+        spike_dtype: torch.dtype | None,
+        inhibition: Inhibition | None,
+    ) -> None:
+        super().__init__()
+        if not dt > 0:
+            raise ValueError(
+                f"Argument `dt` should be a positive step length in ms. Found `dt = {dt}`."
+            )
+        if not max(v_reset, v_rest) < v_threshold:
+            raise ValueError(
+                "Argument `v_threshold` should lie above `v_reset` and `v_rest`. Found "
+                f"`v_threshold = {v_threshold}`, `v_reset = {v_reset}`, `v_rest = {v_rest}`."
+            )
+        if not refractory >= 0:
+            raise ValueError(
+                "Argument `refractory` should be a non-negative period in ms. "
+                f"Found `refractory = {refractory}`."
+            )
+        if time_dim not in (None, 0):
+            raise ValueError(
+                "Argument `time_dim` should be `None` (one step a call) or 0 (a sequence, time "
+                f"first). Found `time_dim = {time_dim}`. Transpose the input."
+            )
+        self.size = (size,) if isinstance(size, int) else tuple(size)
+        self.tc_mem = tc_mem
+        self.v_threshold = v_threshold
+        self.v_reset = v_reset
+        self.v_rest = v_rest
+        self.refractory = refractory
+        self.dt = dt
+        self.time_dim = time_dim
+        self.spike_dtype = spike_dtype
+        self.inhibition = inhibition
+        self.decay = _decay("tc_mem", tc_mem, dt)
+        self.reset()
+
+    @abstractmethod
+    def _threshold(self, like: Tensor) -> Tensor:
+        """Threshold above reset, shape ``[N]``, a tensor that `_adapt` may write to."""
+
+    @abstractmethod
+    def _adapt(self) -> Callable[[Tensor, Tensor], None] | None:
+        """What is done with spikes ``[B, N]`` and threshold ``[N]`` after every step, if any."""
+
+    @property
+    def voltage(self) -> Tensor | None:
+        """Membrane potential after the last step, shape ``[B, *size]``, or ``None``."""
+        v = self._state["voltage"]
+        return None if v is None else (v + self.v_reset).unflatten(-1, self.size)
+
+    def reset(self) -> None:
+        """Forgets the membrane potential and what is held: the next call starts from rest."""
+        self._state = {"voltage": None, "hold": None}
+
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Tensor:
+        """Integrates an input current. No gradient passes.
+
+        Args:
+            x: input current, shape ``[B, *size]``, or ``[T, B, *size]`` with ``time_dim=0``.
+
+        Returns:
+            Spikes, 0 or 1, in the shape of ``x``, in its dtype or in ``spike_dtype``.
+
+        Raises:
+            ValueError: the shape does not fit.
+        """
+        lead = 1 if self.time_dim is None else 2
+        if x.ndim != lead + len(self.size) or x.shape[lead:] != self.size:
+            expected = ", ".join(["T", "B"][2 - lead :] + [str(n) for n in self.size])
+            raise ValueError(
+                f"Argument `x` should have shape [{expected}], as `time_dim = {self.time_dim}`. "
+                f"Found shape {list(x.shape)}."
+            )
+        # half precision would lose small currents in the sum over time
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        current = x.detach().to(dtype).reshape(-1, x.shape[lead - 1], math.prod(self.size))
+        if self.v_rest != self.v_reset:
+            current = current + (1 - self.decay) * (self.v_rest - self.v_reset)
+        spikes = torch.empty(
+            current.shape,
+            dtype=self.spike_dtype or (x.dtype if x.is_floating_point() else dtype),
+            device=x.device,
+        )
+        self._integrate(current, spikes)
+        return spikes.view(x.shape)
+
+    def _integrate(self, current: Tensor, out: Tensor) -> None:
+        # potentials are relative to reset, so that to reset is to multiply by a mask; masks are
+        # float and buffers are written in place: several times faster than `torch.where`
+        like = current.new_empty(current.shape[1:])
+        v = self._carried("voltage", like, self.v_rest - self.v_reset)
+        hold = self._carried("hold", like, 0.0)
+        period = round(self.refractory / self.dt)
+        holds = period > 0 or self.inhibition is not None
+        threshold = self._threshold(like)
+        adapt = self._adapt()
+        free, spikes, work = torch.empty_like(like), torch.empty_like(like), torch.empty_like(like)
+        for i, o in zip(current.unbind(0), out.unbind(0), strict=True):
+            torch.add(i, v, alpha=self.decay, out=v)
+            if holds:
+                torch.le(hold, 0, out=free)
+                v.mul_(free)
+                hold.sub_(1)
+            torch.ge(v, threshold, out=spikes)
+            if self.inhibition is not None:
+                torch.sub(v, threshold, out=work)
+                self.inhibition.select(work, spikes)
+            v.addcmul_(v, spikes, value=-1)
+            if period:
+                torch.mul(spikes, period, out=work)
+                torch.maximum(hold, work, out=hold)
+            if self.inhibition is not None:
+                self.inhibition.suppress(spikes, v, hold)
+            o.copy_(spikes)
+            if adapt is not None:
+                adapt(spikes, threshold)
+        self._state = {"voltage": v, "hold": hold}
+
+    def _carried(self, name: str, like: Tensor, rest: float) -> Tensor:
+        state = self._state[name]
+        if state is None or state.shape != like.shape:
+            return torch.full_like(like, rest)
+        return state.to(like, copy=True)
+
+    def extra_repr(self) -> str:
+        """Returns the settings shown in the module's representation."""
+        return (
+            f"size={self.size}, tc_mem={self.tc_mem}, v_threshold={self.v_threshold}, "
+            f"refractory={self.refractory}, dt={self.dt}, time_dim={self.time_dim}, "
+            f"inhibition={self.inhibition}"
+        )
+
+
+@final
+class LIF(Neurons):
+    r"""Leaky integrate-and-fire neurons.
+
+    .. math::
+        V_t = V_\text{rest} + (V_{t-1} - V_\text{rest}) \, e^{-\Delta t / \tau} + I_t, \qquad
+        s_t = [V_t \ge V_\text{th}]
+
+    A neuron that spikes is reset, and held at reset for its refractory period. The state is kept
+    from call to call until `reset`; a batch of another size starts from rest. Steps one by one and
+    a whole sequence at once give the same spikes.
+
+    Args:
+        size: shape of the layer, without batch and time.
+        tc_mem: time constant of the membrane :math:`\tau`, in ms.
+        v_threshold: threshold :math:`V_\text{th}`.
+        v_reset: potential after a spike.
+        v_rest: resting potential :math:`V_\text{rest}`.
+        refractory: refractory period in ms, rounded to whole steps.
+        dt: length of a time step :math:`\Delta t`, in ms.
+        time_dim: ``None`` for one step a call, 0 for a sequence with time first.
+        spike_dtype: dtype of the spikes, by default that of the input.
+        inhibition: lateral inhibition, e.g. `WinnerTakeAll`.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    Example:
+        >>> neurons = LIF(2, tc_mem=20.0, refractory=1.0, time_dim=0)
+        >>> neurons(torch.tensor([[[1.0, 0.6]], [[1.0, 0.6]], [[1.0, 0.6]]])).squeeze(1)
+        tensor([[1., 0.],
+                [0., 1.],
+                [1., 0.]])
+    """
+
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        tc_mem: float = 20.0,
+        v_threshold: float = 1.0,
+        v_reset: float = 0.0,
+        v_rest: float = 0.0,
+        refractory: float = 0.0,
+        dt: float = 1.0,
+        time_dim: Literal[0] | None = None,
+        spike_dtype: torch.dtype | None = None,
+        inhibition: Inhibition | None = None,
+    ) -> None:
+        super().__init__(
+            size,
+            tc_mem,
+            v_threshold,
+            v_reset,
+            v_rest,
+            refractory,
+            dt,
+            time_dim,
+            spike_dtype,
+            inhibition,
+        )
+
+    def _threshold(self, like: Tensor) -> Tensor:
+        return like.new_tensor(self.v_threshold - self.v_reset)
+
+    def _adapt(self) -> None:
+        return None
+
+
+@final
+class AdaptiveLIF(Neurons):
+    r"""Leaky integrate-and-fire neurons with a threshold that rises with each neuron's activity.
+
+    .. math::
+        s_t = [V_t \ge V_\text{th} + \theta_t], \qquad
+        \theta_{t+1} = \theta_t \, e^{-\Delta t / \tau_\theta}
+        + \frac{\theta_+}{B} \sum_b s_{t,b}
+
+    A neuron that spikes often becomes harder to excite, so that all take part (homeostasis; Diehl
+    & Cook 2015, doi:10.3389/fncom.2015.00099). :math:`\theta` is one per neuron, shared by the
+    batch. It is learned: it changes in training mode alone, outlives `reset`, and is a buffer of
+    the state dict. All else is as in `LIF`.
+
+    Args:
+        size: shape of the layer, without batch and time.
+        tc_mem: time constant of the membrane, in ms.
+        theta_plus: rise of the threshold per spike and sample of the batch :math:`\theta_+`.
+        tc_theta: time constant by which the threshold returns, in ms; ``inf`` for never.
+        v_threshold: threshold :math:`V_\text{th}` without adaptation.
+        v_reset: potential after a spike.
+        v_rest: resting potential.
+        refractory: refractory period in ms, rounded to whole steps.
+        dt: length of a time step :math:`\Delta t`, in ms.
+        time_dim: ``None`` for one step a call, 0 for a sequence with time first.
+        spike_dtype: dtype of the spikes, by default that of the input.
+        inhibition: lateral inhibition, e.g. `WinnerTakeAll`.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    Example:
+        >>> neurons = AdaptiveLIF(1, tc_mem=20.0, theta_plus=0.5, time_dim=0)
+        >>> neurons(torch.tensor([[[1.2]], [[1.2]], [[1.6]]])).flatten()
+        tensor([1., 0., 1.])
+        >>> neurons.theta
+        tensor([1.])
+    """
+
+    theta: Tensor
+
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        tc_mem: float = 20.0,
+        theta_plus: float = 0.05,
+        tc_theta: float = math.inf,
+        v_threshold: float = 1.0,
+        v_reset: float = 0.0,
+        v_rest: float = 0.0,
+        refractory: float = 0.0,
+        dt: float = 1.0,
+        time_dim: Literal[0] | None = None,
+        spike_dtype: torch.dtype | None = None,
+        inhibition: Inhibition | None = None,
+    ) -> None:
+        super().__init__(
+            size,
+            tc_mem,
+            v_threshold,
+            v_reset,
+            v_rest,
+            refractory,
+            dt,
+            time_dim,
+            spike_dtype,
+            inhibition,
+        )
+        if not theta_plus >= 0:
+            raise ValueError(
+                "Argument `theta_plus` should be a non-negative potential. "
+                f"Found `theta_plus = {theta_plus}`."
+            )
+        self.theta_plus = theta_plus
+        self.tc_theta = tc_theta
+        self.decay_theta = _decay("tc_theta", tc_theta, dt)
+        self.register_buffer("theta", torch.zeros(self.size))
+
+    def _threshold(self, like: Tensor) -> Tensor:
+        return self.theta.flatten().to(like) + (self.v_threshold - self.v_reset)
+
+    def _adapt(self) -> Callable[[Tensor, Tensor], None] | None:
+        return self._raise_threshold if self.training else None
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> AdaptiveLIF:
+        theta = self.theta
+        super()._apply(fn, recurse)
+        if self.theta.dtype in (torch.float16, torch.bfloat16):  # would lose small rises
+            self.theta = theta.to(self.theta.device)
+        return self
+
+    def _raise_threshold(self, spikes: Tensor, threshold: Tensor) -> None:
+        theta = self.theta.view(-1)
+        theta.mul_(self.decay_theta).add_(spikes.mean(0), alpha=self.theta_plus)
+        torch.add(theta, self.v_threshold - self.v_reset, out=threshold)

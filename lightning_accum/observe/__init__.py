@@ -1,0 +1,24 @@
+"""Recorded activity: monitors, and the reducers that keep what they see."""
+
+from lightning_accum.observe.monitor import (
+    InputMonitor,
+    Monitor,
+    MonitorConstructor,
+    OutputMonitor,
+    StateMonitor,
+    first_tensor,
+)
+from lightning_accum.observe.recorder import WindowRecorder
+from lightning_accum.observe.reducer import Latest, Reducer
+
+__all__ = [
+    "InputMonitor",
+    "Latest",
+    "Monitor",
+    "MonitorConstructor",
+    "OutputMonitor",
+    "Reducer",
+    "StateMonitor",
+    "WindowRecorder",
+    "first_tensor",
+]

@@ -1,0 +1,327 @@
+"""Monitors: what modules take in and give out, seen through hooks."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from lightning_accum.observe.reducer import Latest, Reducer
+
+Picker = Callable[[Any], Tensor]
+Filter = Callable[[Tensor], bool]
+Map = Callable[[Tensor], Tensor]
+
+
+class MonitorConstructor(Protocol):
+    """Makes a monitor of an attribute; see :meth:`Monitor.partialconstructor`."""
+
+    def __call__(self, module: nn.Module, attr: str) -> Monitor:
+        """Makes the monitor of ``attr``, a dotted path that begins at ``module``."""
+        ...
+
+
+def first_tensor(value: Any) -> Tensor:
+    """The first tensor of a module's arguments or results, depth first.
+
+    Raises:
+        TypeError: if there is none.
+
+    Example:
+        >>> import torch
+        >>> first_tensor((None, (torch.ones(1), torch.zeros(1))))
+        tensor([1.])
+    """
+    if isinstance(value, Tensor):
+        return value
+    found = _search(value)
+    if found is None:
+        raise TypeError(
+            "A monitored module should take or give at least one tensor."
+            f" Found `{type(value).__name__}`: say with `picker` where the activity is."
+        )
+    return found
+
+
+def _search(value: Any) -> Tensor | None:
+    if isinstance(value, Tensor):
+        return value
+    items = value.values() if isinstance(value, dict) else value
+    if isinstance(items, str) or not hasattr(items, "__iter__"):
+        return None
+    return next((found for item in items if (found := _search(item)) is not None), None)
+
+
+class _Hook:
+    """A hook that refers to monitor and module weakly, and is inert in a copy of the module."""
+
+    def __init__(self, monitor: Monitor | None, module: nn.Module | None) -> None:
+        self.monitor = None if monitor is None else weakref.ref(monitor)
+        self.module = None if module is None else weakref.ref(module)
+
+    def __call__(self, module: nn.Module, args: Any, *rest: Any) -> None:
+        if self.monitor is None or self.module is None or self.module() is not module:
+            return
+        monitor = self.monitor()
+        if monitor is not None and monitor.recording:
+            if monitor.train_update if module.training else monitor.eval_update:
+                monitor._observe(module, args, rest)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Hook:
+        return _Hook(None, None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_Hook, (None, None))
+
+
+class Monitor(nn.Module, ABC):
+    """Watches one attribute of a module and feeds a reducer.
+
+    Args:
+        module: where the path begins; held weakly.
+        attr: dotted path from ``module`` to what is watched; empty for ``module`` itself.
+        reducer: keeps what was seen; the latest observation when ``None``.
+        train_update: whether to record while the watched module is in training mode.
+        eval_update: whether to record while it is in evaluation mode.
+        picker: finds the tensor among what the module takes or gives; the first by default.
+        filter_: records an observation only where this is true.
+        map_: changes an observation before it is recorded.
+        register: whether to begin watching at once.
+
+    Raises:
+        AttributeError: if the path leads nowhere.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        attr: str = "",
+        reducer: Reducer | None = None,
+        *,
+        train_update: bool = True,
+        eval_update: bool = False,
+        picker: Picker = first_tensor,
+        filter_: Filter | None = None,
+        map_: Map | None = None,
+        register: bool = True,
+    ) -> None:
+        super().__init__()
+        self.attr = attr
+        self.reducer = Latest() if reducer is None else reducer
+        self.train_update = train_update
+        self.eval_update = eval_update
+        self.picker = picker
+        self.filter_ = filter_
+        self.map_ = map_
+        self.recording = True
+        self._unhook: weakref.finalize[..., Any] | None = None
+        self._module: weakref.ref[nn.Module] | None = None
+        self.bind(module)
+        if register:
+            self.register()
+
+    @classmethod
+    def partialconstructor(cls, **options: Any) -> MonitorConstructor:
+        """A constructor that waits for ``module`` and ``attr``, for a trainer's ``add_monitor``.
+
+        Args:
+            **options: those of the class; a reducer is copied for every monitor made.
+        """
+        return functools.partial(_construct, cls, options)
+
+    # ------------------------------------------------------------------ watching
+    def bind(self, module: nn.Module) -> None:
+        """Watches ``attr`` below ``module`` from now on; registers anew if it was registered."""
+        registered = self.registered
+        self.deregister()
+        hooked, self._name = self._resolve(module, self.attr)
+        object.__setattr__(self, "_module", weakref.ref(hooked))
+        if registered:
+            self.register()
+
+    @property
+    def module(self) -> nn.Module | None:
+        """The module that carries the hook, ``None`` if it no longer exists."""
+        return None if self._module is None else self._module()
+
+    @property
+    def registered(self) -> bool:
+        """Whether the hook is in place."""
+        return self._unhook is not None and self._unhook.alive
+
+    def register(self) -> None:
+        """Puts the hook in place; nothing happens when it is.
+
+        Raises:
+            RuntimeError: if the module no longer exists.
+        """
+        if self.registered:
+            return
+        module = self.module
+        if module is None:
+            raise RuntimeError(
+                f"The module that `{self.attr or 'this monitor'}` watches no longer exists, or this"
+                " monitor is a copy: bind it with `monitor.bind(module)`."
+            )
+        handle = self._hook(module, _Hook(self, module))
+        # the hook goes when the monitor does, wherever it is dropped
+        self._unhook = weakref.finalize(self, handle.remove)
+        self._unhook.atexit = False
+
+    def deregister(self) -> None:
+        """Takes the hook away; what was recorded stays."""
+        if self._unhook is not None:
+            self._unhook()
+            self._unhook = None
+
+    @abstractmethod
+    def _hook(self, module: nn.Module, hook: _Hook) -> RemovableHandle: ...
+
+    @abstractmethod
+    def _seen(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any: ...
+
+    def _resolve(self, module: nn.Module, attr: str) -> tuple[nn.Module, str]:
+        """The module to hook, and the attribute of it that is watched."""
+        found = _walk(module, attr)
+        if not isinstance(found, nn.Module):
+            raise AttributeError(
+                f"Argument `attr` should lead to a module. Found `{attr}`, of type"
+                f" `{type(found).__name__}`: a StateMonitor watches attributes."
+            )
+        return found, ""
+
+    def _observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
+        value = self._seen(module, args, rest)
+        observation = value if isinstance(value, Tensor) else self.picker(value)
+        if self.filter_ is not None and not self.filter_(observation):
+            return
+        if self.map_ is not None:
+            observation = self.map_(observation)
+        self.reducer.forward(observation)
+
+    # ------------------------------------------------------------------ what was seen
+    def forward(self, observation: Tensor) -> None:
+        """Records an observation by hand."""
+        self.reducer(observation)
+
+    def clear(self, **kwargs: Any) -> None:
+        """Drops what was recorded."""
+        self.reducer.clear(**kwargs)
+
+    def peek(self) -> Tensor | None:
+        """The reducer's latest state."""
+        return self.reducer.peek()
+
+    @property
+    def latest(self) -> Tensor | None:
+        """The reducer's latest state, as :meth:`peek`."""
+        return self.reducer.peek()
+
+    def view(self, time: float = 0.0) -> Tensor | None:
+        """The reducer's state ``time`` ms ago."""
+        return self.reducer.view(time)
+
+    def dump(self) -> Tensor | None:
+        """The reducer's whole history, oldest first."""
+        return self.reducer.dump()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_unhook": None, "_module": None}
+
+    def extra_repr(self) -> str:
+        """What is watched."""
+        return f"attr={self.attr!r}, registered={self.registered}"
+
+
+class InputMonitor(Monitor):
+    """Watches what goes into a module, before the module runs.
+
+    Example:
+        >>> import torch
+        >>> fc = nn.Linear(2, 3)
+        >>> monitor = InputMonitor(fc)
+        >>> _ = fc(torch.ones(1, 2))
+        >>> monitor.peek()
+        tensor([[1., 1.]])
+    """
+
+    def _hook(self, module: nn.Module, hook: _Hook) -> RemovableHandle:
+        return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+    def _seen(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
+        if args:
+            return args[0] if isinstance(args[0], Tensor) else args
+        return rest[0]
+
+
+class OutputMonitor(Monitor):
+    """Watches what a module gives out.
+
+    Example:
+        >>> import torch
+        >>> relu = nn.ReLU()
+        >>> monitor = OutputMonitor(relu)
+        >>> _ = relu(torch.tensor([-1.0, 1.0]))
+        >>> monitor.peek()
+        tensor([0., 1.])
+    """
+
+    def _hook(self, module: nn.Module, hook: _Hook) -> RemovableHandle:
+        return module.register_forward_hook(hook)
+
+    def _seen(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
+        return rest[0]
+
+
+class StateMonitor(Monitor):
+    """Watches an attribute of a module, after the module has run.
+
+    Example:
+        >>> import torch
+        >>> norm = nn.BatchNorm1d(1, momentum=1.0)
+        >>> monitor = StateMonitor(norm, "running_mean")
+        >>> _ = norm(torch.tensor([[1.0], [3.0]]))
+        >>> monitor.peek()
+        tensor([2.])
+    """
+
+    def _resolve(self, module: nn.Module, attr: str) -> tuple[nn.Module, str]:
+        path, _, name = attr.rpartition(".")
+        found = _walk(module, path)
+        if not isinstance(found, nn.Module) or not hasattr(found, name):
+            raise AttributeError(
+                f"Argument `attr` should lead to an attribute of a module. Found `{attr}`, and"
+                f" `{type(found).__name__}` has no `{name}`."
+            )
+        return found, name
+
+    def _hook(self, module: nn.Module, hook: _Hook) -> RemovableHandle:
+        return module.register_forward_hook(hook)
+
+    def _seen(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
+        return getattr(module, self._name)
+
+
+def _construct(
+    cls: type[Monitor], options: dict[str, Any], module: nn.Module, attr: str
+) -> Monitor:
+    return cls(module, attr, **copy.deepcopy(options))
+
+
+def _walk(start: Any, path: str) -> Any:
+    found = start
+    for i, name in enumerate(path.split(".") if path else ()):
+        if not hasattr(found, name):
+            at = ".".join(path.split(".")[:i])
+            raise AttributeError(
+                f"Argument `attr` should be a dotted path of attributes. Found `{path}`, and"
+                f" `{at or type(start).__name__}` has no `{name}`."
+            )
+        found = getattr(found, name)
+    return found

@@ -1,0 +1,408 @@
+"""The pending change of one parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lightning_accum.functional import bounds
+from lightning_accum.functional.bounds import FullBounding, HalfBounding
+from lightning_accum.functional.reductions import Reduction, ReductionFn, reduction
+from lightning_accum.updates.part import Part
+
+
+class Accumulator(nn.Module):
+    r"""Accumulates the potentiating and the depressing part of a parameter's change.
+
+    .. math:: \Delta w = B_+(w, \operatorname{reduce}(\mathrm{pos}))
+              - B_-(w, \operatorname{reduce}(\mathrm{neg}))
+
+    with :math:`B_\pm` the bounds, where any are set. Both parts are non-negative by convention.
+    A contribution is copied: it is never written to, nor seen again. Parts are kept in float32 at
+    least, so that a parameter in a narrow dtype does not lose small updates.
+
+    Args:
+        shape: the parameter's shape, where it is known; contributions are held to it when added.
+        name: the parameter's name, for messages.
+
+    Example:
+        >>> acc = Accumulator()
+        >>> acc.pos, acc.neg = torch.tensor([1.0, 2.0]), torch.tensor([0.5, 0.5])
+        >>> acc.pos = torch.tensor([1.0, 0.0])  # adds
+        >>> acc.update(torch.zeros(2))
+        tensor([1.5000, 1.5000])
+    """
+
+    def __init__(self, shape: torch.Size | None = None, *, name: str = "parameter") -> None:
+        super().__init__()
+        self.shape = None if shape is None else torch.Size(shape)
+        self.name = name
+        self._pos = Part()
+        self._neg = Part()
+        self._reduction: Reduction = reduction(None)
+        self._bounds: dict[str, tuple[Callable[..., Tensor], tuple[float, ...], dict[str, Any]]]
+        self._bounds = {}
+
+    # ------------------------------------------------------------------ the two parts
+    @property
+    def pos(self) -> Tensor | None:
+        """The reduced potentiating part; assigning adds a contribution, ``del`` empties it."""
+        return self._read(self._pos)
+
+    @pos.setter
+    def pos(self, value: Tensor | None) -> None:
+        self.accumulate(pos=value)
+
+    @pos.deleter
+    def pos(self) -> None:
+        self._pos.clear()
+
+    @property
+    def neg(self) -> Tensor | None:
+        """The reduced depressing part; assigning adds a contribution, ``del`` empties it."""
+        return self._read(self._neg)
+
+    @neg.setter
+    def neg(self, value: Tensor | None) -> None:
+        self.accumulate(neg=value)
+
+    @neg.deleter
+    def neg(self) -> None:
+        self._neg.clear()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("pos", "neg"):  # not even a Parameter may be registered here
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def accumulate(self, pos: Tensor | None = None, neg: Tensor | None = None) -> None:
+        """Adds a contribution to each part that is given.
+
+        Args:
+            pos: change upwards, non-negative; broadcastable to the parameter's shape.
+            neg: change downwards, non-negative; it will be subtracted.
+
+        Raises:
+            TypeError: if a contribution is no tensor.
+            ValueError: if a contribution does not fit the parameter's shape.
+        """
+        fitted = [(self._pos, self._fit(pos, "pos")), (self._neg, self._fit(neg, "neg"))]
+        with torch.no_grad():
+            for part, value in fitted:
+                if value is not None:
+                    part.add(value, self._reduction)
+
+    def accumulate_outer(
+        self,
+        post: Tensor | Sequence[Tensor],
+        pre: Tensor | Sequence[Tensor],
+        scale: float = 1.0,
+        *,
+        negative: bool = False,
+    ) -> None:
+        r"""Adds ``scale`` · :math:`\sum_k \mathrm{post}_k \otimes \mathrm{pre}_k` to one part.
+
+        The product goes straight into the running sum or mean; nothing of the parameter's size
+        is made in between. Several products, given as sequences, are one contribution.
+
+        Args:
+            post: ``[K, out]``, or a sequence of such.
+            pre: ``[K, in]``, or a sequence of such, as long; spikes may be boolean.
+            scale: a factor, non-negative by convention.
+            negative: adds to the depressing part instead of the potentiating one.
+
+        Raises:
+            ValueError: if the product does not have the parameter's shape.
+
+        Example:
+            >>> acc = Accumulator()
+            >>> acc.accumulate_outer(torch.ones(3, 2), torch.ones(3, 1))
+            >>> acc.pos
+            tensor([[3.],
+                    [3.]])
+        """
+        posts, pres = ([x] if isinstance(x, Tensor) else list(x) for x in (post, pre))
+        for left, right in zip(posts, pres, strict=True):
+            if left.ndim != 2 or right.ndim != 2 or left.shape[0] != right.shape[0]:
+                raise ValueError(
+                    "Arguments `post` and `pre` should be matrices `[K, out]` and `[K, in]`."
+                    f" Found shapes {tuple(left.shape)} and {tuple(right.shape)}."
+                )
+            self._check_shape(torch.Size((left.shape[1], right.shape[1])), "post and pre")
+        if posts:
+            with torch.no_grad():
+                part = self._neg if negative else self._pos
+                part.add_products(list(zip(posts, pres, strict=True)), scale, self._reduction)
+
+    def clear(self, **kwargs: Any) -> None:
+        """Drops what is pending; reduction and bounds stay."""
+        self._pos.clear()
+        self._neg.clear()
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is pending."""
+        return self._pos.count == 0 and self._neg.count == 0
+
+    # ------------------------------------------------------------------ settings
+    def reduction(self, fn: ReductionFn | str | None = None) -> None:
+        """Sets how contributions to a part are reduced.
+
+        Args:
+            fn: ``fn(stacked, dim) -> Tensor``; ``None`` is :func:`torch.sum`. Sum, mean, amax and
+                amin stream, in the memory of one tensor; any other callable sees every
+                contribution.
+
+        Raises:
+            RuntimeError: if contributions are pending.
+        """
+        new = reduction(fn)
+        if not self.empty and new != self._reduction:
+            raise RuntimeError(
+                f"The reduction of `{self.name}` cannot change while contributions are pending:"
+                " apply them with the updater, or drop them with `clear()`, first."
+            )
+        self._reduction = new
+
+    def upperbound(self, bound: HalfBounding | None, max: float | None = None, /, **kw: Any) -> None:
+        """Sets the bound on the potentiating part; replaces a full bound.
+
+        Args:
+            bound: ``bound(param, update, limit, **kw)``, or ``None`` for none.
+            max: the upper limit.
+            **kw: passed to the bound.
+
+        Raises:
+            ValueError: if there is a bound and no limit.
+        """
+        self._set_bound("upper", bound, {"max": max}, kw)
+
+    def lowerbound(self, bound: HalfBounding | None, min: float | None = None, /, **kw: Any) -> None:
+        """Sets the bound on the depressing part; replaces a full bound.
+
+        Args:
+            bound: ``bound(param, update, limit, **kw)``, or ``None`` for none.
+            min: the lower limit.
+            **kw: passed to the bound.
+
+        Raises:
+            ValueError: if there is a bound and no limit.
+        """
+        self._set_bound("lower", bound, {"min": min}, kw)
+
+    def fullbound(
+        self,
+        bound: FullBounding | None,
+        max: float | None = None,
+        min: float | None = None,
+        /,
+        **kw: Any,
+    ) -> None:
+        """Sets the bound on both parts; replaces half bounds, and ``None`` removes them all.
+
+        Args:
+            bound: ``bound(param, pos, neg, max, min, **kw)``, or ``None`` for none.
+            max: the upper limit.
+            min: the lower limit.
+            **kw: passed to the bound.
+
+        Raises:
+            ValueError: if there is a bound and a limit is missing.
+
+        Example:
+            >>> from lightning_accum.functional import bound_power
+            >>> acc = Accumulator()
+            >>> acc.fullbound(bound_power, 1.0, 0.0, power=2.0)
+            >>> acc.pos = torch.ones(1)
+            >>> acc.update(torch.full((1,), 0.5))
+            tensor([0.2500])
+        """
+        self._set_bound("full", bound, {"max": max, "min": min}, kw)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether any bound is set."""
+        return bool(self._bounds)
+
+    # ------------------------------------------------------------------ the change
+    def update(self, param: Tensor, **kwargs: Any) -> Tensor | None:
+        """The bounded change of ``param``, a new tensor; applies nothing and clears nothing.
+
+        Args:
+            param: the parameter's current value.
+            **kwargs: ignored, for the interface's sake.
+
+        Returns:
+            The change in the accumulation's dtype, or ``None`` when nothing is pending.
+
+        Raises:
+            ValueError: if what is pending does not fit ``param``.
+        """
+        with torch.no_grad():
+            return self.delta(param.detach(), self.parts(param))
+
+    def forward(self, param: Tensor, **kwargs: Any) -> Tensor:
+        """The parameter with its change applied, as a new tensor.
+
+        Args:
+            param: the parameter's current value.
+            **kwargs: ignored, for the interface's sake.
+        """
+        delta = self.update(param)
+        with torch.no_grad():
+            base = param.detach()
+            return base.clone() if delta is None else (base + delta).to(base.dtype)
+
+    def parts(self, param: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """The reduced parts in ``param``'s shape, on its device; they may share memory with this.
+
+        Raises:
+            ValueError: if what is pending does not fit ``param``.
+        """
+        return self._part_for(param, self._pos), self._part_for(param, self._neg)
+
+    def delta(self, param: Tensor, parts: tuple[Tensor | None, Tensor | None]) -> Tensor | None:
+        """The bounded change that ``parts`` make to ``param``; ``None`` when both are missing."""
+        pos, neg = parts
+        if pos is None and neg is None:
+            return None
+        if "full" in self._bounds:
+            zeros = torch.zeros_like(pos if neg is None else neg)  # type: ignore[arg-type]
+            fn, limits, kw = self._bounds["full"]
+            return fn(param, zeros if pos is None else pos, zeros if neg is None else neg,
+                      *limits, **kw)  # fmt: skip
+        pos, neg = self._half(param, pos, "upper"), self._half(param, neg, "lower")
+        if pos is None:
+            return None if neg is None else -neg
+        return pos.clone() if neg is None else pos - neg
+
+    # ------------------------------------------------------------------ inside
+    def _half(self, param: Tensor, part: Tensor | None, side: str) -> Tensor | None:
+        if part is None or side not in self._bounds:
+            return part
+        fn, limits, kw = self._bounds[side]
+        return fn(param, part, *limits, **kw)
+
+    def _part_for(self, param: Tensor, part: Part) -> Tensor | None:
+        value = part.value(self._reduction)
+        if value is None:
+            return None
+        if value.shape != param.shape:
+            try:
+                value = value.expand(param.shape)
+            except RuntimeError:
+                raise ValueError(
+                    f"The change pending for `{self.name}` should fit the parameter's shape"
+                    f" {tuple(param.shape)}. Found shape {tuple(value.shape)}: drop it with"
+                    " `clear()` and add contributions of the parameter's shape."
+                ) from None
+        return value.to(param.device)
+
+    def _read(self, part: Part) -> Tensor | None:
+        value = part.value(self._reduction)
+        return None if value is None else value.clone()
+
+    def _fit(self, value: Tensor | None, which: str) -> Tensor | None:
+        if value is None:
+            return None
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"A contribution to `{self.name}.{which}` should be a tensor or None."
+                f" Found `{type(value).__name__}`: wrap it with `torch.as_tensor`."
+            )
+        self._check_shape(value.shape, which)
+        return value if self.shape is None else value.expand(self.shape)
+
+    def _check_shape(self, shape: torch.Size, which: str) -> None:
+        if self.shape is None or shape == self.shape:
+            return
+        try:
+            fits = torch.broadcast_shapes(shape, self.shape) == self.shape
+        except RuntimeError:
+            fits = False
+        if not fits:
+            raise ValueError(
+                f"A contribution to `{self.name}.{which}` should have, or broadcast to, the"
+                f" parameter's shape {tuple(self.shape)}. Found shape {tuple(shape)}."
+            )
+
+    def _set_bound(
+        self,
+        side: str,
+        bound: Callable[..., Tensor] | None,
+        limits: dict[str, float | None],
+        kw: dict[str, Any],
+    ) -> None:
+        if bound is not None and not callable(bound):
+            raise TypeError(
+                f"Argument `bound` of the {side} bound should be callable or None."
+                f" Found `{type(bound).__name__}`."
+            )
+        found = tuple(limit for limit in limits.values() if limit is not None)
+        if bound is not None and len(found) < len(limits):
+            missing = next(name for name, limit in limits.items() if limit is None)
+            raise ValueError(
+                f"Argument `{missing}` of the {side} bound should be a number when there is a"
+                f" bound. Found `{missing} = None`."
+            )
+        for other in ("upper", "lower") if side == "full" else (side, "full"):
+            self._bounds.pop(other, None)
+        self._bounds.pop(side, None)
+        if bound is not None:
+            self._bounds[side] = (bound, found, kw)
+
+    # ------------------------------------------------------------------ survival
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Accumulator:
+        super()._apply(fn, recurse)
+        device = fn(torch.empty(0, device=self._device())).device
+        self._pos.move(device)
+        self._neg.move(device)
+        return self
+
+    def _device(self) -> torch.device:
+        value = self._pos.value(self._reduction)
+        value = self._neg.value(self._reduction) if value is None else value
+        return torch.device("cpu") if value is None else value.device
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """What is pending, and the package's own bounds by name."""
+        return {
+            "pos": self._pos.state(),
+            "neg": self._neg.state(),
+            "reduction": self._reduction.name,
+            "bounds": {
+                side: {"name": fn.__name__, "limits": list(limits), "kwargs": dict(kw)}
+                for side, (fn, limits, kw) in self._bounds.items()
+                if getattr(bounds, getattr(fn, "__name__", ""), None) is fn
+            },
+        }
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Takes what :meth:`get_extra_state` gave.
+
+        Raises:
+            RuntimeError: if contributions are pending there under another reduction than here.
+        """
+        pending = state["pos"]["count"] or state["neg"]["count"]
+        if pending and state["reduction"] != self._reduction.name:
+            raise RuntimeError(
+                f"The state of `{self.name}` has contributions pending for the reduction"
+                f" `{state['reduction']}`, and this accumulator reduces by"
+                f" `{self._reduction.name}`: call `reduction(...)` before loading."
+            )
+        self._pos.load(state["pos"])
+        self._neg.load(state["neg"])
+        for side, saved in state["bounds"].items():
+            if not saved["name"].startswith("bound_"):
+                raise ValueError(f"The state of `{self.name}` names no bound: {saved['name']!r}.")
+            fn = getattr(bounds, saved["name"])
+            self._set_bound(side, fn, dict(enumerate(saved["limits"])), saved["kwargs"])  # type: ignore[arg-type]
+
+    def extra_repr(self) -> str:
+        """Name, shape, reduction and bounds."""
+        shape = "?" if self.shape is None else tuple(self.shape)
+        return f"{self.name}, {shape}, reduction={self._reduction.name}, bounds={list(self._bounds)}"

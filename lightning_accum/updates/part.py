@@ -1,0 +1,126 @@
+"""One half of a pending change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_accum.functional.reductions import Reduction
+
+_ROWS = 2048
+
+
+def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which contributions of ``dtype`` are kept: float32 or wider."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+class Part:
+    """Contributions to one half of a parameter's change, reduced as they come where that can be.
+
+    The running value keeps its memory when the part is cleared, for the next contribution to
+    overwrite: a training loop allocates it once.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._total: Tensor | None = None
+        self._kept: list[Tensor] = []
+
+    def add(self, value: Tensor, how: Reduction) -> None:
+        """Folds a copy of ``value`` in."""
+        value = value.detach()
+        dtype = accumulation_dtype(value.dtype)
+        if how.merge is None:
+            self._kept.append(value.to(dtype, copy=True))
+        else:
+            total = self._room(value.shape, dtype, value.device)
+            if self.count == 0:
+                total.copy_(value)
+            else:
+                how.merge(total, value.to(total.dtype))
+        self.count += 1
+
+    def add_products(
+        self, pairs: Sequence[tuple[Tensor, Tensor]], scale: float, how: Reduction
+    ) -> None:
+        """Folds ``scale · Σ leftᵀ right`` in, one contribution, with nothing of its size between.
+
+        Args:
+            pairs: ``[K, out]`` and ``[K, in]`` each; spikes may be boolean.
+            scale: factor of the whole sum.
+            how: the reduction in force.
+        """
+        left, right = pairs[0]
+        shape = torch.Size((left.shape[1], right.shape[1]))
+        dtype = accumulation_dtype(torch.promote_types(left.dtype, right.dtype))
+        if how.adds:
+            total = self._room(shape, dtype, left.device)
+            beta = float(self.count > 0)
+        else:
+            total, beta = torch.empty(shape, dtype=dtype, device=left.device), 0.0
+        for left, right in pairs:
+            # a converted chunk stays in cache; converting all at once would cost page faults
+            for rows, columns in zip(left.split(_ROWS), right.split(_ROWS), strict=True):
+                rows, columns = rows.detach().to(total.dtype), columns.detach().to(total.dtype)
+                total.addmm_(rows.T, columns, beta=beta, alpha=scale)
+                beta = 1.0
+        if how.adds:
+            self.count += 1
+        else:
+            self.add(total, how)
+
+    def value(self, how: Reduction) -> Tensor | None:
+        """The reduced part, sharing memory with this object where it can; ``None`` when empty."""
+        if self.count == 0:
+            return None
+        if how.merge is None:
+            device = self._kept[-1].device
+            kept = torch.broadcast_tensors(*(value.to(device) for value in self._kept))
+            return how.fn(torch.stack(kept), 0)
+        assert self._total is not None
+        return how.finish(self._total, self.count)
+
+    def clear(self) -> None:
+        """Empties the part and keeps its memory for the next window."""
+        self.count = 0
+        self._kept = []
+
+    def move(self, device: torch.device) -> None:
+        """Moves what is pending; the dtype never narrows."""
+        self._total = None if self._total is None else self._total.to(device)
+        self._kept = [value.to(device) for value in self._kept]
+
+    def _room(self, shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """The running value as a tensor that may be written in place, at least as wide as asked."""
+        total = self._total
+        if self.count == 0:
+            if total is None or (total.shape, total.dtype, total.device) != (shape, dtype, device):
+                total = torch.empty(shape, dtype=dtype, device=device)
+        else:
+            assert total is not None
+            total = total.to(device, torch.promote_types(total.dtype, dtype))
+            if total.shape != shape:  # no parameter told its shape yet: grow to hold both
+                total = total.expand(torch.broadcast_shapes(total.shape, shape)).clone()
+        if total.is_inference() and not torch.is_inference_mode_enabled():
+            total = total.clone()
+        self._total = total
+        return total
+
+    def state(self) -> dict[str, Any]:
+        """Tensors and builtins that say all about what is pending."""
+        pending = self.count > 0 and self._total is not None
+        return {
+            "count": self.count,
+            "total": self._total.clone() if pending and self._total is not None else None,
+            "kept": [value.clone() for value in self._kept],
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Takes what :meth:`state` gave."""
+        self.count = int(state["count"])
+        self._total = None if state["total"] is None else state["total"].clone()
+        self._kept = [value.clone() for value in state["kept"]]

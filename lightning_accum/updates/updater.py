@@ -1,0 +1,315 @@
+"""The accumulators of one module's parameters, and how they are applied."""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.updates.accumulator import Accumulator
+
+NonFinite = Literal["raise", "skip", "ignore"]
+Constraint = Callable[[Tensor], Any]
+
+
+class NonFiniteUpdateError(ArithmeticError):
+    """An update that is about to be applied holds NaN or Inf."""
+
+
+class Updater(nn.Module):
+    """Accumulated updates of a module's parameters, applied in place on the same parameters.
+
+    ``updater.weight`` is the :class:`Accumulator` of the parameter ``weight``. Assigning a tensor
+    adds to its potentiating part, assigning a pair adds to both, ``del`` clears both.
+
+    Args:
+        module: the module whose parameters are updated; it is referenced weakly.
+        *params: names of the module's own parameters (or buffers); all its own parameters when
+            none is named.
+        reduction: how contributions are reduced, as for :meth:`Accumulator.reduction`.
+        nonfinite: what to do with an update that holds NaN or Inf: ``"raise"``
+            :class:`NonFiniteUpdateError` and change nothing, ``"skip"`` that parameter's update
+            and count it (without waiting for the device), or ``"ignore"`` the matter.
+
+    Raises:
+        AttributeError: if the module lacks one of ``params``.
+        ValueError: if a name collides with an attribute of ``Updater``.
+
+    Example:
+        >>> fc = nn.Linear(2, 1, bias=False)
+        >>> _ = nn.init.zeros_(fc.weight)
+        >>> updater = Updater(fc, "weight")
+        >>> updater.weight = torch.ones(1, 2), torch.tensor([[0.0, 0.5]])
+        >>> updater()
+        >>> fc.weight.tolist(), updater.weight.pos
+        ([[1.0, 0.5]], None)
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *params: str,
+        reduction: ReductionFn | str | None = None,
+        nonfinite: NonFinite = "raise",
+    ) -> None:
+        super().__init__()
+        if not isinstance(module, nn.Module):
+            raise TypeError(
+                f"Argument `module` should be a torch.nn.Module. Found `{type(module).__name__}`."
+            )
+        self.names: tuple[str, ...] = ()
+        self.label = type(module).__name__
+        self._how = reduction
+        self._constraints: OrderedDict[int, tuple[Constraint, tuple[str, ...]]] = OrderedDict()
+        self._skipped: dict[str, Tensor] = {}
+        self.nonfinite = nonfinite
+        self.bind(module)
+        self.add(*(params or [name for name, _ in module.named_parameters(recurse=False)]))
+
+    def add(self, *params: str) -> None:
+        """Makes further parameters of the module updatable; those that are already stay as is.
+
+        Raises:
+            AttributeError: if the module lacks one of ``params``.
+            ValueError: if a name collides with an attribute of ``Updater``.
+        """
+        module = self.parent
+        for name in params:
+            if name in self.names:
+                continue
+            param = module._parameters.get(name, module._buffers.get(name))
+            if param is None:
+                own = [n for n, _ in module.named_parameters(recurse=False)]
+                raise AttributeError(
+                    f"Argument `params` should name parameters of `{self.label}`, which has"
+                    f" {own}. Found `{name}`" + (
+                        ", which is computed (a property or a parametrization): attach the updater"
+                        " to the module that holds the original." if hasattr(module, name) else "."
+                    )
+                )  # fmt: skip
+            if name in _RESERVED:
+                raise ValueError(
+                    f"Argument `params` should not name what an Updater itself is called by. Found"
+                    f" `{name}`: rename the parameter of `{self.label}`."
+                )
+            accumulator = Accumulator(param.shape, name=name)
+            accumulator.reduction(self._how)
+            self.add_module(name, accumulator)
+            self.names = (*self.names, name)
+
+    # ------------------------------------------------------------------ parent
+    @property
+    def parent(self) -> nn.Module:
+        """The module whose parameters are updated.
+
+        Raises:
+            RuntimeError: if it no longer exists, or this is a copy apart from its module.
+        """
+        parent = None if self._parent is None else self._parent()
+        if parent is None:
+            raise RuntimeError(
+                f"The module `{self.label}` of this updater no longer exists, or this is a copy"
+                " that was made apart from its module: bind it with `updater.bind(module)`."
+            )
+        return parent
+
+    def bind(self, module: nn.Module) -> None:
+        """Makes ``module`` the parent, weakly; its parameters take the accumulators by name."""
+        object.__setattr__(self, "_parent", weakref.ref(module))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_parent": None}
+
+    @property
+    def nonfinite(self) -> NonFinite:
+        """What happens to an update with NaN or Inf: ``"raise"``, ``"skip"`` or ``"ignore"``."""
+        return self._nonfinite
+
+    @nonfinite.setter
+    def nonfinite(self, policy: NonFinite) -> None:
+        if policy not in get_args(NonFinite):
+            raise ValueError(
+                f"Argument `nonfinite` should be one of {get_args(NonFinite)}."
+                f" Found `nonfinite = {policy!r}`."
+            )
+        self._nonfinite: NonFinite = policy
+
+    @property
+    def skipped(self) -> dict[str, int]:
+        """How often each parameter's update was dropped for NaN or Inf; waits for the device."""
+        return {name: int(count) for name, count in self._skipped.items()}
+
+    # ------------------------------------------------------------------ applying
+    def forward(
+        self, *params: str, clear: bool = True, scale: float | dict[str, float] = 1.0
+    ) -> None:
+        """Applies what is pending, in place, and consumes it.
+
+        Args:
+            *params: parameters to update; all of them when none is named.
+            clear: whether what was applied is dropped from the accumulators.
+            scale: factor of the bounded change, for all parameters or by name.
+
+        Raises:
+            AttributeError: if a name is none of this updater's.
+            RuntimeError: if the parent no longer exists.
+            NonFiniteUpdateError: if a change holds NaN or Inf and the policy is ``"raise"``; then
+                no parameter has changed.
+        """
+        parent = self.parent
+        names = self._checked(params)
+        with torch.no_grad():
+            changes = self._changes(parent, names)
+            deltas = self._finite(changes)
+            if deltas:
+                targets = [getattr(parent, name).detach() for name in changes]
+                factors = [scale[n] if isinstance(scale, dict) else scale for n in changes]
+                if len(set(factors)) == 1:
+                    torch._foreach_add_(targets, deltas, alpha=factors[0])
+                else:
+                    for target, delta, factor in zip(targets, deltas, factors, strict=True):
+                        target.add_(delta, alpha=factor)
+            for constraint, only in self._constraints.values():
+                for name in changes:
+                    if not only or name in only:
+                        constraint(getattr(parent, name))
+        if clear:
+            for name in names:
+                self._delacc_(self, name)
+
+    def clear(self, **kwargs: Any) -> None:
+        """Drops everything that is pending."""
+        for name in self.names:
+            self._delacc_(self, name)
+
+    def register_constraint(self, fn: Constraint, *params: str) -> RemovableHandle:
+        """Has ``fn(param)`` run after each applied update, to change ``param`` in place.
+
+        Args:
+            fn: for example :class:`lightning_accum.Clamp` or :class:`lightning_accum.Normalize`.
+            *params: the parameters it is for; all of them when none is named.
+
+        Returns:
+            A handle whose ``remove()`` takes the constraint away.
+        """
+        if not callable(fn):
+            raise TypeError(
+                "Argument `fn` should be a callable that changes a parameter in place."
+                f" Found `{type(fn).__name__}`."
+            )
+        handle = RemovableHandle(self._constraints)
+        self._constraints[handle.id] = (fn, tuple(self._checked(params)) if params else ())
+        return handle
+
+    def _checked(self, params: Sequence[str]) -> Sequence[str]:
+        for name in params:
+            if name not in self.names:
+                raise AttributeError(
+                    f"Argument `params` should name parameters of this updater, {self.names}."
+                    f" Found `{name}`: name it when the updater is made, or call `add({name!r})`."
+                )
+        return params or self.names
+
+    def _changes(self, parent: nn.Module, names: Sequence[str]) -> dict[str, Tensor]:
+        """The changes pending, by name; those without a bound are made with few kernels."""
+        changes: dict[str, Tensor] = {}
+        plain: dict[str, tuple[Tensor, Tensor]] = {}
+        for name in names:
+            accumulator = self._getacc_(self, name)
+            if accumulator.empty:
+                continue
+            param = getattr(parent, name).detach()
+            pos, neg = accumulator.parts(param)
+            if not accumulator.bounded and pos is not None and neg is not None:
+                plain[name] = (pos, neg)
+            delta = None if name in plain else accumulator.delta(param, (pos, neg))
+            changes[name] = param if delta is None else delta
+        if plain:
+            pairs = plain.values()
+            deltas = torch._foreach_sub([pos for pos, _ in pairs], [neg for _, neg in pairs])
+            changes.update(zip(plain, deltas, strict=True))
+        return changes
+
+    def _finite(self, changes: dict[str, Tensor]) -> list[Tensor]:
+        """The changes with the policy applied: one reduction each, no wait unless it raises."""
+        deltas = list(changes.values())
+        if self.nonfinite == "ignore" or not deltas:
+            return deltas
+        # the largest magnitude is NaN or Inf exactly where any element is
+        norms = [d.abs().amax() if d.numel() else d.new_zeros(()) for d in deltas]
+        bad = [~torch.isfinite(norm) for norm in norms]
+        if self.nonfinite == "raise":
+            named = [name for name, is_bad in zip(changes, bad, strict=True) if bool(is_bad)]
+            if named:
+                raise NonFiniteUpdateError(
+                    f"The update of parameter{'s' * (len(named) > 1)} {', '.join(named)} of"
+                    f" `{self.label}` holds NaN or Inf. Nothing was applied: look at the activity"
+                    " and the rates, and drop the update with `clear()`, or set"
+                    " `nonfinite = 'skip'`."
+                )
+            return deltas
+        for name, is_bad in zip(changes, bad, strict=True):
+            count = self._skipped.get(name)
+            self._skipped[name] = is_bad.long() if count is None else count.to(is_bad.device) + is_bad
+        return [d.masked_fill_(b, 0) for d, b in zip(deltas, bad, strict=True)]
+
+    # ------------------------------------------------------------------ accumulators by name
+    @staticmethod
+    def _getacc_(self: Updater, attr: str) -> Accumulator:
+        """Gets the accumulator of a parameter."""
+        accumulator = self._modules[attr]
+        assert isinstance(accumulator, Accumulator)
+        return accumulator
+
+    @staticmethod
+    def _setacc_(
+        self: Updater, value: tuple[Tensor | None, Tensor | None] | Tensor | None, attr: str
+    ) -> None:
+        """Adds to the accumulator of a parameter: a tensor to ``pos``, a pair to both parts."""
+        pair = value if isinstance(value, (tuple, list)) else (value, None)
+        if len(pair) != 2:
+            raise ValueError(
+                f"A value assigned to `updater.{attr}` should be a tensor, None, or a pair"
+                f" `(pos, neg)`. Found {len(pair)} values."
+            )
+        self._getacc_(self, attr).accumulate(*pair)
+
+    @staticmethod
+    def _delacc_(self: Updater, attr: str) -> None:
+        """Clears both parts of a parameter's accumulator."""
+        self._getacc_(self, attr).clear()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__.get("names", ()):
+            self._setacc_(self, value, name)
+        elif isinstance(getattr(type(self), name, None), property):
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if name in self.__dict__.get("names", ()):
+            self._delacc_(self, name)
+        else:
+            super().__delattr__(name)
+
+    def get_extra_state(self) -> dict[str, Tensor]:
+        """How often updates were dropped."""
+        return {name: count.clone() for name, count in self._skipped.items()}
+
+    def set_extra_state(self, state: dict[str, Tensor]) -> None:
+        """Takes what :meth:`get_extra_state` gave."""
+        self._skipped = {name: count.clone() for name, count in state.items()}
+
+    def extra_repr(self) -> str:
+        """The module it is for."""
+        return f"of {self.label}, nonfinite={self.nonfinite!r}"
+
+
+_RESERVED = frozenset(dir(Updater)) | {"names", "label"}

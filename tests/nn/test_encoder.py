@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+
+from lightning_accum.functional.encoders import poisson_encode
+from lightning_accum.nn import PoissonEncoder
+
+
+def test_probability_is_rate_times_step() -> None:
+    x = torch.rand(4, 3)
+    spikes = PoissonEncoder(steps=9, max_rate=200.0, dt=2.0, seed=5)(x)
+    assert torch.equal(spikes, poisson_encode(x, 9, 0.4, torch.Generator().manual_seed(5)))
+
+
+def test_without_seed_follows_the_global_generator() -> None:
+    encoder, x = PoissonEncoder(20, 500.0), torch.rand(30)
+    torch.manual_seed(0)
+    one, two = encoder(x), encoder(x)
+    torch.manual_seed(0)
+    assert torch.equal(one, encoder(x))
+    assert not torch.equal(one, two)
+
+
+def test_with_seed_leaves_the_global_generator_alone() -> None:
+    x = torch.rand(5)
+    before = torch.get_rng_state()
+    PoissonEncoder(20, 500.0, seed=0)(x)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def _through_file(encoder: PoissonEncoder) -> PoissonEncoder:
+    file = io.BytesIO()
+    torch.save(encoder.state_dict(), file)
+    file.seek(0)
+    fresh = PoissonEncoder(20, 500.0, seed=99)
+    fresh.load_state_dict(torch.load(file, weights_only=True))
+    return fresh
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda e: pickle.loads(pickle.dumps(e)), _through_file]
+)
+def test_a_copy_continues_independently(copied) -> None:
+    encoder, x = PoissonEncoder(20, 500.0, seed=0), torch.rand(30)
+    encoder(x)
+    other = copied(encoder)
+    expected = [encoder(x) for _ in range(2)]
+    assert all(torch.equal(other(x), e) for e in expected)
+    assert not torch.equal(expected[0], expected[1])
+
+
+def test_state_dict_keys_do_not_depend_on_the_seed() -> None:
+    assert set(PoissonEncoder(2, 5.0).state_dict()) == set(
+        PoissonEncoder(2, 5.0, seed=1).state_dict()
+    )
+    seedless = PoissonEncoder(2, 5.0, seed=1)
+    seedless.load_state_dict(PoissonEncoder(2, 5.0).state_dict())
+    assert seedless.generator is None
+    assert not list(seedless.parameters())
+
+
+def test_intensity_out_of_range() -> None:
+    with pytest.raises(ValueError, match="Argument `x`"):
+        PoissonEncoder(2, 5.0)(torch.tensor([2.0]))
+    assert PoissonEncoder(2, 5.0, validate=False)(torch.tensor([2.0])).shape == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ({"steps": 0, "max_rate": 5.0}, "steps"),
+        ({"steps": 2, "max_rate": -1.0}, "max_rate"),
+        ({"steps": 2, "max_rate": 1001.0}, "max_rate"),
+        ({"steps": 2, "max_rate": 501.0, "dt": 2.0}, "max_rate"),
+        ({"steps": 2, "max_rate": 5.0, "dt": 0.0}, "dt"),
+    ],
+)
+def test_arguments_out_of_range(arguments: dict[str, float], name: str) -> None:
+    with pytest.raises(ValueError, match=f"Argument `{name}` .* Found `{name} = "):
+        PoissonEncoder(**arguments)

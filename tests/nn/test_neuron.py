@@ -1,0 +1,321 @@
+from __future__ import annotations
+
+import copy
+import io
+import math
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, WinnerTakeAll
+
+SHAPES = st.tuples(st.integers(1, 12), st.integers(1, 3), st.integers(1, 4))
+
+
+def _current(shape: tuple[int, ...], seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64) * 0.6 + 0.3
+
+
+def naive(
+    current: Tensor,
+    *,
+    tc_mem: float,
+    v_threshold: float,
+    v_reset: float,
+    v_rest: float,
+    refractory: int,
+    dt: float = 1.0,
+    winner_steps: int | None = None,
+    strength: float | None = None,
+    theta_plus: float = 0.0,
+    tc_theta: float = math.inf,
+) -> tuple[Tensor, list[list[float]], list[float]]:
+    """One neuron and one step after the other, with absolute potentials."""
+    steps, batch, size = current.shape
+    v = [[v_rest] * size for _ in range(batch)]
+    held_until = [[-1] * size for _ in range(batch)]
+    theta = [0.0] * size
+    spikes = torch.zeros_like(current)
+    for t in range(steps):
+        for b in range(batch):
+            for n in range(size):
+                if t <= held_until[b][n]:
+                    v[b][n] = v_reset
+                else:
+                    leak = (v[b][n] - v_rest) * math.exp(-dt / tc_mem)
+                    v[b][n] = v_rest + leak + current[t, b, n].item()
+            fired = [n for n in range(size) if v[b][n] >= v_threshold + theta[n]]
+            if winner_steps is not None and fired:
+                fired = [max(fired, key=lambda n: v[b][n] - theta[n])]
+            for n in fired:
+                spikes[t, b, n] = 1.0
+                v[b][n] = v_reset
+                held_until[b][n] = t + refractory
+            if winner_steps is not None and fired:
+                for n in set(range(size)) - set(fired):
+                    v[b][n] = v_reset
+                    held_until[b][n] = max(held_until[b][n], t + winner_steps)
+            if strength is not None:
+                for n in range(size):
+                    v[b][n] -= strength * len([m for m in fired if m != n])
+        for n in range(size):
+            rise = sum(spikes[t, b, n].item() for b in range(batch)) / batch
+            theta[n] = theta[n] * math.exp(-dt / tc_theta) + theta_plus * rise
+    return spikes, v, theta
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    shape=SHAPES,
+    seed=st.integers(0, 2**31),
+    refractory=st.integers(0, 3),
+    potentials=st.sampled_from([(1.0, 0.0, 0.0), (1.0, -0.5, 0.0), (-50.0, -50.8, -50.3)]),
+    inhibition=st.sampled_from([None, 0, 2, 5, 0.7]),
+    theta_plus=st.sampled_from([None, 0.0, 0.4]),
+    tc_theta=st.sampled_from([math.inf, 8.0]),
+)
+def test_matches_the_naive_recurrence(
+    shape: tuple[int, int, int],
+    seed: int,
+    refractory: int,
+    potentials: tuple[float, float, float],
+    inhibition: float | None,
+    theta_plus: float | None,
+    tc_theta: float,
+) -> None:
+    current = _current(shape, seed)
+    v_threshold, v_reset, v_rest = potentials
+    shared: dict[str, Any] = {
+        "tc_mem": 7.0,
+        "v_threshold": v_threshold,
+        "v_reset": v_reset,
+        "v_rest": v_rest,
+    }
+    adaptation = {} if theta_plus is None else {"theta_plus": theta_plus, "tc_theta": tc_theta}
+    soft = isinstance(inhibition, float)
+    expected, v, theta = naive(
+        current,
+        **shared,
+        **adaptation,
+        refractory=refractory,
+        winner_steps=None if soft else inhibition,
+        strength=inhibition if soft else None,
+    )
+    shared |= adaptation | {"refractory": float(refractory)}
+    if soft:
+        shared["inhibition"] = LateralInhibition(inhibition)
+    elif inhibition is not None:
+        shared["inhibition"] = WinnerTakeAll(inhibition)
+    kind = LIF if theta_plus is None else AdaptiveLIF
+    sequence = kind(shape[-1], time_dim=0, **shared).double()
+    stepwise = kind(shape[-1], **shared).double()
+    assert torch.equal(sequence(current), expected)
+    assert torch.equal(torch.stack([stepwise(i) for i in current]), expected)
+    assert sequence.voltage is not None
+    torch.testing.assert_close(sequence.voltage, torch.tensor(v, dtype=torch.float64))
+    if theta_plus is not None:
+        torch.testing.assert_close(sequence.theta, torch.tensor(theta, dtype=torch.float64))
+
+
+def test_golden() -> None:
+    # decay 1/2: 0.6, 0.9, 1.05 spikes, held for one step, then 0.6 anew
+    lif = LIF(1, tc_mem=1 / math.log(2), refractory=1.0, time_dim=0)
+    spikes = lif(torch.full((5, 1, 1), 0.6))
+    assert spikes.flatten().tolist() == [0, 0, 1, 0, 0]
+    torch.testing.assert_close(lif.voltage, torch.tensor([[0.6]]))
+
+
+def test_periods_are_in_ms() -> None:
+    fast = LIF(1, tc_mem=10.0, refractory=1.0, dt=0.5, time_dim=0)
+    slow = LIF(1, tc_mem=20.0, refractory=2.0, dt=1.0, time_dim=0)
+    current = _current((40, 2, 1), 0)
+    assert torch.equal(fast(current), slow(current))
+
+
+def test_any_layer_shape() -> None:
+    current = _current((6, 2, 12), 1)
+    flat = LIF(12, time_dim=0, inhibition=WinnerTakeAll(1))
+    image = LIF((3, 2, 2), time_dim=0, inhibition=WinnerTakeAll(1))
+    assert torch.equal(image(current.view(6, 2, 3, 2, 2)).view(6, 2, 12), flat(current))
+    assert image.voltage is not None
+    assert flat.voltage is not None
+    assert image.voltage.shape == (2, 3, 2, 2)
+    assert torch.equal(image.voltage.flatten(1), flat.voltage)
+
+
+def test_state_is_kept_until_reset() -> None:
+    current = _current((20, 3, 5), 2)
+    lif = LIF(5, refractory=2.0, time_dim=0)
+    whole = lif(current)
+    lif.reset()
+    assert lif.voltage is None
+    parts = torch.cat([lif(current[:7]), lif(current[7:])])
+    assert torch.equal(parts, whole)
+    assert not torch.equal(lif(current), whole)
+
+
+def test_another_batch_size_starts_from_rest() -> None:
+    current = _current((20, 3, 5), 3)
+    used, fresh = LIF(5, time_dim=0), LIF(5, time_dim=0)
+    used(current)
+    assert torch.equal(used(current[:, :2]), fresh(current[:, :2]))
+
+
+def test_output_is_not_shared_with_the_state() -> None:
+    lif, current = LIF(5, time_dim=0), _current((4, 3, 5), 4)
+    first = lif(current)
+    kept, voltage = first.clone(), lif.voltage
+    lif(current)
+    assert torch.equal(first, kept)
+    lif.reset()
+    lif(current)
+    assert voltage is not None
+    assert torch.equal(voltage, lif.voltage)
+
+
+def test_input_is_not_changed() -> None:
+    current = _current((4, 3, 5), 4)
+    kept = current.clone()
+    LIF(5, time_dim=0, inhibition=WinnerTakeAll(1))(current)
+    assert torch.equal(current, kept)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_spikes_have_the_dtype_of_the_input(dtype: torch.dtype) -> None:
+    current = _current((4, 3, 5), 5).to(dtype)
+    spikes = LIF(5, time_dim=0)(current)
+    assert spikes.dtype == dtype
+    boolean = LIF(5, time_dim=0, spike_dtype=torch.bool)(current)
+    assert boolean.dtype == torch.bool
+    assert torch.equal(boolean, spikes.bool())
+    assert spikes.any()
+    assert not spikes.all()
+
+
+def test_spikes_can_be_the_input() -> None:
+    raster = torch.rand(4, 3, 5) < 0.5
+    spikes = LIF(5, time_dim=0)(raster)
+    assert torch.equal(spikes, raster.float())
+
+
+def test_half_precision_integrates_small_currents() -> None:
+    lif = LIF(1, tc_mem=1e9, time_dim=0)
+    assert lif(torch.full((1500, 1, 1), 1e-3, dtype=torch.bfloat16)).sum() == 1
+
+
+def test_no_gradient_passes() -> None:
+    lif, weight = LIF(5, time_dim=0), torch.rand(5, requires_grad=True)
+    spikes = lif(_current((4, 3, 5), 6).float() * weight)
+    assert not spikes.requires_grad
+    assert lif.voltage is not None
+    assert not lif.voltage.requires_grad
+
+
+def test_survives_inference_mode_between_calls() -> None:
+    current = _current((9, 3, 5), 7)
+    lif, expected = AdaptiveLIF(5, time_dim=0), AdaptiveLIF(5, time_dim=0)
+    whole = expected(current)
+    with torch.inference_mode():
+        first = lif(current[:4])
+    second = lif(current[4:])
+    assert torch.equal(torch.cat([first, second]), whole)
+
+
+def _through_file(lif: AdaptiveLIF) -> AdaptiveLIF:
+    file = io.BytesIO()
+    torch.save(lif.state_dict(), file)
+    file.seek(0)
+    fresh = AdaptiveLIF(5, refractory=2.0, theta_plus=0.3, time_dim=0)
+    fresh.load_state_dict(torch.load(file, weights_only=True))
+    return fresh
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), _through_file]
+)
+def test_a_copy_continues_independently(copied) -> None:
+    current = _current((20, 3, 5), 8)
+    lif = AdaptiveLIF(5, refractory=2.0, theta_plus=0.3, time_dim=0)
+    lif(current)
+    other = copied(lif)
+    expected, theta = lif(current), lif.theta.clone()
+    assert torch.equal(other(current), expected)
+    assert torch.equal(other.theta, theta)
+    assert torch.equal(lif.theta, theta)
+
+
+def test_state_dict_keys_are_fixed() -> None:
+    lif = AdaptiveLIF(5, time_dim=0)
+    before = set(lif.state_dict())
+    lif(_current((4, 3, 5), 9))
+    assert set(lif.state_dict()) == before == {"theta", "_extra_state"}
+    assert not list(lif.parameters())
+
+
+def test_theta_is_learned_in_training_alone() -> None:
+    current = _current((20, 3, 5), 10)
+    lif = AdaptiveLIF(5, theta_plus=0.3, time_dim=0)
+    buffer = lif.theta
+    lif.eval()
+    lif(current)
+    assert torch.equal(lif.theta, torch.zeros(5))
+    lif.train()
+    lif(current)
+    learned = lif.theta.clone()
+    assert (learned > 0).all()
+    lif.reset()
+    assert torch.equal(lif.theta, learned)
+    assert lif.theta is buffer  # DDP and CUDA graphs hold on to it
+    lif.eval()
+    raised = lif(current)
+    assert raised.sum() < LIF(5, time_dim=0)(current).sum()
+
+
+def test_theta_keeps_its_precision() -> None:
+    lif = AdaptiveLIF(5, time_dim=0).bfloat16()
+    assert lif.theta.dtype == torch.float32
+    assert AdaptiveLIF(5).double().theta.dtype == torch.float64
+
+
+def test_at_most_one_winner_even_if_all_are_equal() -> None:
+    spikes = LIF(6, time_dim=0, inhibition=WinnerTakeAll(3))(torch.full((9, 2, 6), 0.7))
+    assert spikes.sum(-1).max() == 1
+    assert spikes.any()
+
+
+@pytest.mark.parametrize(("shape", "time_dim"), [((3, 4), None), ((3, 5), 0), ((2, 3, 4), 0)])
+def test_wrong_shape(shape: tuple[int, ...], time_dim: Any) -> None:
+    with pytest.raises(ValueError, match=r"Argument `x` should have shape .* Found shape \["):
+        LIF(5, time_dim=time_dim)(torch.rand(shape))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ({"tc_mem": 0.0}, "tc_mem"),
+        ({"dt": -1.0}, "dt"),
+        ({"v_reset": 1.0}, "v_threshold"),
+        ({"v_rest": 2.0}, "v_threshold"),
+        ({"refractory": -1.0}, "refractory"),
+        ({"time_dim": 1}, "time_dim"),
+        ({"theta_plus": -0.1}, "theta_plus"),
+        ({"tc_theta": 0.0}, "tc_theta"),
+    ],
+)
+def test_arguments_out_of_range(arguments: dict[str, Any], name: str) -> None:
+    value = arguments.get(name, 1.0)
+    with pytest.raises(ValueError, match=f"Argument `{name}` .* Found `{name} = {value}`"):
+        AdaptiveLIF(5, **arguments)
+
+
+def test_inhibition_arguments_out_of_range() -> None:
+    with pytest.raises(ValueError, match="Argument `steps`"):
+        WinnerTakeAll(-1)
+    with pytest.raises(ValueError, match="Argument `strength`"):
+        LateralInhibition(-0.1)
