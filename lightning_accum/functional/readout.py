@@ -15,7 +15,7 @@ def class_rate_sums(rates: Tensor, labels: Tensor, num_classes: int) -> tuple[Te
         num_classes: number of classes :math:`C`.
 
     Returns:
-        The sums, float32 of shape ``[C, N]``, and the samples of each class, int64 of shape ``[C]``.
+        The sums, float32 of shape ``[C, N]``, and the samples of each class, int64 ``[C]``.
 
     Example:
         >>> sums, counts = class_rate_sums(torch.tensor([[1, 2], [3, 4]]), torch.tensor([1, 1]), 2)
@@ -70,7 +70,7 @@ def assigned_votes(mean_rates: Tensor) -> Tensor:
 
 
 def proportional_votes(mean_rates: Tensor) -> Tensor:
-    r"""Each neuron votes by its share of a class, :math:`p_{cn} = \bar r_{cn} / \sum_k \bar r_{kn}`.
+    r"""Each neuron votes by its class shares, :math:`p_{cn} = \bar r_{cn} / \sum_k \bar r_{kn}`.
 
     The votes are :math:`V_{cn} = p_{cn} / \sum_m p_{cm}`, so that a class gains nothing by many
     neurons that answer it a little.
@@ -79,7 +79,8 @@ def proportional_votes(mean_rates: Tensor) -> Tensor:
         mean_rates: mean rate for each class and neuron, ``[C, N]``, non-negative.
 
     Returns:
-        Votes of shape ``[C, N]``; each class's add up to one, or to zero where no neuron answers it.
+        Votes of shape ``[C, N]``; each class's add up to one, or to zero where no neuron
+        answers it.
 
     Example:
         >>> proportional_votes(torch.tensor([[0.6, 0.0], [0.2, 0.5]]))
@@ -90,8 +91,8 @@ def proportional_votes(mean_rates: Tensor) -> Tensor:
     return _averaging(mean_rates / total.where(total > 0, 1.0))
 
 
-def vote(rates: Tensor, votes: Tensor) -> Tensor:
-    r"""The class with the highest weighted rate, :math:`\hat y_b = \arg\max_c \sum_n V_{cn} r_{bn}`.
+def elect(rates: Tensor, votes: Tensor) -> Tensor:
+    r"""The class with the most votes, :math:`\hat y_b = \arg\max_c \sum_n V_{cn} r_{bn}`.
 
     Args:
         rates: rates or spike counts of shape ``[B, N]``, any dtype.
@@ -102,7 +103,7 @@ def vote(rates: Tensor, votes: Tensor) -> Tensor:
         there is no other.
 
     Example:
-        >>> vote(torch.tensor([[1.0, 3.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
+        >>> elect(torch.tensor([[1.0, 3.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
         tensor([1])
     """
     present = votes.any(dim=1)

@@ -56,7 +56,7 @@ def update_statistics(
         upper: upper limit, compared in the parameter's dtype.
 
     Returns:
-        The statistics by name: ``nonfinite`` int64, the others of floating point, without dimensions.
+        The statistics by name, without dimensions: ``nonfinite`` int64, the others floats.
 
     Raises:
         ValueError: if ``before`` and ``after`` differ in shape.
@@ -127,7 +127,8 @@ def _wide(value: Tensor) -> Tensor:
 
 
 def _size(value: Tensor, order: int) -> Tensor:
-    return torch.linalg.vector_norm(value.nan_to_num(0.0, 0.0, 0.0), order)
+    size: Tensor = torch.linalg.vector_norm(value.nan_to_num(0.0, 0.0, 0.0), order)
+    return size
 
 
 def _share(mask: Tensor) -> Tensor:

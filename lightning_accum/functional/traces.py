@@ -37,6 +37,7 @@ def trace(
     decay: float,
     mode: TraceMode = "cumulative",
     initial: Tensor | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     r"""The exponential trace of activity; a spike counts in the step in which it happens.
 
@@ -49,9 +50,10 @@ def trace(
         decay: :math:`a`, what is left after one step.
         mode: whether every earlier spike is in the trace, or the latest alone.
         initial: ``[...]`` the trace before the first step; zero when ``None``.
+        dtype: of the trace, unless ``activity`` is wider.
 
     Returns:
-        ``[T, ...]`` the trace after each step, in float32 at least.
+        ``[T, ...]`` the trace after each step.
 
     Example:
         >>> trace(torch.tensor([1.0, 0.0, 1.0]), 0.5)
@@ -67,7 +69,7 @@ def trace(
         raise ValueError(
             f"Argument `mode` should be one of {get_args(TraceMode)}. Found `mode = {mode!r}`."
         )
-    dtype = torch.promote_types(activity.dtype, torch.float32)
+    dtype = torch.promote_types(activity.dtype, dtype)
     out = activity.to(dtype, copy=True, memory_format=torch.contiguous_format)
     before = initial
     # In place, front to back: each step reads the one before, and the copy is the only memory.
@@ -112,6 +114,7 @@ def last_trace(
     decay: float,
     mode: TraceMode = "cumulative",
     initial: Tensor | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """The trace after the last step alone, in the memory of one step.
 
@@ -120,6 +123,7 @@ def last_trace(
         decay: what is left after one step.
         mode: as in :func:`trace`.
         initial: ``[...]`` the trace before the first step.
+        dtype: of the trace, unless ``activity`` is wider.
 
     Returns:
         ``[...]`` equal to ``trace(...)[-1]``.
@@ -128,7 +132,7 @@ def last_trace(
         >>> last_trace(torch.tensor([1.0, 0.0, 1.0]), 0.5)
         tensor(1.2500)
     """
-    dtype = torch.promote_types(activity.dtype, torch.float32)
+    dtype = torch.promote_types(activity.dtype, dtype)
     x = torch.zeros(activity.shape[1:], dtype=dtype, device=activity.device)
     if initial is not None:
         x.copy_(initial)

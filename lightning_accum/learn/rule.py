@@ -161,10 +161,11 @@ class Rule(IndependentCellTrainer, ABC):
                 self.add_monitor(name, side, attr, make, **tags)
         return self.get_unit(name)
 
-    def forward(self, **given: Any) -> None:
+    def forward(self, carry: bool | None = None, **given: Any) -> None:
         """Evaluates the window since the last call, and accumulates; nothing is applied.
 
         Args:
+            carry: whether traces pass to the next call; as the rule is set when ``None``.
             **given: what the rule's terms ask for, such as a reward.
 
         Raises:
@@ -177,7 +178,7 @@ class Rule(IndependentCellTrainer, ABC):
                 if (window := self._observed(name, cell)) is not None
             }
             for name, (cell, pre, post) in windows.items():
-                self._evaluate(name, cell, pre, post, given)
+                self._evaluate(name, cell, pre, post, given, self.carry if carry is None else carry)
         finally:
             for monitor in self.monitors:
                 if isinstance(monitor.reducer, WindowRecorder):
@@ -204,21 +205,31 @@ class Rule(IndependentCellTrainer, ABC):
         return cell, pre, post
 
     def _evaluate(
-        self, name: str, cell: Cell, pre: Tensor, post: Tensor, given: dict[str, Any]
+        self,
+        name: str,
+        cell: Cell,
+        pre: Tensor,
+        post: Tensor,
+        given: dict[str, Any],
+        carry: bool,
     ) -> None:
         state = self._state_for(name)
         h = state.hyperparameters
         carried = state._state if self.carry else {}
-        sources = {"post": Source(post, h.dt, carried, "post")}
         batch = reduction(h.batch_reduction)
         updater = attach_updater(cell.connection, *h.params)
-        for param in h.params:
-            accumulator: Accumulator = getattr(updater, param)
-            is_bias = getattr(cell.connection, param).ndim == 1
+        params = {name: getattr(cell.connection, name) for name in h.params}
+        dtype = torch.float32
+        for param in params.values():
+            dtype = torch.promote_types(dtype, param.dtype)
+        sources = {"post": Source(post, h.dt, carried, "post", dtype)}
+        for param_name, param in params.items():
+            accumulator: Accumulator = getattr(updater, param_name)
+            is_bias = param.ndim == 1
             side = "one" if is_bias else "pre"
             if side not in sources:
-                ones = pre.new_ones(*pre.shape[:-1], 1)
-                sources[side] = Source(ones if is_bias else pre, h.dt, carried, side)
+                ones = pre.new_ones(*post.shape[:-1], 1)
+                sources[side] = Source(ones if is_bias else pre, h.dt, carried, side, dtype)
             window = Window(Signal(sources[side]), Signal(sources["post"]), h.dt, given)
             terms = self.terms(window, h)
             if not is_bias:
@@ -230,8 +241,11 @@ class Rule(IndependentCellTrainer, ABC):
             accumulator.accumulate(
                 None if pos is None else pos[:, 0], None if neg is None else neg[:, 0]
             )
-        if self.carry:
-            state._state = {k: v for source in sources.values() for k, v in source.carry().items()}
+        state._state = (
+            {k: v for source in sources.values() for k, v in source.carry().items()}
+            if carry
+            else {}
+        )
 
     def _state_for(self, name: str) -> CellState:
         state = self._states[name]

@@ -17,12 +17,19 @@ class Source:
         carried: values of traces at the end of the window before, by key; those of another batch
             shape belong to other samples and are left out.
         side: prefix of the keys.
+        dtype: in which to compute, unless the activity is wider.
     """
 
     def __init__(
-        self, activity: Tensor, dt: float, carried: dict[str, Tensor | None], side: str
+        self,
+        activity: Tensor,
+        dt: float,
+        carried: dict[str, Tensor | None],
+        side: str,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         self.activity = activity
+        self.dtype = torch.promote_types(activity.dtype, dtype)
         self.dt = dt
         self.side = side
         self._carried = carried
@@ -31,7 +38,9 @@ class Source:
     def initial(self, decay: float, mode: TraceMode) -> Tensor | None:
         """The trace before the window's first step, or ``None`` for zero."""
         value = self._carried.get(self._key(decay, mode))
-        return value if value is not None and value.shape == self.activity.shape[1:] else None
+        if value is None or value.shape != self.activity.shape[1:]:
+            return None
+        return value.to(self.activity.device, self.dtype)
 
     def request(self, decay: float, mode: TraceMode) -> None:
         """Notes that a trace is in use, so that it will be carried."""
@@ -41,7 +50,7 @@ class Source:
         """The trace over the window, computed once."""
         known = self._traces.get((decay, mode))
         if known is None:
-            known = trace(self.activity, decay, mode, self.initial(decay, mode))
+            known = trace(self.activity, decay, mode, self.initial(decay, mode), self.dtype)
             self._traces[decay, mode] = known
         return known
 
@@ -49,7 +58,7 @@ class Source:
         """Every trace in use at the end of the window, by key."""
         return {
             self._key(decay, mode): last_trace(
-                self.activity, decay, mode, self.initial(decay, mode)
+                self.activity, decay, mode, self.initial(decay, mode), self.dtype
             )
             if values is None
             else values[-1].clone()
@@ -105,8 +114,7 @@ class Signal:
         return Signal(self.source, decay_factor(tc, self.source.dt), mode)
 
     def values(self) -> Tensor:
-        """``[T, B, ...]`` the signal itself, in float32 at least."""
+        """``[T, B, ...]`` the signal itself, in the dtype of the computation."""
         if self.decay is not None:
             return self.source.values(self.decay, self.mode)
-        activity = self.activity
-        return activity.to(torch.promote_types(activity.dtype, torch.float32))
+        return self.activity.to(self.source.dtype)

@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from lightning_accum.learn.cell import Cell
 from lightning_accum.observe import Monitor, MonitorConstructor
-from lightning_accum.updates import NonFiniteUpdateError, Updater, attach_updater, get_updater
+from lightning_accum.updates import Updater, attach_updater, get_updater
 
 
 class CellRef:
@@ -117,7 +117,8 @@ class CellTrainer(nn.Module):
                 f" Found `{name = }`."
             )
         if params:
-            attach_updater(cell.connection, *params)
+            updater = attach_updater(cell.connection, *params)
+            updater.label = f"{type(cell.connection).__name__} (cell {name})"
         self._refs[name] = CellRef(cell)
         if state is not None:
             self._states[name] = state
@@ -302,11 +303,8 @@ class CellTrainer(nn.Module):
         Raises:
             NonFiniteUpdateError: if an update holds NaN or Inf and its updater's policy is to raise.
         """
-        for updater, cells in self.updaters.values():
-            try:
-                updater(**kwargs)
-            except NonFiniteUpdateError as error:
-                raise NonFiniteUpdateError(f"Cell {', '.join(cells)}: {error}") from error
+        for updater, _ in self.updaters.values():
+            updater(**kwargs)
 
     @property
     def updaters(self) -> dict[int, tuple[Updater, list[str]]]:

@@ -11,8 +11,8 @@ from lightning_accum.functional.readout import (
     assign_classes,
     assigned_votes,
     class_rate_sums,
+    elect,
     proportional_votes,
-    vote,
 )
 from lightning_accum.metrics._additive import AdditiveMetric
 
@@ -22,9 +22,9 @@ _VOTES = {"assigned": assigned_votes, "proportional": proportional_votes}
 class MaxRateClassifier(AdditiveMetric):
     r"""Labels neurons that learned without labels, and classifies by their rates.
 
-    Over the samples that ``update`` sees, each neuron is assigned to the class with its highest mean
-    rate, :math:`a_n = \arg\max_c \bar r_{cn}`. A sample is then given the class whose neurons fire
-    most on average,
+    Over the samples that ``update`` sees, each neuron is assigned to the class with its highest
+    mean rate, :math:`a_n = \arg\max_c \bar r_{cn}`. A sample is then given the class whose neurons
+    fire most on average,
 
     .. math:: \hat y = \arg\max_c \frac{1}{|\{n : a_n = c\}|} \sum_{n : a_n = c} r_n
 
@@ -83,8 +83,10 @@ class MaxRateClassifier(AdditiveMetric):
 
     @property
     def assignments(self) -> Tensor:
-        """The class of each neuron, ``[N]``; −1 for a neuron that never fired. As ``compute()``."""
-        return self.compute()  # type: ignore[no-any-return]
+        """The class of each neuron, ``[N]``; −1 for a neuron that never fired."""
+        # What a metric computes loses its dimension when it is of one element.
+        assigned: Tensor = self.compute()
+        return assigned.reshape(self.num_neurons)
 
     def update(self, rates: Tensor, labels: Tensor) -> None:
         """Adds labelled samples.
@@ -132,7 +134,7 @@ class MaxRateClassifier(AdditiveMetric):
         self._check_rates(rates)
         self.compute()
         assert self._votes is not None
-        return vote(rates, self._votes.to(rates.device))
+        return elect(rates, self._votes.to(rates.device))
 
     def plot(self, val: Tensor | None = None, ax: Any = None) -> Any:
         """Draws the number of neurons of each class as bars, those of none last.
@@ -154,7 +156,7 @@ class MaxRateClassifier(AdditiveMetric):
                 "`MaxRateClassifier.plot` draws with matplotlib, which is not installed. Install"
                 " it with `pip install matplotlib`."
             ) from error
-        assigned = (self.compute() if val is None else val).cpu()
+        assigned = (self.assignments if val is None else val.reshape(-1)).cpu()
         ax = pyplot.subplots()[1] if ax is None else ax
         names = [*range(self.num_classes), "none"]
         sizes = torch.bincount(assigned % (self.num_classes + 1), minlength=len(names))

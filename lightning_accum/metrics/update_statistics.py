@@ -14,11 +14,12 @@ from lightning_accum.metrics._additive import AdditiveMetric
 class UpdateStatistics(AdditiveMetric):
     """What was actually applied to one parameter, averaged over the updates since the last reset.
 
-    ``compute`` returns the scalars of :func:`~lightning_accum.functional.statistics.update_statistics`
-    by name: ``update_norm``, ``weight_norm``, ``ratio``, ``pos_norm``, ``neg_norm``, ``balance``,
-    ``at_lower``, ``at_upper``, ``at_bound`` and ``zero_share`` as means, ``nonfinite`` as a count.
-    The names are always the same, whatever was passed. Over several processes means are over the
-    updates of all, and the count is their sum.
+    ``compute`` returns the scalars of
+    :func:`~lightning_accum.functional.statistics.update_statistics` by name: ``update_norm``,
+    ``weight_norm``, ``ratio``, ``pos_norm``, ``neg_norm``, ``balance``, ``at_lower``, ``at_upper``,
+    ``at_bound`` and ``zero_share`` as means, ``nonfinite`` as a count. The names are the same
+    whatever was passed. Over several processes, means are over the updates of all of them and the
+    count is their sum.
 
     Args:
         **kwargs: passed to :class:`torchmetrics.Metric`.

@@ -228,6 +228,16 @@ class Accumulator(nn.Module):
         """Whether any bound is set."""
         return bool(self._bounds)
 
+    @property
+    def limits(self) -> tuple[float | None, float | None]:
+        """The lower and the upper limit of the bounds that are set, ``None`` where there is none."""
+        upper, lower = self._bounds["full"][1] if "full" in self._bounds else (None, None)
+        if "upper" in self._bounds:
+            upper = self._bounds["upper"][1][0]
+        if "lower" in self._bounds:
+            lower = self._bounds["lower"][1][0]
+        return lower, upper
+
     # ------------------------------------------------------------------ the change
     def update(self, param: Tensor, **kwargs: Any) -> Tensor | None:
         """The bounded change of ``param``, a new tensor; applies nothing and clears nothing.

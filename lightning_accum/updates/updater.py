@@ -13,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.accumulator import Accumulator
+from lightning_accum.updates.constraints import Clamp
 
 NonFinite = Literal["raise", "skip", "ignore"]
 Constraint = Callable[[Tensor], Any]
@@ -206,6 +207,15 @@ class Updater(nn.Module):
         handle = RemovableHandle(self._constraints)
         self._constraints[handle.id] = (fn, tuple(self._checked(params)) if params else ())
         return handle
+
+    def limits(self, name: str) -> tuple[float | None, float | None]:
+        """The lower and the upper limit of a parameter, by a clamp or else by its bounds."""
+        lower, upper = self._getacc_(self, name).limits
+        for constraint, only in self._constraints.values():
+            if isinstance(constraint, Clamp) and (not only or name in only):
+                lower = lower if constraint.min is None else constraint.min
+                upper = upper if constraint.max is None else constraint.max
+        return lower, upper
 
     def _checked(self, params: Sequence[str]) -> Sequence[str]:
         for name in params:

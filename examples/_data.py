@@ -1,0 +1,135 @@
+"""Handwritten digits for the examples: scikit-learn's small ones, or MNIST from its own files."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Split(NamedTuple):
+    """Images, float32 in [0, 1] of shape ``[N, H, W]``, and labels, int64 of shape ``[N]``."""
+
+    train_images: Tensor
+    train_labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+
+
+def load_digits_split(seed: int = 0, test_share: float = 0.25, size: int = 8) -> Split:
+    """Scikit-learn's 1,797 digits, split at random with each digit's share kept; no download.
+
+    Args:
+        seed: seed of the split.
+        test_share: share of the samples to test on, between 0 and 1.
+        size: height and width of the images, 8 as they are or 28, as MNIST's are, by bilinear
+            interpolation.
+
+    Raises:
+        ModuleNotFoundError: if scikit-learn is not installed.
+        ValueError: if an argument is out of range.
+    """
+    if size not in (8, 28):
+        raise ValueError(f"Argument `size` should be 8 or 28. Found `size = {size}`.")
+    if not 0 < test_share < 1:
+        raise ValueError(
+            "Argument `test_share` should lie between 0 and 1, without them."
+            f" Found `test_share = {test_share}`."
+        )
+    try:
+        from sklearn.datasets import load_digits  # type: ignore[import-untyped]
+        from sklearn.model_selection import train_test_split  # type: ignore[import-untyped]
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "The digits come with scikit-learn, which is not installed. Install it with"
+            " `pip install scikit-learn`, or use MNIST's own files."
+        ) from error
+    digits = load_digits()
+    images = torch.as_tensor(digits.images, dtype=torch.float32) / 16
+    labels = torch.as_tensor(digits.target, dtype=torch.long)
+    if size != 8:
+        images = torch.nn.functional.interpolate(
+            images.unsqueeze(1), size=(size, size), mode="bilinear", align_corners=False
+        ).squeeze(1)
+    train, test = (
+        torch.as_tensor(index)
+        for index in train_test_split(
+            range(len(labels)), test_size=test_share, random_state=seed, stratify=labels.numpy()
+        )
+    )
+    return Split(images[train], labels[train], images[test], labels[test])
+
+
+def load_mnist(folder: str | Path) -> Split:
+    """MNIST from its four IDX files, as they are or gzipped.
+
+    Args:
+        folder: where ``train-images-idx3-ubyte``, ``train-labels-idx1-ubyte``,
+            ``t10k-images-idx3-ubyte`` and ``t10k-labels-idx1-ubyte`` lie, each with or without
+            ``.gz``.
+
+    Raises:
+        FileNotFoundError: if a file is missing.
+        ValueError: if a file is not what its name says, is cut short, or does not fit its pair.
+    """
+    return Split(*_pair(Path(folder), "train"), *_pair(Path(folder), "t10k"))
+
+
+def _pair(folder: Path, part: str) -> tuple[Tensor, Tensor]:
+    images_path = _find(folder, f"{part}-images-idx3-ubyte")
+    labels_path = _find(folder, f"{part}-labels-idx1-ubyte")
+    images, labels = _read_idx(images_path, dims=3), _read_idx(labels_path, dims=1)
+    if len(images) != len(labels):
+        raise ValueError(
+            f"`{images_path}` and `{labels_path}` should belong together. Found {len(images)}"
+            f" images and {len(labels)} labels."
+        )
+    if labels.max() > 9:
+        raise ValueError(
+            f"`{labels_path}` should hold digits. Found a label of {int(labels.max())}."
+        )
+    return images / 255, labels.long()
+
+
+def _find(folder: Path, name: str) -> Path:
+    for path in (folder / name, folder / f"{name}.gz"):
+        if path.is_file():
+            return path
+    raise FileNotFoundError(
+        f"`{folder / name}` or `{name}.gz` beside it should exist. Found neither: put MNIST's four"
+        " files there."
+    )
+
+
+def _read_idx(path: Path, dims: int) -> Tensor:
+    """Reads unsigned bytes of ``dims`` dimensions.
+
+    An IDX file starts with two zero bytes, the code of the type (8 for unsigned bytes) and the
+    number of dimensions; then comes each dimension's size, a big-endian integer of 4 bytes.
+    """
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(
+            f"`{path}` should be a complete gzip file. Found: {error}. Fetch it again."
+        ) from error
+    magic, expected = data[:4], bytes((0, 0, 8, dims))
+    if magic != expected:
+        raise ValueError(
+            f"`{path}` should start with the bytes {expected.hex(' ')}, as unsigned bytes of {dims}"
+            f" dimensions do. Found {magic.hex(' ') or 'an empty file'}."
+        )
+    start = 4 + 4 * dims
+    sizes = [int.from_bytes(data[i : i + 4], "big") for i in range(4, start, 4)]
+    if len(data) < start or len(data) - start != math.prod(sizes) or not math.prod(sizes):
+        raise ValueError(
+            f"`{path}` should hold {start} bytes of header and, by it, {math.prod(sizes)} of data,"
+            f" at least one. Found {len(data)} bytes in all. Fetch it again."
+        )
+    # A copy, for torch does not take a buffer that it must not write to.
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8, offset=start).view(sizes)

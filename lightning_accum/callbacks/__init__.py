@@ -1,0 +1,5 @@
+"""Lightning callbacks; the only part of the package that imports lightning."""
+
+from lightning_accum.callbacks.cell_trainer import CellTrainerCallback
+
+__all__ = ["CellTrainerCallback"]

@@ -1,0 +1,165 @@
+"""A trainer at work on a model: binding, the recording gate, evaluation, and what is saved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from lightning_accum.learn.cell import CellSpec
+from lightning_accum.learn.independent import IndependentCellTrainer
+from lightning_accum.learn.rule import Rule
+from lightning_accum.learn.trainer import CellTrainer
+from lightning_accum.updates import NonFinite, Updater
+
+
+class CellHost:
+    """Runs a CellTrainer on the cells of a model, in whatever loop; no Lightning is in it.
+
+    Args:
+        trainer: the trainer, usually a rule.
+        cells: by name, where the trainer's cells are in the model; ``None`` where they were
+            registered with the trainer by hand.
+        carry: whether batches are pieces of one stream, so that traces pass between them.
+        nonfinite: what the cells' updaters do with NaN and Inf; as they are set when ``None``.
+
+    Example:
+        >>> from lightning_accum import STDP
+        >>> model = nn.Sequential(nn.Linear(2, 1), nn.Identity())
+        >>> host = CellHost(STDP(0.1, -0.1), {"enc": CellSpec("0", "1")})
+        >>> host.bind(model)
+        >>> host.trainer.recording = True
+        >>> _ = model(torch.ones(1, 2))
+        Traceback (most recent call last):
+        ...
+        ValueError: Activity of a rule on spikes should be 0 or 1. Found ...
+        >>> host.release()
+    """
+
+    def __init__(
+        self,
+        trainer: CellTrainer,
+        cells: dict[str, CellSpec] | None = None,
+        carry: bool = False,
+        nonfinite: NonFinite | None = None,
+    ) -> None:
+        if not isinstance(trainer, CellTrainer):
+            raise TypeError(
+                "Argument `cell_trainer` should be a CellTrainer, such as STDP."
+                f" Found `{type(trainer).__name__}`."
+            )
+        if cells is not None and not isinstance(trainer, IndependentCellTrainer):
+            raise TypeError(
+                "Argument `cells` should be None for a trainer that does not register cells by"
+                f" itself. Found it given with `{type(trainer).__name__}`: add the cells with"
+                " `add_cell`."
+            )
+        for name, spec in (cells or {}).items():
+            if not isinstance(spec, CellSpec):
+                raise TypeError(
+                    f"Argument `cells` should hold CellSpecs by name. Found"
+                    f" `{type(spec).__name__}` for `{name}`."
+                )
+        self.trainer = trainer
+        self.cells = cells
+        self.carry = carry
+        self.nonfinite = nonfinite
+        self._bound = False
+        self._pending: dict[str, Any] | None = None
+
+    # ------------------------------------------------------------------ binding
+    def bind(self, model: nn.Module) -> None:
+        """Finds the cells in ``model``, and takes up a state that was loaded before.
+
+        Raises:
+            AttributeError: if a path or a parameter is not there.
+            ValueError: if there is no cell at all.
+        """
+        if self.cells is not None:
+            assert isinstance(self.trainer, IndependentCellTrainer)
+            found = {name: spec.find(model) for name, spec in self.cells.items()}
+            for name, cell in found.items():
+                known = dict(self.trainer.named_cells).get(name)
+                if known is not None and known[0] == cell:
+                    continue
+                if known is not None:
+                    self.trainer.del_cell(name)
+                overrides = dict(self.cells[name].overrides)
+                if isinstance(self.trainer, Rule):
+                    overrides.setdefault("params", tuple(self.cells[name].params))
+                self.trainer.register_cell(name, cell, **overrides)
+        if not any(True for _ in self.trainer.cells):
+            raise ValueError(
+                "Argument `cells` should name at least one cell. Found none, and none registered"
+                " with the trainer."
+            )
+        self.trainer.recording = False
+        self.trainer.clear()
+        device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        self.trainer.to(device)
+        if self.nonfinite is not None:
+            for updater in self.updaters.values():
+                updater.nonfinite = self.nonfinite
+        self._bound = True
+        if self._pending is not None:
+            self._load(self._pending)
+            self._pending = None
+
+    @property
+    def resuming(self) -> bool:
+        """Whether a state waits for the cells to be bound."""
+        return self._pending is not None
+
+    def release(self) -> None:
+        """Takes every hook away; what is learned, recorded and pending stays."""
+        self._bound = False
+        self.trainer.recording = False
+        self.trainer.eval()
+
+    @property
+    def updaters(self) -> dict[str, Updater]:
+        """The cells' updaters, each once, by the name of the first cell that has it."""
+        return {names[0]: updater for updater, names in self.trainer.updaters.values()}
+
+    # ------------------------------------------------------------------ running
+    def evaluate(self, **given: Any) -> None:
+        """Accumulates what the window since the last call changes; traces pass on."""
+        self.trainer(**given)
+
+    def finish_batch(self, **given: Any) -> None:
+        """Evaluates the rest of a batch; traces pass on only where batches are one stream."""
+        if isinstance(self.trainer, Rule):
+            self.trainer(carry=self.carry, **given)
+        else:
+            self.trainer(**given)
+        if not self.carry:
+            self.trainer.clear()
+
+    # ------------------------------------------------------------------ survival
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and builtins alone: the trainer, and what is pending in the updaters."""
+        if self._pending is not None:
+            return self._pending
+        return {
+            "trainer": dict(self.trainer.state_dict()),
+            "updaters": {name: dict(u.state_dict()) for name, u in self.updaters.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes what :meth:`state_dict` gave, now or, before the cells are bound, when they are."""
+        if self._bound:
+            self._load(state)
+        else:
+            self._pending = state
+
+    def _load(self, state: dict[str, Any]) -> None:
+        here, there = set(self.updaters), set(state["updaters"])
+        if here != there:
+            raise ValueError(
+                "The state should be of a trainer with the same cells. Missing from it:"
+                f" {sorted(here - there)}; not known here: {sorted(there - here)}."
+            )
+        self.trainer.load_state_dict(state["trainer"])
+        for name, updater in self.updaters.items():
+            updater.load_state_dict(state["updaters"][name])

@@ -1,0 +1,5 @@
+"""Optimizers."""
+
+from lightning_accum.optim.update import UpdateOptimizer
+
+__all__ = ["UpdateOptimizer"]

@@ -1,0 +1,109 @@
+"""The optimizer that applies accumulated updates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_accum.updates import Updater
+
+
+class UpdateOptimizer(torch.optim.Optimizer):
+    r"""Applies what is pending in updaters, as an optimizer that schedulers and loggers know.
+
+    .. math:: w \leftarrow w + \eta\, \Delta w
+
+    with :math:`\Delta w` the bounded change of each parameter and :math:`\eta` its group's ``lr``.
+    Constraints of the updaters run afterwards. Gradients are not looked at, and parameters of the
+    updaters that stand in no group stay pending. Under a
+    :class:`~lightning_accum.callbacks.CellTrainerCallback` the updaters attach themselves.
+
+    Args:
+        params: parameters or parameter groups, as for any optimizer.
+        lr: factor of the change, non-negative.
+        updaters: the updaters to apply.
+
+    Raises:
+        ValueError: if ``lr`` is negative.
+
+    Example:
+        >>> from torch import nn
+        >>> from lightning_accum import attach_updater
+        >>> fc = nn.Linear(1, 1)
+        >>> _ = nn.init.zeros_(fc.weight)
+        >>> updater = attach_updater(fc, "weight")
+        >>> optimizer = UpdateOptimizer(fc.parameters(), lr=0.5, updaters=[updater])
+        >>> updater.weight = torch.ones(1, 1)
+        >>> optimizer.step()
+        >>> fc.weight.item()
+        0.5
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor] | Iterable[dict[str, Any]],
+        lr: float = 1.0,
+        updaters: Iterable[Updater] = (),
+    ) -> None:
+        if not lr >= 0:
+            raise ValueError(f"Argument `lr` should be a non-negative factor. Found `{lr = }`.")
+        super().__init__(params, {"lr": lr})
+        self._updaters: list[Updater] = []
+        self._prepare: list[Callable[[], None]] = []
+        self.attach(updaters)
+
+    def attach(
+        self, updaters: Iterable[Updater], prepare: Callable[[], None] | None = None
+    ) -> None:
+        """Has :meth:`step` apply these updaters too.
+
+        Args:
+            updaters: the updaters.
+            prepare: is called before they are applied, to accumulate what is still outstanding.
+        """
+        self._updaters += [u for u in updaters if all(u is not known for known in self._updaters)]
+        if prepare is not None:
+            self._prepare.append(prepare)
+
+    def detach(self, updaters: Iterable[Updater], prepare: Callable[[], None] | None = None) -> None:
+        """Takes back what :meth:`attach` was given."""
+        gone = {id(updater) for updater in updaters}
+        self._updaters = [u for u in self._updaters if id(u) not in gone]
+        self._prepare = [fn for fn in self._prepare if fn != prepare]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        # a copy belongs to other parameters: its updaters are attached anew
+        self.__dict__.setdefault("_updaters", [])
+        self.__dict__.setdefault("_prepare", [])
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """Applies what is pending.
+
+        Args:
+            closure: is called first, with gradients, where there is one.
+
+        Returns:
+            What ``closure`` returned.
+        """
+        result = None
+        if closure is not None:
+            with torch.enable_grad():
+                result = closure()
+        for prepare in self._prepare:
+            prepare()
+        lr = {id(p): group["lr"] for group in self.param_groups for p in group["params"]}
+        for updater in self._updaters:
+            parent = updater.parent
+            scales = {
+                name: float(lr[id(getattr(parent, name))])
+                for name in updater.names
+                if id(getattr(parent, name)) in lr
+            }
+            if scales:
+                updater(*scales, scale=scales)
+        return result

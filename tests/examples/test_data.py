@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+PATH = Path(__file__).parents[2] / "examples" / "_data.py"
+spec = importlib.util.spec_from_file_location("examples_data", PATH)
+data = importlib.util.module_from_spec(spec)
+# Named tuples look their module up while it is made.
+sys.modules[spec.name] = data
+spec.loader.exec_module(data)
+
+NAMES = {
+    "train_images": "train-images-idx3-ubyte",
+    "train_labels": "train-labels-idx1-ubyte",
+    "test_images": "t10k-images-idx3-ubyte",
+    "test_labels": "t10k-labels-idx1-ubyte",
+}
+
+
+def idx(array):
+    """The format, written from its description: magic 2051 for images, 2049 for labels."""
+    magic = {3: 2051, 1: 2049}[array.ndim]
+    header = struct.pack(f">{1 + array.ndim}i", magic, *array.shape)
+    return header + bytes(array.flatten().tolist())
+
+
+@pytest.fixture
+def arrays():
+    generator = torch.Generator().manual_seed(0)
+    sizes = {"train": 7, "test": 3}
+    made = {}
+    for part, count in sizes.items():
+        # Neither square nor of one size with the count, so that no two dimensions can be mixed up.
+        made[f"{part}_images"] = torch.randint(0, 256, (count, 4, 5), generator=generator)
+        made[f"{part}_labels"] = torch.randint(0, 10, (count,), generator=generator)
+    made["train_images"][0, 0, :2] = torch.tensor([0, 255])
+    return made
+
+
+@pytest.fixture
+def folder(tmp_path, arrays):
+    for field, name in NAMES.items():
+        (tmp_path / name).write_bytes(idx(arrays[field]))
+    return tmp_path
+
+
+def compress(path):
+    path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+
+
+@pytest.mark.parametrize("zipped", [(), tuple(NAMES), ("train_images", "test_labels")])
+@pytest.mark.parametrize("kind", [str, Path])
+def test_mnist_files_are_read_plain_and_gzipped(folder, arrays, zipped, kind):
+    for field in zipped:
+        compress(folder / NAMES[field])
+    split = data.load_mnist(kind(folder))
+    for field, array in arrays.items():
+        found = getattr(split, field)
+        if field.endswith("images"):
+            assert found.dtype == torch.float32
+            torch.testing.assert_close(found, array.float() / 255)
+        else:
+            assert found.dtype == torch.long
+            assert torch.equal(found, array)
+    assert split.train_images[0, 0, :2].tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("name", NAMES.values())
+def test_a_missing_file_is_named(folder, name):
+    (folder / name).unlink()
+    with pytest.raises(FileNotFoundError, match=f"{name}.*Found neither"):
+        data.load_mnist(folder)
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        data.load_mnist(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("name", NAMES.values())
+@pytest.mark.parametrize("keep", [4, 9, -1])
+def test_a_file_cut_short_is_named(folder, name, keep, zipped):
+    path = folder / name
+    path.write_bytes(path.read_bytes()[:keep])
+    if zipped:
+        compress(path)
+    with pytest.raises(ValueError, match=rf"{name}.* Found {keep if keep > 0 else ''}.* in all"):
+        data.load_mnist(folder)
+
+
+def test_a_file_with_more_than_its_header_says_is_named(folder):
+    path = folder / NAMES["test_images"]
+    path.write_bytes(path.read_bytes() + b"\0")
+    with pytest.raises(ValueError, match=f"{path.name}.*by it, 60 of data"):
+        data.load_mnist(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"", "an empty file"),
+        (b"\0\0\x08\x01" + bytes(12), "00 00 08 01"),
+        (b"\0\0\x0d\x03" + bytes(12), "00 00 0d 03"),
+        (b"\x03\x08\0\0" + bytes(12), "03 08 00 00"),
+        (b"<html>", "3c 68 74 6d"),
+    ],
+)
+def test_a_file_of_another_kind_is_named(folder, content, found):
+    path = folder / NAMES["train_images"]
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"{path.name}.*bytes 00 00 08 03.*Found {found}"):
+        data.load_mnist(folder)
+
+
+def test_a_file_without_items_is_named(folder):
+    path = folder / NAMES["test_labels"]
+    path.write_bytes(struct.pack(">2i", 2049, 0))
+    with pytest.raises(ValueError, match=f"{path.name}.*at least one"):
+        data.load_mnist(folder)
+
+
+@pytest.mark.parametrize("damage", ["cut", "plain", "garbled"])
+def test_a_broken_gzip_file_is_named(folder, damage):
+    path = folder / NAMES["train_labels"]
+    content = path.read_bytes()
+    path.unlink()
+    packed = gzip.compress(content)
+    broken = {
+        "cut": packed[:-9],
+        "plain": content,
+        "garbled": packed[:10] + b"\xff" * (len(packed) - 18) + packed[-8:],
+    }[damage]
+    (folder / f"{path.name}.gz").write_bytes(broken)
+    with pytest.raises(ValueError, match=rf"{path.name}\.gz.*complete gzip file"):
+        data.load_mnist(folder)
+
+
+def test_images_and_labels_that_do_not_belong_together_are_named(folder):
+    swapped = (folder / NAMES["test_labels"]).read_bytes()
+    (folder / NAMES["train_labels"]).write_bytes(swapped)
+    with pytest.raises(ValueError, match=r"train-images.*train-labels.*7 images and 3 labels"):
+        data.load_mnist(folder)
+
+
+def test_labels_that_are_no_digits_are_named(folder):
+    labels = torch.tensor([1, 2, 10])
+    (folder / NAMES["test_labels"]).write_bytes(idx(labels))
+    with pytest.raises(ValueError, match=r"t10k-labels.*a label of 10"):
+        data.load_mnist(folder)
+
+
+@pytest.mark.parametrize("size", [8, 28])
+def test_digits_split(size):
+    pytest.importorskip("sklearn")
+    split = data.load_digits_split(size=size)
+    assert split.train_images.shape == (1347, size, size)
+    assert split.test_images.shape == (450, size, size)
+    assert (split.train_labels.shape, split.test_labels.shape) == ((1347,), (450,))
+    for images in (split.train_images, split.test_images):
+        assert images.dtype == torch.float32
+        assert images.min() == 0.0
+        assert 0.9 < images.max() <= 1.0
+    # Stratified: of each digit, a quarter is tested, to less than one sample.
+    test, train = (torch.bincount(t) for t in (split.test_labels, split.train_labels))
+    assert ((test - (test + train) / 4).abs() < 1).all()
+
+
+def test_digits_split_has_every_sample_once_and_with_its_label():
+    datasets = pytest.importorskip("sklearn.datasets")
+    split = data.load_digits_split(seed=3, test_share=0.4)
+    images = torch.cat([split.train_images, split.test_images]).flatten(1)
+    labels = torch.cat([split.train_labels, split.test_labels])
+    found = sorted(zip((images * 16).tolist(), labels.tolist(), strict=True))
+    digits = datasets.load_digits()
+    assert found == sorted(zip(digits.data.tolist(), digits.target.tolist(), strict=True))
+
+
+def test_digits_split_is_reproducible():
+    pytest.importorskip("sklearn")
+    first, again, other = (data.load_digits_split(seed=seed) for seed in (1, 1, 2))
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(first.train_labels, other.train_labels)
+
+
+def test_enlarged_digits_are_the_same_digits():
+    pytest.importorskip("sklearn")
+    small, large = data.load_digits_split(size=8), data.load_digits_split(size=28)
+    assert torch.equal(small.test_labels, large.test_labels)
+    back = torch.nn.functional.interpolate(large.test_images[:, None], size=(8, 8), mode="area")
+    correlation = torch.corrcoef(torch.stack([back.flatten(), small.test_images.flatten()]))
+    assert correlation[0, 1] > 0.95
+
+
+def test_digits_split_refuses_what_it_cannot_do():
+    with pytest.raises(ValueError, match="`size = 16`"):
+        data.load_digits_split(size=16)
+    for share in (0.0, 1.0):
+        with pytest.raises(ValueError, match=f"`test_share = {share}`"):
+            data.load_digits_split(test_share=share)
+
+
+def test_digits_without_scikit_learn_say_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(ModuleNotFoundError, match="pip install scikit-learn"):
+        data.load_digits_split()

@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import copy
+import io
+import os
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from lightning_accum.metrics import MaxRateClassifier
+
+RATES = torch.tensor([[4, 1, 0, 0], [6, 0, 0, 2], [1, 3, 0, 2], [0, 5, 0, 2]])
+LABELS = torch.tensor([0, 0, 2, 2])
+# Means: class 0 [5, .5, 0, 1], class 1 unseen, class 2 [.5, 4, 0, 2].
+ASSIGNED = [0, 2, -1, 2]
+
+
+def fitted(vote="assigned", rates=RATES, labels=LABELS):
+    readout = MaxRateClassifier(4, 3, vote=vote)
+    readout.update(rates, labels)
+    return readout
+
+
+def test_assignments_by_hand():
+    readout = fitted()
+    assert readout.assignments.tolist() == ASSIGNED
+    assert readout.compute().tolist() == ASSIGNED
+
+
+def test_a_rare_class_counts_by_its_mean():
+    # Class 0 answers more in sum, class 2 on average.
+    readout = MaxRateClassifier(1, 3)
+    readout.update(torch.tensor([[2.0], [2.0], [3.0]]), torch.tensor([0, 0, 2]))
+    assert readout.assignments.tolist() == [2]
+
+
+def test_predictions_by_hand():
+    rates = torch.tensor([[3, 2, 9, 2], [2, 5, 9, 0], [0, 0, 0, 0]])
+    # Assigned means: 3 to (2+2)/2, 2 to (5+0)/2; a silent sample is a tie of classes 0 and 2.
+    assert fitted().predict(rates).tolist() == [0, 2, 0]
+    # Shares of class 0 are 10/11, 1/9, 0, 1/3, of class 2 1/11, 8/9, 0, 2/3.
+    share = torch.tensor([[10 / 11, 1 / 9, 0, 1 / 3], [0, 0, 0, 0], [1 / 11, 8 / 9, 0, 2 / 3]])
+    scores = (rates.float() @ share.T) / share.sum(1)
+    expected = scores.nan_to_num(-torch.inf).argmax(1)
+    assert fitted("proportional").predict(rates).tolist() == expected.tolist()
+    assert (expected != 1).all()
+
+
+@pytest.mark.parametrize("vote", ["assigned", "proportional"])
+def test_classes_that_no_neuron_stands_for_never_win(vote):
+    readout = fitted(vote)
+    predicted = readout.predict(torch.rand(50, 4, generator=torch.Generator().manual_seed(0)))
+    assert set(predicted.tolist()) == {0, 2}
+    silent = fitted(vote, rates=torch.zeros(4, 4))
+    assert silent.assignments.tolist() == [-1] * 4
+    assert silent.predict(torch.ones(2, 4)).tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize("vote", ["assigned", "proportional"])
+def test_separable_data_are_classified(vote):
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, 5, (400,), generator=generator)
+    preferred = torch.arange(40) % 5
+    mean = torch.where(labels[:, None] == preferred, 12.0, 4.0)
+    rates = torch.poisson(mean, generator=generator)
+    readout = MaxRateClassifier(40, 5, vote=vote)
+    for start in range(0, 200, 64):  # The last batch is smaller.
+        batch = slice(start, min(start + 64, 200))
+        readout.update(rates[batch], labels[batch])
+    assert readout.assignments.tolist() == preferred.tolist()
+    accuracy = (readout.predict(rates[200:]) == labels[200:]).float().mean()
+    assert accuracy > 0.98
+
+
+def test_predictions_follow_updates_merges_loads_and_resets():
+    readout = fitted()
+    sample = torch.tensor([[1, 0, 0, 0]])
+    assert readout.predict(sample).tolist() == [0]
+    flip = fitted(labels=2 - LABELS, rates=10 * RATES)
+    updated, merged, loaded = (copy.deepcopy(readout) for _ in range(3))
+    updated.update(10 * RATES, 2 - LABELS)
+    merged.merge_state(flip)
+    loaded.load_state_dict(flip.state_dict())
+    for other in (updated, merged, loaded):
+        assert other.predict(sample).tolist() == [2]
+    readout.reset()
+    readout.update(10 * RATES, 2 - LABELS)
+    assert readout.predict(sample).tolist() == [2]
+
+
+def test_forward_does_not_leave_the_batch_behind():
+    readout = fitted()
+    readout(RATES[:1], LABELS[:1])
+    assert readout.assignments.tolist() == ASSIGNED
+    assert readout.predict(torch.tensor([[0, 1, 0, 0]])).tolist() == [2]
+
+
+def test_two_processes_merge_to_one():
+    first, second = (fitted(rates=RATES[i::2], labels=LABELS[i::2]) for i in range(2))
+    first.merge_state(second)
+    assert first.metric_state.keys() == fitted().metric_state.keys()
+    for name, value in fitted().metric_state.items():
+        torch.testing.assert_close(first.metric_state[name], value)
+    assert first.assignments.tolist() == ASSIGNED
+
+
+DISTRIBUTED = """
+import sys, torch, torch.distributed as dist
+from lightning_accum.metrics import FiringStatistics, MaxRateClassifier, UpdateStatistics
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method=sys.argv[2], rank=rank, world_size=2)
+rates = torch.tensor([[4, 1, 0, 0], [6, 0, 0, 2], [1, 3, 0, 2], [0, 5, 0, 2]])
+readout = MaxRateClassifier(4, 3)
+# Each process sees one class alone, and would assign every neuron to it.
+readout.update(rates[2 * rank : 2 * rank + 2], torch.tensor([2 * rank] * 2))
+assert readout.predict(torch.tensor([[1, 0, 0, 0], [0, 1, 0, 0]])).tolist() == [0, 2]
+assert readout.assignments.tolist() == [0, 2, -1, 2]
+firing = FiringStatistics()
+firing.update(torch.eye(4)[rank].view(1, 1, 4))
+assert [float(v) for v in firing.compute().values()] == [0.25, 0.5]
+stats = UpdateStatistics()
+stats.update(torch.ones(1), torch.ones(1) * (2 + 2 * rank))
+assert float(stats.compute()["update_norm"]) == 2.0
+dist.destroy_process_group()
+"""
+
+
+def test_two_real_processes_agree(tmp_path):
+    if not torch.distributed.is_available():
+        pytest.skip("torch has no distributed package")
+    address = (tmp_path / "rendezvous").as_uri()
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", DISTRIBUTED, str(rank), address],
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], "\n".join(outputs)
+
+
+def test_state_dict_round_trip():
+    readout = fitted()
+    file = io.BytesIO()
+    torch.save(readout.state_dict(), file)
+    file.seek(0)
+    fresh = MaxRateClassifier(4, 3)
+    assert fresh.state_dict().keys() == readout.state_dict().keys()
+    fresh.load_state_dict(torch.load(file, weights_only=True))
+    # Neither computing nor predicting warns that nothing was ever seen.
+    assert fresh.assignments.tolist() == ASSIGNED
+    assert fresh.predict(RATES).tolist() == readout.predict(RATES).tolist()
+
+
+def test_a_state_of_another_size_is_refused():
+    with pytest.raises(RuntimeError, match=r"size mismatch for rate_sums.*\(3, 5\).*\(3, 4\)"):
+        MaxRateClassifier(5, 3).load_state_dict(fitted().state_dict())
+
+
+@pytest.mark.parametrize("predicted", [False, True])
+def test_copies_are_equal_and_independent(predicted):
+    readout = fitted("proportional")
+    if predicted:
+        readout.predict(RATES)
+    for other in (copy.deepcopy(readout), pickle.loads(pickle.dumps(readout))):
+        assert other.predict(RATES).tolist() == readout.predict(RATES).tolist()
+        other.update(100 * RATES, (LABELS + 1) % 3)
+        assert other.assignments.tolist() != ASSIGNED
+    assert readout.assignments.tolist() == ASSIGNED
+
+
+def test_updates_in_and_out_of_inference_mode_and_in_low_precision():
+    readout = MaxRateClassifier(4, 3).to(torch.bfloat16)
+    for _ in range(300):
+        with torch.inference_mode():
+            readout.update(RATES, LABELS)
+        readout.update(RATES.half().requires_grad_(), LABELS)
+    assert readout.assignments.tolist() == ASSIGNED
+    assert not readout.rate_sums.requires_grad
+    # A bfloat16 sum would have stopped at 256 times its summand.
+    assert readout.rate_sums[0, 0] == 600 * 10
+
+
+def test_update_reads_nothing_on_the_host():
+    readout = MaxRateClassifier(4, 3).to("meta")
+    readout.update(RATES.to("meta"), LABELS.to("meta"))
+    assert readout.predict(RATES.to("meta")).shape == (4,)
+
+
+def test_an_empty_batch_changes_nothing():
+    readout = fitted()
+    readout.update(RATES[:0], LABELS[:0])
+    assert readout.assignments.tolist() == ASSIGNED
+
+
+@pytest.mark.parametrize(
+    ("rates", "labels", "error", "match"),
+    [
+        (torch.ones(2, 3), LABELS[:2], ValueError, r"`rates` should have shape \[B, 4\]"),
+        (torch.ones(5, 2, 4), LABELS[:2], ValueError, "sum or average spikes over time"),
+        (torch.ones(2, 4), LABELS, ValueError, r"`labels` should have shape \[2\]"),
+        (torch.ones(2, 4), torch.tensor([0.0, 1.0]), TypeError, "`labels` should be integers"),
+        (torch.ones(2, 4), torch.tensor([True, False]), TypeError, "`labels` should be integers"),
+        (torch.ones(2, 4), torch.tensor([0, 3]), ValueError, "between 0 and 2. Found .* 0 to 3"),
+        (torch.ones(2, 4), torch.tensor([-1, 0]), ValueError, "between 0 and 2. Found .* -1 to 0"),
+    ],
+)
+def test_wrong_samples_are_refused(rates, labels, error, match):
+    readout = fitted()
+    with pytest.raises(error, match=match):
+        readout.update(rates, labels)
+    assert readout.assignments.tolist() == ASSIGNED
+
+
+def test_wrong_arguments_are_refused():
+    with pytest.raises(ValueError, match="`num_neurons = 0`"):
+        MaxRateClassifier(0, 3)
+    with pytest.raises(ValueError, match="`num_classes = -1`"):
+        MaxRateClassifier(4, -1)
+    with pytest.raises(ValueError, match="`vote = 'loudest'`"):
+        MaxRateClassifier(4, 3, vote="loudest")
+    with pytest.raises(ValueError, match="`rates` should have shape"):
+        fitted().predict(torch.ones(4))
+
+
+def test_plot_draws_the_neurons_of_each_class():
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("Agg")
+    figure, axes = fitted().plot()
+    assert [bar.get_height() for bar in axes.patches] == [1, 0, 2, 1]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1", "2", "none"]
+    assert axes.figure is figure
+    given = pyplot.figure().add_subplot()
+    assert fitted().plot(torch.tensor([1, 1, 1, 1]), ax=given) == (given.figure, given)
+    assert [bar.get_height() for bar in given.patches] == [0, 4, 0, 0]
+    pyplot.close("all")
+
+
+def test_plot_without_matplotlib_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ModuleNotFoundError, match="pip install matplotlib"):
+        fitted().plot()

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import copy
+import io
+import math
+import pickle
+
+import pytest
+import torch
+
+from lightning_accum.functional.statistics import AVERAGED
+from lightning_accum.metrics import FiringStatistics, UpdateStatistics
+
+
+def update_batches():
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(4):
+        w, pos, neg = (torch.rand(3, 4, generator=generator) for _ in range(3))
+        yield {
+            "before": w,
+            "after": (w + pos - neg).clamp(0, 1),
+            "pos": pos,
+            "neg": neg,
+            "lower": 0.0,
+            "upper": 1.0,
+        }
+
+
+def spike_batches():
+    generator = torch.Generator().manual_seed(1)
+    for batch in (4, 4, 4, 1):
+        yield {"spikes": torch.rand(5, batch, 2, 3, generator=generator) < 0.05}
+
+
+METRICS = [(UpdateStatistics, update_batches), (FiringStatistics, spike_batches)]
+both = pytest.mark.parametrize(("cls", "batches"), METRICS)
+
+
+def fed(cls, batches):
+    metric = cls()
+    for batch in batches:
+        metric.update(**batch)
+    return metric
+
+
+def assert_same(found, expected):
+    torch.testing.assert_close(found.compute(), expected.compute())
+
+
+@both
+def test_two_processes_merge_to_one(cls, batches):
+    every = list(batches())
+    whole = fed(cls, every)
+    first, second = fed(cls, every[:1]), fed(cls, every[1:])
+    first.compute()  # A cached result must not outlive the merge.
+    first.merge_state(second)
+    assert_same(first, whole)
+    empty = cls()
+    empty.merge_state(whole)
+    assert_same(empty, whole)
+
+
+@both
+def test_copies_are_equal_and_independent(cls, batches):
+    every = list(batches())
+    metric = fed(cls, every[:2])
+    whole = fed(cls, every)
+    copies = [copy.deepcopy(metric), pickle.loads(pickle.dumps(metric)), metric.clone()]
+    for other in copies:
+        for batch in every[2:]:
+            other.update(**batch)
+        assert_same(other, whole)
+    assert_same(metric, fed(cls, every[:2]))
+
+
+@both
+def test_state_dict_round_trip_into_a_fresh_metric(cls, batches):
+    metric = fed(cls, batches())
+    file = io.BytesIO()
+    torch.save(metric.state_dict(), file)
+    file.seek(0)
+    state = torch.load(file, weights_only=True)
+    assert state.keys() == cls().state_dict().keys()
+    fresh = cls()
+    fresh.load_state_dict(state)
+    assert_same(fresh, metric)
+    # What was loaded replaces, and shares nothing.
+    for value in state.values():
+        value.zero_()
+    assert_same(fresh, metric)
+
+
+@both
+def test_loading_replaces_a_cached_result(cls, batches):
+    every = list(batches())
+    metric = fed(cls, every[:1])
+    metric.compute()
+    metric.load_state_dict(fed(cls, every).state_dict())
+    assert_same(metric, fed(cls, every))
+
+
+@both
+def test_forward_returns_the_batch_and_accumulates(cls, batches):
+    metric = cls()
+    for batch in batches():
+        torch.testing.assert_close(metric(**batch), fed(cls, [batch]).compute())
+    assert_same(metric, fed(cls, batches()))
+
+
+@both
+def test_reset_starts_over(cls, batches):
+    every = list(batches())
+    metric = fed(cls, every)
+    metric.reset()
+    metric.update(**every[0])
+    assert_same(metric, fed(cls, every[:1]))
+
+
+@both
+def test_updates_in_and_out_of_inference_mode(cls, batches):
+    metric = cls()
+    for index, batch in enumerate(batches()):
+        with torch.inference_mode(index % 2 == 0):
+            metric.update(**batch)
+    assert_same(metric, fed(cls, batches()))
+
+
+@both
+def test_a_model_cast_to_low_precision_does_not_round_the_sums(cls, batches):
+    metric = cls().to(torch.bfloat16)
+    for batch in list(batches()) * 100:
+        metric.update(**batch)
+    assert_same(metric, fed(cls, list(batches()) * 100))
+
+
+@both
+def test_update_reads_nothing_on_the_host(cls, batches):
+    metric = cls().to("meta")
+    for batch in batches():
+        there = {k: v.to("meta") if isinstance(v, torch.Tensor) else v for k, v in batch.items()}
+        metric.update(**there)
+    metric.compute()
+
+
+@both
+def test_results_are_detached_float_scalars(cls, batches):
+    metric = cls()
+    for batch in batches():
+        metric(
+            **{
+                k: v.requires_grad_() if torch.is_tensor(v) and v.is_floating_point() else v
+                for k, v in batch.items()
+            }
+        )
+    for value in metric.compute().values():
+        assert value.shape == ()
+        assert value.dtype == torch.float32
+        assert not value.requires_grad
+
+
+@both
+def test_plot(cls, batches):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("Agg")
+    metric = cls()
+    values = [metric(**batch) for batch in batches()]
+    figure, axes = metric.plot()
+    assert len(axes.lines) == len(values[0])
+    _, again = metric.plot(values, ax=pyplot.figure().add_subplot())
+    assert [len(line.get_ydata()) for line in again.lines] == [len(values)] * len(values[0])
+    pyplot.close("all")
+    assert figure is not None
+
+
+def test_update_statistics_average_and_count():
+    metric = UpdateStatistics()
+    w = torch.tensor([3.0, 4.0])
+    metric.update(w, w + torch.tensor([0.0, 1.0]), pos=torch.tensor([0.0, math.nan]))
+    metric.update(w, w + torch.tensor([3.0, 4.0]), neg=torch.tensor([math.inf, 2.0]), upper=6.0)
+    found = {name: float(value) for name, value in metric.compute().items()}
+    assert found == pytest.approx(
+        {
+            "update_norm": 3.0,
+            "weight_norm": (math.hypot(3, 5) + 10) / 2,
+            "ratio": 0.6,
+            "pos_norm": 0.0,
+            "neg_norm": 1.0,
+            "balance": -0.5,
+            "at_lower": 0.0,
+            "at_upper": 0.5,
+            "at_bound": 0.5,
+            "zero_share": 0.25,
+            "nonfinite": 2.0,
+        }
+    )
+
+
+def test_update_statistics_names_do_not_depend_on_what_was_passed():
+    bare, full = UpdateStatistics(), fed(UpdateStatistics, update_batches())
+    bare.update(torch.ones(1), torch.ones(1))
+    assert list(bare.compute()) == list(full.compute()) == [*AVERAGED, "nonfinite"]
+
+
+def test_firing_statistics_by_hand():
+    metric = FiringStatistics()
+    spikes = torch.zeros(2, 3, 4, dtype=torch.bool)
+    spikes[0, 0, 0] = spikes[1, 2, 0] = spikes[1, 1, 3] = True
+    metric.update(spikes)
+    assert metric.compute()["firing_rate"] == 3 / 24
+    assert metric.compute()["silent_share"] == 0.5
+    # One more batch, of another size: a neuron that fired once is never silent again.
+    metric.update(torch.tensor([[[0.0, 1.0, 0.0, 0.0]]]))
+    assert float(metric.compute()["firing_rate"]) == pytest.approx(4 / 28)
+    assert metric.compute()["silent_share"] == 0.25
+
+
+def test_firing_statistics_refuse_another_layer():
+    metric = FiringStatistics()
+    metric.update(torch.ones(1, 1, 4))
+    with pytest.raises(ValueError, match=r"should have 4 neurons, as before\. Found 5"):
+        metric.update(torch.ones(1, 1, 5))
+    metric.reset()
+    metric.update(torch.ones(1, 1, 5))
+    assert metric.compute()["firing_rate"] == 1.0
