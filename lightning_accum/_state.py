@@ -29,7 +29,7 @@ class StateModule(nn.Module):
         return fn(tensor)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> StateModule:
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self._state = {
             name: None if tensor is None else self._moved(fn, tensor)
             for name, tensor in self._state.items()

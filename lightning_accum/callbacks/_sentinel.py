@@ -29,7 +29,7 @@ class ModeSentinel(nn.Module):
         self.__dict__["_trainer"] = weakref.ref(trainer)
 
     @property
-    def training(self) -> bool:  # type: ignore[override]
+    def training(self) -> bool:
         """The mode of the model."""
         return bool(self.__dict__["_training"])
 

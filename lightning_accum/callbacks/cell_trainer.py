@@ -212,8 +212,8 @@ class CellTrainerCallback(Callback):
     def _log_is_near(self, trainer: pl.Trainer) -> bool:
         """Whether a logging step comes before the update after this one is applied."""
         step = trainer.fit_loop.epoch_loop._batches_that_stepped + 1
-        every = trainer.log_every_n_steps
-        return every > 0 and (-step) % every < self.apply_every_n_batches
+        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
+        return every > 0 and -step % every < self.apply_every_n_batches
 
     # ------------------------------------------------------------------ optimizer
     def _add_optimizer(self, trainer: pl.Trainer) -> None:

@@ -78,7 +78,7 @@ def update_statistics(
     parts = [None if part is None else _wide(part) for part in (pos, neg)]
     pos_norm, neg_norm = (zero if part is None else _size(part, 2) for part in parts)
     up, down = (zero if part is None else _size(part, 1) for part in parts)
-    # A limit is rounded as a weight is: a weight clamped to 0.3 is at 0.3 in bfloat16 too.
+    # A limit is rounded as a weight is: one clamped to 0.3 is at 0.3 in bfloat16 too.
     at_lower = zero if lower is None else _share(after <= after.new_full((), lower))
     at_upper = zero if upper is None else _share(after >= after.new_full((), upper))
     counts = [(~part.isfinite()).sum() for part in (delta, *parts) if part is not None]

@@ -26,7 +26,9 @@ def decay_factor(tc: float, dt: float = 1.0) -> float:
         0.9512
     """
     if not tc > 0:
-        raise ValueError(f"Argument `tc` should be a positive time constant in ms. Found `{tc = }`.")
+        raise ValueError(
+            f"Argument `tc` should be a positive time constant in ms. Found `{tc = }`."
+        )
     if not dt > 0:
         raise ValueError(f"Argument `dt` should be a positive step in ms. Found `{dt = }`.")
     return math.exp(-dt / tc)

@@ -121,7 +121,9 @@ class _Folded:
                 continue
             rows = [_flat(c) for c in coefficients.values()]
             values = None if weights is None else _flat(weights)
-            gathered = event_outer_sum(flat, torch.cat(rows, 1) if len(rows) > 1 else rows[0], values)
+            gathered = event_outer_sum(
+                flat, torch.cat(rows, 1) if len(rows) > 1 else rows[0], values
+            )
             blocks = gathered.split([r.shape[1] for r in rows], dim=1)
             for negative, block in zip(coefficients, blocks, strict=True):
                 oriented = block.T if self.side == "pre" else block

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lightning_accum.functional.reductions import ReductionFn, reduction
 from lightning_accum.learn.cell import Cell
@@ -98,7 +98,6 @@ class Rule(IndependentCellTrainer, ABC):
             raise ValueError(
                 f"Argument `path` should be one of {get_args(Path)}. Found `{path = }`."
             )
-        self.__dict__["carry"], self.__dict__["path"] = carry, path
         super().__init__(
             **hyperparameters,
             dt=dt,
@@ -106,6 +105,8 @@ class Rule(IndependentCellTrainer, ABC):
             time_dim=time_dim,
             params=(params,) if isinstance(params, str) else tuple(params),
         )
+        self.carry = carry
+        self.path: Path = path
 
     @abstractmethod
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:

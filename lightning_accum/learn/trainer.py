@@ -208,14 +208,14 @@ class CellTrainer(nn.Module):
         made = monitor(found, attr)  # type: ignore[arg-type]
         made.deregister()
         tag = ("unique", id(made)) if unique else self._tag(name, made, found, tuple(tags.items()))
-        existing = self._group(cell).get(name)
+        existing = self._monitor(cell, name)
         if existing is not None and self._tags[cell, name] == tag:
             return existing
         if existing is not None:
             self.del_monitor(cell, name)
         shared = next((k for k, known in self._tags.items() if known == tag), None)
-        chosen = made if shared is None else self._group(shared[0])[shared[1]]
-        self._monitors[cell][name] = chosen  # type: ignore[index]
+        chosen = (None if shared is None else self._monitor(*shared)) or made
+        self._group(cell)[name] = chosen
         self._tags[cell, name] = tag
         self._set(chosen)
         return chosen
@@ -227,7 +227,7 @@ class CellTrainer(nn.Module):
             AttributeError: if there is no such cell.
         """
         self._require(cell)
-        return self._group(cell).get(name)
+        return self._monitor(cell, name)
 
     def del_monitor(self, cell: str, name: str) -> None:
         """Deletes a monitor from a cell; others that share it keep it.
@@ -236,13 +236,13 @@ class CellTrainer(nn.Module):
             AttributeError: if there is no such cell, or it has no such monitor.
         """
         self._require(cell)
-        monitor = self._group(cell).get(name)
+        monitor = self._monitor(cell, name)
         if monitor is None:
             raise AttributeError(
                 f"Argument `name` should be a monitor of cell `{cell}`, one of"
                 f" {list(self._group(cell))}. Found `{name = }`."
             )
-        del self._monitors[cell][name], self._tags[cell, name]  # type: ignore[union-attr]
+        del self._group(cell)[name], self._tags[cell, name]
         if all(other is not monitor for other in self.monitors):
             monitor.deregister()
 
@@ -336,18 +336,28 @@ class CellTrainer(nn.Module):
         else:
             monitor.deregister()
 
-    def _tag(self, name: str, monitor: Monitor, cell: Cell, tags: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _tag(
+        self, name: str, monitor: Monitor, cell: Cell, tags: tuple[Any, ...]
+    ) -> tuple[Any, ...]:
         """Equal for two monitors exactly if one can serve for both."""
         owner = {"connection": cell.connection, "neuron": cell.neuron}
         head, _, tail = monitor.attr.partition(".")
         resolved = (id(owner[head]), tail) if head in owner else (id(cell), monitor.attr)
         return (name, type(monitor), type(monitor.reducer), resolved, *sorted(tags))
 
-    def _named(self, cell: str) -> list[tuple[str, Monitor]]:
-        return list(self._group(cell).items())
+    def _group(self, cell: str) -> nn.ModuleDict:
+        group = self._monitors[cell]
+        assert isinstance(group, nn.ModuleDict)
+        return group
 
-    def _group(self, cell: str) -> dict[str, Monitor]:
-        return dict(self._monitors[cell].items())  # type: ignore[operator]
+    def _monitor(self, cell: str, name: str) -> Monitor | None:
+        group = self._group(cell)
+        monitor = group[name] if name in group else None
+        assert monitor is None or isinstance(monitor, Monitor)
+        return monitor
+
+    def _named(self, cell: str) -> list[tuple[str, Monitor]]:
+        return [(n, m) for n, m in self._group(cell).items() if isinstance(m, Monitor)]
 
     def _state_of(self, name: str) -> nn.Module | None:
         return self._states[name] if name in self._states else None

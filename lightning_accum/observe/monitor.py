@@ -22,7 +22,7 @@ Map = Callable[[Tensor], Tensor]
 class MonitorConstructor(Protocol):
     """Makes a monitor of an attribute; see :meth:`Monitor.partialconstructor`."""
 
-    def __call__(self, module: nn.Module, attr: str) -> Monitor:
+    def __call__(self, module: Any, attr: str) -> Monitor:
         """Makes the monitor of ``attr``, a dotted path that begins at ``module``."""
         ...
 
@@ -136,7 +136,7 @@ class Monitor(nn.Module, ABC):
         return functools.partial(_construct, cls, options)
 
     # ------------------------------------------------------------------ watching
-    def bind(self, module: nn.Module) -> None:
+    def bind(self, module: Any) -> None:
         """Watches ``attr`` below ``module`` from now on; registers anew if it was registered."""
         registered = self.registered
         self.deregister()
@@ -186,7 +186,7 @@ class Monitor(nn.Module, ABC):
     @abstractmethod
     def _seen(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any: ...
 
-    def _resolve(self, module: nn.Module, attr: str) -> tuple[nn.Module, str]:
+    def _resolve(self, module: Any, attr: str) -> tuple[nn.Module, str]:
         """The module to hook, and the attribute of it that is watched."""
         found = _walk(module, attr)
         if not isinstance(found, nn.Module):
@@ -291,7 +291,7 @@ class StateMonitor(Monitor):
         tensor([2.])
     """
 
-    def _resolve(self, module: nn.Module, attr: str) -> tuple[nn.Module, str]:
+    def _resolve(self, module: Any, attr: str) -> tuple[nn.Module, str]:
         path, _, name = attr.rpartition(".")
         found = _walk(module, path)
         if not isinstance(found, nn.Module) or not hasattr(found, name):
@@ -308,9 +308,7 @@ class StateMonitor(Monitor):
         return getattr(module, self._name)
 
 
-def _construct(
-    cls: type[Monitor], options: dict[str, Any], module: nn.Module, attr: str
-) -> Monitor:
+def _construct(cls: type[Monitor], options: dict[str, Any], module: Any, attr: str) -> Monitor:
     return cls(module, attr, **copy.deepcopy(options))
 
 

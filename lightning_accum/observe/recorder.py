@@ -35,9 +35,7 @@ class WindowRecorder(Reducer):
         0
     """
 
-    def __init__(
-        self, spikes: bool = False, time_dim: int | None = None, dt: float = 1.0
-    ) -> None:
+    def __init__(self, spikes: bool = False, time_dim: int | None = None, dt: float = 1.0) -> None:
         super().__init__(dt)
         if time_dim not in (None, 0):
             raise ValueError(
@@ -146,7 +144,7 @@ class WindowRecorder(Reducer):
         return {**self.__dict__, "_rows": [], "_state": self._recorded()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._remake()
 
     def _recorded(self) -> dict[str, Tensor | None]:

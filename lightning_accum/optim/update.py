@@ -68,7 +68,9 @@ class UpdateOptimizer(torch.optim.Optimizer):
         if prepare is not None:
             self._prepare.append(prepare)
 
-    def detach(self, updaters: Iterable[Updater], prepare: Callable[[], None] | None = None) -> None:
+    def detach(
+        self, updaters: Iterable[Updater], prepare: Callable[[], None] | None = None
+    ) -> None:
         """Takes back what :meth:`attach` was given."""
         gone = {id(updater) for updater in updaters}
         self._updaters = [u for u in self._updaters if id(u) not in gone]
@@ -81,7 +83,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
         self.__dict__.setdefault("_prepare", [])
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Applies what is pending.
 
         Args:

@@ -168,7 +168,9 @@ class Accumulator(nn.Module):
             )
         self._reduction = new
 
-    def upperbound(self, bound: HalfBounding | None, max: float | None = None, /, **kw: Any) -> None:
+    def upperbound(
+        self, bound: HalfBounding | None, max: float | None = None, /, **kw: Any
+    ) -> None:
         """Sets the bound on the potentiating part; replaces a full bound.
 
         Args:
@@ -181,7 +183,9 @@ class Accumulator(nn.Module):
         """
         self._set_bound("upper", bound, {"max": max}, kw)
 
-    def lowerbound(self, bound: HalfBounding | None, min: float | None = None, /, **kw: Any) -> None:
+    def lowerbound(
+        self, bound: HalfBounding | None, min: float | None = None, /, **kw: Any
+    ) -> None:
         """Sets the bound on the depressing part; replaces a full bound.
 
         Args:
@@ -230,7 +234,7 @@ class Accumulator(nn.Module):
 
     @property
     def limits(self) -> tuple[float | None, float | None]:
-        """The lower and the upper limit of the bounds that are set, ``None`` where there is none."""
+        """The lower and the upper limit that are set, ``None`` where there is none."""
         upper, lower = self._bounds["full"][1] if "full" in self._bounds else (None, None)
         if "upper" in self._bounds:
             upper = self._bounds["upper"][1][0]
@@ -367,7 +371,7 @@ class Accumulator(nn.Module):
 
     # ------------------------------------------------------------------ survival
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Accumulator:
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         device = fn(torch.empty(0, device=self._device())).device
         self._pos.move(device)
         self._neg.move(device)
@@ -415,4 +419,6 @@ class Accumulator(nn.Module):
     def extra_repr(self) -> str:
         """Name, shape, reduction and bounds."""
         shape = "?" if self.shape is None else tuple(self.shape)
-        return f"{self.name}, {shape}, reduction={self._reduction.name}, bounds={list(self._bounds)}"
+        return (
+            f"{self.name}, {shape}, reduction={self._reduction.name}, bounds={list(self._bounds)}"
+        )

@@ -52,6 +52,8 @@ class Updater(nn.Module):
         ([[1.0, 0.5]], None)
     """
 
+    _parent: weakref.ref[nn.Module] | None
+
     def __init__(
         self,
         module: nn.Module,
@@ -266,7 +268,9 @@ class Updater(nn.Module):
             return deltas
         for name, is_bad in zip(changes, bad, strict=True):
             count = self._skipped.get(name)
-            self._skipped[name] = is_bad.long() if count is None else count.to(is_bad.device) + is_bad
+            self._skipped[name] = (
+                is_bad.long() if count is None else count.to(is_bad.device) + is_bad
+            )
         return [d.masked_fill_(b, 0) for d, b in zip(deltas, bad, strict=True)]
 
     # ------------------------------------------------------------------ accumulators by name

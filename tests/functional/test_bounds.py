@@ -120,6 +120,13 @@ def test_an_update_never_reverses_its_sign(kind):
     assert (half(kind, "lower")(w, u, LO) >= 0).all()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_at_a_limit_nothing_is_taken_of_the_outward_part(kind):
+    u = torch.ones(1)
+    assert half(kind, "upper")(torch.tensor([HI]), u, HI) == 0
+    assert half(kind, "lower")(torch.tensor([LO]), u, LO) == 0
+
+
 @pytest.mark.parametrize("scaled", ["", "scaled_"])
 def test_power_one_is_multiplicative_and_power_zero_is_additive_inside(scaled):
     w, pos, neg = rand(9, seed=0), rand(9, seed=1), rand(9, seed=2)

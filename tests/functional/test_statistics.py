@@ -134,10 +134,11 @@ def test_shapes_must_agree():
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.long, torch.half, torch.float])
 def test_spikes_of_any_dtype_are_counted_exactly(dtype):
-    spikes = torch.ones(300, 10, 2, 2, dtype=dtype)
+    # An odd number above 2048 is none that float16 has.
+    spikes = torch.ones(301, 7, 2, 2, dtype=dtype)
     spikes[:, :, 0, 1] = 0
     counts = spike_counts(spikes)
-    assert counts.tolist() == [3000.0, 0.0, 3000.0, 3000.0]
+    assert counts.tolist() == [2107.0, 0.0, 2107.0, 2107.0]
     assert counts.dtype == torch.float32
 
 
