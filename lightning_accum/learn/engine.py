@@ -26,7 +26,9 @@ _PER_SAMPLE_ELEMENTS = 1 << 24
 
 @dataclass(frozen=True)
 class Term:
-    r"""One product of a rule, :math:`\text{rate} \cdot \sum_t \mathrm{post}_t \otimes \mathrm{pre}_t`.
+    r"""One product of a rule.
+
+    .. math:: \text{rate} \cdot \sum_t \mathrm{post}_t \otimes \mathrm{pre}_t
 
     Args:
         rate: factor; its sign says to which part the term goes.
@@ -179,7 +181,7 @@ def _per_sample(accumulator: Accumulator, terms: Sequence[Term], batch: Reductio
 
 
 def _cheapest(terms: Sequence[Term]) -> Path:
-    """The path of the lowest estimated cost; where waiting for a count would hurt, the dense one."""
+    """The path of the lowest estimated cost; the dense one where a count means to wait."""
     signals = {
         "pre": [t.pre for t in terms if isinstance(t.pre, Signal)],
         "post": [t.post for t in terms if isinstance(t.post, Signal)],

@@ -67,6 +67,7 @@ class Rule(IndependentCellTrainer, ABC):
         **hyperparameters: those of the rule.
 
     Example:
+        >>> from torch import nn
         >>> class Coincidence(Rule):
         ...     def __init__(self, lr: float = 0.1, **options):
         ...         super().__init__(lr=lr, **options)
@@ -131,11 +132,12 @@ class Rule(IndependentCellTrainer, ABC):
                         f"Argument `{name}` should be a positive, finite number of ms."
                         f" Found `{name} = {value!r}`."
                     )
-            elif name == "lr" or name.startswith("lr_"):
-                if not (isinstance(value, (int, float)) and abs(value) < float("inf")):
-                    raise ValueError(
-                        f"Argument `{name}` should be a finite number. Found `{name} = {value!r}`."
-                    )
+            elif (name == "lr" or name.startswith("lr_")) and not (
+                isinstance(value, (int, float)) and abs(value) < float("inf")
+            ):
+                raise ValueError(
+                    f"Argument `{name}` should be a finite number. Found `{name} = {value!r}`."
+                )
 
     def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> Unit:
         """Adds a cell, an updater for its connection, and the monitors of both sides.

@@ -205,7 +205,7 @@ class CellTrainer(nn.Module):
         found = self._live(cell)
         if unique and name in self._group(cell):
             self.del_monitor(cell, name)
-        made = monitor(found, attr)  # type: ignore[arg-type]
+        made = monitor(found, attr)
         made.deregister()
         tag = ("unique", id(made)) if unique else self._tag(name, made, found, tuple(tags.items()))
         existing = self._monitor(cell, name)
@@ -301,7 +301,7 @@ class CellTrainer(nn.Module):
             **kwargs: passed to the updaters.
 
         Raises:
-            NonFiniteUpdateError: if an update holds NaN or Inf and its updater's policy is to raise.
+            NonFiniteUpdateError: if an update holds NaN or Inf, where the policy is to raise.
         """
         for updater, _ in self.updaters.values():
             updater(**kwargs)

@@ -69,9 +69,10 @@ class _Hook:
         if self.monitor is None or self.module is None or self.module() is not module:
             return
         monitor = self.monitor()
-        if monitor is not None and monitor.recording:
-            if monitor.train_update if module.training else monitor.eval_update:
-                monitor._observe(module, args, rest)
+        if monitor is None or not monitor.recording:
+            return
+        if monitor.train_update if module.training else monitor.eval_update:
+            monitor._observe(module, args, rest)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Hook:
         return _Hook(None, None)
