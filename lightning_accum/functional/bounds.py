@@ -164,6 +164,7 @@ def bound_upper_power(param: Tensor, update: Tensor, limit: float, *, power: flo
         ValueError: if ``power`` is negative.
 
     Example:
+        >>> import torch
         >>> bound_upper_power(torch.tensor([0.75, 1.5]), torch.tensor(2.0), 1.0, power=0.5)
         tensor([1., 0.])
 
@@ -189,6 +190,7 @@ def bound_lower_power(param: Tensor, update: Tensor, limit: float, *, power: flo
         ValueError: if ``power`` is negative.
 
     Example:
+        >>> import torch
         >>> bound_lower_power(torch.tensor([0.25, -0.5]), torch.tensor(2.0), 0.0, power=0.5)
         tensor([1., 0.])
 
@@ -224,6 +226,7 @@ def bound_power(
         ValueError: if ``power`` is negative.
 
     Example:
+        >>> import torch
         >>> w, u = torch.tensor([0.0, 0.5, 1.0]), torch.ones(3)
         >>> bound_power(w, u, u, 1.0, 0.0, power=2.0)
         tensor([ 1.,  0., -1.])
@@ -254,6 +257,7 @@ def bound_upper_scaled_power(
         ValueError: if ``range`` is not positive, or ``power`` is negative.
 
     Example:
+        >>> import torch
         >>> w, u = torch.tensor([0.0, 1.5]), torch.ones(2)
         >>> bound_upper_scaled_power(w, u, 2.0, range=2.0, power=0.5)
         tensor([1.0000, 0.5000])
@@ -283,6 +287,7 @@ def bound_lower_scaled_power(
         ValueError: if ``range`` is not positive, or ``power`` is negative.
 
     Example:
+        >>> import torch
         >>> w, u = torch.tensor([0.5, 2.0]), torch.ones(2)
         >>> bound_lower_scaled_power(w, u, 0.0, range=2.0, power=0.5)
         tensor([0.5000, 1.0000])
@@ -324,6 +329,7 @@ def bound_scaled_power(
             negative.
 
     Example:
+        >>> import torch
         >>> w, u = torch.tensor([0.0, 1.0, 2.0]), torch.ones(3)
         >>> bound_scaled_power(w, u, u, 2.0, 0.0, power=2.0)
         tensor([ 1.,  0., -1.])
@@ -348,6 +354,7 @@ def bound_upper_multiplicative(param: Tensor, update: Tensor, limit: float) -> T
         turn potentiation into depression.
 
     Example:
+        >>> import torch
         >>> bound_upper_multiplicative(torch.tensor([0.75, 1.5]), torch.tensor(2.0), 1.0)
         tensor([0.5000, 0.0000])
 
@@ -370,6 +377,7 @@ def bound_lower_multiplicative(param: Tensor, update: Tensor, limit: float) -> T
         turn depression into potentiation.
 
     Example:
+        >>> import torch
         >>> bound_lower_multiplicative(torch.tensor([0.25, -0.5]), torch.tensor(2.0), 0.0)
         tensor([0.5000, 0.0000])
 
@@ -395,6 +403,7 @@ def bound_multiplicative(
         The signed change, as a new tensor.
 
     Example:
+        >>> import torch
         >>> w, u = torch.tensor([0.0, 0.5, 1.0]), torch.ones(3)
         >>> bound_multiplicative(w, u, u, 1.0, 0.0)
         tensor([ 1.,  0., -1.])
@@ -424,6 +433,7 @@ def bound_upper_scaled_multiplicative(
         ValueError: if ``range`` is not positive.
 
     Example:
+        >>> import torch
         >>> w, u = torch.tensor([0.0, 1.5]), torch.ones(2)
         >>> bound_upper_scaled_multiplicative(w, u, 2.0, range=2.0)
         tensor([1.0000, 0.2500])
@@ -452,6 +462,7 @@ def bound_lower_scaled_multiplicative(
         ValueError: if ``range`` is not positive.
 
     Example:
+        >>> import torch
         >>> w, u = torch.tensor([0.5, 2.0]), torch.ones(2)
         >>> bound_lower_scaled_multiplicative(w, u, 0.0, range=2.0)
         tensor([0.2500, 1.0000])
@@ -485,6 +496,7 @@ def bound_scaled_multiplicative(
         ValueError: if a limit is missing or ``max`` is not above ``min``.
 
     Example:
+        >>> import torch
         >>> w, u = torch.tensor([0.0, 1.0, 2.0]), torch.ones(3)
         >>> bound_scaled_multiplicative(w, u, u, 2.0, 0.0)
         tensor([ 1.,  0., -1.])
@@ -510,6 +522,7 @@ def bound_upper_sharp(param: Tensor, update: Tensor, limit: float) -> Tensor:
         The part that is taken, as a new tensor.
 
     Example:
+        >>> import torch
         >>> bound_upper_sharp(torch.tensor([0.9, 1.0, 1.1]), torch.tensor(2.0), 1.0)
         tensor([2., 0., 0.])
 
@@ -533,6 +546,7 @@ def bound_lower_sharp(param: Tensor, update: Tensor, limit: float) -> Tensor:
         The part that is taken, as a new tensor.
 
     Example:
+        >>> import torch
         >>> bound_lower_sharp(torch.tensor([-0.1, 0.0, 0.1]), torch.tensor(2.0), 0.0)
         tensor([0., 0., 2.])
 
@@ -560,6 +574,7 @@ def bound_sharp(
         The signed change, as a new tensor.
 
     Example:
+        >>> import torch
         >>> w, u = torch.tensor([0.0, 0.5, 1.0]), torch.ones(3)
         >>> bound_sharp(w, u, u, 1.0, 0.0)
         tensor([ 1.,  0., -1.])

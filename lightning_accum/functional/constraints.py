@@ -25,6 +25,7 @@ def clamp_(param: Tensor, min: float | None = None, max: float | None = None) ->
         ValueError: if there is no limit, or ``min`` is above ``max``.
 
     Example:
+        >>> import torch
         >>> clamp_(torch.tensor([-1.0, 0.5, 2.0]), min=0.0, max=1.0)
         tensor([0.0000, 0.5000, 1.0000])
     """
@@ -67,6 +68,7 @@ def normalize_(
             norm over.
 
     Example:
+        >>> import torch
         >>> normalize_(torch.tensor([[1.0, -3.0], [0.0, 0.0]]), norm=2.0)
         tensor([[ 0.5000, -1.5000],
                 [ 0.0000,  0.0000]])

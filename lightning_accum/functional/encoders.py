@@ -33,6 +33,7 @@ def poisson_encode(
             intensity lies outside of :math:`[0, 1]` or is not a number.
 
     Example:
+        >>> import torch
         >>> poisson_encode(torch.tensor([0.0, 1.0]), steps=3)
         tensor([[False,  True],
                 [False,  True],

@@ -17,6 +17,7 @@ def density(raster: Tensor, rows: int = 64) -> float:
         rows: how many rows to look at.
 
     Example:
+        >>> import torch
         >>> density(torch.eye(4))
         0.25
     """
@@ -38,6 +39,7 @@ def event_outer_sum(raster: Tensor, rows: Tensor, values: Tensor | None = None) 
         ``[E, D]`` in the dtype of ``rows``.
 
     Example:
+        >>> import torch
         >>> raster = torch.tensor([[True, False], [True, True]])
         >>> event_outer_sum(raster, torch.tensor([[1.0], [10.0]]))
         tensor([[11.],

@@ -18,6 +18,7 @@ def class_rate_sums(rates: Tensor, labels: Tensor, num_classes: int) -> tuple[Te
         The sums, float32 of shape ``[C, N]``, and the samples of each class, int64 ``[C]``.
 
     Example:
+        >>> import torch
         >>> sums, counts = class_rate_sums(torch.tensor([[1, 2], [3, 4]]), torch.tensor([1, 1]), 2)
         >>> sums, counts
         (tensor([[0., 0.], [4., 6.]]), tensor([0, 2]))
@@ -40,6 +41,7 @@ def assign_classes(mean_rates: Tensor) -> Tensor:
         Classes of shape ``[N]``; −1 for a neuron that never fired, the lowest class for a tie.
 
     Example:
+        >>> import torch
         >>> assign_classes(torch.tensor([[0.5, 0.0, 1.0], [0.7, 0.0, 1.0]]))
         tensor([ 1, -1,  0])
 
@@ -60,6 +62,7 @@ def assigned_votes(mean_rates: Tensor) -> Tensor:
         Votes of shape ``[C, N]``; each class's add up to one, or to zero where it has no neuron.
 
     Example:
+        >>> import torch
         >>> assigned_votes(torch.tensor([[0.5, 0.9, 0.0], [0.1, 0.3, 1.0]]))
         tensor([[0.5000, 0.5000, 0.0000],
                 [0.0000, 0.0000, 1.0000]])
@@ -83,6 +86,7 @@ def proportional_votes(mean_rates: Tensor) -> Tensor:
         answers it.
 
     Example:
+        >>> import torch
         >>> proportional_votes(torch.tensor([[0.6, 0.0], [0.2, 0.5]]))
         tensor([[1.0000, 0.0000],
                 [0.2000, 0.8000]])
@@ -103,6 +107,7 @@ def elect(rates: Tensor, votes: Tensor) -> Tensor:
         there is no other.
 
     Example:
+        >>> import torch
         >>> elect(torch.tensor([[1.0, 3.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
         tensor([1])
     """

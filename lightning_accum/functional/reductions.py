@@ -76,6 +76,7 @@ def reduction(fn: ReductionFn | str | None = None) -> Reduction:
         TypeError: if ``fn`` is neither callable nor a name.
 
     Example:
+        >>> import torch
         >>> reduction(torch.amax).name, reduction().name
         ('amax', 'sum')
     """

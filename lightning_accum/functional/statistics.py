@@ -62,6 +62,7 @@ def update_statistics(
         ValueError: if ``before`` and ``after`` differ in shape.
 
     Example:
+        >>> import torch
         >>> w = torch.tensor([3.0, 4.0])
         >>> found = update_statistics(w, torch.tensor([3.0, 4.5]), lower=0.0, upper=4.5)
         >>> {name: round(float(found[name]), 3) for name in ("update_norm", "ratio", "at_upper")}
@@ -111,6 +112,7 @@ def spike_counts(spikes: Tensor) -> Tensor:
         ValueError: if there is no neuron dimension.
 
     Example:
+        >>> import torch
         >>> spike_counts(torch.tensor([[[True, False]], [[True, False]]]))
         tensor([2., 0.])
     """

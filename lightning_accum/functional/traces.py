@@ -58,6 +58,7 @@ def trace(
         ``[T, ...]`` the trace after each step.
 
     Example:
+        >>> import torch
         >>> trace(torch.tensor([1.0, 0.0, 1.0]), 0.5)
         tensor([1.0000, 0.5000, 1.2500])
         >>> trace(torch.tensor([1.0, 0.0, 1.0]), 0.5, "nearest")
@@ -100,6 +101,7 @@ def reverse_trace(values: Tensor, decay: float) -> Tensor:
         ``[T, ...]`` in float32 at least.
 
     Example:
+        >>> import torch
         >>> reverse_trace(torch.tensor([1.0, 0.0, 1.0]), 0.5)
         tensor([1.2500, 0.5000, 1.0000])
     """
@@ -131,6 +133,7 @@ def last_trace(
         ``[...]`` equal to ``trace(...)[-1]``.
 
     Example:
+        >>> import torch
         >>> last_trace(torch.tensor([1.0, 0.0, 1.0]), 0.5)
         tensor(1.2500)
     """

@@ -25,6 +25,7 @@ class Cell:
         TypeError: if one of them is no module.
 
     Example:
+        >>> from torch import nn
         >>> cell = Cell(nn.Linear(4, 2), nn.ReLU())
         >>> cell.connection.out_features
         2

@@ -25,6 +25,8 @@ class CellHost:
         nonfinite: what the cells' updaters do with NaN and Inf; as they are set when ``None``.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
         >>> from lightning_accum import STDP
         >>> model = nn.Sequential(nn.Linear(2, 1), nn.Identity())
         >>> host = CellHost(STDP(0.1, -0.1), {"enc": CellSpec("0", "1")})

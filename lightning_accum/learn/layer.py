@@ -22,6 +22,7 @@ class Layer(nn.Module):
         ValueError: if one of them is empty.
 
     Example:
+        >>> from torch import nn
         >>> import torch
         >>> layer = Layer({"a": nn.Linear(2, 3), "b": nn.Linear(4, 3)}, {"n": nn.ReLU()})
         >>> layer(a=torch.ones(1, 2), b=torch.ones(1, 4))["n"].shape
@@ -89,6 +90,7 @@ class Serial(nn.Module):
         neuron: the module that gives postsynaptic activity.
 
     Example:
+        >>> from torch import nn
         >>> import torch
         >>> layer = Serial(nn.Linear(4, 2), nn.ReLU())
         >>> layer(torch.ones(1, 4)).shape

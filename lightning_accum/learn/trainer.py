@@ -46,6 +46,7 @@ class CellTrainer(nn.Module):
     not. A copy of a trainer has all its state and no cells: add them anew under their names.
 
     Example:
+        >>> from torch import nn
         >>> import torch
         >>> from lightning_accum.observe import OutputMonitor
         >>> fc, relu = nn.Linear(2, 1), nn.ReLU()

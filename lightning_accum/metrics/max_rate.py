@@ -43,6 +43,7 @@ class MaxRateClassifier(AdditiveMetric):
         ValueError: if a number is not positive or ``vote`` is neither of the two.
 
     Example:
+        >>> import torch
         >>> readout = MaxRateClassifier(num_neurons=3, num_classes=2)
         >>> readout.update(torch.tensor([[5, 0, 0], [1, 4, 0]]), torch.tensor([0, 1]))
         >>> readout.assignments

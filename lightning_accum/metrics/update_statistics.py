@@ -25,6 +25,7 @@ class UpdateStatistics(AdditiveMetric):
         **kwargs: passed to :class:`torchmetrics.Metric`.
 
     Example:
+        >>> import torch
         >>> stats = UpdateStatistics()
         >>> w = torch.tensor([3.0, 4.0])
         >>> stats.update(w, w * 1.1, pos=w * 0.1)
@@ -91,6 +92,7 @@ class FiringStatistics(AdditiveMetric):
         **kwargs: passed to :class:`torchmetrics.Metric`.
 
     Example:
+        >>> import torch
         >>> stats = FiringStatistics()
         >>> stats.update(torch.tensor([[[1, 0]], [[1, 0]]]))
         >>> stats.compute()

@@ -32,6 +32,7 @@ class PoissonEncoder(nn.Module):
             step.
 
     Example:
+        >>> import torch
         >>> encoder = PoissonEncoder(steps=100, max_rate=100.0, dt=1.0, seed=0)
         >>> spikes = encoder(torch.rand(4, 8, 8))
         >>> spikes.shape, spikes.dtype

@@ -47,6 +47,7 @@ class WinnerTakeAll:
         ValueError: ``steps`` is negative.
 
     Example:
+        >>> import torch
         >>> from lightning_accum.nn import LIF
         >>> neurons = LIF(3, tc_mem=20.0, time_dim=0, inhibition=WinnerTakeAll(steps=1))
         >>> neurons(torch.tensor([[[1.5, 2.0, 0.0]], [[3.0, 0.0, 3.0]], [[3.0, 0.0, 2.0]]]))
@@ -97,6 +98,7 @@ class LateralInhibition:
         ValueError: ``strength`` is negative.
 
     Example:
+        >>> import torch
         >>> from lightning_accum.nn import LIF
         >>> neurons = LIF(2, tc_mem=20.0, time_dim=0, inhibition=LateralInhibition(1.0))
         >>> neurons(torch.tensor([[[1.0, 0.0]], [[0.0, 1.5]], [[0.0, 1.5]]]))

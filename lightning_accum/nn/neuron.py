@@ -200,6 +200,7 @@ class LIF(Neurons):
         ValueError: an argument is out of range.
 
     Example:
+        >>> import torch
         >>> neurons = LIF(2, tc_mem=20.0, refractory=1.0, time_dim=0)
         >>> neurons(torch.tensor([[[1.0, 0.6]], [[1.0, 0.6]], [[1.0, 0.6]]])).squeeze(1)
         tensor([[1., 0.],
@@ -272,6 +273,7 @@ class AdaptiveLIF(Neurons):
         ValueError: an argument is out of range.
 
     Example:
+        >>> import torch
         >>> neurons = AdaptiveLIF(1, tc_mem=20.0, theta_plus=0.5, time_dim=0)
         >>> neurons(torch.tensor([[[1.2]], [[1.2]], [[1.6]]])).flatten()
         tensor([1., 0., 1.])

@@ -244,6 +244,7 @@ class InputMonitor(Monitor):
     """Watches what goes into a module, before the module runs.
 
     Example:
+        >>> from torch import nn
         >>> import torch
         >>> fc = nn.Linear(2, 3)
         >>> monitor = InputMonitor(fc)
@@ -265,6 +266,7 @@ class OutputMonitor(Monitor):
     """Watches what a module gives out.
 
     Example:
+        >>> from torch import nn
         >>> import torch
         >>> relu = nn.ReLU()
         >>> monitor = OutputMonitor(relu)
@@ -284,6 +286,7 @@ class StateMonitor(Monitor):
     """Watches an attribute of a module, after the module has run.
 
     Example:
+        >>> from torch import nn
         >>> import torch
         >>> norm = nn.BatchNorm1d(1, momentum=1.0)
         >>> monitor = StateMonitor(norm, "running_mean")

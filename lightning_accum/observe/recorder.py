@@ -25,6 +25,7 @@ class WindowRecorder(Reducer):
         dt: time between two steps, in ms.
 
     Example:
+        >>> import torch
         >>> recorder = WindowRecorder(spikes=True)
         >>> for step in torch.eye(3):
         ...     recorder(step.unsqueeze(0))

@@ -67,6 +67,7 @@ class Latest(Reducer):
         dt: time between two observations, in ms.
 
     Example:
+        >>> import torch
         >>> latest = Latest()
         >>> latest(torch.tensor([1.0]))
         >>> latest(torch.tensor([2.0]))

@@ -30,6 +30,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
         ValueError: if ``lr`` is negative.
 
     Example:
+        >>> import torch
         >>> from torch import nn
         >>> from lightning_accum import attach_updater
         >>> fc = nn.Linear(1, 1)

@@ -29,6 +29,7 @@ class Accumulator(nn.Module):
         name: the parameter's name, for messages.
 
     Example:
+        >>> import torch
         >>> acc = Accumulator()
         >>> acc.pos, acc.neg = torch.tensor([1.0, 2.0]), torch.tensor([0.5, 0.5])
         >>> acc.pos = torch.tensor([1.0, 0.0])  # adds
@@ -119,6 +120,7 @@ class Accumulator(nn.Module):
             ValueError: if the product does not have the parameter's shape.
 
         Example:
+            >>> import torch
             >>> acc = Accumulator()
             >>> acc.accumulate_outer(torch.ones(3, 2), torch.ones(3, 1))
             >>> acc.pos
@@ -218,6 +220,7 @@ class Accumulator(nn.Module):
             ValueError: if there is a bound and a limit is missing.
 
         Example:
+            >>> import torch
             >>> from lightning_accum.functional import bound_power
             >>> acc = Accumulator()
             >>> acc.fullbound(bound_power, 1.0, 0.0, power=2.0)

@@ -21,6 +21,7 @@ def get_updater(module: nn.Module) -> Updater | None:
         module: any module.
 
     Example:
+        >>> from torch import nn
         >>> get_updater(nn.Linear(2, 2)) is None
         True
     """
@@ -65,6 +66,7 @@ def attach_updater(
         The module's updater.
 
     Example:
+        >>> from torch import nn
         >>> import torch
         >>> conv = nn.Conv2d(1, 2, 3)
         >>> updater = attach_updater(conv, "weight")
@@ -84,6 +86,7 @@ class Updatable:
     """Mixin for modules with parameters that accumulate updates.
 
     Example:
+        >>> from torch import nn
         >>> import torch
         >>> class Scale(Updatable, nn.Module):
         ...     def __init__(self):

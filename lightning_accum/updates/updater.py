@@ -43,6 +43,8 @@ class Updater(nn.Module):
         ValueError: if a name collides with an attribute of ``Updater``.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
         >>> fc = nn.Linear(2, 1, bias=False)
         >>> _ = nn.init.zeros_(fc.weight)
         >>> updater = Updater(fc, "weight")
