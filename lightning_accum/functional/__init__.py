@@ -21,7 +21,7 @@ from lightning_accum.functional.bounds import (
 )
 from lightning_accum.functional.constraints import clamp_, normalize_
 from lightning_accum.functional.encoders import poisson_encode
-from lightning_accum.functional.outer import density, event_outer_sum
+from lightning_accum.functional.outer import Events, density, event_outer_sum, events_of
 from lightning_accum.functional.reductions import Reduction, reduction
 from lightning_accum.functional.traces import (
     TraceMode,
@@ -32,6 +32,7 @@ from lightning_accum.functional.traces import (
 )
 
 __all__ = [
+    "Events",
     "FullBounding",
     "HalfBounding",
     "Reduction",
@@ -55,6 +56,7 @@ __all__ = [
     "decay_factor",
     "density",
     "event_outer_sum",
+    "events_of",
     "last_trace",
     "normalize_",
     "poisson_encode",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -27,11 +29,42 @@ def density(raster: Tensor, rows: int = 64) -> float:
     return sample.nonzero().shape[0] / sample.numel()
 
 
-def event_outer_sum(raster: Tensor, rows: Tensor, values: Tensor | None = None) -> Tensor:
+class Events(NamedTuple):
+    """Where the events of a raster are: what is built once and serves every sum over them.
+
+    Args:
+        rows: ``[events]`` the row ``k`` of each event, ordered by column.
+        columns: ``[events]`` the column ``e`` of each event.
+        offsets: ``[E]`` where each column's events begin.
+    """
+
+    rows: Tensor
+    columns: Tensor
+    offsets: Tensor
+
+
+def events_of(raster: Tensor) -> Events:
+    """Finds the events of a raster.
+
+    Args:
+        raster: ``[K, E]``; each non-zero entry is one event.
+
+    Example:
+        >>> import torch
+        >>> events_of(torch.tensor([[True, False], [True, True]])).rows
+        tensor([0, 1, 1])
+    """
+    # From the transposed raster the events come ordered by what they add to, with no sort.
+    columns, rows = raster.t().contiguous().nonzero().t().contiguous().unbind(0)
+    every = torch.arange(raster.shape[1], device=columns.device)
+    return Events(rows, columns, torch.searchsorted(columns, every))
+
+
+def event_outer_sum(events: Tensor | Events, rows: Tensor, values: Tensor | None = None) -> Tensor:
     r"""Visits events alone: :math:`D_{ed} = \sum_k s_{ke} v_{ke} Y_{kd}`, a row per event.
 
     Args:
-        raster: ``[K, E]``; each non-zero entry is one event, of weight one.
+        events: ``[K, E]`` raster of events, or what :func:`events_of` made of it.
         rows: ``[K, D]`` what an event at ``k`` adds, :math:`Y`, floating point.
         values: ``[K, E]`` weights :math:`v` of the events; one when ``None``.
 
@@ -45,15 +78,11 @@ def event_outer_sum(raster: Tensor, rows: Tensor, values: Tensor | None = None) 
         tensor([[11.],
                 [10.]])
     """
-    k, e = raster.nonzero(as_tuple=True)
-    order = torch.argsort(e, stable=True)
-    k, e = k[order], e[order]
-    counts = torch.bincount(e, minlength=raster.shape[1])
-    offsets = counts.cumsum(0) - counts
-    weights = None if values is None else values[k, e].to(rows.dtype)
+    found = events if isinstance(events, Events) else events_of(events)
+    weights = None if values is None else values[found.rows, found.columns].to(rows.dtype)
     chunks = [
         torch.nn.functional.embedding_bag(
-            k, chunk.contiguous(), offsets, mode="sum", per_sample_weights=weights
+            found.rows, chunk.contiguous(), found.offsets, mode="sum", per_sample_weights=weights
         )
         for chunk in rows.split(_CHUNK, dim=1)
     ]

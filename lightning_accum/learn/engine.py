@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from lightning_accum.functional.outer import density, event_outer_sum
+from lightning_accum.functional.outer import density, event_outer_sum, events_of
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.traces import reverse_trace
 from lightning_accum.learn.signal import Signal
@@ -18,9 +18,10 @@ from lightning_accum.updates.accumulator import Accumulator
 Side: TypeAlias = Literal["pre", "post"]
 Path: TypeAlias = Literal["auto", "dense", "pre", "post"]
 
-# Costs relative to one multiply-add of a dense product, measured on a CPU with AVX-512: one
-# element added by the gather, one element passed by a trace.
-_GATHER, _TRACE = 6.0, 25.0
+# Nanoseconds, measured on one core with AVX-512: a multiply-add of a dense product, an entry of a
+# raster made floating, an entry searched for events, an event, an element that the gather adds, an
+# element that a trace passes. Their ratios decide.
+_MULTIPLY, _CONVERT, _SEARCH, _EVENT, _ADD, _TRACE = 0.02, 0.35, 1.1, 10.0, 0.06, 1.6
 _PER_SAMPLE_ELEMENTS = 1 << 24
 
 
@@ -76,30 +77,37 @@ def accumulate_terms(
         folded.into(accumulator, scale)
 
 
+class _Group:
+    """Everything that multiplies one raster (with its events' weights), by part."""
+
+    def __init__(self, raster: Tensor, weights: Tensor | None) -> None:
+        self.raster = raster
+        self.weights = weights
+        self.parts: dict[bool, list[tuple[float, Tensor]]] = {}
+
+
 class _Folded:
     """Terms with the traces of one side moved to the other, gathered by what they multiply."""
 
     def __init__(self, side: Side, events: bool) -> None:
         self.side: Side = side
         self.events = events
-        # by raster (and weights of its events): one coefficient for each part
-        self._groups: dict[tuple[int, int], tuple[Tensor, Tensor | None, dict[bool, Tensor]]] = {}
-        self._pairs: dict[bool, list[tuple[Tensor, Tensor]]] = {False: [], True: []}
+        self._groups: dict[tuple[int, int], _Group] = {}
 
     def add(self, term: Term) -> None:
         own, other = (term.pre, term.post) if self.side == "pre" else (term.post, term.pre)
         negative, rate = term.rate < 0, abs(term.rate)
         values = _values(other)
         if not isinstance(own, Signal):
-            self._pairs[negative].append((rate * values, own))
+            self._group(own, None, negative, rate, values)
             return
         if own.decay is None:
-            self._group(own.activity, None, negative, rate * values)
+            self._group(own.activity, None, negative, rate, values)
             return
         if own.mode == "nearest" and not self._by_events(own.activity):
-            self._pairs[negative].append((rate * values, own.values()))
+            self._group(own.values(), None, negative, rate, values)
             return
-        reverse = reverse_trace(values, own.decay).mul_(rate)
+        reverse = reverse_trace(values, own.decay)
         initial = own.source.initial(own.decay, own.mode)
         weights = None
         if own.mode == "nearest":
@@ -109,39 +117,38 @@ class _Folded:
             if initial is not None:
                 before[0] = initial
             weights = before.mul_(-own.decay).add_(1.0)
-        self._group(own.activity, weights, negative, reverse)
+        self._group(own.activity, weights, negative, rate, reverse)
         if initial is not None:
-            self._pairs[negative].append((own.decay * reverse[:1], initial.unsqueeze(0)))
+            self._group(initial.unsqueeze(0), None, negative, rate * own.decay, reverse[:1])
 
     def into(self, accumulator: Accumulator, scale: float) -> None:
         totals: dict[bool, Tensor] = {}
-        for raster, weights, coefficients in self._groups.values():
-            flat = _flat(raster)
-            if not self._by_events(raster):
-                for negative, coefficient in coefficients.items():
-                    self._pairs[negative].append((coefficient, raster))
+        products: dict[bool, list[tuple[Tensor, Tensor, float]]] = {False: [], True: []}
+        for group in self._groups.values():
+            flat = _flat(group.raster)
+            if not self._by_events(group.raster):
+                for negative, parts in group.parts.items():
+                    products[negative] += [(_flat(values), flat, rate) for rate, values in parts]
                 continue
-            rows = [_flat(c) for c in coefficients.values()]
-            values = None if weights is None else _flat(weights)
-            gathered = event_outer_sum(
-                flat, torch.cat(rows, 1) if len(rows) > 1 else rows[0], values
-            )
-            blocks = gathered.split([r.shape[1] for r in rows], dim=1)
-            for negative, block in zip(coefficients, blocks, strict=True):
-                oriented = block.T if self.side == "pre" else block
+            events = events_of(flat)
+            weights = None if group.weights is None else _flat(group.weights)
+            for negative, parts in group.parts.items():
+                rate, values = _summed(parts)
+                gathered = event_outer_sum(events, _flat(values), weights).mul_(rate)
+                oriented = gathered.T if self.side == "pre" else gathered
                 known = totals.get(negative)
                 totals[negative] = oriented if known is None else known.add_(oriented)
-        for negative, pairs in self._pairs.items():
-            flats = [(_flat(coefficient), _flat(own)) for coefficient, own in pairs]
+        for negative, found in products.items():
             if self.side == "post":
-                flats = [(own, coefficient) for coefficient, own in flats]
+                found = [(own, values, rate) for values, own, rate in found]
             total = totals.get(negative)
             if total is None:
-                lefts, rights = [left for left, _ in flats], [right for _, right in flats]
-                accumulator.accumulate_outer(lefts, rights, scale, negative=negative)
+                lefts, rights, rates = ([p[i] for p in found] for i in range(3))
+                scales = [scale * rate for rate in rates]
+                accumulator.accumulate_outer(lefts, rights, scales, negative=negative)
                 continue
-            for left, right in flats:
-                total.addmm_(left.to(total.dtype).T, right.to(total.dtype))
+            for left, right, rate in found:
+                total.addmm_(left.to(total.dtype).T, right.to(total.dtype), alpha=rate)
             total = total.mul_(scale)
             accumulator.accumulate(**{"neg" if negative else "pos": total})
 
@@ -149,13 +156,18 @@ class _Folded:
         return self.events and raster.dtype == torch.bool
 
     def _group(
-        self, raster: Tensor, weights: Tensor | None, negative: bool, coefficient: Tensor
+        self, raster: Tensor, weights: Tensor | None, negative: bool, rate: float, values: Tensor
     ) -> None:
         key = (id(raster), 0 if weights is None else id(weights))
-        _, _, coefficients = self._groups.setdefault(key, (raster, weights, {}))
-        if negative in coefficients:
-            coefficient = coefficients[negative] + coefficient
-        coefficients[negative] = coefficient
+        group = self._groups.setdefault(key, _Group(raster, weights))
+        group.parts.setdefault(negative, []).append((rate, values))
+
+
+def _summed(parts: list[tuple[float, Tensor]]) -> tuple[float, Tensor]:
+    """One coefficient for several that multiply the same; a single one is not touched."""
+    if len(parts) == 1:
+        return parts[0]
+    return 1.0, sum((rate * values for rate, values in parts[1:]), parts[0][0] * parts[0][1])
 
 
 def _per_sample(accumulator: Accumulator, terms: Sequence[Term], batch: Reduction) -> None:
@@ -182,26 +194,33 @@ def _per_sample(accumulator: Accumulator, terms: Sequence[Term], batch: Reductio
 
 def _cheapest(terms: Sequence[Term]) -> Path:
     """The path of the lowest estimated cost; the dense one where a count means to wait."""
-    signals = {
-        "pre": [t.pre for t in terms if isinstance(t.pre, Signal)],
-        "post": [t.post for t in terms if isinstance(t.post, Signal)],
-    }
-    width = {"pre": _shape(terms[0].pre)[-1], "post": _shape(terms[0].post)[-1]}
+    inputs, outputs = _shape(terms[0].pre)[-1], _shape(terms[0].post)[-1]
+    n = len(terms)
     costs: dict[Path, float] = {
-        "dense": len(terms) * width["pre"] * width["post"] + _TRACE * width["post"]
+        "dense": n * inputs * outputs * _MULTIPLY + inputs * _CONVERT + n * outputs * _TRACE
     }
-    other: dict[Side, Side] = {"pre": "post", "post": "pre"}
-    for side, own in signals.items():
-        rasters = {id(s.activity): s.activity for s in own if s.activity.dtype == torch.bool}
-        if len(own) < len(terms) or len(rasters) != 1:
+    sides: tuple[tuple[Side, int, int], ...] = (("pre", inputs, outputs), ("post", outputs, inputs))
+    for side, own, other in sides:
+        signals = [getattr(term, side) for term in terms]
+        rasters = {id(s.activity): s.activity for s in signals if _is_raster(s)}
+        if len(rasters) != 1 or not all(_is_raster(s) for s in signals):
             continue
-        raster = next(iter(rasters.values()))
-        if raster.device.type != "cpu":
-            continue
-        opposite = width[other[side]]  # type: ignore[index]
-        spikes = density(_flat(raster)) * width[side]
-        costs[side] = len(terms) * opposite * (_GATHER * spikes + _TRACE)  # type: ignore[index]
+        nearest = any(s.decay is not None and s.mode == "nearest" for s in signals)
+        events = density(_flat(rasters.popitem()[1])) * own
+        costs[side] = (
+            own * (_SEARCH + nearest * 2 * _TRACE)
+            + events * (_EVENT + n * other * _ADD)
+            + n * other * _TRACE
+        )
     return min(costs, key=lambda path: costs[path])
+
+
+def _is_raster(signal: Signal | Tensor) -> bool:
+    return (
+        isinstance(signal, Signal)
+        and signal.activity.dtype == torch.bool
+        and signal.activity.device.type == "cpu"
+    )
 
 
 def _values(signal: Signal | Tensor) -> Tensor:

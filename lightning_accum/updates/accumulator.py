@@ -101,7 +101,7 @@ class Accumulator(nn.Module):
         self,
         post: Tensor | Sequence[Tensor],
         pre: Tensor | Sequence[Tensor],
-        scale: float = 1.0,
+        scale: float | Sequence[float] = 1.0,
         *,
         negative: bool = False,
     ) -> None:
@@ -113,7 +113,7 @@ class Accumulator(nn.Module):
         Args:
             post: ``[K, out]``, or a sequence of such.
             pre: ``[K, in]``, or a sequence of such, as long; spikes may be boolean.
-            scale: a factor, non-negative by convention.
+            scale: a factor, non-negative by convention, or one for each product.
             negative: adds to the depressing part instead of the potentiating one.
 
         Raises:
@@ -128,6 +128,7 @@ class Accumulator(nn.Module):
                     [3.]])
         """
         posts, pres = ([x] if isinstance(x, Tensor) else list(x) for x in (post, pre))
+        scales = list(scale) if isinstance(scale, Sequence) else [scale] * len(posts)
         for left, right in zip(posts, pres, strict=True):
             if left.ndim != 2 or right.ndim != 2 or left.shape[0] != right.shape[0]:
                 raise ValueError(
@@ -138,7 +139,7 @@ class Accumulator(nn.Module):
         if posts:
             with torch.no_grad():
                 part = self._neg if negative else self._pos
-                part.add_products(list(zip(posts, pres, strict=True)), scale, self._reduction)
+                part.add_products(list(zip(posts, pres, scales, strict=True)), self._reduction)
 
     def clear(self, **kwargs: Any) -> None:
         """Drops what is pending; reduction and bounds stay."""

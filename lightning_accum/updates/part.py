@@ -45,16 +45,15 @@ class Part:
         self.count += 1
 
     def add_products(
-        self, pairs: Sequence[tuple[Tensor, Tensor]], scale: float, how: Reduction
+        self, products: Sequence[tuple[Tensor, Tensor, float]], how: Reduction
     ) -> None:
-        """Folds ``scale · Σ leftᵀ right`` in, one contribution, with nothing of its size between.
+        """Folds ``Σ scale · leftᵀ right`` in, one contribution, with nothing of its size between.
 
         Args:
-            pairs: ``[K, out]`` and ``[K, in]`` each; spikes may be boolean.
-            scale: factor of the whole sum.
+            products: ``[K, out]``, ``[K, in]`` and scale of each; spikes may be boolean.
             how: the reduction in force.
         """
-        left, right = pairs[0]
+        left, right, _ = products[0]
         shape = torch.Size((left.shape[1], right.shape[1]))
         dtype = accumulation_dtype(torch.promote_types(left.dtype, right.dtype))
         if how.adds:
@@ -62,7 +61,7 @@ class Part:
             beta = float(self.count > 0)
         else:
             total, beta = torch.empty(shape, dtype=dtype, device=left.device), 0.0
-        for left, right in pairs:
+        for left, right, scale in products:
             # a converted chunk stays in cache; converting all at once would cost page faults
             for rows, columns in zip(left.split(_ROWS), right.split(_ROWS), strict=True):
                 rows, columns = rows.detach().to(total.dtype), columns.detach().to(total.dtype)
