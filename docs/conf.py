@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
+from typing import Any
+
+from sphinx.util import logging
+
 from lightning_accum import __version__
+
+logger = logging.getLogger(__name__)
 
 project = "lightning_accum"
 author = "The lightning_accum authors"
@@ -29,11 +37,95 @@ napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 
 # The packages' `__all__` says what is public, in the order of the source.
-autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_default_options = {
+    "members": True,
+    "show-inheritance": True,
+    # What torch calls, and no reader does.
+    "exclude-members": "extra_repr, get_extra_state, set_extra_state",
+}
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 # What a base class in torch or Lightning says of its method stands in their docs, in their markup.
 autodoc_inherit_docstrings = False
 
+# A name in single backticks is a link to what it names.
+default_role = "py:obj"
+# A reference into this package has to lead somewhere; other packages' pages are not looked up.
+nitpicky = True
+nitpick_ignore_regex = [
+    (r"py:.*", r"(?!lightning_accum\b).*"),
+    # The engine makes signals of it; a rule never does.
+    (r"py:class", r"lightning_accum\.learn\.signal\.Source"),
+]
+
 # The pages' own code runs here; pytest runs the docstrings', with their modules' names in scope.
 doctest_test_doctest_blocks = ""
+# Sphinx would not compare the messages of exceptions, of which the pages show some.
+doctest_default_flags = (
+    doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.DONT_ACCEPT_TRUE_FOR_1
+)
+
+_PACKAGES = ("functional", "updates", "observe", "optim", "nn", "learn", "metrics", "callbacks")
+
+
+def _public(name: str) -> str | None:
+    """Where the reference has what ``name``, a path into this package, is: its public path."""
+    for package in _PACKAGES:
+        module = importlib.import_module(f"lightning_accum.{package}")
+        head, _, tail = name.rpartition(".")
+        for path, member in ((name, ""), (head, f".{tail}")):
+            last = path.rpartition(".")[2]
+            if last in module.__all__:
+                return f"{module.__name__}.{last}{member}"
+    return None
+
+
+def _resolve(app: Any, env: Any, node: Any, content: Any) -> Any:
+    """Finds what is referred to by another path than the reference's, such as the top level's."""
+    target = str(node.get("reftarget", ""))
+    ours = target.startswith("lightning_accum.")
+    found = _public(target if ours else f"lightning_accum.{target}")
+    if node.get("refdomain") != "py" or found in (None, target) or not (ours or "." not in target):
+        return None
+    return env.get_domain("py").resolve_xref(
+        env, node["refdoc"], app.builder, node["reftype"], found, node, content
+    )
+
+
+def _show_public_bases(app: Any, name: str, cls: type, options: Any, bases: list[Any]) -> None:
+    """Shows in place of a base that is not public the bases that it has itself."""
+    shown: list[Any] = []
+    waiting = list(bases)
+    while waiting:
+        base = waiting.pop(0)
+        ours = getattr(base, "__module__", "").startswith("lightning_accum")
+        if ours and _public(f"{base.__module__}.{base.__qualname__}") is None:
+            waiting = [*base.__bases__, *waiting]
+        else:
+            shown.append(base)
+    bases[:] = shown
+
+
+def _skip_fields(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+    """Leaves out the fields of named tuples, of which Python says no more than their numbers."""
+    return True if type(obj).__name__ == "_tuplegetter" else None
+
+
+def _check_complete(app: Any, env: Any) -> None:
+    """Warns of public names that the reference lacks; of those that it has twice, Sphinx does."""
+    described = env.get_domain("py").objects
+    for package in _PACKAGES:
+        for name in importlib.import_module(f"lightning_accum.{package}").__all__:
+            if f"lightning_accum.{package}.{name}" not in described:
+                logger.warning(
+                    "The reference should describe every public name. Found no"
+                    f" `lightning_accum.{package}.{name}`: describe it in `api/{package}.md`."
+                )
+
+
+def setup(app: Any) -> None:
+    """Connects the functions above."""
+    app.connect("env-check-consistency", _check_complete)
+    app.connect("missing-reference", _resolve)
+    app.connect("autodoc-process-bases", _show_public_bases)
+    app.connect("autodoc-skip-member", _skip_fields)

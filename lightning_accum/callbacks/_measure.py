@@ -31,12 +31,15 @@ class Measurement:
 
     Args:
         host: whose updaters are about to be applied.
+        ids: the ``id`` of every parameter to which they will be.
     """
 
-    def __init__(self, host: CellHost) -> None:
+    def __init__(self, host: CellHost, ids: set[int]) -> None:
         self._taken = []
         for cell, updater in host.updaters.items():
             for name in updater.names:
+                if id(getattr(updater.parent, name)) not in ids:
+                    continue
                 accumulator = updater._getacc_(updater, name)
                 param = getattr(updater.parent, name).detach()
                 parts = accumulator.pos, accumulator.neg

@@ -10,6 +10,14 @@ from torch import nn
 from lightning_accum.learn.trainer import CellTrainer
 
 
+def is_compiled(model: nn.Module) -> bool:
+    """Whether the model or any module in it is under ``torch.compile``."""
+    return any(
+        hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+        for module in model.modules()
+    )
+
+
 class ModeSentinel(nn.Module):
     """A submodule without parameters whose ``training`` passes each change on to a trainer.
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.core.optimizer import _MockOptimizer
 from torch import Tensor
 
 from lightning_accum.callbacks._measure import Measurement, activity
-from lightning_accum.callbacks._sentinel import ModeSentinel
+from lightning_accum.callbacks._optimizers import attach_optimizers
+from lightning_accum.callbacks._sentinel import ModeSentinel, is_compiled
 from lightning_accum.learn.cell import CellSpec
 from lightning_accum.learn.host import CellHost
 from lightning_accum.learn.trainer import CellTrainer
 from lightning_accum.optim import UpdateOptimizer
+from lightning_accum.optim.update import check_lr
 from lightning_accum.updates import NonFinite
+
+
+# Lightning lends callbacks these methods of the module; they would keep it alive, and copy it.
+_LENT = ("log", "log_dict")
 
 
 class CellTrainerCallback(Callback):
@@ -49,7 +56,8 @@ class CellTrainerCallback(Callback):
 
     Raises:
         TypeError: if ``cell_trainer`` is no CellTrainer or ``cells`` holds no CellSpecs.
-        ValueError: if ``apply_every_n_batches`` is not positive.
+        ValueError: if ``apply_every_n_batches`` is not positive, ``lr`` is negative, or
+            ``nonfinite`` is none of the three.
 
     Example:
         >>> from lightning_accum import STDP
@@ -77,20 +85,23 @@ class CellTrainerCallback(Callback):
                 "Argument `apply_every_n_batches` should be a positive number of batches."
                 f" Found `{apply_every_n_batches = }`."
             )
+        check_lr(lr)
         self.host = CellHost(cell_trainer, cells, carry, nonfinite)
         self.apply_every_n_batches = apply_every_n_batches
         self.reward_key = reward_key
         self.lr = lr
         self.log_statistics = log
         self.name = name or ",".join(cells or ()) or type(cell_trainer).__name__
-        self.optimizer: UpdateOptimizer | None = None
-        self._owns_optimizer = False
+        self._optimizers: list[UpdateOptimizer] = []
+        self._applies = True
         self._sentinel: ModeSentinel | None = None
         self._batches = 0
         self._steps_before = 0
+        self._observing = False
         self._measuring = False
-        self._measured: Measurement | None = None
+        self._measured: list[Measurement] = []
         self._unlogged: dict[str, Tensor] = {}
+        self._skipped: dict[tuple[str, str], int] = {}
 
     @property
     def cell_trainer(self) -> CellTrainer:
@@ -104,20 +115,35 @@ class CellTrainerCallback(Callback):
 
     # ------------------------------------------------------------------ begin and end
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Binds the cells, and puts sentinel and optimizer in place."""
-        self._release(pl_module)
+        """Binds the cells, and finds or adds the optimizer that applies their updates."""
         if not self.host.resuming:
             self._batches = 0
+        self._unlogged = {}
         self.host.bind(pl_module)
-        compiled = any(
-            hasattr(m, "_orig_mod") or getattr(m, "_compiled_call_impl", None) is not None
-            for m in pl_module.modules()
-        )
-        self._sentinel = ModeSentinel(self.cell_trainer, gate_only=compiled)
-        self.cell_trainer.train(compiled or pl_module.training)
+        self._skipped = self._counts()
+        updaters = list(self.host.updaters.values())
+        self._optimizers, own = attach_optimizers(trainer, updaters, self.lr, self._before_apply)
+        self._applies = not own
+        if own and self.reward_key is not None:
+            raise ValueError(
+                "Argument `reward_key` should be None where the module steps an UpdateOptimizer"
+                " itself, for then there is no reward yet when updates are applied. Found"
+                f" `reward_key = {self.reward_key!r}`: return no UpdateOptimizer from"
+                " `configure_optimizers`."
+            )
+        compiled = is_compiled(pl_module)
+        self.cell_trainer.train(compiled)
+        if compiled:
+            # Hooks must stand before the first compiled call, and stay; what was compiled for an
+            # earlier run does not call them.
+            torch.compiler.reset()
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Puts the sentinel in place, after the model was summarized and checked."""
+        self._sentinel = ModeSentinel(self.cell_trainer, gate_only=is_compiled(pl_module))
+        names = (f"_mode_sentinel_{i}" for i in itertools.count())
+        pl_module.add_module(next(n for n in names if not hasattr(pl_module, n)), self._sentinel)
         self._sentinel.training = pl_module.training
-        pl_module.add_module(self._sentinel_name, self._sentinel)
-        self._add_optimizer(trainer)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Leaves the model as it was."""
@@ -131,15 +157,15 @@ class CellTrainerCallback(Callback):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Says which updates were dropped for NaN or Inf."""
-        for cell, updater in self.host.updaters.items():
-            for name, count in updater.skipped.items():
-                if count:
-                    warnings.warn(
-                        f"{count} updates of `{name}` of cell `{cell}` held NaN or Inf and were"
-                        " dropped: look at the activity and lower the rates.",
-                        RuntimeWarning,
-                        stacklevel=2,
-                    )
+        for (cell, name), count in self._counts().items():
+            dropped = count - self._skipped.get((cell, name), 0)
+            if dropped:
+                warnings.warn(
+                    f"{dropped} updates of `{name}` of cell `{cell}` held NaN or Inf and were"
+                    " dropped: look at the activity and lower the rates.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
 
     # ------------------------------------------------------------------ batches
     def on_train_batch_start(
@@ -148,7 +174,9 @@ class CellTrainerCallback(Callback):
         """Opens the gate."""
         assert self._sentinel is not None
         self._steps_before = trainer.global_step
-        self._measuring = self.log_statistics and self._log_is_near(trainer)
+        logs = self.log_statistics and trainer._logger_connector.should_update_logs
+        self._observing = logs
+        self._measuring = logs or (self.log_statistics and self._log_is_near(trainer))
         self._sentinel.in_batch = True
 
     def on_train_batch_end(
@@ -162,41 +190,43 @@ class CellTrainerCallback(Callback):
         """Closes the gate, evaluates the rule, and applies what has accumulated where it is due."""
         assert self._sentinel is not None
         self._sentinel.in_batch = False
-        if self._measuring:
-            self._unlogged.update(activity(self.host))
+        self._note_activity()
         self.host.finish_batch(**self._given(outputs))
         self._batches += 1
-        if self._owns_optimizer and (
+        if self._applies and (
             self._batches % self.apply_every_n_batches == 0 or trainer.is_last_batch
         ):
             self._batches = 0
             self._step(trainer, pl_module)
-        if self._measured is not None:
-            self._unlogged.update(self._measured.values())
-            self._measured = None
+        for measured in self._measured:
+            self._unlogged.update(measured.values())
+        self._measured = []
         if self._unlogged and trainer._logger_connector.should_update_logs:
             pl_module.log_dict(self._unlogged, on_step=True, on_epoch=False, batch_size=1)
             self._unlogged = {}
 
     def _step(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Applies, and has the run count it unless the batch has counted by itself."""
-        assert self.optimizer is not None
         progress = None
         if not pl_module.automatic_optimization and trainer.global_step == self._steps_before:
             progress = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
             progress.increment_ready()
-        self.optimizer.step()
+        for optimizer in self._optimizers:
+            optimizer.step()
         if progress is not None:
             progress.increment_completed()
 
-    def _before_apply(self) -> None:
-        """Runs in the optimizer's step: evaluates what a user's own step within a batch needs."""
+    def _before_apply(self, optimizer: UpdateOptimizer) -> None:
+        """Runs in an optimizer's step: evaluates what a user's own step within a batch needs."""
         if self._sentinel is not None and self._sentinel.in_batch:
-            if self._measuring:
-                self._unlogged.update(activity(self.host))
+            self._note_activity()
             self.host.evaluate()
         if self._measuring:
-            self._measured = Measurement(self.host)
+            self._measured.append(Measurement(self.host, optimizer.ids))
+
+    def _note_activity(self) -> None:
+        if self._observing:
+            self._unlogged.update(activity(self.host))
 
     def _given(self, outputs: Any) -> dict[str, Any]:
         if self.reward_key is None:
@@ -210,50 +240,40 @@ class CellTrainerCallback(Callback):
         return {"reward": outputs[self.reward_key]}
 
     def _log_is_near(self, trainer: pl.Trainer) -> bool:
-        """Whether a logging step comes before the update after this one is applied."""
+        """Whether the next logging step may come before another update is applied."""
         step = trainer.fit_loop.epoch_loop._batches_that_stepped + 1
         every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
         return every > 0 and -step % every < self.apply_every_n_batches
 
-    # ------------------------------------------------------------------ optimizer
-    def _add_optimizer(self, trainer: pl.Trainer) -> None:
-        """Finds the module's own UpdateOptimizer for these cells, or adds one."""
-        updaters = list(self.host.updaters.values())
-        params = {id(p): p for u in updaters for p in (getattr(u.parent, n) for n in u.names)}
-        for optimizer in trainer.optimizers:
-            if isinstance(optimizer, UpdateOptimizer):
-                owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
-                if owned & set(params):
-                    optimizer.attach(updaters, self._before_apply)
-                    self.optimizer, self._owns_optimizer = optimizer, False
-                    return
-        self.optimizer = UpdateOptimizer(list(params.values()), self.lr)
-        self.optimizer.attach(updaters, self._before_apply)
-        self._owns_optimizer = True
-        others = list(trainer.optimizers)
-        if not trainer.lightning_module.automatic_optimization:
-            others = [o for o in others if not isinstance(o, _MockOptimizer)]
-        trainer.optimizers = [*others, self.optimizer]
-
     # ------------------------------------------------------------------ survival
-    @property
-    def _sentinel_name(self) -> str:
-        return "_mode_sentinel_" + "".join(c if c.isalnum() else "_" for c in self.name)
-
     def _release(self, pl_module: pl.LightningModule) -> None:
+        for optimizer in self._optimizers:
+            optimizer.detach(self.host.updaters.values(), self._before_apply)
+        self._optimizers = []
         self.host.release()
-        pl_module._modules.pop(self._sentinel_name, None)
+        for name, module in list(pl_module._modules.items()):
+            if module is not None and module is self._sentinel:
+                del pl_module._modules[name]
         self._sentinel = None
-        if self.optimizer is not None and not self._owns_optimizer:
-            self.optimizer.detach(self.host.updaters.values(), self._before_apply)
-            self.optimizer = None
+        for name in _LENT:
+            self.__dict__.pop(name, None)
+
+    def _counts(self) -> dict[tuple[str, str], int]:
+        """How many updates were ever dropped, by cell and parameter."""
+        return {
+            (cell, name): count
+            for cell, updater in self.host.updaters.items()
+            for name, count in updater.skipped.items()
+        }
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_sentinel": None, "_measured": None, "optimizer": None}
+        own = {name: value for name, value in self.__dict__.items() if name not in _LENT}
+        return {**own, "_sentinel": None, "_measured": [], "_optimizers": []}
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and builtins alone."""
-        return {"host": self.host.state_dict(), "batches": self._batches}
+        """Tensors and builtins alone; empty before there are cells."""
+        host = self.host.state_dict()
+        return {"host": host, "batches": self._batches} if host else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes up a state, now or, before the cells are bound, when they are."""

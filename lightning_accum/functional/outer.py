@@ -25,7 +25,7 @@ def density(raster: Tensor, rows: int = 64) -> float:
     """
     if raster.numel() == 0:
         return 0.0
-    sample = raster[:: max(1, raster.shape[0] // rows)]
+    sample = raster[:: -(-raster.shape[0] // rows)]
     return sample.nonzero().shape[0] / sample.numel()
 
 

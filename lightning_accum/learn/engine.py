@@ -64,14 +64,17 @@ def accumulate_terms(
     terms = [term for term in terms if term.rate != 0]
     if not terms:
         return
-    with torch.no_grad():
+    # not in the narrow dtype of a mixed-precision step
+    wide = torch.autocast(_activity(terms[0].post).device.type, enabled=False)
+    with torch.no_grad(), wide:
         if not batch.adds:
             _per_sample(accumulator, terms, batch)
             return
-        scale = 1.0 / _shape(terms[0].post)[1] if batch.averages else 1.0
+        scale = 1.0 / _activity(terms[0].post).shape[1] if batch.averages else 1.0
         if path == "auto":
             path = _cheapest(terms)
-        folded = _Folded("post" if path == "post" else "pre", events=path != "dense")
+        side: Side = "post" if path == "post" else "pre"
+        folded = _Folded(side, events=path != "dense", dtype=_widest(terms))
         for term in terms:
             folded.add(term)
         folded.into(accumulator, scale)
@@ -89,15 +92,16 @@ class _Group:
 class _Folded:
     """Terms with the traces of one side moved to the other, gathered by what they multiply."""
 
-    def __init__(self, side: Side, events: bool) -> None:
+    def __init__(self, side: Side, events: bool, dtype: torch.dtype) -> None:
         self.side: Side = side
         self.events = events
+        self.dtype = dtype
         self._groups: dict[tuple[int, int], _Group] = {}
 
     def add(self, term: Term) -> None:
         own, other = (term.pre, term.post) if self.side == "pre" else (term.post, term.pre)
         negative, rate = term.rate < 0, abs(term.rate)
-        values = _values(other)
+        values = _values(other).to(self.dtype)
         if not isinstance(own, Signal):
             self._group(own, None, negative, rate, values)
             return
@@ -143,9 +147,12 @@ class _Folded:
                 found = [(own, values, rate) for values, own, rate in found]
             total = totals.get(negative)
             if total is None:
-                lefts, rights, rates = ([p[i] for p in found] for i in range(3))
-                scales = [scale * rate for rate in rates]
-                accumulator.accumulate_outer(lefts, rights, scales, negative=negative)
+                accumulator.accumulate_outer(
+                    [left for left, _, _ in found],
+                    [right for _, right, _ in found],
+                    [scale * rate for _, _, rate in found],
+                    negative=negative,
+                )
                 continue
             for left, right, rate in found:
                 total.addmm_(left.to(total.dtype).T, right.to(total.dtype), alpha=rate)
@@ -172,9 +179,13 @@ def _summed(parts: list[tuple[float, Tensor]]) -> tuple[float, Tensor]:
 
 def _per_sample(accumulator: Accumulator, terms: Sequence[Term], batch: Reduction) -> None:
     """Reduces every sample's own change, a block of outputs at a time."""
+    dtype = _widest(terms)
     for negative in (False, True):
         pairs = [
-            (_samples(abs(term.rate) * _values(term.post)), _samples(_values(term.pre)))
+            (
+                _samples(abs(term.rate) * _values(term.post).to(dtype)),
+                _samples(_values(term.pre).to(dtype)),
+            )
             for term in terms
             if (term.rate < 0) == negative
         ]
@@ -194,7 +205,7 @@ def _per_sample(accumulator: Accumulator, terms: Sequence[Term], batch: Reductio
 
 def _cheapest(terms: Sequence[Term]) -> Path:
     """The path of the lowest estimated cost; the dense one where a count means to wait."""
-    inputs, outputs = _shape(terms[0].pre)[-1], _shape(terms[0].post)[-1]
+    inputs, outputs = _activity(terms[0].pre).shape[-1], _activity(terms[0].post).shape[-1]
     n = len(terms)
     costs: dict[Path, float] = {
         "dense": n * inputs * outputs * _MULTIPLY + inputs * _CONVERT + n * outputs * _TRACE
@@ -223,12 +234,21 @@ def _is_raster(signal: Signal | Tensor) -> bool:
     )
 
 
+def _widest(terms: Sequence[Term]) -> torch.dtype:
+    """The dtype in which all terms are computed, float32 or wider."""
+    dtype = torch.float32
+    for signal in (signal for term in terms for signal in (term.post, term.pre)):
+        own = signal.source.dtype if isinstance(signal, Signal) else signal.dtype
+        dtype = torch.promote_types(dtype, own)
+    return dtype
+
+
 def _values(signal: Signal | Tensor) -> Tensor:
     return signal.values() if isinstance(signal, Signal) else signal
 
 
-def _shape(signal: Signal | Tensor) -> torch.Size:
-    return (signal.activity if isinstance(signal, Signal) else signal).shape
+def _activity(signal: Signal | Tensor) -> Tensor:
+    return signal.activity if isinstance(signal, Signal) else signal
 
 
 def _flat(tensor: Tensor) -> Tensor:

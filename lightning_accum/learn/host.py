@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import nn
@@ -63,6 +63,11 @@ class CellHost:
                     f"Argument `cells` should hold CellSpecs by name. Found"
                     f" `{type(spec).__name__}` for `{name}`."
                 )
+        if nonfinite is not None and nonfinite not in get_args(NonFinite):
+            raise ValueError(
+                f"Argument `nonfinite` should be one of {get_args(NonFinite)}."
+                f" Found `{nonfinite = }`."
+            )
         self.trainer = trainer
         self.cells = cells
         self.carry = carry
@@ -74,23 +79,14 @@ class CellHost:
     def bind(self, model: nn.Module) -> None:
         """Finds the cells in ``model``, and takes up a state that was loaded before.
 
+        Without such a state, nothing is recorded, carried or pending afterwards.
+
         Raises:
             AttributeError: if a path or a parameter is not there.
             ValueError: if there is no cell at all.
         """
-        if self.cells is not None:
-            assert isinstance(self.trainer, IndependentCellTrainer)
-            found = {name: spec.find(model) for name, spec in self.cells.items()}
-            for name, cell in found.items():
-                known = dict(self.trainer.named_cells).get(name)
-                if known is not None and known[0] == cell:
-                    continue
-                if known is not None:
-                    self.trainer.del_cell(name)
-                overrides = dict(self.cells[name].overrides)
-                if isinstance(self.trainer, Rule):
-                    overrides.setdefault("params", tuple(self.cells[name].params))
-                self.trainer.register_cell(name, cell, **overrides)
+        pending, self._pending = self._pending, None
+        self._register(model)
         if not any(True for _ in self.trainer.cells):
             raise ValueError(
                 "Argument `cells` should name at least one cell. Found none, and none registered"
@@ -100,13 +96,36 @@ class CellHost:
         self.trainer.clear()
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self.trainer.to(device)
-        if self.nonfinite is not None:
-            for updater in self.updaters.values():
+        for updater in self.updaters.values():
+            if self.nonfinite is not None:
                 updater.nonfinite = self.nonfinite
+            updater.clear()
         self._bound = True
-        if self._pending is not None:
-            self._load(self._pending)
-            self._pending = None
+        if pending is not None:
+            self._load(pending)
+
+    def _register(self, model: nn.Module) -> None:
+        """Gives the trainer the cells that are named, but for those that it has."""
+        if self.cells is None:
+            return
+        assert isinstance(self.trainer, IndependentCellTrainer)
+        found = {name: spec.find(model) for name, spec in self.cells.items()}
+        refs = self.trainer._refs
+        for name, cell in found.items():
+            if name in refs and not refs[name].loose and refs[name].get() != cell:
+                self.trainer.del_cell(name)  # of another model, which may be gone
+        for name, cell in found.items():
+            if name in refs and not refs[name].loose:
+                continue
+            overrides = dict(self.cells[name].overrides)
+            if isinstance(self.trainer, Rule):
+                overrides.setdefault("params", tuple(self.cells[name].params))
+            try:
+                self.trainer.register_cell(name, cell, **overrides)
+            except Exception:
+                if name in refs:  # half made
+                    self.trainer.del_cell(name)
+                raise
 
     @property
     def resuming(self) -> bool:
@@ -114,8 +133,12 @@ class CellHost:
         return self._pending is not None
 
     def release(self) -> None:
-        """Takes every hook away; what is learned, recorded and pending stays."""
+        """Takes every hook away; what is learned, recorded and pending stays.
+
+        A state that was loaded and waits for a model is dropped.
+        """
         self._bound = False
+        self._pending = None
         self.trainer.recording = False
         self.trainer.eval()
 
@@ -140,13 +163,19 @@ class CellHost:
 
     # ------------------------------------------------------------------ survival
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and builtins alone: the trainer, and what is pending in the updaters."""
+        """Tensors and builtins alone: the trainer, and what is pending in the updaters.
+
+        Empty where there are no cells yet.
+        """
         if self._pending is not None:
             return self._pending
-        return {
-            "trainer": dict(self.trainer.state_dict()),
-            "updaters": {name: dict(u.state_dict()) for name, u in self.updaters.items()},
-        }
+        updaters = {name: dict(u.state_dict()) for name, u in self.updaters.items()}
+        if not updaters:
+            return {}
+        return {"trainer": dict(self.trainer.state_dict()), "updaters": updaters}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_bound": False}  # the cells stay with the original
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes what :meth:`state_dict` gave, now or, before the cells are bound, when they are."""

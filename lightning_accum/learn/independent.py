@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from lightning_accum._state import StateModule
 from lightning_accum.learn.cell import Cell
@@ -32,6 +33,11 @@ class CellState(StateModule):
     def clear(self) -> None:
         """Drops what would pass to the next window."""
         self._state = {}
+
+    def _moved(self, fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
+        moved = fn(tensor)  # traces never narrow below the float32 in which they are computed
+        wide = torch.promote_types(moved.dtype, torch.float32)
+        return tensor.to(moved.device, wide)
 
     def extra_repr(self) -> str:
         """The hyperparameters."""
@@ -64,6 +70,8 @@ class IndependentCellTrainer(CellTrainer):
     def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> Unit:
         """Adds a cell with hyperparameters of its own.
 
+        A hyperparameter ``params``, where there is one, names what the updater must have.
+
         Args:
             name: name of the cell; that of a loose cell of a copied trainer binds it anew.
             cell: the cell.
@@ -83,13 +91,14 @@ class IndependentCellTrainer(CellTrainer):
                 f"Overrides of cell `{name}` should be hyperparameters of"
                 f" `{type(self).__name__}`, among {sorted(known)}. Found {unknown}."
             )
+        self._drop_dead()
         kept = self._states[name] if name in self._states else None
         if isinstance(kept, CellState) and not overrides:
-            self.add_cell(name, cell)
+            self.add_cell(name, cell, params=getattr(kept.hyperparameters, "params", None))
         else:
             h = Hyperparameters(**{**known, **overrides})
             self.check(h)
-            self.add_cell(name, cell, CellState(h))
+            self.add_cell(name, cell, CellState(h), getattr(h, "params", None))
         return self.get_unit(name)
 
     def get_unit(self, name: str) -> Unit:

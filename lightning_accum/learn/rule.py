@@ -138,6 +138,7 @@ class Rule(IndependentCellTrainer, ABC):
                 raise ValueError(
                     f"Argument `{name}` should be a finite number. Found `{name} = {value!r}`."
                 )
+        WindowRecorder(self.spikes, h.time_dim, h.dt)  # for its check of `time_dim`
 
     def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> Unit:
         """Adds a cell, an updater for its connection, and the monitors of both sides.
@@ -150,18 +151,15 @@ class Rule(IndependentCellTrainer, ABC):
         Returns:
             The cell with its state and monitors.
         """
-        unit = super().register_cell(name, cell, **overrides)
+        super().register_cell(name, cell, **overrides)
         h = self._state_for(name).hyperparameters
-        attach_updater(cell.connection, *h.params)
         recorder = WindowRecorder(self.spikes, h.time_dim, h.dt)
         tags = {"spikes": self.spikes, "time_dim": h.time_dim, "dt": h.dt}
         for side, attr, kind in (
             ("pre", "connection", InputMonitor),
             ("post", "neuron", OutputMonitor),
         ):
-            if side not in unit.monitors:
-                make = kind.partialconstructor(reducer=recorder)
-                self.add_monitor(name, side, attr, make, **tags)
+            self.add_monitor(name, side, attr, kind.partialconstructor(reducer=recorder), **tags)
         return self.get_unit(name)
 
     def forward(self, carry: bool | None = None, **given: Any) -> None:
@@ -218,7 +216,7 @@ class Rule(IndependentCellTrainer, ABC):
     ) -> None:
         state = self._state_for(name)
         h = state.hyperparameters
-        carried = state._state if self.carry else {}
+        carried = state._state
         batch = reduction(h.batch_reduction)
         updater = attach_updater(cell.connection, *h.params)
         params = {name: getattr(cell.connection, name) for name in h.params}

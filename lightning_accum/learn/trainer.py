@@ -72,7 +72,8 @@ class CellTrainer(nn.Module):
         self._refs: dict[str, CellRef] = {}
         self._states = nn.ModuleDict()
         self._monitors = nn.ModuleDict()  # by cell, then by name; pooled monitors stand in several
-        self._tags: dict[tuple[str, str], tuple[Any, ...]] = {}
+        # what makes two monitors of one module equal; `None` is equal to nothing
+        self._tags: dict[tuple[str, str], tuple[Any, ...] | None] = {}
         self._recording = True
 
     # ------------------------------------------------------------------ cells
@@ -106,6 +107,7 @@ class CellTrainer(nn.Module):
                 f"Argument `cell` should be a Cell. Found `{type(cell).__name__}`: make one of two"
                 " modules, `Cell(connection, neuron)`."
             )
+        self._drop_dead()
         known = self._refs.get(name)
         if known is not None and not known.loose:
             raise ValueError(
@@ -126,10 +128,9 @@ class CellTrainer(nn.Module):
         if known is None:
             self._monitors[name] = nn.ModuleDict()
         else:
-            for monitor_name, monitor in self._named(name):
+            for _, monitor in self._named(name):
                 monitor.bind(cell)
                 self._set(monitor)
-                self._tags[name, monitor_name] = self._tag(monitor_name, monitor, cell, ())
         return cell, self._state_of(name)
 
     def get_cell(self, name: str) -> tuple[Cell, nn.Module | None]:
@@ -162,18 +163,11 @@ class CellTrainer(nn.Module):
     @property
     def named_cells(self) -> Iterator[tuple[str, tuple[Cell, nn.Module | None]]]:
         """Added cells and their auxiliary states, by name; cells that are gone are dropped."""
+        self._drop_dead()
         for name, ref in list(self._refs.items()):
             cell = ref.get()
             if cell is not None:
                 yield name, (cell, self._state_of(name))
-            elif not ref.loose:
-                warnings.warn(
-                    f"Cell `{name}` is dropped from {type(self).__name__}: its connection or its"
-                    " neuron no longer exists.",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
-                self.del_cell(name)
 
     # ------------------------------------------------------------------ monitors
     def add_monitor(
@@ -204,20 +198,22 @@ class CellTrainer(nn.Module):
             AttributeError: if there is no such cell, or the path leads nowhere.
         """
         found = self._live(cell)
-        if unique and name in self._group(cell):
-            self.del_monitor(cell, name)
         made = monitor(found, attr)
         made.deregister()
-        tag = ("unique", id(made)) if unique else self._tag(name, made, found, tuple(tags.items()))
+        tag = (name, type(made), type(made.reducer), made.name, *sorted(tags.items()))
+        equal = [
+            known
+            for key, known in self.named_monitors
+            if not unique and self._tags[key] == tag and known.module is made.module
+        ]
         existing = self._monitor(cell, name)
-        if existing is not None and self._tags[cell, name] == tag:
-            return existing
         if existing is not None:
+            if any(known is existing for known in equal):
+                return existing
             self.del_monitor(cell, name)
-        shared = next((k for k, known in self._tags.items() if known == tag), None)
-        chosen = (None if shared is None else self._monitor(*shared)) or made
+        chosen = equal[0] if equal else made
         self._group(cell)[name] = chosen
-        self._tags[cell, name] = tag
+        self._tags[cell, name] = None if unique else tag
         self._set(chosen)
         return chosen
 
@@ -337,14 +333,17 @@ class CellTrainer(nn.Module):
         else:
             monitor.deregister()
 
-    def _tag(
-        self, name: str, monitor: Monitor, cell: Cell, tags: tuple[Any, ...]
-    ) -> tuple[Any, ...]:
-        """Equal for two monitors exactly if one can serve for both."""
-        owner = {"connection": cell.connection, "neuron": cell.neuron}
-        head, _, tail = monitor.attr.partition(".")
-        resolved = (id(owner[head]), tail) if head in owner else (id(cell), monitor.attr)
-        return (name, type(monitor), type(monitor.reducer), resolved, *sorted(tags))
+    def _drop_dead(self) -> None:
+        """Drops, and reports, the cells of which a module no longer exists."""
+        for name, ref in list(self._refs.items()):
+            if ref.get() is None and not ref.loose:
+                self.del_cell(name)
+                warnings.warn(
+                    f"Cell `{name}` is dropped from {type(self).__name__}: its connection or its"
+                    " neuron no longer exists.",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
 
     def _group(self, cell: str) -> nn.ModuleDict:
         group = self._monitors[cell]

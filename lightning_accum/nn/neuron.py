@@ -114,7 +114,8 @@ class Neurons(StateModule):
             )
         # half precision would lose small currents in the sum over time
         dtype = torch.promote_types(x.dtype, torch.float32)
-        current = x.detach().to(dtype).reshape(-1, x.shape[lead - 1], math.prod(self.size))
+        steps, batch = (1, x.shape[0]) if lead == 1 else x.shape[:2]
+        current = x.detach().to(dtype).reshape(steps, batch, math.prod(self.size))
         if self.v_rest != self.v_reset:
             current = current + (1 - self.decay) * (self.v_rest - self.v_reset)
         spikes = torch.empty(

@@ -38,8 +38,8 @@ def first_tensor(value: Any) -> Tensor:
         >>> first_tensor((None, (torch.ones(1), torch.zeros(1))))
         tensor([1.])
     """
-    if isinstance(value, Tensor):
-        return value
+    if isinstance(value, tuple) and value and isinstance(value[0], Tensor):
+        return value[0]  # as a rule, and on the hot path
     found = _search(value)
     if found is None:
         raise TypeError(
@@ -90,7 +90,9 @@ class Monitor(nn.Module, ABC):
         reducer: keeps what was seen; the latest observation when ``None``.
         train_update: whether to record while the watched module is in training mode.
         eval_update: whether to record while it is in evaluation mode.
-        picker: finds the tensor among what the module takes or gives; the first by default.
+        picker: finds the tensor in the tuple of the module's positional arguments (in the
+            dictionary of the others where it has none), or in a result that is no tensor; the
+            first by default.
         filter_: records an observation only where this is true.
         map_: changes an observation before it is recorded.
         register: whether to begin watching at once.
@@ -141,7 +143,7 @@ class Monitor(nn.Module, ABC):
         """Watches ``attr`` below ``module`` from now on; registers anew if it was registered."""
         registered = self.registered
         self.deregister()
-        hooked, self._name = self._resolve(module, self.attr)
+        hooked, self.name = self._resolve(module, self.attr)
         object.__setattr__(self, "_module", weakref.ref(hooked))
         if registered:
             self.register()
@@ -257,9 +259,7 @@ class InputMonitor(Monitor):
         return module.register_forward_pre_hook(hook, with_kwargs=True)
 
     def _seen(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
-        if args:
-            return args[0] if isinstance(args[0], Tensor) else args
-        return rest[0]
+        return args or rest[0]
 
 
 class OutputMonitor(Monitor):
@@ -309,7 +309,7 @@ class StateMonitor(Monitor):
         return module.register_forward_hook(hook)
 
     def _seen(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
-        return getattr(module, self._name)
+        return getattr(module, self.name)
 
 
 def _construct(cls: type[Monitor], options: dict[str, Any], module: Any, attr: str) -> Monitor:

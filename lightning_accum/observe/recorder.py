@@ -121,7 +121,7 @@ class WindowRecorder(Reducer):
             or (buffer.shape[1:], buffer.dtype, buffer.device) != (shape, dtype, observation.device)
             or (buffer.is_inference() and not torch.is_inference_mode_enabled())
         ):
-            self._state["buffer"] = torch.empty(0, *shape, dtype=dtype, device=observation.device)
+            self._state["buffer"] = _room(0, shape, dtype, observation.device)
             self._rows = []
         elif len(self._rows) != buffer.shape[0]:  # loaded, copied or moved
             self._rows = list(buffer.unbind(0))
@@ -135,7 +135,7 @@ class WindowRecorder(Reducer):
             room *= 2
         if self.time_dim == 0 and self.length == 0:
             room = needed  # sequences are as long as the ones before, as a rule
-        new = torch.empty(room, *old.shape[1:], dtype=old.dtype, device=old.device)
+        new = _room(room, old.shape[1:], old.dtype, old.device)
         new[: self.length] = old[: self.length]
         self._state["buffer"] = new
         self._rows = list(new.unbind(0))
@@ -171,3 +171,9 @@ class WindowRecorder(Reducer):
         """Takes a window from a state dict."""
         super().set_extra_state(state)
         self._remake()
+
+
+def _room(steps: int, shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Memory that may be written to in inference mode and out of it, within one window too."""
+    with torch.inference_mode(False):
+        return torch.empty(steps, *shape, dtype=dtype, device=device)

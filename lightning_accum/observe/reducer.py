@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -47,8 +48,9 @@ class Reducer(StateModule, ABC):
         history = self.dump()
         if history is None:
             return None
-        back = int(-(-time // self.dt))  # the observation at or before: round away from now
-        if not 0 <= back < history.shape[0]:
+        # the observation at or before: round away from now, but for what is a step but for rounding
+        back = math.ceil(time / self.dt - 1e-6)
+        if time < 0 or back >= history.shape[0]:
             raise ValueError(
                 f"Argument `time` should lie within the kept history, 0 to"
                 f" {(history.shape[0] - 1) * self.dt} ms. Found `{time = }`."

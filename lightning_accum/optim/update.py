@@ -11,6 +11,12 @@ from torch import Tensor
 from lightning_accum.updates import Updater
 
 
+def check_lr(lr: float) -> None:
+    """Raises a ``ValueError`` if a factor is negative or NaN."""
+    if not lr >= 0:
+        raise ValueError(f"Argument `lr` should be a non-negative factor. Found `{lr = }`.")
+
+
 class UpdateOptimizer(torch.optim.Optimizer):
     r"""Applies what is pending in updaters, as an optimizer that schedulers and loggers know.
 
@@ -49,28 +55,46 @@ class UpdateOptimizer(torch.optim.Optimizer):
         lr: float = 1.0,
         updaters: Iterable[Updater] = (),
     ) -> None:
-        if not lr >= 0:
-            raise ValueError(f"Argument `lr` should be a non-negative factor. Found `{lr = }`.")
+        check_lr(lr)
         super().__init__(params, {"lr": lr})
         self._updaters: list[Updater] = []
-        self._prepare: list[Callable[[], None]] = []
+        self._prepare: list[Callable[[UpdateOptimizer], None]] = []
         self.attach(updaters)
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds a group of parameters.
+
+        Raises:
+            ValueError: if its ``lr`` is negative.
+        """
+        check_lr(param_group.get("lr", self.defaults["lr"]))
+        super().add_param_group(param_group)
+
+    @property
+    def ids(self) -> set[int]:
+        """The ``id`` of every parameter in a group."""
+        return {id(param) for group in self.param_groups for param in group["params"]}
+
     def attach(
-        self, updaters: Iterable[Updater], prepare: Callable[[], None] | None = None
+        self,
+        updaters: Iterable[Updater],
+        prepare: Callable[[UpdateOptimizer], None] | None = None,
     ) -> None:
         """Has :meth:`step` apply these updaters too.
 
         Args:
             updaters: the updaters.
-            prepare: is called before they are applied, to accumulate what is still outstanding.
+            prepare: is called with this optimizer before they are applied, to accumulate what is
+                still outstanding.
         """
         self._updaters += [u for u in updaters if all(u is not known for known in self._updaters)]
         if prepare is not None:
             self._prepare.append(prepare)
 
     def detach(
-        self, updaters: Iterable[Updater], prepare: Callable[[], None] | None = None
+        self,
+        updaters: Iterable[Updater],
+        prepare: Callable[[UpdateOptimizer], None] | None = None,
     ) -> None:
         """Takes back what :meth:`attach` was given."""
         gone = {id(updater) for updater in updaters}
@@ -98,7 +122,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 result = closure()
         for prepare in self._prepare:
-            prepare()
+            prepare(self)
         lr = {id(p): group["lr"] for group in self.param_groups for p in group["params"]}
         for updater in self._updaters:
             parent = updater.parent

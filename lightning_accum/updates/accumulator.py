@@ -91,9 +91,9 @@ class Accumulator(nn.Module):
             TypeError: if a contribution is no tensor.
             ValueError: if a contribution does not fit the parameter's shape.
         """
-        fitted = [(self._pos, self._fit(pos, "pos")), (self._neg, self._fit(neg, "neg"))]
+        pos, neg = self._fit(pos, self._pos, "pos"), self._fit(neg, self._neg, "neg")
         with torch.no_grad():
-            for part, value in fitted:
+            for part, value in ((self._pos, pos), (self._neg, neg)):
                 if value is not None:
                     part.add(value, self._reduction)
 
@@ -117,7 +117,7 @@ class Accumulator(nn.Module):
             negative: adds to the depressing part instead of the potentiating one.
 
         Raises:
-            ValueError: if the product does not have the parameter's shape.
+            ValueError: if a product does not have the parameter's shape.
 
         Example:
             >>> import torch
@@ -129,16 +129,25 @@ class Accumulator(nn.Module):
         """
         posts, pres = ([x] if isinstance(x, Tensor) else list(x) for x in (post, pre))
         scales = list(scale) if isinstance(scale, Sequence) else [scale] * len(posts)
+        part, which = (self._neg, "neg") if negative else (self._pos, "pos")
+        shape = self.shape
         for left, right in zip(posts, pres, strict=True):
             if left.ndim != 2 or right.ndim != 2 or left.shape[0] != right.shape[0]:
                 raise ValueError(
                     "Arguments `post` and `pre` should be matrices `[K, out]` and `[K, in]`."
                     f" Found shapes {tuple(left.shape)} and {tuple(right.shape)}."
                 )
-            self._check_shape(torch.Size((left.shape[1], right.shape[1])), "post and pre")
+            product = torch.Size((left.shape[1], right.shape[1]))
+            if shape is None:
+                self._check_shape(product, part, which)
+            elif product != shape:
+                raise ValueError(
+                    f"A product added to `{self.name}.{which}` should have the shape"
+                    f" {tuple(shape)}. Found shape {tuple(product)}."
+                )
+            shape = product
         if posts:
             with torch.no_grad():
-                part = self._neg if negative else self._pos
                 part.add_products(list(zip(posts, pres, scales, strict=True)), self._reduction)
 
     def clear(self, **kwargs: Any) -> None:
@@ -324,7 +333,7 @@ class Accumulator(nn.Module):
         value = part.value(self._reduction)
         return None if value is None else value.clone()
 
-    def _fit(self, value: Tensor | None, which: str) -> Tensor | None:
+    def _fit(self, value: Tensor | None, part: Part, which: str) -> Tensor | None:
         if value is None:
             return None
         if not isinstance(value, Tensor):
@@ -332,20 +341,23 @@ class Accumulator(nn.Module):
                 f"A contribution to `{self.name}.{which}` should be a tensor or None."
                 f" Found `{type(value).__name__}`: wrap it with `torch.as_tensor`."
             )
-        self._check_shape(value.shape, which)
+        self._check_shape(value.shape, part, which)
         return value if self.shape is None else value.expand(self.shape)
 
-    def _check_shape(self, shape: torch.Size, which: str) -> None:
-        if self.shape is None or shape == self.shape:
+    def _check_shape(self, shape: torch.Size, part: Part, which: str) -> None:
+        whose, expected = "the parameter's", self.shape
+        if expected is None:
+            whose, expected = "the pending contributions'", part.shape
+        if expected is None or shape == expected:
             return
         try:
-            fits = torch.broadcast_shapes(shape, self.shape) == self.shape
+            joined = torch.broadcast_shapes(shape, expected)
         except RuntimeError:
-            fits = False
-        if not fits:
+            joined = None
+        if joined is None or (self.shape is not None and joined != expected):
             raise ValueError(
-                f"A contribution to `{self.name}.{which}` should have, or broadcast to, the"
-                f" parameter's shape {tuple(self.shape)}. Found shape {tuple(shape)}."
+                f"A contribution to `{self.name}.{which}` should have, or broadcast to, {whose}"
+                f" shape {tuple(expected)}. Found shape {tuple(shape)}."
             )
 
     def _set_bound(

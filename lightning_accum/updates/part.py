@@ -30,6 +30,15 @@ class Part:
         self._total: Tensor | None = None
         self._kept: list[Tensor] = []
 
+    @property
+    def shape(self) -> torch.Size | None:
+        """The shape of what is pending, ``None`` when empty."""
+        if self.count == 0:
+            return None
+        pending = self._kept if self._kept or self._total is None else [self._total]
+        shape: torch.Size = torch.broadcast_shapes(*(value.shape for value in pending))
+        return shape
+
     def add(self, value: Tensor, how: Reduction) -> None:
         """Folds a copy of ``value`` in."""
         value = value.detach()
@@ -55,8 +64,12 @@ class Part:
         """
         left, right, _ = products[0]
         shape = torch.Size((left.shape[1], right.shape[1]))
-        dtype = accumulation_dtype(torch.promote_types(left.dtype, right.dtype))
-        if how.adds:
+        dtype = torch.float32
+        for left, right, _ in products:
+            dtype = torch.promote_types(dtype, torch.promote_types(left.dtype, right.dtype))
+        # into what is pending, unless that was broadcast: then it is not the product's shape
+        straight = how.adds and self.shape in (None, shape)
+        if straight:
             total = self._room(shape, dtype, left.device)
             beta = float(self.count > 0)
         else:
@@ -67,7 +80,7 @@ class Part:
                 rows, columns = rows.detach().to(total.dtype), columns.detach().to(total.dtype)
                 total.addmm_(rows.T, columns, beta=beta, alpha=scale)
                 beta = 1.0
-        if how.adds:
+        if straight:
             self.count += 1
         else:
             self.add(total, how)

@@ -100,6 +100,16 @@ class Updatable:
         1.5
     """
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if issubclass(cls, nn.Module) and cls.__mro__.index(nn.Module) < cls.__mro__.index(
+            Updatable
+        ):
+            raise TypeError(
+                f"Updatable should stand before torch.nn.Module among the bases of"
+                f" `{cls.__name__}`. Found it behind: write `class {cls.__name__}(Updatable, ...)`."
+            )
+
     @property
     def updatable(self) -> bool:
         """Whether there is an updater."""

@@ -91,14 +91,15 @@ class Updater(nn.Module):
             param = module._parameters.get(name, module._buffers.get(name))
             if param is None:
                 own = [n for n, _ in module.named_parameters(recurse=False)]
+                computed = getattr(module, name, None) is not None
                 raise AttributeError(
                     f"Argument `params` should name parameters of `{self.label}`, which has"
                     f" {own}. Found `{name}`" + (
                         ", which is computed (a property or a parametrization): attach the updater"
-                        " to the module that holds the original." if hasattr(module, name) else "."
+                        " to the module that holds the original." if computed else "."
                     )
                 )  # fmt: skip
-            if name in _RESERVED:
+            if hasattr(self, name):
                 raise ValueError(
                     f"Argument `params` should not name what an Updater itself is called by. Found"
                     f" `{name}`: rename the parameter of `{self.label}`."
@@ -133,7 +134,7 @@ class Updater(nn.Module):
 
     @property
     def nonfinite(self) -> NonFinite:
-        """What happens to an update with NaN or Inf: ``"raise"``, ``"skip"`` or ``"ignore"``."""
+        """The policy for an update that holds NaN or Inf, ``"raise"``, ``"skip"`` or ``"ignore"``."""
         return self._nonfinite
 
     @nonfinite.setter
@@ -180,13 +181,13 @@ class Updater(nn.Module):
                 else:
                     for target, delta, factor in zip(targets, deltas, factors, strict=True):
                         target.add_(delta, alpha=factor)
+            if clear:  # before the constraints, which may raise: applied twice is never
+                for name in names:
+                    self._delacc_(self, name)
             for constraint, only in self._constraints.values():
                 for name in changes:
                     if not only or name in only:
                         constraint(getattr(parent, name))
-        if clear:
-            for name in names:
-                self._delacc_(self, name)
 
     def clear(self, **kwargs: Any) -> None:
         """Drops everything that is pending."""
@@ -209,6 +210,8 @@ class Updater(nn.Module):
                 f" Found `{type(fn).__name__}`."
             )
         handle = RemovableHandle(self._constraints)
+        while handle.id in self._constraints:  # an id of the process in which this was pickled
+            handle = RemovableHandle(self._constraints)
         self._constraints[handle.id] = (fn, tuple(self._checked(params)) if params else ())
         return handle
 
@@ -326,6 +329,3 @@ class Updater(nn.Module):
     def extra_repr(self) -> str:
         """The module it is for."""
         return f"of {self.label}, nonfinite={self.nonfinite!r}"
-
-
-_RESERVED = frozenset(dir(Updater)) | {"names", "label"}

@@ -1,0 +1,98 @@
+"""The pool: monitors by group and name, those that watch the same thing shared."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+
+from torch import nn
+
+from lightning_accum.observe.monitor import Monitor
+
+
+class MonitorPool(nn.Module):
+    """Monitors by group and name; one that two groups ask for with the same key serves both.
+
+    Example:
+        >>> from torch import nn
+        >>> from lightning_accum.observe import OutputMonitor
+        >>> pool, relu = MonitorPool(), nn.ReLU()
+        >>> for group in ("a", "b"):
+        ...     pool.add_group(group)
+        ...     _ = pool.add(group, "post", OutputMonitor(relu), key="relu")
+        >>> len(list(pool.unique())), pool.get("a", "post") is pool.get("b", "post")
+        (1, True)
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._groups = nn.ModuleDict()
+        self._keys: dict[tuple[str, str], Hashable] = {}
+
+    def add_group(self, group: str) -> None:
+        """Adds an empty group."""
+        self._groups[group] = nn.ModuleDict()
+
+    def del_group(self, group: str) -> None:
+        """Deletes a group and those of its monitors that no other group has."""
+        for name, _ in self.of(group):
+            self.delete(group, name)
+        del self._groups[group]
+
+    def add(self, group: str, name: str, monitor: Monitor, key: Hashable) -> Monitor:
+        """Adds a monitor, or the one in the pool that has the same key.
+
+        Args:
+            group: the group.
+            name: name within the group; a monitor of that name and another key is replaced.
+            monitor: serves unless there is one already; then it is deregistered and forgotten.
+            key: equal for two monitors exactly if one can serve for both.
+
+        Returns:
+            The monitor that serves.
+        """
+        for (other, its_name), known in self._keys.items():
+            if known == key and (shared := self.get(other, its_name)) is not None:
+                if shared is not monitor:
+                    monitor.deregister()
+                monitor = shared
+                break
+        existing = self.get(group, name)
+        if existing is not None and existing is not monitor:
+            self.delete(group, name)
+        self._group(group)[name] = monitor
+        self._keys[group, name] = key
+        return monitor
+
+    def get(self, group: str, name: str) -> Monitor | None:
+        """The monitor of a group by its name, ``None`` if there is none."""
+        members = self._group(group)
+        monitor = members[name] if name in members else None
+        assert monitor is None or isinstance(monitor, Monitor)
+        return monitor
+
+    def delete(self, group: str, name: str) -> None:
+        """Deletes a monitor from a group; other groups that share it keep it running."""
+        monitor = self.get(group, name)
+        assert monitor is not None
+        del self._group(group)[name], self._keys[group, name]
+        if all(other is not monitor for other in self.unique()):
+            monitor.deregister()
+
+    def of(self, group: str) -> list[tuple[str, Monitor]]:
+        """The monitors of a group, by name."""
+        return [(name, m) for name, m in self._group(group).items() if isinstance(m, Monitor)]
+
+    def named(self) -> Iterator[tuple[tuple[str, str], Monitor]]:
+        """Every monitor by group and name; a shared one comes several times."""
+        for group in self._groups:
+            for name, monitor in self.of(group):
+                yield (group, name), monitor
+
+    def unique(self) -> Iterator[Monitor]:
+        """Every monitor once."""
+        return iter({id(monitor): monitor for _, monitor in self.named()}.values())
+
+    def _group(self, group: str) -> nn.ModuleDict:
+        members = self._groups[group]
+        assert isinstance(members, nn.ModuleDict)
+        return members

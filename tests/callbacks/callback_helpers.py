@@ -1,0 +1,173 @@
+"""A small spiking LightningModule, data without randomness, and the learning loop written by hand."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from lightning_accum import STDP, CellSpec
+from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.nn import LIF
+
+INPUTS, OUTPUTS, STEPS, BATCH = 6, 4, 7, 5
+RULE: dict[str, Any] = {"lr_post": 0.02, "lr_pre": -0.015, "tc_post": 8.0, "tc_pre": 12.0}
+
+
+def spikes(samples: int, seed: int = 0) -> Tensor:
+    """Input spikes ``[N, T, inputs]``, as a loader gives them: the batch first."""
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.rand(samples, STEPS, INPUTS, generator=generator) < 0.4).double()
+
+
+def loader(batches: int = 8, last: int = BATCH, seed: int = 0) -> DataLoader[Any]:
+    """Batches in one order, the last one of its own size, with labels."""
+    x = spikes((batches - 1) * BATCH + last, seed)
+    return DataLoader(TensorDataset(x, torch.arange(len(x)) % OUTPUTS), batch_size=BATCH)
+
+
+class Net(pl.LightningModule):
+    """Learns by what the callback does alone."""
+
+    def __init__(self, optimizers: Any = None, outputs: int = OUTPUTS) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.optimizers_given = optimizers
+        self.fc = nn.Linear(INPUTS, outputs, bias=False, dtype=torch.float64)
+        self.lif = LIF(outputs, tc_mem=10.0, time_dim=0)
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            self.fc.weight.copy_(torch.rand(outputs, INPUTS, generator=generator) * 0.45)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.lif.reset()
+        return self.lif(self.fc(x.transpose(0, 1)))
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self(batch[0])
+
+    def configure_optimizers(self) -> Any:
+        return self.optimizers_given
+
+
+class Validated(Net):
+    """Is validated too, on data that are not the training data."""
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self(batch[0])
+
+
+class Noting(STDP):
+    """Keeps a copy of every window's input, as often as it is evaluated."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{**RULE, "time_dim": 0, **options})
+        self.windows: list[Tensor] = []
+
+    def terms(self, window: Any, h: Any) -> Any:
+        self.windows.append(window.pre.activity.clone())
+        return super().terms(window, h)
+
+
+def callback(rule: STDP | None = None, **options: Any) -> CellTrainerCallback:
+    rule = STDP(**RULE, time_dim=0) if rule is None else rule
+    return CellTrainerCallback(rule, **{"cells": {"enc": CellSpec("fc", "lif")}, **options})
+
+
+def trainer(tmp_path: Any, *callbacks: pl.Callback, **options: Any) -> pl.Trainer:
+    quiet: dict[str, Any] = {
+        "accelerator": "cpu",
+        "default_root_dir": tmp_path,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "enable_checkpointing": False,
+        "logger": False,
+        "max_epochs": 1,
+        "log_every_n_steps": 1,
+    }
+    return pl.Trainer(callbacks=list(callbacks), **{**quiet, **options})
+
+
+def same_windows(found: Sequence[Tensor], batches: Sequence[Any]) -> bool:
+    """Whether what was recorded is these batches, each once and in this order."""
+    expected = [batch[0].transpose(0, 1) for batch in batches]
+    return len(found) == len(expected) and all(
+        f.shape == e.shape and bool((f == e).all()) for f, e in zip(found, expected, strict=True)
+    )
+
+
+def stdp_by_hand(pre: Tensor, post: Tensor) -> tuple[Tensor, Tensor]:
+    """Both parts of pair STDP's change, spike by spike: ``[T, inputs]`` and ``[T, outputs]``."""
+    pos = torch.zeros(post.shape[1], pre.shape[1], dtype=torch.float64)
+    neg = torch.zeros_like(pos)
+    x_pre = torch.zeros(pre.shape[1], dtype=torch.float64)
+    x_post = torch.zeros(post.shape[1], dtype=torch.float64)
+    for s_pre, s_post in zip(pre.double(), post.double(), strict=True):
+        x_pre = x_pre * math.exp(-1 / RULE["tc_pre"]) + s_pre
+        x_post = x_post * math.exp(-1 / RULE["tc_post"]) + s_post
+        pos += RULE["lr_post"] * torch.outer(s_post, x_pre)
+        neg += -RULE["lr_pre"] * torch.outer(x_post, s_pre)
+    return pos, neg
+
+
+@torch.no_grad()
+def parts_by_hand(net: Net, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Both parts of a batch's change, the mean over its samples."""
+    post = copy.deepcopy(net)(x)
+    pairs = [stdp_by_hand(x[b], post[:, b]) for b in range(len(x))]
+    pos, neg = (torch.stack(side).mean(0) for side in zip(*pairs, strict=True))
+    return pos, neg
+
+
+@torch.no_grad()
+def fit_by_hand(
+    net: Net, batches: Sequence[Any], every: int = 1, epochs: int = 1, lr: float = 1.0
+) -> list[Tensor]:
+    """The weight after every applied update, of a loop that is written out."""
+    net, weights = copy.deepcopy(net), []
+    for _ in range(epochs):
+        pending = torch.zeros_like(net.fc.weight)
+        for i, (x, *_) in enumerate(batches, 1):
+            pos, neg = parts_by_hand(net, x)
+            pending += pos - neg
+            if i % every == 0 or i == len(batches):
+                net.fc.weight += lr * pending
+                weights.append(net.fc.weight.clone())
+                pending.zero_()
+    return weights
+
+
+def close(found: Tensor, expected: Tensor) -> bool:
+    return found.dtype == torch.float64 and bool((found - expected).abs().max() < 1e-10)
+
+
+def hooks(model: nn.Module) -> int:
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
+def clean(model: nn.Module) -> bool:
+    """Whether neither hooks nor further modules are left in a model."""
+    return hooks(model) == 0 and not any("sentinel" in name for name, _ in model.named_modules())
+
+
+class Probe(pl.Callback):
+    """Calls ``fn(trainer, module)`` in one hook."""
+
+    def __init__(self, hook: str, fn: Any) -> None:
+        self.found: list[Any] = []
+        setattr(self, hook, self._call)
+        self._fn = fn
+
+    def _call(self, trainer: pl.Trainer, module: pl.LightningModule, *args: Any, **kw: Any) -> None:
+        self.found.append(self._fn(trainer, module))
+
+
+def weights_after_each_batch(net: Net) -> Probe:
+    """To stand behind the callback: the weight at each batch's end."""
+    return Probe("on_train_batch_end", lambda _, module: module.fc.weight.detach().clone())

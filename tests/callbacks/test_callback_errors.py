@@ -1,0 +1,209 @@
+"""What is wrong is told, with what was found and how to mend it; and all can be used afterwards."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from callback_helpers import (
+    RULE,
+    Net,
+    Noting,
+    callback,
+    clean,
+    close,
+    fit_by_hand,
+    hooks,
+    loader,
+    trainer,
+)
+from torch import nn
+
+from lightning_accum import STDP, CellSpec, CellTrainer, NonFiniteUpdateError
+from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.learn.engine import Term
+from lightning_accum.optim import UpdateOptimizer
+
+
+@pytest.mark.parametrize(
+    ("spec", "error", "message"),
+    [
+        (CellSpec("fx", "lif"), AttributeError, "`connection` should be .*'fc', 'lif'.*'fx'"),
+        (CellSpec("fc", "lif.x"), AttributeError, "`neuron` should be .*'lif.x'"),
+        (CellSpec("fc", "lif", ("wait",)), AttributeError, r"with \['weight'\]. Found `wait`"),
+        (CellSpec("fc", "lif", ("bias",)), AttributeError, r"has \['weight'\]. Found `bias`"),
+        (CellSpec("fc", "lif", overrides={"lr": 1}), TypeError, "hyperparameters of `STDP`"),
+        (CellSpec("lif", "fc", ("weight",)), AttributeError, "Found `weight`"),
+    ],
+)
+def test_a_wrong_cell(spec: CellSpec, error: type[Exception], message: str, tmp_path: Path) -> None:
+    net, rule = Net(), STDP(**RULE, time_dim=0)
+    with pytest.raises(error, match=message):
+        trainer(tmp_path, callback(rule, cells={"enc": spec})).fit(net, loader(2))
+    assert clean(net)
+    expected = fit_by_hand(net, list(loader(2)))[-1]
+    trainer(tmp_path, callback(rule)).fit(net, loader(2))  # the same rule, spelled right
+    assert close(net.fc.weight, expected)
+
+
+def test_no_cells(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="at least one cell. Found none"):
+        trainer(tmp_path, callback(cells=None)).fit(Net(), loader(1))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"apply_every_n_batches": 0}, ValueError, "positive number of batches. Found .* = 0"),
+        ({"apply_every_n_batches": 1.5}, ValueError, "Found .* = 1.5"),
+        ({"lr": -1.0}, ValueError, "`lr` should be a non-negative factor"),
+        ({"nonfinite": "drop"}, ValueError, "`nonfinite` should be one of"),
+        ({"cells": {"enc": ("fc", "lif")}}, TypeError, "CellSpecs by name. Found `tuple`"),
+        ({"rule": nn.ReLU()}, TypeError, "should be a CellTrainer.*Found `ReLU`"),
+        ({"rule": CellTrainer()}, TypeError, "`cells` should be None"),
+    ],
+)
+def test_a_wrong_argument(options: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        callback(**options)
+
+
+class Transposed(Net):
+    """Hands the neuron another batch than the connection."""
+
+    wrong = True
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        if batch_idx == 1 and self.wrong:
+            current = self.fc(batch[0].transpose(0, 1))
+            self.lif.reset()
+            self.lif(current[:, :2])
+        else:
+            self(batch[0])
+
+
+def test_a_shape_that_does_not_fit(tmp_path: Path) -> None:
+    net, use = Transposed(), callback()
+    with pytest.raises(ValueError, match=r"Cell `enc`.*same batch"):
+        trainer(tmp_path, use).fit(net, loader(3))
+    assert clean(net)
+    net.wrong = False
+    expected = fit_by_hand(net, list(loader(3)))[-1]
+    trainer(tmp_path, use).fit(net, loader(3))
+    assert close(net.fc.weight, expected)
+
+
+class Poisoned(STDP):
+    """Gives NaN in the calls that are named."""
+
+    def __init__(self, calls: set[int]) -> None:
+        super().__init__(**RULE, time_dim=0)
+        self.calls, self.called = calls, 0
+
+    def terms(self, window: Any, h: Any) -> Any:
+        self.called += 1
+        if self.called in self.calls:
+            return [Term(1.0, window.post.values() * torch.nan, window.pre)]
+        return super().terms(window, h)
+
+
+def test_nan_raises_and_the_next_fit_is_free_of_it(tmp_path: Path) -> None:
+    net, use = Net(), callback(Poisoned({2}), nonfinite="raise")
+    first, *rest = list(loader(3))
+    with pytest.raises(NonFiniteUpdateError, match="weight.*cell enc.*NaN or Inf"):
+        trainer(tmp_path, use).fit(net, loader(3))
+    assert close(net.fc.weight, fit_by_hand(Net(), [first])[-1])
+    assert clean(net)
+    expected = fit_by_hand(net, [first, *rest])[-1]
+    trainer(tmp_path, use).fit(net, loader(3))
+    assert close(net.fc.weight, expected)
+
+
+def test_nan_is_skipped_and_counted_for_each_fit(tmp_path: Path) -> None:
+    net, use = Net(), callback(Poisoned({2, 3}))
+    batches = list(loader(4))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        run = trainer(tmp_path, use)
+        run.fit(net, loader(4))
+    told = [str(w.message) for w in found if w.category is RuntimeWarning]
+    assert len(told) == 1
+    assert re.match("2 updates of `weight` of cell `enc` held NaN or Inf and were dropped", told[0])
+    assert run.global_step == 4
+    assert close(net.fc.weight, fit_by_hand(Net(), [batches[0], batches[3]])[-1])
+    trainer(tmp_path, use).fit(net, loader(4))  # nothing more to tell: a warning would raise
+
+
+def test_nan_may_be_ignored(tmp_path: Path) -> None:
+    net = Net()
+    trainer(tmp_path, callback(Poisoned({2}), nonfinite="ignore")).fit(net, loader(3))
+    assert torch.isnan(net.fc.weight).any()
+    assert hooks(net) == 0
+
+
+class Rewarded(Noting):
+    """Scales its change by a reward."""
+
+    def terms(self, window: Any, h: Any) -> Any:
+        return [
+            Term(term.rate * float(window.given["reward"]), term.post, term.pre)
+            for term in super().terms(window, h)
+        ]
+
+
+class Rewarding(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self(batch[0])
+        return {"score": torch.tensor(0.5)}
+
+
+def test_the_reward_comes_from_the_step(tmp_path: Path) -> None:
+    net, data = Rewarding(), loader(3)
+    expected = fit_by_hand(net, list(data), lr=0.5)[-1]
+    trainer(tmp_path, callback(Rewarded(), reward_key="score")).fit(net, data)
+    assert close(net.fc.weight, expected)
+
+
+@pytest.mark.parametrize(
+    ("net", "found"), [(Rewarding(), r"and \['score'\]"), (Net(), r"and \[\]")]
+)
+def test_a_reward_that_is_not_there(net: Net, found: str, tmp_path: Path) -> None:
+    with pytest.raises(KeyError, match=f"`reward_key` should be a key .*'gain'.*{found}"):
+        trainer(tmp_path, callback(Rewarded(), reward_key="gain")).fit(net, loader(1))
+    assert clean(net)
+
+
+class Own(Net):
+    """Returns an optimizer of its own for some of its parameters."""
+
+    def configure_optimizers(self) -> Any:
+        return UpdateOptimizer(self.fc.parameters())
+
+
+def test_no_reward_for_an_optimizer_that_is_stepped_before_it(tmp_path: Path) -> None:
+    net = Own()
+    with pytest.raises(ValueError, match="`reward_key` should be None"):
+        trainer(tmp_path, callback(Rewarded(), reward_key="score")).fit(net, loader(1))
+    assert clean(net)
+
+
+def test_an_optimizer_that_leaves_out_a_cell(tmp_path: Path) -> None:
+    class Half(Own):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc2, self.lif2 = Net().fc, Net().lif
+
+    cells = {"enc": CellSpec("fc", "lif"), "two": CellSpec("fc2", "lif2")}
+    with pytest.raises(ValueError, match=r"every parameter.*cell two\): weight"):
+        trainer(tmp_path, callback(cells=cells)).fit(Half(), loader(1))
+
+
+def test_two_of_a_name_are_told_by_lightning(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="state_key"):
+        trainer(tmp_path, callback(), callback())
+    rule = STDP(**RULE, time_dim=0)
+    assert CellTrainerCallback(rule, name="one").state_key != callback(name="two").state_key

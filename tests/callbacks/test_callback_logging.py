@@ -1,0 +1,186 @@
+"""What is logged is what was applied, on logging steps alone."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from callback_helpers import (
+    BATCH,
+    OUTPUTS,
+    STEPS,
+    Net,
+    Probe,
+    Validated,
+    callback,
+    fit_by_hand,
+    loader,
+    parts_by_hand,
+    trainer,
+)
+from lightning.pytorch.loggers import TensorBoardLogger
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import Tensor
+
+from lightning_accum.callbacks._measure import Measurement
+
+
+def scalars(path: Path) -> dict[str, dict[int, float]]:
+    """What stands in the event files, by tag and step."""
+    reader = EventAccumulator(str(path))
+    reader.Reload()
+    return {
+        tag: {event.step: event.value for event in reader.Scalars(tag)}
+        for tag in reader.Tags()["scalars"]
+        if tag != "epoch"
+    }
+
+
+def fit(net: Net, path: Path, batches: int = 8, **options: Any) -> dict[str, dict[int, float]]:
+    ours = {k: options.pop(k) for k in list(options) if k in ("apply_every_n_batches", "log")}
+    run = trainer(path, callback(**ours), logger=TensorBoardLogger(path, name=""), **options)
+    run.fit(net, loader(batches))
+    assert run.log_dir is not None
+    return scalars(Path(run.log_dir))
+
+
+def statistics(before: Tensor, after: Tensor, pos: Tensor, neg: Tensor) -> dict[str, float]:
+    delta = after - before
+    return {
+        "update_norm": float(delta.norm()),
+        "weight_norm": float(after.norm()),
+        "ratio": float(delta.norm() / before.norm()),
+        "pos_norm": float(pos.norm()),
+        "neg_norm": float(neg.norm()),
+        "balance": float((pos.sum() - neg.sum()) / (pos.sum() + neg.sum())),
+        "zero_share": float((delta == 0).double().mean()),
+        "nonfinite": 0.0,
+        "at_lower": 0.0,
+        "at_upper": 0.0,
+        "at_bound": 0.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("every", "log_every", "applied_at"),
+    [
+        (1, 1, {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 7, 8: 8}),  # logging step: last update
+        (1, 3, {3: 3, 6: 6}),
+        (3, 1, {3: 3, 4: 3, 5: 3, 6: 6, 7: 6, 8: 8}),  # Lightning repeats what it has
+        (3, 4, {4: 3, 8: 8}),  # they never coincide but at the epoch's end
+        (3, 5, {5: 3}),
+        (4, 3, {6: 4}),
+    ],
+)
+def test_values_are_those_of_the_update_before(
+    every: int, log_every: int, applied_at: dict[int, int], tmp_path: Path
+) -> None:
+    net, batches = Net(), list(loader(8))
+    weights = [net.fc.weight.detach().clone(), *fit_by_hand(net, batches, every=every)]
+    ends = sorted({*range(every, 9, every), 8})  # the batches at which updates are applied
+    found = fit(net, tmp_path, apply_every_n_batches=every, log_every_n_steps=log_every)
+    expected: dict[str, dict[int, float]] = {}
+    for step, at in applied_at.items():
+        group = ends.index(at)
+        before, after = weights[group], weights[group + 1]
+        past = Net()
+        with torch.no_grad():
+            past.fc.weight.copy_(before)
+        start = ends[group - 1] if group else 0
+        sides = zip(*[parts_by_hand(past, x) for x, _ in batches[start:at]], strict=True)
+        pos, neg = (torch.stack(side).sum(0) for side in sides)
+        for name, value in statistics(before, after, pos, neg).items():
+            expected.setdefault(f"updates/enc/weight/{name}", {})[step - 1] = value
+    updates = {tag: values for tag, values in found.items() if tag.startswith("updates/")}
+    assert set(updates) == set(expected)
+    for tag, values in expected.items():
+        assert updates[tag] == pytest.approx(values, rel=1e-5), tag
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_activity_is_that_of_the_logged_batch(every: int, tmp_path: Path) -> None:
+    net, batches = Net(), list(loader(8))
+    with torch.no_grad():
+        net.fc.weight[0] = 0
+    rates, silent = {}, {}
+    weights = [net.fc.weight.detach().clone(), *fit_by_hand(net, batches, every=every)]
+    for i in (3, 7):
+        past = Net()
+        with torch.no_grad():
+            past.fc.weight.copy_(weights[i // every])
+            counts = past(batches[i][0]).sum((0, 1))
+        rates[i] = float(counts.sum()) / (STEPS * BATCH * OUTPUTS)
+        silent[i] = float((counts == 0).sum()) / OUTPUTS
+    found = fit(net, tmp_path, apply_every_n_batches=every, log_every_n_steps=4)
+    assert found["activity/enc/firing_rate"] == pytest.approx(rates, rel=1e-6)
+    assert found["activity/enc/silent_share"] == pytest.approx(silent)
+    assert silent[3] > 0
+
+
+def test_nothing_is_logged_where_it_is_not_asked_for(tmp_path: Path) -> None:
+    assert fit(Net(), tmp_path, log=False, log_every_n_steps=1) == {}
+
+
+def test_beside_what_the_step_logs_itself(tmp_path: Path) -> None:
+    class Logs(Net):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            super().training_step(batch, batch_idx)
+            self.log("mine", float(batch_idx))
+
+    found = fit(Logs(), tmp_path, log_every_n_steps=4)
+    assert found.pop("mine") == {3: 3.0, 7: 7.0}
+    assert all(set(values) == {3, 7} for values in found.values())
+
+
+def test_with_validation_between(tmp_path: Path) -> None:
+    net = Validated()
+    run = trainer(
+        tmp_path,
+        callback(),
+        logger=TensorBoardLogger(tmp_path, name=""),
+        log_every_n_steps=2,
+        val_check_interval=1,
+    )
+    run.fit(net, loader(4), loader(1, seed=9))
+    found = scalars(Path(str(run.log_dir)))
+    assert {step for values in found.values() for step in values} == {1, 3}
+
+
+@pytest.mark.parametrize(
+    ("every", "log_every", "expected"),
+    [
+        (1, 4, {4, 8}),
+        (3, 4, {3, 6, 8}),  # every update that may be the last before a logging step
+        (2, 4, {4, 8}),
+        (2, 5, {4}),
+        (1, 50, set()),
+    ],
+)
+def test_nothing_is_computed_for_other_steps(
+    every: int, log_every: int, expected: set[int], tmp_path: Path
+) -> None:
+    """Counts the measurements that exist while an update is applied, from a constraint."""
+    seen: dict[int, int] = {}
+    use = callback(apply_every_n_batches=every)
+
+    def note(_: Tensor) -> None:
+        step = run.fit_loop.epoch_loop.batch_progress.current.started
+        seen[step] = sum(type(thing) is Measurement for thing in gc.get_objects())
+
+    def begin(*_: Any) -> None:
+        for updater in use.host.updaters.values():
+            updater.register_constraint(note)
+
+    gc.collect()
+    run = trainer(
+        tmp_path,
+        use,
+        Probe("on_train_start", begin),
+        log_every_n_steps=log_every,
+        logger=TensorBoardLogger(tmp_path),
+    )
+    run.fit(Net(), loader(8))
+    assert seen == {step: int(step in expected) for step in {*range(every, 9, every), 8}}

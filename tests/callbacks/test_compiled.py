@@ -1,0 +1,132 @@
+"""Compiled modules lose hooks that are registered again; here they keep them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from callback_helpers import (
+    OUTPUTS,
+    Net,
+    Noting,
+    Probe,
+    Validated,
+    callback,
+    clean,
+    close,
+    fit_by_hand,
+    hooks,
+    loader,
+    same_windows,
+    trainer,
+)
+from torch import Tensor, nn
+
+from lightning_accum import CellSpec
+from lightning_accum.nn import LIF
+
+
+class Fire(nn.Module):
+    """Neurons without memory, which torch.compile takes in one graph with what is around them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x >= 0.5).to(x.dtype)
+
+    def reset(self) -> None:
+        """There is nothing to forget."""
+
+
+class Firing(Validated):
+    """The module that is not compiled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lif = Fire()
+
+
+class Compiled(Firing):
+    """Runs its connection and its neurons in one compiled module."""
+
+    def __init__(self, backend: str = "eager") -> None:
+        super().__init__()
+        self.net = torch.compile(nn.Sequential(self.fc, self.lif), backend=backend)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x.transpose(0, 1))
+
+
+class InPlace(Firing):
+    """Its connection and its neurons are compiled in place, each by itself."""
+
+    def __init__(self, backend: str = "eager") -> None:
+        super().__init__()
+        self.fc.compile(backend=backend)
+        self.lif.compile(backend=backend)
+
+
+# torch.compile looks at `.grad` itself, where a graph goes on behind a break.
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Any:
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+WITHIN, OUTSIDE = CellSpec("net.0", "net.1"), CellSpec("fc", "lif")
+
+
+@pytest.mark.parametrize(
+    ("model", "spec", "backend", "sanity"),
+    [
+        (Compiled, OUTSIDE, "eager", 1),
+        (Compiled, WITHIN, "aot_eager", 0),
+        (InPlace, OUTSIDE, "eager", 0),
+    ],
+)
+def test_two_fits_of_a_module_that_ran_before(
+    model: type[Compiled], spec: CellSpec, backend: str, sanity: int, tmp_path: Path
+) -> None:
+    net, data = model(backend), loader(4)
+    net(next(iter(data))[0])
+    expected = fit_by_hand(Firing(), list(data), epochs=2)[-1]
+    for _ in range(2):
+        rule = Noting()
+        kept = Probe("on_validation_batch_start", lambda _, module: hooks(module))
+        trainer(
+            tmp_path,
+            callback(rule, cells={"enc": spec}),
+            kept,
+            val_check_interval=2,
+            num_sanity_val_steps=sanity,
+        ).fit(net, data, loader(1, seed=9))
+        assert same_windows(rule.windows, list(data))
+        assert set(kept.found) == {2}
+        assert clean(net)
+    assert close(net.fc.weight, expected)
+
+
+class StepByStep(Net):
+    """Calls a compiled layer once for every step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lif = LIF(OUTPUTS, tc_mem=10.0)
+        self.layer = torch.compile(nn.Sequential(self.fc, self.lif), backend="eager")
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.lif.reset()
+        return torch.stack([self.layer(step) for step in x.unbind(1)])
+
+
+def test_a_compiled_layer_step_by_step(tmp_path: Path) -> None:
+    rule, net, data = Noting(time_dim=None), StepByStep(), loader(3)
+    expected = fit_by_hand(Net(), list(data))[-1]
+    trainer(tmp_path, callback(rule)).fit(net, data)
+    assert same_windows(rule.windows, list(data))
+    assert close(net.fc.weight, expected)
+    assert clean(net)

@@ -1,0 +1,166 @@
+"""What is recorded is the training batches, each once, whatever changes the model's mode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from callback_helpers import (
+    BATCH,
+    Net,
+    Noting,
+    Probe,
+    Validated,
+    callback,
+    clean,
+    hooks,
+    loader,
+    same_windows,
+    trainer,
+)
+from torch import nn
+
+from lightning_accum import CellSpec
+
+
+class EvalInStep(Validated):
+    """Looks at the batch in evaluation mode within a training step."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        self.eval()
+        self(batch[0] * 0)
+        self.train()
+        super().training_step(batch, batch_idx)
+
+
+class StaysInTraining(Validated):
+    """Keeps Lightning from putting it into evaluation mode."""
+
+    def on_validation_model_eval(self) -> None:
+        assert self.training
+
+
+class TrainsByHand(Validated):
+    """Overrides both of Lightning's hooks."""
+
+    def on_validation_model_eval(self) -> None:
+        self.eval()
+
+    def on_validation_model_train(self) -> None:
+        self.train()
+
+
+class TwoLayers(Validated):
+    """The second layer is left in evaluation mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = nn.Linear(4, 4, bias=False, dtype=torch.float64)
+        self.relu = nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.relu(self.other(super().forward(x)))
+
+    def on_train_start(self) -> None:
+        self.other.eval()
+        self.relu.eval()
+
+
+@pytest.mark.parametrize("model", [Validated, EvalInStep, StaysInTraining, TrainsByHand])
+@pytest.mark.parametrize("sanity", [0, 2])
+def test_exactly_the_training_batches(tmp_path: Any, model: type[Net], sanity: int) -> None:
+    rule, data = Noting(), loader(8, last=2)
+    net = model()
+    trainer(
+        tmp_path, callback(rule), max_epochs=2, val_check_interval=3, num_sanity_val_steps=sanity
+    ).fit(net, data, loader(3, seed=9))
+    assert same_windows(rule.windows, [*data, *data])
+    assert clean(net)
+
+
+def test_a_layer_in_evaluation_mode_rests_and_the_others_learn(tmp_path: Any) -> None:
+    rule, data, net = Noting(), loader(5), TwoLayers()
+    cells = {"enc": CellSpec("fc", "lif"), "rests": CellSpec("other", "relu")}
+    before = net.other.weight.clone()
+    trainer(tmp_path, callback(rule, cells=cells), val_check_interval=2).fit(
+        net, data, loader(2, seed=9)
+    )
+    assert same_windows(rule.windows, list(data))
+    assert torch.equal(net.other.weight, before)
+
+
+def test_hooks_are_there_in_training_batches_alone(tmp_path: Any) -> None:
+    off = [
+        Probe(hook, lambda _, module: hooks(module))
+        for hook in ("on_sanity_check_start", "on_validation_batch_start", "on_validation_end")
+    ]
+    on = [
+        Probe(hook, lambda _, module: hooks(module))
+        for hook in ("on_train_batch_start", "on_train_batch_end", "on_train_epoch_end")
+    ]
+    net = Validated()
+    trainer(tmp_path, callback(), *off, *on, val_check_interval=2).fit(
+        net, loader(5), loader(2, seed=9)
+    )
+    assert [probe.found for probe in off] == [[0], [0] * 6, [0] * 3]
+    assert [probe.found for probe in on] == [[2] * 5, [2] * 5, [2]]
+    assert clean(net)
+
+
+def test_what_runs_between_batches_is_not_recorded(tmp_path: Any) -> None:
+    class Between(Net):
+        def on_train_epoch_start(self) -> None:
+            self(torch.zeros(BATCH, 7, 6, dtype=torch.float64))
+
+        def on_train_batch_end(self, *args: Any) -> None:
+            self(torch.zeros(BATCH, 7, 6, dtype=torch.float64))
+
+    rule, data = Noting(), loader(4)
+    trainer(tmp_path, callback(rule), max_epochs=2).fit(Between(), data)
+    assert same_windows(rule.windows, [*data, *data])
+
+
+def test_the_weight_stays_in_validation_and_test(tmp_path: Any) -> None:
+    start = Probe("on_validation_start", lambda _, module: module.fc.weight.clone())
+    end = Probe("on_validation_end", lambda _, module: module.fc.weight.clone())
+    run = trainer(tmp_path, callback(), start, end, val_check_interval=2)
+    net = Validated()
+    run.fit(net, loader(4), loader(2, seed=9))
+    assert len(start.found) == 3
+    for before, after in zip(start.found, end.found, strict=True):
+        assert torch.equal(before, after)
+    weight = net.fc.weight.clone()
+    run.validate(net, loader(2, seed=9))
+    assert torch.equal(net.fc.weight, weight)
+    assert clean(net)
+
+
+# Lightning says so where a checkpoint holds the state of a callback that is not there.
+@pytest.mark.filterwarnings("ignore:.*callbacks used to create the checkpoint:UserWarning")
+def test_state_dict_and_checkpoint_are_those_of_the_plain_module(tmp_path: Any) -> None:
+    keys = Probe("on_train_batch_start", lambda _, module: list(module.state_dict()))
+    run = trainer(tmp_path, callback(), keys)
+    net = Net()
+    run.fit(net, loader(2))
+    run.save_checkpoint(tmp_path / "net.ckpt")
+    assert keys.found == [list(Net().state_dict())] * 2
+    assert list(net.state_dict()) == list(Net().state_dict())
+    loaded = Net.load_from_checkpoint(tmp_path / "net.ckpt")
+    assert torch.equal(loaded.fc.weight, net.fc.weight)
+    # and a trainer that knows nothing of the callback takes it too
+    other = Validated()
+    trainer(tmp_path).validate(other, loader(1), ckpt_path=tmp_path / "net.ckpt", verbose=False)
+    assert torch.equal(other.fc.weight, net.fc.weight)
+
+
+def test_the_model_summary_shows_nothing_of_ours(tmp_path: Any) -> None:
+    def names(_: Any, module: pl.LightningModule) -> list[str]:
+        return [name for name, _ in module.named_modules()]
+
+    probe = Probe("on_fit_start", names)
+    net = Net()
+    expected = [name for name, _ in net.named_modules()]
+    trainer(tmp_path, callback(), probe).fit(net, loader(1))
+    assert probe.found == [expected]

@@ -1,0 +1,210 @@
+"""A run that is stopped and resumed gives bit for bit what an uninterrupted one gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from callback_helpers import (
+    BATCH,
+    RULE,
+    Net,
+    Probe,
+    Validated,
+    callback,
+    clean,
+    close,
+    fit_by_hand,
+    loader,
+    parts_by_hand,
+    spikes,
+    trainer,
+)
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+from lightning_accum import STDP, CellSpec
+
+# Lightning's own advice: on weights from before the step, on callbacks that are in a checkpoint
+# alone, and on resuming within an epoch.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Using ModelCheckpoint with manual optimization:UserWarning",
+    "ignore:.*callbacks used to create the checkpoint:UserWarning",
+    "ignore:You're resuming from a checkpoint that ended before the epoch ended:UserWarning",
+)
+
+
+class Resumable(DataLoader[Any]):
+    """Goes on where it stopped, as Lightning asks for within an epoch."""
+
+    done = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        start = self.done
+        for i, batch in enumerate(super().__iter__()):
+            if i >= start:
+                self.done = (i + 1) % len(self)
+                yield batch
+
+    def state_dict(self) -> dict[str, int]:
+        return {"done": self.done}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.done = state["done"]
+
+
+def data(batches: int = 7) -> Resumable:
+    return Resumable(TensorDataset(spikes(batches * BATCH)), batch_size=BATCH)
+
+
+class Streaming(Net):
+    """Its neurons go on where they stopped; their state is in the checkpoint."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.lif(self.fc(x.transpose(0, 1)))
+
+
+class SaveAt(pl.Callback):
+    """Saves when so many batches were trained on, in the middle of a group too."""
+
+    def __init__(self, batches: int, path: Path) -> None:
+        self.left, self.path = batches, path
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        self.left -= 1
+        if self.left == 0:
+            trainer.save_checkpoint(self.path)
+            trainer.should_stop = True
+
+
+@pytest.mark.parametrize("model", [Net, Streaming])
+@pytest.mark.parametrize("batches", [1, 3, 4, 7, 8, 11])
+def test_within_a_group_an_epoch_or_between(
+    model: type[Net], batches: int, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"apply_every_n_batches": 3, "carry": model is Streaming}
+    whole = model()
+    straight = trainer(tmp_path, callback(**options), max_epochs=2)
+    straight.fit(whole, data())
+
+    path = tmp_path / "middle.ckpt"
+    trainer(tmp_path, callback(**options), SaveAt(batches, path), max_epochs=2).fit(model(), data())
+    rest = model()
+    resumed = trainer(tmp_path, callback(**options), max_epochs=2)
+    resumed.fit(rest, data(), ckpt_path=path)
+    assert torch.equal(rest.fc.weight, whole.fc.weight)
+    assert resumed.global_step == straight.global_step == 6
+    assert clean(rest)
+
+
+def test_it_does_matter_what_is_carried_and_pending(tmp_path: Path) -> None:
+    """Without the callback's state the same resumption gives other weights."""
+    path, bare = tmp_path / "middle.ckpt", tmp_path / "bare.ckpt"
+    options: dict[str, Any] = {"apply_every_n_batches": 3, "carry": True}
+    trainer(tmp_path, callback(**options), SaveAt(4, path)).fit(Streaming(), data())
+    saved = torch.load(path, weights_only=True)
+    assert list(saved["callbacks"]) == [callback().state_key]
+    torch.save({**saved, "callbacks": {}}, bare)
+    weights = []
+    for ckpt in (path, bare):
+        net = Streaming()
+        trainer(tmp_path, callback(**options)).fit(net, data(), ckpt_path=ckpt)
+        weights.append(net.fc.weight)
+    assert not torch.equal(*weights)
+
+
+def test_stopped_by_max_steps_and_saved_by_model_checkpoint(tmp_path: Path) -> None:
+    whole = Net()
+    trainer(tmp_path, callback(apply_every_n_batches=2), max_epochs=2).fit(whole, data())
+    saver = ModelCheckpoint(tmp_path, filename="{step}", every_n_train_steps=1, save_top_k=-1)
+    run = trainer(
+        tmp_path,
+        callback(apply_every_n_batches=2),
+        saver,
+        max_epochs=2,
+        max_steps=5,
+        enable_checkpointing=True,
+    )
+    run.fit(Net(), data())
+    assert run.global_step == 5
+    for step in (2, 4, 5):
+        rest = Net()
+        run = trainer(tmp_path, callback(apply_every_n_batches=2), max_epochs=2)
+        run.fit(rest, data(), ckpt_path=tmp_path / f"step={step}.ckpt")
+        assert torch.equal(rest.fc.weight, whole.fc.weight)
+        assert run.global_step == 8
+
+
+def test_an_epoch_then_another(tmp_path: Path) -> None:
+    whole = Net()
+    trainer(tmp_path, callback(), max_epochs=2).fit(whole, loader(3))
+    use, half = callback(), Net()
+    run = trainer(tmp_path, use)
+    run.fit(half, loader(3))
+    run.save_checkpoint(tmp_path / "epoch.ckpt")
+    for other in (callback(), use):  # a new callback, and the one that is trained already
+        rest = Net()
+        trainer(tmp_path, other, max_epochs=2).fit(rest, loader(3), ckpt_path=tmp_path / "epoch.ckpt")
+        assert torch.equal(rest.fc.weight, whole.fc.weight)
+
+
+def test_an_exceptions_checkpoint_holds_what_was_pending(tmp_path: Path) -> None:
+    class Fails(Net):
+        def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+            if batch_idx == 4:
+                raise OSError("on purpose")
+
+    net, use = Fails(), callback(apply_every_n_batches=3)
+    path = tmp_path / "exception.ckpt"
+    saver = Probe("on_exception", lambda run, _: run.save_checkpoint(path))
+    with pytest.raises(OSError, match="on purpose"):
+        trainer(tmp_path, use, saver).fit(net, data())
+    saved = torch.load(path, weights_only=True)["callbacks"][use.state_key]
+    assert saved["batches"] == 1
+    found = saved["host"]["updaters"]["enc"]["weight._extra_state"]
+    expected = parts_by_hand(net, list(data())[3][0])
+    for side, part in zip(("pos", "neg"), expected, strict=True):
+        assert found[side]["count"] == 1
+        assert close(found[side]["total"], part)
+
+
+def test_a_checkpoint_for_validation_leaves_nothing_for_the_next_fit(tmp_path: Path) -> None:
+    path = tmp_path / "middle.ckpt"
+    trainer(tmp_path, callback(apply_every_n_batches=3), SaveAt(4, path)).fit(Net(), data())
+    use, net = callback(apply_every_n_batches=3), Validated()
+    run = trainer(tmp_path, use)
+    run.validate(net, loader(1, seed=9), ckpt_path=path, verbose=False)
+    expected = fit_by_hand(net, list(data()), every=3)[-1]
+    trainer(tmp_path, use).fit(net, data(), loader(1, seed=9))
+    assert close(net.fc.weight, expected)
+
+
+def test_a_checkpoint_from_before_any_fit(tmp_path: Path) -> None:
+    run = trainer(tmp_path, callback())
+    run.validate(Validated(), loader(1), verbose=False)
+    run.save_checkpoint(tmp_path / "new.ckpt")
+    net = Validated()
+    expected = fit_by_hand(net, list(loader(2)))[-1]
+    trainer(tmp_path, callback()).fit(
+        net, loader(2), loader(1, seed=9), ckpt_path=tmp_path / "new.ckpt"
+    )
+    assert close(net.fc.weight, expected)
+
+
+def test_a_checkpoint_of_other_cells_says_which(tmp_path: Path) -> None:
+    run = trainer(tmp_path, callback(name="rule"))
+    run.fit(Net(), loader(1))
+    run.save_checkpoint(tmp_path / "enc.ckpt")
+    use = callback(STDP(**RULE, time_dim=0), name="rule", cells={"dec": CellSpec("fc", "lif")})
+    net = Net()
+    with pytest.raises(ValueError, match=r"Missing from it: \['dec'\]; not known here: \['enc'\]"):
+        trainer(tmp_path, use, max_epochs=2).fit(net, loader(1), ckpt_path=tmp_path / "enc.ckpt")
+    assert clean(net)
+    expected = fit_by_hand(net, list(loader(2)))[-1]
+    trainer(tmp_path, use).fit(net, loader(2))  # the state that did not fit is forgotten
+    assert close(net.fc.weight, expected)

@@ -1,0 +1,254 @@
+"""No optimizer, manual and automatic optimization: the same learning, counted once a batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from callback_helpers import (
+    OUTPUTS,
+    Net,
+    callback,
+    clean,
+    close,
+    fit_by_hand,
+    loader,
+    trainer,
+    weights_after_each_batch,
+)
+from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
+from lightning.pytorch.loggers import TensorBoardLogger
+from torch import Tensor, nn
+
+from lightning_accum import CellSpec
+from lightning_accum.optim import UpdateOptimizer
+
+# It is about users who want the weights of before the step; nobody can give it them here.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Using ModelCheckpoint with manual optimization:UserWarning"
+)
+
+
+class Automatic(Net):
+    """No optimizer, no loss."""
+
+    def __init__(self, optimizers: Any = None) -> None:
+        super().__init__(optimizers)
+        self.automatic_optimization = True
+
+
+class WithHead(Net):
+    """A readout by backpropagation on what local learning finds."""
+
+    heads = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc.requires_grad_(False)
+        self.readouts = nn.ModuleList(
+            nn.Linear(OUTPUTS, OUTPUTS, dtype=torch.float64) for _ in range(self.heads)
+        )
+
+    def losses(self, batch: Any) -> list[Tensor]:
+        rates = self(batch[0]).mean(0)
+        return [nn.functional.cross_entropy(head(rates), batch[1]) for head in self.readouts]
+
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.SGD(head.parameters(), lr=0.5) for head in self.readouts]
+
+
+class AutomaticHead(WithHead):
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = True
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return self.losses(batch)[0]
+
+
+class ManualHead(WithHead):
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        optimizer = self.optimizers()
+        assert not isinstance(optimizer, list)  # what it returned is what it gets
+        (loss,) = self.losses(batch)
+        optimizer.zero_grad()
+        self.manual_backward(loss)
+        optimizer.step()
+
+
+class ManualHeads(WithHead):
+    heads = 2
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        for optimizer, loss in zip(self.optimizers(), self.losses(batch), strict=True):
+            self.toggle_optimizer(optimizer)
+            optimizer.zero_grad()
+            self.manual_backward(loss)
+            optimizer.step()
+            self.untoggle_optimizer(optimizer)
+
+
+class OwnOptimizer(Net):
+    """Steps an UpdateOptimizer itself."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        self(batch[0])
+        self.optimizers().step()
+
+    def configure_optimizers(self) -> Any:
+        return UpdateOptimizer(self.parameters())
+
+
+class AutomaticOwnOptimizer(Automatic):
+    def configure_optimizers(self) -> Any:
+        return UpdateOptimizer(self.parameters())
+
+
+WAYS = {
+    "none": (Net, 1),
+    "empty": (lambda: Net([]), 1),
+    "automatic none": (Automatic, 1),
+    "automatic empty": (lambda: Automatic([]), 1),
+    "automatic head": (AutomaticHead, 1),
+    "manual head": (ManualHead, 1),
+    "manual heads": (ManualHeads, 2),  # Lightning counts every optimizer's step
+    "own": (OwnOptimizer, 1),
+    "automatic own": (AutomaticOwnOptimizer, 1),
+}
+
+
+@pytest.fixture(params=WAYS, name="way")
+def _way(request: pytest.FixtureRequest) -> tuple[Net, int]:
+    make, ticks = WAYS[request.param]
+    return make(), ticks
+
+
+def test_learns_as_a_loop_by_hand(way: tuple[Net, int], tmp_path: Path) -> None:
+    (net, ticks), data = way, loader(6, last=3)
+    expected = fit_by_hand(net, list(data), epochs=2)
+    found = weights_after_each_batch(net)
+    run = trainer(tmp_path, callback(), found, max_epochs=2)
+    run.fit(net, data)
+    assert len(found.found) == len(expected) == 12
+    assert all(close(f, e) for f, e in zip(found.found, expected, strict=True))
+    assert run.global_step == 12 * ticks
+    assert clean(net)
+
+
+def test_checkpoints_are_saved_and_max_steps_stops(way: tuple[Net, int], tmp_path: Path) -> None:
+    (net, ticks), data = way, loader(4)
+    expected = fit_by_hand(net, list(data), epochs=3)
+    saver = ModelCheckpoint(
+        tmp_path, filename="{step}", every_n_train_steps=3 * ticks, save_top_k=-1
+    )
+    # The callback stands behind: Lightning puts checkpoints last.
+    run = trainer(
+        tmp_path, saver, callback(), max_epochs=-1, max_steps=7 * ticks, enable_checkpointing=True
+    )
+    run.fit(net, data)
+    assert run.global_step == 7 * ticks
+    assert close(net.fc.weight, expected[6])
+    saved = {path.stem: path for path in tmp_path.glob("*.ckpt")}
+    assert set(saved) == {f"step={3 * ticks}", f"step={6 * ticks}"}
+    for batches in (3, 6):
+        state = torch.load(saved[f"step={batches * ticks}"], weights_only=True)["state_dict"]
+        assert close(state["fc.weight"], expected[batches - 1])
+
+
+def test_the_rate_is_monitored(way: tuple[Net, int], tmp_path: Path) -> None:
+    net, _ = way
+    expected = fit_by_hand(net, list(loader(3)), lr=1.0)
+    run = trainer(tmp_path, callback(), LearningRateMonitor(), logger=TensorBoardLogger(tmp_path))
+    run.fit(net, loader(3))
+    assert run.callback_metrics["lr-UpdateOptimizer"] == 1.0
+    assert close(net.fc.weight, expected[-1])
+
+
+@pytest.mark.parametrize("net", [Net(), AutomaticHead()], ids=["none", "head"])
+def test_the_added_optimizer_has_the_callbacks_rate(net: Net, tmp_path: Path) -> None:
+    expected = fit_by_hand(net, list(loader(3)), lr=0.25)
+    trainer(tmp_path, callback(lr=0.25)).fit(net, loader(3))
+    assert close(net.fc.weight, expected[-1])
+
+
+class Scheduled(OwnOptimizer):
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        super().training_step(batch, batch_idx)
+        self.lr_schedulers().step()
+
+    def configure_optimizers(self) -> Any:
+        optimizer = UpdateOptimizer(self.parameters(), lr=1.0)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
+        return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+
+class AutomaticScheduled(Automatic):
+    configure_optimizers = Scheduled.configure_optimizers
+
+
+@pytest.mark.parametrize("model", [Scheduled, AutomaticScheduled])
+def test_a_scheduler_on_the_modules_own_optimizer(model: type[Net], tmp_path: Path) -> None:
+    net, batches = model(), list(loader(5))
+    expected = Net()
+    for i, batch in enumerate(batches):
+        with torch.no_grad():
+            expected.fc.weight.copy_(fit_by_hand(expected, [batch], lr=0.5 ** (i // 2))[-1])
+    run = trainer(tmp_path, callback(), LearningRateMonitor(), logger=TensorBoardLogger(tmp_path))
+    run.fit(net, loader(5))
+    assert close(net.fc.weight, expected.fc.weight)
+    assert run.callback_metrics["lr-UpdateOptimizer"] == 0.25
+    assert run.global_step == 5
+
+
+class SteppedMidway(Net):
+    """Two optimizers, stepped after each half of the batch's samples, for two cells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc2, self.lif2 = Net().fc, Net().lif
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        first, second = self.optimizers()
+        self(batch[0])
+        first.step()
+        self.lif2.reset()
+        self.lif2(self.fc2(batch[0].transpose(0, 1)))
+        second.step()
+
+    def configure_optimizers(self) -> Any:
+        return [UpdateOptimizer(self.fc.parameters()), UpdateOptimizer(self.fc2.parameters(), 0.5)]
+
+
+def test_several_update_optimizers_of_the_modules_own(tmp_path: Path) -> None:
+    net, data = SteppedMidway(), loader(4)
+    first = fit_by_hand(Net(), list(data))[-1]
+    second = fit_by_hand(Net(), list(data), lr=0.5)[-1]
+    cells = {"a": CellSpec("fc", "lif"), "b": CellSpec("fc2", "lif2")}
+    run = trainer(tmp_path, callback(cells=cells), logger=TensorBoardLogger(tmp_path))
+    run.fit(net, data)
+    assert close(net.fc.weight, first)
+    assert close(net.fc2.weight, second)
+    for cell in "ab":
+        assert run.callback_metrics[f"updates/{cell}/weight/update_norm"] > 0
+
+
+def test_the_module_sees_the_optimizers_that_it_returned(tmp_path: Path) -> None:
+    class TwoCells(ManualHead):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc2, self.lif2 = Net().fc, Net().lif
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.lif2.reset()
+            self.lif2(self.fc2(x.transpose(0, 1)))
+            return super().forward(x)
+
+    net = TwoCells()
+    net.fc2.requires_grad_(False)
+    one = callback()
+    two = callback(cells={"other": CellSpec("fc2", "lif2")})
+    run = trainer(tmp_path, one, two)
+    run.fit(net, loader(3))
+    assert [type(o) for o in run.optimizers] == [torch.optim.SGD, UpdateOptimizer, UpdateOptimizer]

@@ -1,0 +1,260 @@
+"""One factory for every public class: adding a class to the contract is one line in `CASES`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+import lightning_accum as la
+from lightning_accum import functional, metrics
+from lightning_accum import nn as lann
+from lightning_accum.optim import UpdateOptimizer
+
+
+def nothing(obj: Any) -> None:
+    pass
+
+
+class Case(NamedTuple):
+    """How an object is made, what it does in step ``i``, and how a copy is bound to its modules."""
+
+    make: Callable[[], Any]
+    run: Callable[[Any, int], Any]
+    rebind: Callable[[Any], None] = nothing
+
+
+def rand(i: int, *shape: int) -> Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(i))
+
+
+def raster(i: int, *shape: int) -> Tensor:
+    return (rand(i, *shape) < 0.5).float()
+
+
+class Gate(la.Updatable, nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((2, 2), 0.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight
+
+
+class Spike(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x > 0.4).to(x.dtype)
+
+
+class World(nn.Module):
+    """Things that are copied and saved together, as in a model and its callbacks."""
+
+    def __init__(self, **parts: nn.Module) -> None:
+        super().__init__()
+        for name, part in parts.items():
+            self.add_module(name, part)
+
+
+class Optimized(World):
+    optimizer: UpdateOptimizer
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return self.optimizer.state_dict()
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state)
+
+
+class Plain(la.IndependentCellTrainer):
+    """Accumulates its rate wherever a neuron fired."""
+
+    def forward(self) -> None:
+        for unit in self:
+            post = unit.monitors["post"].peek()
+            unit.cell.updater.weight = (
+                unit.state.hyperparameters.rate * post.float().mean(0)[:, None]
+            )
+
+
+# ---------------------------------------------------------------------------- updates
+def accumulator() -> la.Accumulator:
+    acc = la.Accumulator()
+    acc.reduction("mean")
+    acc.fullbound(functional.bound_power, 1.0, 0.0, power=2.0)
+    return acc
+
+
+def accumulate(acc: la.Accumulator, i: int) -> Tensor:
+    acc.accumulate(rand(i, 2, 2), rand(i + 1, 2, 2))
+    return acc(torch.full((2, 2), 0.5))
+
+
+def gate(**parts: nn.Module) -> World:
+    model = Gate()
+    return World(model=model, updater=la.attach_updater(model, nonfinite="skip"), **parts)
+
+
+def constrained(constraint: Callable[[Tensor], None]) -> World:
+    world = gate()
+    world.updater.register_constraint(constraint)
+    return world
+
+
+def update(world: World, i: int) -> Tensor:
+    """Adds twice, and applies what was left pending by the step before with the first."""
+    updater = la.get_updater(world.model)
+    updater.weight = rand(i, 2, 2), rand(i + 1, 2, 2)
+    updater()
+    updater.weight = torch.full((2, 2), torch.nan) if i % 2 else rand(i + 2, 2, 2)
+    return torch.stack((world.model.weight.detach(), updater.weight.pos.to(world.model.weight)))
+
+
+def optimized() -> Optimized:
+    model = Gate()
+    world = Optimized(model=model, updater=la.attach_updater(model))
+    world.optimizer = UpdateOptimizer(model.parameters(), lr=0.5, updaters=[world.updater])
+    return world
+
+
+def step(world: Optimized, i: int) -> Tensor:
+    la.get_updater(world.model).weight = rand(i, 2, 2)
+    world.optimizer.param_groups[0]["lr"] *= 0.9
+    world.optimizer.step()
+    la.get_updater(world.model).weight = rand(i + 1, 2, 2)
+    return world.model.weight.detach()
+
+
+# ---------------------------------------------------------------------------- observing
+def monitored(kind: type[la.Monitor], attr: str) -> World:
+    norm = nn.BatchNorm1d(2)
+    return World(model=norm, monitor=kind(norm, attr, la.WindowRecorder()))
+
+
+def watch(world: World, i: int) -> Tensor:
+    world.model(rand(i, 3, 2).to(world.model.weight.dtype))
+    return world.monitor.dump()
+
+
+def watch_anew(world: World) -> None:
+    world.monitor.bind(world.model)
+    world.monitor.register()
+
+
+def observe_(reducer: la.Reducer, i: int) -> Tensor:
+    reducer(rand(i, 3, 2))
+    return reducer.dump()
+
+
+# ---------------------------------------------------------------------------- learning
+def serial() -> la.Serial:
+    return la.Serial(nn.Linear(3, 2, bias=False), Spike())
+
+
+def learner(trainer: la.CellTrainer, post: bool = False) -> World:
+    model = serial()
+    nn.init.constant_(model.connection.weight, 0.3)
+    updater = la.attach_updater(model.connection)
+    world = World(model=model, trainer=trainer, updater=updater)
+    learn_anew(world)
+    if post:
+        trainer.add_monitor("cell", "post", "neuron", la.OutputMonitor.partialconstructor())
+    return world
+
+
+def learn_anew(world: World) -> None:
+    name = "register_cell" if isinstance(world.trainer, la.IndependentCellTrainer) else "add_cell"
+    getattr(world.trainer, name)("cell", world.model.cell)
+
+
+def learn(world: World, i: int) -> Tensor:
+    """Leaves a window half recorded, traces carried, and a change pending."""
+    dtype = world.model.connection.weight.dtype
+    for t in range(2):
+        world.model(raster(2 * i + t, 4, 3).to(dtype))
+    if type(world.trainer) is not la.CellTrainer:
+        world.trainer()
+    if i:
+        world.trainer.update()
+    world.model(raster(i, 4, 3).to(dtype))
+    return world.model.connection.weight.detach()
+
+
+# ---------------------------------------------------------------------------- modules
+def forward(shape: tuple[int, ...]) -> Callable[[nn.Module, int], Tensor]:
+    def run(module: nn.Module, i: int) -> Tensor:
+        dtype = next((t.dtype for t in module.state_dict().values() if isinstance(t, Tensor)), None)
+        return module(2 * rand(i, *shape).to(dtype))
+
+    return run
+
+
+def inhibited(inhibition: lann.Inhibition) -> lann.LIF:
+    return lann.LIF(3, time_dim=0, inhibition=inhibition)
+
+
+def measure(metric: metrics.UpdateStatistics, i: int) -> Any:
+    metric.update(rand(i, 3), rand(i + 1, 3), pos=rand(i, 3))
+    return metric.compute()
+
+
+def count(metric: metrics.FiringStatistics, i: int) -> Any:
+    metric.update(raster(i, 5, 2, 3))
+    return metric.compute()
+
+
+def classify(metric: metrics.MaxRateClassifier, i: int) -> Any:
+    metric.update(rand(i, 4, 6), torch.tensor([0, 1, 2, 0]))
+    return metric.predict(rand(i + 1, 5, 6))
+
+
+SEQUENCE = (5, 2, 3)
+CASES: dict[str, Case] = {
+    "Accumulator": Case(accumulator, accumulate),
+    "Updater": Case(gate, update),
+    "Updatable": Case(Gate, forward((2, 2))),
+    "Clamp": Case(lambda: constrained(la.Clamp(0.2, 0.8)), update),
+    "Normalize": Case(lambda: constrained(la.Normalize(1.0)), update),
+    "Latest": Case(la.Latest, observe_),
+    "WindowRecorder": Case(la.WindowRecorder, observe_),
+    "InputMonitor": Case(lambda: monitored(la.InputMonitor, ""), watch, watch_anew),
+    "OutputMonitor": Case(lambda: monitored(la.OutputMonitor, ""), watch, watch_anew),
+    "StateMonitor": Case(lambda: monitored(la.StateMonitor, "running_var"), watch, watch_anew),
+    "Cell": Case(
+        lambda: la.Cell(Gate(), Spike()), lambda c, i: c.neuron(c.connection(rand(i, 2, 2)))
+    ),
+    "CellSpec": Case(
+        lambda: la.CellSpec("0", "1", overrides={"lr_post": 0.1}),
+        lambda spec, i: len(repr(spec.find(nn.Sequential(Gate(), Spike())))),
+    ),
+    "Layer": Case(
+        lambda: la.Layer({"a": Gate()}, {"n": Spike()}),
+        lambda layer, i: layer(a=rand(i, 2, 2).to(layer.connections["a"].weight))["n"],
+    ),
+    "Serial": Case(lambda: la.Serial(Gate(), Spike()), forward((2, 2))),
+    "CellTrainer": Case(lambda: learner(la.CellTrainer(), post=True), learn, learn_anew),
+    "IndependentCellTrainer": Case(lambda: learner(Plain(rate=0.1), post=True), learn, learn_anew),
+    "STDP": Case(lambda: learner(la.STDP(0.3, -0.1)), learn, learn_anew),
+    "UpdateOptimizer": Case(
+        optimized, step, lambda world: world.optimizer.attach([la.get_updater(world.model)])
+    ),
+    "Linear": Case(lambda: lann.Linear(3, 2), forward((4, 3))),
+    "LIF": Case(lambda: lann.LIF(3, refractory=1.0, time_dim=0), forward(SEQUENCE)),
+    "AdaptiveLIF": Case(lambda: lann.AdaptiveLIF(3, theta_plus=0.5, time_dim=0), forward(SEQUENCE)),
+    "WinnerTakeAll": Case(lambda: inhibited(lann.WinnerTakeAll(1)), forward(SEQUENCE)),
+    "LateralInhibition": Case(lambda: inhibited(lann.LateralInhibition(0.3)), forward(SEQUENCE)),
+    "PoissonEncoder": Case(
+        lambda: lann.PoissonEncoder(5, 500.0, seed=1), lambda encoder, i: encoder(rand(i, 2, 3))
+    ),
+    "UpdateStatistics": Case(metrics.UpdateStatistics, measure),
+    "FiringStatistics": Case(metrics.FiringStatistics, count),
+    "MaxRateClassifier": Case(lambda: metrics.MaxRateClassifier(6, 3), classify),
+}
+
+# Public names that are no classes to make objects of: bases, protocols, values, functions, errors.
+EXEMPT = {
+    "Inhibition", "Monitor", "NonFiniteUpdateError", "Reducer", "Rule", "Term",
+    "attach_updater", "get_updater",
+}  # fmt: skip
+PUBLIC = {*la.__all__, *lann.__all__, *metrics.__all__} | {"UpdateOptimizer"}

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightning_accum.functional.outer import density, event_outer_sum, events_of
+
+quick = settings(deadline=None, derandomize=True, max_examples=60)
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@quick
+@given(
+    k=st.integers(0, 9),
+    e=st.integers(1, 7),
+    d=st.integers(1, 5),
+    p=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    weighted=st.booleans(),
+    prepared=st.booleans(),
+    seed=st.integers(0, 999),
+)
+def test_equals_the_dense_product(k, e, d, p, weighted, prepared, seed):
+    raster = torch.rand(k, e, generator=generator(seed)) < p
+    rows = torch.randn(k, d, generator=generator(seed + 1), dtype=torch.float64)
+    values = torch.randn(k, e, generator=generator(seed + 2), dtype=torch.float64)
+    weights = raster * values if weighted else raster.double()
+    events = events_of(raster) if prepared else raster
+    found = event_outer_sum(events, rows, values if weighted else None)
+    torch.testing.assert_close(found, weights.T @ rows, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("columns", [399, 400, 401, 1000])
+def test_columns_beyond_one_chunk(columns):
+    raster = torch.rand(20, 3, generator=generator(0)) < 0.4
+    rows = torch.randn(20, columns, generator=generator(1), dtype=torch.float64)
+    found = event_outer_sum(raster, rows)
+    torch.testing.assert_close(found, raster.double().T @ rows, rtol=1e-12, atol=1e-12)
+
+
+def test_no_events_and_columns_without_any():
+    rows = torch.ones(3, 2)
+    assert event_outer_sum(torch.zeros(3, 4, dtype=torch.bool), rows).tolist() == [[0, 0]] * 4
+    raster = torch.tensor([[False, True, False]] * 3)
+    assert event_outer_sum(raster, rows).tolist() == [[0, 0], [3, 3], [0, 0]]
+
+
+def test_any_non_zero_entry_is_one_event():
+    raster = torch.tensor([[2.0, 0.0], [-1.0, 0.5]])
+    assert event_outer_sum(raster, torch.ones(2, 1)).tolist() == [[2.0], [1.0]]
+
+
+def test_views_are_taken_as_they_come():
+    raster = (torch.rand(5, 6, generator=generator(0)) < 0.5).T
+    rows = torch.randn(3, 12, generator=generator(1), dtype=torch.float64).T[::2]
+    found = event_outer_sum(raster, rows)
+    torch.testing.assert_close(found, raster.double().T @ rows, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("k", [1, 63, 64, 65, 127, 128, 1000])
+def test_density_looks_at_few_rows_spread_over_all(k):
+    seen = density(torch.ones(k, 3)), density(torch.zeros(k, 3))
+    assert seen == (1.0, 0.0)
+    looked_at = 0
+    for i in range(k):
+        single = torch.zeros(k, 1)
+        single[i] = 1
+        looked_at += density(single) > 0
+    assert 0 < looked_at <= 64
+    half = torch.zeros(k, 1)
+    half[: k // 2] = 1
+    assert density(half) == pytest.approx(0.5, abs=0.5 if k == 1 else 0.05)
+
+
+def test_density_of_nothing():
+    assert density(torch.ones(0, 3)) == density(torch.ones(3, 0)) == 0.0

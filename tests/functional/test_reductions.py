@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightning_accum.functional import reduction
+
+KNOWN = {"sum": torch.sum, "mean": torch.mean, "amax": torch.amax, "amin": torch.amin}
+
+
+def middle(stacked: torch.Tensor, dim: int) -> torch.Tensor:
+    return stacked.median(dim).values
+
+
+@pytest.mark.parametrize("name", KNOWN)
+@settings(deadline=None, derandomize=True, max_examples=30)
+@given(n=st.integers(1, 6), seed=st.integers(0, 999))
+def test_streaming_is_the_stacked_reduction(name, n, seed):
+    how = reduction(name)
+    stacked = torch.randn(n, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    total = stacked[0].clone()
+    for value in stacked[1:]:
+        assert how.merge(total, value) is total
+    found = how.finish(total, n)
+    torch.testing.assert_close(found, KNOWN[name](stacked, 0), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found, how.fn(stacked, 0), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_known_by_name_and_by_function(name):
+    assert reduction(name) == reduction(KNOWN[name])
+    assert reduction(name).name == name
+    assert reduction(name).adds == (name in ("sum", "mean"))
+    assert reduction(name).averages == (name == "mean")
+
+
+def test_the_default_is_the_sum():
+    assert reduction() == reduction(torch.sum)
+
+
+def test_other_callables_do_not_stream():
+    how = reduction(middle)
+    assert how.merge is None
+    assert not how.adds
+    assert not how.averages
+    assert how.name == "middle"
+    assert how.fn(torch.tensor([[3.0], [1.0], [2.0]]), 0).tolist() == [2.0]
+
+
+@pytest.mark.parametrize("fn", [*KNOWN, middle])
+def test_pickles_to_an_equal_one(fn):
+    again = pickle.loads(pickle.dumps(reduction(fn)))
+    assert again == reduction(fn)
+    assert again.adds == reduction(fn).adds
+
+
+def test_refuses_what_is_none():
+    with pytest.raises(ValueError, match=r"one of \['amax', 'amin', 'mean', 'sum'\].*'median'"):
+        reduction("median")
+    with pytest.raises(TypeError, match="Found `int`"):
+        reduction(3)

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from lightning_accum.functional import decay_factor, last_trace, reverse_trace, trace
+
+quick = settings(deadline=None, derandomize=True, max_examples=40)
+shapes = st.tuples(st.integers(1, 7), st.integers(0, 3), st.integers(1, 3))
+decays = st.floats(0.0, 1.0)
+modes = pytest.mark.parametrize("mode", ["cumulative", "nearest"])
+
+
+def rand(shape: tuple[int, ...], seed: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def spikes(shape: tuple[int, ...], seed: int) -> Tensor:
+    return rand(shape, seed) > 0.3
+
+
+def naive(activity: list[float], decay: float, mode: str, before: float) -> list[float]:
+    found = []
+    for s in activity:
+        before = s + decay * before if mode == "cumulative" or s == 0 else s
+        found.append(before)
+    return found
+
+
+@modes
+@quick
+@given(shape=shapes, decay=decays, seed=st.integers(0, 999), carried=st.booleans())
+def test_equals_the_recurrence(mode, shape, decay, seed, carried):
+    x = rand(shape, seed) * spikes(shape, seed + 1)
+    initial = rand(shape[1:], seed + 2)
+    found = trace(x, decay, mode, initial if carried else None)
+    for i in range(shape[1]):
+        for j in range(shape[2]):
+            before = initial[i, j].item() if carried else 0.0
+            expected = naive(x[:, i, j].tolist(), decay, mode, before)
+            assert found[:, i, j].tolist() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+@modes
+@quick
+@given(shape=shapes, decay=decays, seed=st.integers(0, 999), carried=st.booleans())
+def test_last_trace_is_the_last_of_the_trace(mode, shape, decay, seed, carried):
+    x = rand(shape, seed) * spikes(shape, seed + 1)
+    initial = rand(shape[1:], seed + 2) if carried else None
+    last = last_trace(x, decay, mode, initial)
+    torch.testing.assert_close(last, trace(x, decay, mode, initial)[-1], rtol=1e-12, atol=1e-12)
+
+
+@quick
+@given(shape=shapes, decay=decays, seed=st.integers(0, 999))
+def test_reverse_trace_is_the_adjoint(shape, decay, seed):
+    x, y = rand(shape, seed), rand(shape, seed + 1)
+    forwards, backwards = (y * trace(x, decay)).sum(), (reverse_trace(y, decay) * x).sum()
+    torch.testing.assert_close(forwards, backwards, rtol=1e-10, atol=1e-10)
+
+
+@modes
+@quick
+@given(shape=shapes, decay=decays, seed=st.integers(0, 999), cut=st.integers(0, 7))
+def test_windows_in_a_row_are_one_window(mode, shape, decay, seed, cut):
+    x = rand(shape, seed) * spikes(shape, seed + 1)
+    whole, first = trace(x, decay, mode), trace(x[:cut], decay, mode)
+    second = trace(x[cut:], decay, mode, first[-1] if len(first) else None)
+    torch.testing.assert_close(torch.cat((first, second)), whole, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.bfloat16])
+def test_narrow_activity_is_traced_in_float32_or_as_asked(dtype):
+    x = torch.tensor([[1, 0], [0, 1], [1, 1]]).to(dtype)
+    for mode in ("cumulative", "nearest"):
+        expected = trace(x.double(), 0.9, mode)
+        for fn in (trace, last_trace):
+            assert fn(x, 0.9, mode).dtype == torch.float32
+            found = fn(x, 0.9, mode, dtype=torch.float64)
+            wanted = expected if fn is trace else expected[-1]
+            torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+    assert reverse_trace(x, 0.9).dtype == torch.float32
+
+
+def test_arguments_are_not_written_to():
+    x, initial = rand((4, 2), 0), rand((2,), 1)
+    copies = x.clone(), initial.clone()
+    for mode in ("cumulative", "nearest"):
+        trace(x, 0.5, mode, initial)
+        last_trace(x, 0.5, mode, initial)
+    reverse_trace(x, 0.5)
+    assert torch.equal(x, copies[0])
+    assert torch.equal(initial, copies[1])
+
+
+def test_an_unknown_mode_is_refused():
+    with pytest.raises(ValueError, match="Argument `mode`"):
+        trace(torch.ones(2), 0.5, "latest")
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan])
+def test_decay_factor(bad):
+    assert decay_factor(20.0, 2.0) == math.exp(-0.1)
+    with pytest.raises(ValueError, match=r"Argument `tc` .* Found `tc = "):
+        decay_factor(bad)
+    with pytest.raises(ValueError, match=r"Argument `dt` .* Found `dt = "):
+        decay_factor(1.0, bad)

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from rasters import Fed, layer, learned, raster, show
+from torch import nn
+
+from lightning_accum import STDP, Cell
+
+A = math.exp(-1 / 20)  # what a trace of 20 ms keeps from one step to the next
+MODES = ("cumulative", "nearest")
+exact = {"rtol": 1e-10, "atol": 1e-12}
+
+
+def train_of(*times: int, steps: int = 12) -> torch.Tensor:
+    spikes = torch.zeros(steps, 1, 1, dtype=torch.float64)
+    spikes[list(times)] = 1
+    return spikes
+
+
+# Hand-computed, potentiation 0.1 and depression 0.2, all time constants 20 ms; a pair in one step
+# counts as causal and as anticausal, at full weight.
+GOLDEN = [
+    ("pre, then post", (2,), (5,), 0.1 * A**3, 0.0, None),
+    ("post, then pre", (5,), (2,), 0.0, 0.2 * A**3, None),
+    ("at once", (4,), (4,), 0.1, 0.2, None),
+    ("pre alone", (4,), (), 0.0, 0.0, None),
+    ("pre, post, pre", (1, 8), (5,), 0.1 * A**4, 0.2 * A**3, None),
+    ("post, pre, post", (4,), (1, 9), 0.1 * A**5, 0.2 * A**3, None),
+    ("pre, pre, post", (1, 3), (6,), 0.1 * (A**5 + A**3), 0.0, (0.1 * A**3, 0.0)),
+    ("post, post, pre", (6,), (1, 3), 0.0, 0.2 * (A**5 + A**3), (0.0, 0.2 * A**3)),
+    ("two and two", (0, 4), (2, 4), 0.1 * (A**2 + A**4 + 1), 0.2 * (A**2 + 1),
+     (0.1 * (A**2 + 1), 0.2)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["dense", "pre", "post"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("name", "pre", "post", "up", "down", "nearest"), GOLDEN)
+def test_golden_pairs_and_triplets(name, pre, post, up, down, nearest, mode, path):
+    model = layer(1, 1)
+    rule = STDP(0.1, -0.2, trace_mode=mode, path=path)
+    accumulator = rule.register_cell("cell", model.cell).cell.updater.weight
+    show(model, train_of(*pre), train_of(*post))
+    rule()
+    if mode == "nearest" and nearest is not None:
+        up, down = nearest
+    assert accumulator.pos.item() == pytest.approx(up, rel=1e-12, abs=1e-15)
+    assert accumulator.neg.item() == pytest.approx(down, rel=1e-12, abs=1e-15)
+
+
+@pytest.mark.parametrize("dt", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("lag", range(-9, 10))
+def test_the_window_in_closed_form(lag, dt):
+    pre, post = train_of(max(0, -lag) + 1), train_of(max(0, lag) + 1)
+    found = learned(STDP(0.1, -0.2, tc_post=30.0, tc_pre=15.0, dt=dt), pre, post).item()
+    causal, anticausal = 0.1 * math.exp(-lag * dt / 15), -0.2 * math.exp(lag * dt / 30)
+    expected = causal * (lag >= 0) + anticausal * (lag <= 0)
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("path", ["auto", "dense", "pre", "post"])
+def test_the_order_of_the_batch_does_not_matter(mode, path):
+    pre, post, order = raster(8, 5, 4, seed=1), raster(8, 5, 3, seed=2), torch.randperm(5)
+    rule = STDP(0.3, -0.2, trace_mode=mode, path=path)
+    shuffled = learned(rule, pre[:, order], post[:, order])
+    torch.testing.assert_close(shuffled, learned(rule, pre, post), **exact)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_two_batches_in_one_are_their_mean(mode):
+    pre, post = raster(8, 6, 4, seed=1), raster(8, 6, 3, seed=2)
+    rule = STDP(0.3, -0.2, trace_mode=mode)
+    halves = [learned(rule, pre[:, part], post[:, part]) for part in (slice(3), slice(3, 6))]
+    torch.testing.assert_close(learned(rule, pre, post), (halves[0] + halves[1]) / 2, **exact)
+    single = learned(rule, pre[:, :1], post[:, :1])
+    summed = learned(STDP(0.3, -0.2, trace_mode=mode, batch_reduction="sum"), pre, post)
+    torch.testing.assert_close(summed, 6 * learned(rule, pre, post), **exact)
+    assert not torch.allclose(single, summed)
+
+
+def windows(rule, first, second, between=lambda rule: None, **call):
+    """What the second of two windows changes, with something done between them."""
+    model = layer(first[0].shape[-1], first[1].shape[-1])
+    rule.register_cell("cell", model.cell)
+    show(model, *first)
+    rule(**call)
+    model.cell.updater.clear()
+    between(rule)
+    show(model, *second)
+    rule()
+    delta = model.cell.updater.weight.update(model.connection.weight)
+    rule.del_cell("cell")
+    return delta
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("path", ["dense", "pre", "post"])
+def test_what_ends_a_stream(mode, path):
+    first = raster(5, 3, 4, seed=1), raster(5, 3, 2, seed=2)
+    second = raster(5, 3, 4, seed=3), raster(5, 3, 2, seed=4)
+    settings = {"trace_mode": mode, "path": path}
+    rule, forgets = STDP(0.3, -0.2, **settings), STDP(0.3, -0.2, carry=False, **settings)
+    at_rest = learned(rule, *second)
+    assert not torch.allclose(windows(rule, first, second), at_rest)
+    for found in (
+        windows(forgets, first, second),
+        windows(rule, first, second, carry=False),
+        windows(rule, first, second, between=lambda rule: rule.clear()),
+    ):
+        torch.testing.assert_close(found, at_rest, rtol=0, atol=0)
+    # A batch of another size is other samples: it begins at rest, and so does the next.
+    smaller = second[0][:, :2], second[1][:, :2]
+    found = windows(rule, first, smaller)
+    torch.testing.assert_close(found, learned(rule, *smaller), rtol=0, atol=0)
+    torch.testing.assert_close(windows(rule, smaller, first), learned(rule, *first), **exact)
+
+
+@pytest.mark.parametrize("path", ["auto", "dense", "pre", "post"])
+@pytest.mark.parametrize("mode", MODES)
+def test_silence_changes_nothing_and_all_ones_what_they_should(mode, path):
+    rule = STDP(0.3, -0.2, trace_mode=mode, path=path)
+    silent = learned(rule, torch.zeros(6, 2, 3), torch.zeros(6, 2, 2))
+    assert silent.tolist() == [[0.0] * 3] * 2
+    found = learned(rule, torch.ones(6, 2, 3), torch.ones(6, 2, 2))
+    pairs = 6 if mode == "nearest" else sum(A**k for t in range(6) for k in range(t + 1))
+    torch.testing.assert_close(found, torch.full_like(found, 0.1 * pairs), **exact)
+
+
+def test_an_empty_window_or_batch_changes_nothing():
+    model = layer(3, 2)
+    rule = STDP(0.3, -0.2)
+    updater = rule.register_cell("cell", model.cell).cell.updater
+    rule()
+    show(model, raster(4, 0, 3), raster(4, 0, 2))
+    rule()
+    assert updater.weight.empty
+    rule.update()
+
+
+@pytest.mark.parametrize("path", ["auto", "dense", "pre", "post"])
+@pytest.mark.parametrize("mode", MODES)
+def test_float32_is_close_to_float64(mode, path):
+    pre, post = raster(100, 4, 20, density=0.05, seed=1), raster(100, 4, 10, density=0.05, seed=2)
+    rule = STDP(0.3, -0.2, trace_mode=mode, path=path)
+    wide = learned(rule, pre, post)
+    narrow = learned(rule, pre, post, torch.float32)
+    assert narrow.dtype == torch.float32
+    assert (narrow - wide).abs().max() <= 3e-6 * wide.abs().max()
+    half = learned(rule, pre, post, torch.bfloat16)
+    torch.testing.assert_close(half, narrow, rtol=0, atol=0)
+
+
+def test_bfloat16_weights_take_what_float32_weights_take():
+    pre, post = raster(9, 4, 5, seed=5), raster(9, 4, 3, seed=6)
+    taken = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        model = layer(5, 3, dtype)
+        with torch.no_grad():
+            model.connection.weight.zero_()
+        rule = STDP(0.3, -0.2)
+        rule.register_cell("cell", model.cell)
+        show(model, pre, post)
+        rule()
+        rule.update()
+        taken[dtype] = model.connection.weight
+    assert torch.equal(taken[torch.bfloat16], taken[torch.float32].bfloat16())
+
+
+def test_neurons_that_give_tuples_and_cells_that_share():
+    class Tuple(Fed):
+        def forward(self, x):
+            return super().forward(x), x
+
+    fc, one, two = nn.Linear(3, 2).double(), Tuple(), Fed()
+    pre, post = raster(6, 2, 3, seed=1), (raster(6, 2, 2, seed=2), raster(6, 2, 2, seed=3))
+    rule = STDP(0.3, -0.2, batch_reduction="sum")
+    first = rule.register_cell("one", Cell(fc, one))
+    second = rule.register_cell("two", Cell(fc, two), lr_post=0.5)
+    assert first.monitors["pre"] is second.monitors["pre"]
+    for x, y, z in zip(pre, *post, strict=True):
+        one.food.append(y)
+        two.food.append(z)
+        current = fc(x)
+        one(current), two(current)
+    rule()
+    expected = learned(STDP(0.3, -0.2, batch_reduction="sum"), pre, post[0])
+    expected += learned(STDP(0.5, -0.2, batch_reduction="sum"), pre, post[1])
+    torch.testing.assert_close(first.cell.updater.weight.update(fc.weight), expected, **exact)

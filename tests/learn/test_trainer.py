@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+
+import pytest
+import torch
+from rasters import layer, learned, raster, show
+from torch import nn
+
+from lightning_accum import (
+    STDP,
+    Cell,
+    CellTrainer,
+    IndependentCellTrainer,
+    NonFiniteUpdateError,
+    OutputMonitor,
+    Serial,
+    get_updater,
+)
+
+OUT = OutputMonitor.partialconstructor()
+PRE, POST = raster(6, 3, 4, seed=1), raster(6, 3, 2, seed=2)
+
+
+def hooks(model: nn.Module) -> int:
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
+def serial() -> Serial:
+    return Serial(nn.Linear(2, 2), nn.ReLU())
+
+
+# -------------------------------------------------------------------------------- gone and copied
+def test_a_cell_that_is_gone_is_reported_once_and_dropped():
+    trainer, kept, gone = CellTrainer(), serial(), serial()
+    for name, model in (("kept", kept), ("gone", gone)):
+        trainer.add_cell(name, model.cell, params=["weight"])
+        trainer.add_monitor(name, "post", "neuron", OUT)
+    get_updater(kept.connection).weight = torch.ones(2, 2)
+    del gone, model
+    gc.collect()
+    with pytest.warns(RuntimeWarning, match="Cell `gone` is dropped from CellTrainer"):
+        trainer.update()
+    assert [name for name, _ in trainer.named_cells] == ["kept"]
+    assert len(list(trainer.monitors)) == 1
+    assert get_updater(kept.connection).weight.empty
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_cell_that_is_gone_is_dropped_where_warnings_are_errors():
+    trainer = CellTrainer()
+    trainer.add_cell("gone", serial().cell)
+    gc.collect()
+    with pytest.raises(RuntimeWarning, match="`gone`"):
+        list(trainer.cells)
+    assert list(trainer.cells) == []
+
+
+@pytest.mark.parametrize("kind", [CellTrainer, STDP])
+def test_the_name_of_a_cell_that_is_gone_is_free(kind):
+    trainer = kind() if kind is CellTrainer else kind(0.3, -0.2)
+    add = trainer.add_cell if kind is CellTrainer else trainer.register_cell
+    model, other = serial(), serial()
+    add("cell", model.cell)
+    del model
+    gc.collect()
+    with pytest.raises(RuntimeError, match=r"no longer exist.*anew under its name"):
+        trainer.get_cell("cell")
+    with pytest.warns(RuntimeWarning, match="`cell` is dropped"):
+        add("cell", other.cell)
+    assert trainer.get_cell("cell")[0] == other.cell
+
+
+def test_monitors_of_modules_that_are_gone_or_elsewhere_are_not_shared():
+    model, trainer = serial(), CellTrainer()
+    trainer.add_cell("one", model.cell)
+    trainer.add_monitor("one", "post", "neuron", OUT)
+    twin = copy.deepcopy(trainer)
+    twin.add_cell("two", model.cell)  # while "one" of the copy is bound to nothing
+    monitor = twin.add_monitor("two", "post", "neuron", OUT)
+    model(torch.ones(1, 2))
+    assert monitor.peek() is not None
+    twin.add_cell("one", serial().cell)
+    assert twin.get_monitor("one", "post") is not monitor
+
+
+def test_a_copy_is_bound_anew_and_goes_on():
+    model = layer(4, 2)
+    rule, reference = (STDP(0.3, -0.2, trace_mode="nearest") for _ in range(2))
+    rule.register_cell("cell", model.cell)
+    show(model, PRE[:2], POST[:2])
+    rule()
+    show(model, PRE[2:3], POST[2:3])
+    for through in (copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))):
+        twin, twin_model = through(rule), through(model)
+        assert list(twin.cells) == []
+        with pytest.raises(RuntimeError, match=r"this trainer is a copy"):
+            twin.get_cell("cell")
+        unit = twin.register_cell("cell", twin_model.cell)
+        assert unit.monitors["pre"].reducer.length == 1
+        show(twin_model, PRE[3:], POST[3:])
+        twin()
+        found = unit.cell.updater.weight.update(twin_model.connection.weight)
+        torch.testing.assert_close(found, learned(reference, PRE, POST), rtol=1e-10, atol=1e-10)
+    assert rule.get_unit("cell").monitors["pre"].reducer.length == 1
+
+
+def test_a_copy_is_bound_anew_with_other_hyperparameters():
+    model = layer(4, 2)
+    rule = STDP(0.3, -0.2)
+    rule.register_cell("cell", model.cell)
+    twin, other = copy.deepcopy(rule), layer(4, 2)
+    twin.register_cell("cell", other.cell, time_dim=0, lr_post=0.6)
+    show(other, PRE, POST, time_dim=0)
+    twin()
+    found = other.cell.updater.weight.update(other.connection.weight)
+    expected = learned(STDP(0.6, -0.2), PRE, POST)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+# -------------------------------------------------------------------------------- registering
+def test_hyperparameters_per_cell_are_checked_when_registered():
+    rule, model = STDP(0.3, -0.2), layer(4, 2)
+    for overrides, error, message in (
+        ({"tc_pre": 0.0}, ValueError, "`tc_pre = 0.0`"),
+        ({"lr_post": float("nan")}, ValueError, "`lr_post = nan`"),
+        ({"trace_mode": "last"}, ValueError, "`trace_mode = 'last'`"),
+        ({"batch_reduction": "median"}, ValueError, "'median'"),
+        ({"lr": 1.0}, TypeError, r"Found \['lr'\]"),
+        ({"params": ("weight", "gain")}, AttributeError, "Found `gain`"),
+        ({"time_dim": 1}, ValueError, "Argument `time_dim`"),
+    ):
+        with pytest.raises(error, match=message):
+            rule.register_cell("cell", model.cell, **overrides)
+    unit = rule.register_cell("cell", model.cell, tc_pre=5.0)
+    assert unit.state.hyperparameters.tc_pre == 5.0
+    assert unit.state.hyperparameters.tc_post == rule.defaults.tc_post
+    assert hooks(model) == 2
+    with pytest.raises(ValueError, match="`name = 'cell'`"):
+        rule.register_cell("cell", model.cell, tc_pre=7.0)
+    assert rule.get_unit("cell").state.hyperparameters.tc_pre == 5.0
+    with pytest.raises(ValueError, match=r"`tc_post = -1\.0`"):
+        STDP(0.3, -0.2, tc_post=-1.0)
+    with pytest.raises(ValueError, match=r"`path = 'fast'`"):
+        STDP(0.3, -0.2, path="fast")
+
+
+def test_units():
+    class Plain(IndependentCellTrainer):
+        def __init__(self):
+            super().__init__(rate=1.0)
+
+    trainer, models = Plain(), [serial(), serial()]
+    units = [trainer.register_cell(str(i), m.cell, rate=i) for i, m in enumerate(models)]
+    trainer.add_monitor("0", "post", "neuron", OUT)
+    assert [unit.cell for unit in trainer] == [m.cell for m in models]
+    assert [unit.state.hyperparameters.rate for unit in units] == [0, 1]
+    assert list(trainer.get_unit("0").monitors) == ["post"]
+    assert trainer.get_unit("1").monitors == {}
+
+
+# -------------------------------------------------------------------------------- running
+def test_what_was_seen_has_to_fit():
+    model = layer(4, 2)
+    rule = STDP(0.3, -0.2)
+    unit = rule.register_cell("cell", model.cell)
+    model.connection(PRE[0])
+    with pytest.raises(ValueError, match=r"`cell`.*1 steps of the connection \(3, 4\) and 0 of"):
+        rule()
+    assert unit.monitors["pre"].reducer.length == 0  # and the window is over
+    show(model, PRE[:1], POST[:1, :, :1])
+    with pytest.raises(ValueError, match=r"`weight` of cell `cell`.*\(2, 4\)"):
+        rule()
+    show(model, PRE, POST)
+    rule()
+    expected = learned(STDP(0.3, -0.2), PRE, POST)
+    assert torch.equal(unit.cell.updater.weight.update(expected), expected)
+
+
+def test_an_update_that_is_not_finite_names_parameter_and_cell():
+    model, rule = layer(4, 2), STDP(0.3, -0.2)
+    updater = rule.register_cell("enc", model.cell).cell.updater
+    updater.weight = torch.full((2, 4), torch.nan)
+    with pytest.raises(NonFiniteUpdateError, match=r"parameter weight of `Linear \(cell enc\)`"):
+        rule.update()
+
+
+def test_the_recording_gate():
+    model, rule = layer(4, 2), STDP(0.3, -0.2)
+    unit = rule.register_cell("cell", model.cell)
+    assert rule.recording
+    rule.recording = False
+    show(model, PRE, POST)
+    assert unit.monitors["pre"].reducer.length == 0
+    other = Cell(model.connection, nn.ReLU())
+    assert not rule.register_cell("late", other).monitors["post"].recording
+    rule.recording = True
+    show(model, PRE[:1], POST[:1])
+    assert unit.monitors["pre"].reducer.length == 1
+
+
+def test_traces_never_narrow():
+    model, rule = layer(4, 2), STDP(0.3, -0.2)
+    unit = rule.register_cell("cell", model.cell)
+    show(model, PRE, POST)
+    rule()
+    before = {k: v.clone() for k, v in unit.state._state.items()}
+    rule.to(torch.bfloat16)
+    for name, value in unit.state._state.items():
+        assert value.dtype == torch.float32
+        assert torch.equal(value, before[name].float())

@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightning_accum import Latest, WindowRecorder
+
+quick = settings(deadline=None, derandomize=True, max_examples=40)
+COPIES = [
+    copy.deepcopy,
+    lambda x: pickle.loads(pickle.dumps(x)),
+    lambda x: loaded(x),
+    lambda x: copy.deepcopy(x).to("cpu"),
+]
+
+
+def loaded(recorder: WindowRecorder) -> WindowRecorder:
+    fresh = WindowRecorder(recorder.spikes, recorder.time_dim, recorder.dt)
+    fresh.load_state_dict(recorder.state_dict())
+    return fresh
+
+
+def memory(recorder: WindowRecorder) -> torch.Tensor:
+    return recorder._state["buffer"]
+
+
+@quick
+@given(
+    shape=st.lists(st.integers(0, 3), min_size=1, max_size=3),
+    lengths=st.lists(st.integers(0, 40), min_size=1, max_size=4),
+    time_dim=st.sampled_from([None, 0]),
+    spikes=st.booleans(),
+    seed=st.integers(0, 999),
+)
+def test_hands_out_what_it_was_given_window_by_window(shape, lengths, time_dim, spikes, seed):
+    recorder, generator = WindowRecorder(spikes, time_dim), torch.Generator().manual_seed(seed)
+    for steps in lengths:
+        x = torch.rand((steps, *shape), generator=generator)
+        x = (x < 0.5).float() if spikes else x
+        for piece in x.tensor_split(3) if time_dim == 0 else x:
+            recorder(piece)
+        assert recorder.length == steps
+        window = recorder.window()
+        if steps == 0:
+            assert window is None
+            assert recorder.peek() is None
+        else:
+            assert torch.equal(window, x.bool() if spikes else x)
+            assert torch.equal(recorder.peek(), window[-1])
+            assert torch.equal(recorder.dump(), window)
+        recorder.clear()
+        assert recorder.window() is None
+
+
+def test_memory_doubles_and_is_used_again():
+    recorder, sizes = WindowRecorder(), set()
+    for _ in range(1000):
+        recorder(torch.zeros(1))
+        sizes.add(memory(recorder).shape[0])
+    assert sizes == {16, 32, 64, 128, 256, 512, 1024}
+    address = memory(recorder).data_ptr()
+    recorder.clear()
+    for _ in range(1000):
+        recorder(torch.ones(1))
+    assert memory(recorder).data_ptr() == address
+    assert recorder.window().sum() == 1000
+
+
+def test_sequences_take_the_memory_of_one_and_use_it_again():
+    recorder = WindowRecorder(time_dim=0)
+    recorder(torch.zeros(250, 2))
+    address = memory(recorder).data_ptr()
+    assert memory(recorder).shape[0] == 250
+    recorder.clear()
+    recorder(torch.ones(250, 2))
+    assert memory(recorder).data_ptr() == address
+    recorder(torch.zeros(10, 2))
+    assert recorder.length == 260
+    assert recorder.window().sum() == 500
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.bool])
+def test_spikes_take_a_byte_each(dtype):
+    recorder = WindowRecorder(spikes=True)
+    recorder(torch.ones(2, 3).to(dtype))
+    assert recorder.window().dtype == torch.bool
+    assert recorder.window().element_size() == 1
+    assert recorder.window().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.int32])
+def test_other_activity_is_kept_as_it_comes(dtype):
+    recorder = WindowRecorder()
+    recorder(torch.tensor([3, 4]).to(dtype))
+    assert recorder.window().dtype == dtype
+    assert recorder.window().tolist() == [[3, 4]]
+
+
+@pytest.mark.parametrize("value", [0.5, 2.0, -1.0, torch.nan])
+def test_spikes_that_are_no_spikes(value):
+    for time_dim, shape in ((None, (2, 2)), (0, (3, 2, 2))):
+        recorder = WindowRecorder(spikes=True, time_dim=time_dim)
+        x = torch.ones(shape)
+        x[-1, -1] = value
+        with pytest.raises(ValueError, match=f"should be 0 or 1. Found {value}"):
+            recorder(x)
+        assert recorder.window() is None
+        recorder(torch.ones(shape))
+
+
+def test_a_shape_that_changes_within_a_window():
+    recorder = WindowRecorder()
+    recorder(torch.ones(4, 3))
+    recorder(torch.ones(4, 3))
+    with pytest.raises(ValueError, match=r"\(2, 3\) after 2 steps of \(4, 3\)"):
+        recorder(torch.ones(2, 3))
+    assert recorder.length == 2
+    recorder.clear()
+    recorder(torch.ones(2, 3))
+    assert recorder.window().shape == (1, 2, 3)
+    sequences = WindowRecorder(time_dim=0)
+    sequences(torch.ones(5, 4, 3))
+    with pytest.raises(ValueError, match=r"\(2, 3\) after 5 steps of \(4, 3\)"):
+        sequences(torch.ones(5, 2, 3))
+
+
+def test_dtypes_that_change_between_windows():
+    recorder = WindowRecorder()
+    for dtype in (torch.float32, torch.int64, torch.float64):
+        recorder(torch.tensor([1], dtype=dtype))
+        assert recorder.window().dtype == dtype
+        recorder.clear()
+
+
+def test_what_is_refused():
+    with pytest.raises(ValueError, match=r"Argument `time_dim`.*`time_dim = 1`"):
+        WindowRecorder(time_dim=1)
+    with pytest.raises(ValueError, match="Argument `dt`"):
+        WindowRecorder(dt=0.0)
+    with pytest.raises(ValueError, match=r"Found shape \(\)"):
+        WindowRecorder()(torch.tensor(1.0))
+    with pytest.raises(ValueError, match=r"Found shape \(2,\), `time_dim = 0`"):
+        WindowRecorder(time_dim=0)(torch.ones(2))
+
+
+@pytest.mark.parametrize("through", COPIES)
+@pytest.mark.parametrize("time_dim", [None, 0])
+def test_copies_in_the_middle_of_a_window(through, time_dim):
+    recorder = WindowRecorder(spikes=True, time_dim=time_dim)
+    step = torch.eye(2) if time_dim is None else torch.eye(2).unsqueeze(0)
+    empty = through(recorder)
+    assert empty.window() is None
+    for _ in range(3):
+        recorder(step)
+    twin = through(recorder)
+    for each in (recorder, twin):
+        each(1 - step)
+    expected = torch.stack([torch.eye(2)] * 3 + [1 - torch.eye(2)]).bool()
+    assert torch.equal(twin.window(), expected)
+    assert torch.equal(recorder.window(), expected)
+    twin.clear()
+    twin(step)
+    assert twin.length == 1
+    assert torch.equal(recorder.window(), expected)
+    with pytest.raises(ValueError, match="within a window"):
+        twin(step[..., :1])
+
+
+def test_moving_in_the_middle_of_a_window():
+    recorder = WindowRecorder()
+    recorder(torch.ones(2))
+    recorder.to(torch.float64)
+    recorder(torch.ones(2))
+    assert recorder.window().dtype == torch.float64
+    assert recorder.length == 2
+
+
+@pytest.mark.parametrize("spikes", [True, False])
+def test_inference_mode_and_out_of_it_within_a_window(spikes):
+    recorder = WindowRecorder(spikes)
+    for i in range(40):
+        with torch.inference_mode(i % 3 == 0):
+            recorder(torch.ones(2))
+    assert recorder.window().shape == (40, 2)
+    with torch.inference_mode():
+        recorder.load_state_dict(recorder.state_dict())
+    recorder.clear()
+    recorder(torch.zeros(2))
+    assert recorder.window().tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize("dt", [0.1, 0.3, 1.0, 2.5])
+def test_views_go_back_to_the_observation_at_or_before(dt):
+    recorder = WindowRecorder(dt=dt)
+    assert recorder.view() is None
+    for i in range(20):
+        recorder(torch.tensor([float(i)]))
+    for back in range(20):
+        assert recorder.view(back * dt).item() == 19 - back
+        assert recorder.view(max(0, back - 0.5) * dt).item() == 19 - back
+    for time in (-0.01, 19.01 * dt):
+        with pytest.raises(ValueError, match="within the kept history"):
+            recorder.view(time)
+
+
+def test_the_latest_alone():
+    latest = Latest()
+    with torch.inference_mode():
+        latest(torch.ones(2))
+    x = torch.zeros(2, requires_grad=True)
+    latest(x)
+    assert not latest.peek().requires_grad
+    assert latest.view().tolist() == [0.0, 0.0]
+    with pytest.raises(ValueError, match="within the kept history"):
+        latest.view(1.0)
+    latest.clear()
+    assert latest.peek() is None
+    assert latest.dump() is None

@@ -1,0 +1,164 @@
+"""What every public object has to survive, in the middle of whatever it does."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import warnings
+
+import pytest
+import torch
+from contract import CASES, EXEMPT, PUBLIC, Case
+from torch import nn
+from torch.testing import assert_close
+
+from lightning_accum import Accumulator, CellTrainer, Monitor, Updater
+
+cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+COPIES = {
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda x: pickle.loads(pickle.dumps(x)),
+    "save": lambda x: saved(x, weights_only=False),
+}
+
+
+def saved(obj, weights_only):
+    buffer = io.BytesIO()
+    torch.save(obj, buffer)
+    buffer.seek(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return torch.load(buffer, weights_only=weights_only)
+
+
+def same(found, expected):
+    assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def modules(obj):
+    return [obj] if isinstance(obj, nn.Module) else []
+
+
+def leaves(value, path=""):
+    """Everything in a nested value, by path; tensors as lists of what they hold."""
+    if isinstance(value, dict):
+        return {k: v for key, x in value.items() for k, v in leaves(x, f"{path}/{key}").items()}
+    if isinstance(value, (list, tuple)):
+        return leaves(dict(enumerate(value)), path)
+    return {path: repr(value.tolist()) if isinstance(value, torch.Tensor) else repr(value)}
+
+
+def state(obj):
+    return leaves(obj.state_dict()) if modules(obj) else repr(obj)
+
+
+def test_every_public_class_is_in_the_table():
+    assert set(CASES) | EXEMPT >= PUBLIC
+    assert not set(CASES) & EXEMPT
+
+
+@cases
+def test_the_case_itself_is_deterministic_and_changes(case: Case):
+    one, two = case.make(), case.make()
+    if modules(one):
+        two.load_state_dict(one.state_dict())
+    for i in range(3):
+        same(case.run(one, i), case.run(two, i))
+
+
+@pytest.mark.parametrize("through", COPIES.values(), ids=COPIES.keys())
+@pytest.mark.parametrize("steps", [0, 1, 2])
+@cases
+def test_copies_go_on_as_the_original_and_apart_from_it(case: Case, steps, through):
+    original = case.make()
+    for i in range(steps):
+        case.run(original, i)
+    twin = through(original)
+    case.rebind(twin)
+    before = state(original)
+    found = [case.run(twin, i) for i in range(steps, steps + 2)]
+    assert state(original) == before
+    same([case.run(original, i) for i in range(steps, steps + 2)], found)
+
+
+@cases
+def test_state_dicts_hold_tensors_and_builtins_under_fixed_keys(case: Case):
+    for obj in modules(case.make()):
+        keys = list(obj.state_dict())
+        for i in range(2):
+            case.run(obj, i)
+            assert list(obj.state_dict()) == keys
+            again = saved(obj.state_dict(), weights_only=True)
+            assert list(again) == keys
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+@cases
+def test_a_state_loads_into_a_fresh_object_that_goes_on(case: Case, steps):
+    for original in modules(case.make()):
+        for i in range(steps):
+            case.run(original, i)
+        fresh = case.make()
+        kept = saved(original.state_dict(), weights_only=True)
+        fresh.load_state_dict(kept)
+        found = [case.run(fresh, i) for i in range(steps, steps + 2)]
+        same([case.run(original, i) for i in range(steps, steps + 2)], found)
+        again = case.make()  # and what was loaded is not written to
+        again.load_state_dict(kept)
+        same([case.run(again, i) for i in range(steps, steps + 2)], found)
+
+
+@cases
+def test_a_state_is_a_snapshot(case: Case):
+    for obj in modules(case.make()):
+        case.run(obj, 0)
+        ours = {k: v for k, v in obj.state_dict().items() if "_extra_state" in k}
+        before = leaves(ours)
+        case.run(obj, 1)
+        assert leaves(ours) == before
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@cases
+def test_moves_in_the_middle(case: Case, dtype):
+    for obj in modules(case.make()):
+        twin = copy.deepcopy(obj)
+        case.rebind(twin)
+        same(case.run(obj, 0), case.run(twin, 0))
+        assert obj.to(dtype) is obj
+        found, expected = case.run(obj, 1), case.run(twin, 1)
+        if dtype == torch.float64:
+            assert_close(found, expected, rtol=1e-5, atol=1e-5, check_dtype=False, equal_nan=True)
+        elif isinstance(found, torch.Tensor):
+            assert found.shape == expected.shape
+
+
+@cases
+def test_nothing_of_ours_has_parameters(case: Case):
+    for obj in modules(case.make()):
+        names = [name for name, _ in obj.named_parameters()]
+        for i in range(2):
+            case.run(obj, i)
+        assert [name for name, _ in obj.named_parameters()] == names
+        for module in obj.modules():
+            if isinstance(module, (Accumulator, Updater, Monitor, CellTrainer)):
+                assert list(module.parameters()) == []
+
+
+@cases
+def test_inference_mode_comes_and_goes(case: Case):
+    for obj in modules(case.make()):
+        twin = case.make()
+        twin.load_state_dict(obj.state_dict())
+        for i in range(4):
+            with torch.inference_mode(i % 2 == 0):
+                found = case.run(obj, i)
+            same(found, case.run(twin, i))
+
+
+@cases
+def test_has_a_readable_representation(case: Case):
+    obj = case.make()
+    case.run(obj, 0)
+    assert "object at 0x" not in repr(obj)

@@ -1,0 +1,190 @@
+"""The interface of the source's CellTrainer, call by call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from lightning_accum import (
+    CellTrainer,
+    Clamp,
+    InputMonitor,
+    Latest,
+    Layer,
+    OutputMonitor,
+    attach_updater,
+)
+
+OUT, IN = OutputMonitor.partialconstructor(), InputMonitor.partialconstructor()
+
+
+class State(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("trace", torch.zeros(2))
+
+
+@pytest.fixture
+def layer() -> Layer:
+    return Layer(
+        {"a": nn.Linear(2, 3), "b": nn.Linear(2, 3)}, {"n": nn.BatchNorm1d(3), "m": nn.ReLU()}
+    )
+
+
+@pytest.fixture
+def trainer(layer) -> CellTrainer:
+    trainer = CellTrainer()
+    for name in ("a", "b"):
+        trainer.add_cell(name, layer.cell(name, "n"), params=["weight"])
+    return trainer
+
+
+def hooks(model: nn.Module) -> int:
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
+def missing(call: str, *args: object) -> None:
+    with pytest.raises(AttributeError, match=r"which has \['a', 'b'\]\. Found `c`"):
+        getattr(CellTrainer, call)(*args)
+
+
+# -------------------------------------------------------------------------------- cells
+def test_add_cell_returns_the_cell_and_its_state(layer):
+    trainer, state = CellTrainer(), State()
+    assert isinstance(trainer, nn.Module)
+    assert trainer.add_cell("a", layer.cell("a", "n")) == (layer.cell("a", "n"), None)
+    cell, found = trainer.add_cell("b", layer.cell("b", "n"), state, ["weight"])
+    assert found is state
+    assert cell.updater.names == ("weight",)
+    assert layer.cell("a", "n").updater is None
+
+
+def test_add_cell_sees_to_the_parameters(layer):
+    trainer, cell = CellTrainer(), layer.cell("a", "n")
+    attach_updater(layer.connections["a"], "bias")
+    trainer.add_cell("a", cell, params=("weight",))
+    assert cell.updater.names == ("bias", "weight")
+
+
+def test_add_cell_refuses(layer, trainer):
+    with pytest.raises(ValueError, match=r"\['a', 'b'\].*`name = 'a'`.*del_cell"):
+        trainer.add_cell("a", layer.cell("a", "m"))
+    for name in ("", "x.y", "keys", 3):
+        with pytest.raises(ValueError, match="Argument `name`"):
+            trainer.add_cell(name, layer.cell("a", "m"))
+    with pytest.raises(TypeError, match=r"should be a Cell. Found `Linear`"):
+        trainer.add_cell("c", layer.connections["a"])
+    with pytest.raises(AttributeError, match="Found `gain`"):
+        trainer.add_cell("c", layer.cell("a", "m"), params=["gain"])
+    assert [name for name, _ in trainer.named_cells] == ["a", "b"]
+    assert "c" not in dict(trainer.named_cells)
+
+
+def test_get_cell(layer, trainer):
+    assert trainer.get_cell("a") == (layer.cell("a", "n"), None)
+    missing("get_cell", trainer, "c")
+
+
+def test_cells_and_named_cells(layer, trainer):
+    assert isinstance(trainer.cells, Iterator)
+    assert isinstance(trainer.named_cells, Iterator)
+    assert list(trainer.cells) == [(layer.cell(n, "n"), None) for n in ("a", "b")]
+    assert list(trainer.named_cells) == [(n, (layer.cell(n, "n"), None)) for n in ("a", "b")]
+
+
+def test_del_cell_removes_state_and_monitors_and_not_the_cell(layer, trainer):
+    trainer.add_cell("c", layer.cell("a", "m"), State())
+    trainer.add_monitor("c", "post", "neuron", OUT)
+    assert hooks(layer) == 1
+    trainer.del_cell("c")
+    assert hooks(layer) == 0
+    assert "c" not in dict(trainer.named_cells)
+    assert len(list(trainer.monitors)) == 0
+    assert trainer.state_dict() == {}
+    missing("del_cell", trainer, "c")
+    _, state = trainer.add_cell("c", layer.cell("a", "m"))
+    assert state is None
+    assert trainer.get_monitor("c", "post") is None
+
+
+def test_to_moves_monitors_and_state_and_not_cells(layer, trainer):
+    state = State()
+    trainer.add_cell("c", layer.cell("a", "m"), state)
+    monitor = trainer.add_monitor("a", "post", "neuron", OUT)
+    layer(a=torch.ones(2, 2))
+    trainer.to(torch.float64)
+    assert state.trace.dtype == monitor.peek().dtype == torch.float64
+    assert layer.connections["a"].weight.dtype == torch.float32
+    layer.to(torch.bfloat16)
+    assert state.trace.dtype == monitor.peek().dtype == torch.float64
+
+
+# -------------------------------------------------------------------------------- running
+def test_train_registers_and_deregisters_and_clears_nothing(layer, trainer):
+    monitor = trainer.add_monitor("a", "post", "neuron", OUT)
+    layer(a=torch.ones(2, 2))
+    layer.eval()
+    for mode in (False, False, True, True):
+        assert trainer.train(mode) is trainer
+        assert monitor.registered is mode
+        assert hooks(layer) == mode
+        assert monitor.peek() is not None
+        assert not layer.training  # cells keep their mode
+    assert trainer.eval() is trainer
+    late = trainer.add_monitor("a", "pre", "connection", IN)
+    assert not late.registered
+    assert hooks(layer) == 0
+
+
+def test_clear_passes_its_keywords_on_and_spares_the_updaters(layer, trainer):
+    class Noting(Latest):
+        given = None
+
+        def clear(self, **kwargs):
+            super().clear(**kwargs)
+            self.given = kwargs
+
+    make = OutputMonitor.partialconstructor(reducer=Noting())
+    monitor = trainer.add_monitor("a", "post", "neuron", make)
+    layer(a=torch.ones(2, 2))
+    trainer.get_cell("a")[0].updater.weight = torch.ones(3, 2)
+    trainer.clear(keepshape=True)
+    assert monitor.peek() is None
+    assert monitor.reducer.given == {"keepshape": True}
+    assert trainer.get_cell("a")[0].updater.weight.pos is not None
+
+
+def test_update_calls_each_updater_once_with_its_hooks(layer, trainer):
+    trainer.add_cell("again", layer.cell("a", "m"), params=["weight"])
+    a, b = layer.connections["a"], layer.connections["b"]
+    calls = []
+    updater = trainer.get_cell("a")[0].updater
+    updater.register_forward_hook(lambda module, args, output: calls.append(module))
+    updater.register_constraint(Clamp(max=0.5))
+    with torch.no_grad():
+        a.weight.zero_(), b.weight.zero_()
+    for connection in (a, b):  # by whomever it was accumulated
+        attach_updater(connection).weight = torch.ones(3, 2)
+    trainer.update()
+    assert calls == [updater]
+    assert a.weight.tolist() == [[0.5, 0.5]] * 3
+    assert b.weight.tolist() == [[1.0, 1.0]] * 3
+    trainer.update()
+    assert b.weight.tolist() == [[1.0, 1.0]] * 3
+    attach_updater(b).weight = torch.ones(3, 2)
+    trainer.update(clear=False)
+    trainer.update(scale=2.0)
+    assert b.weight.tolist() == [[4.0, 4.0]] * 3
+
+
+def test_forward_is_for_the_subclass(trainer):
+    with pytest.raises(NotImplementedError, match=r"`CellTrainer.forward`"):
+        trainer(torch.ones(1), reward=1.0)
+
+
+def test_keywords_that_mean_nothing_are_refused():
+    with pytest.raises(TypeError, match=r"Found \['tc'\]"):
+        CellTrainer(tc=20.0)

@@ -1,0 +1,149 @@
+"""The interface of the source's Updater, call by call."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+from torch import nn
+
+from lightning_accum import Accumulator, Updatable, Updater
+
+
+class Gate(Updatable, nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(2))
+        self.bias = nn.Parameter(torch.zeros(2))
+
+
+P, N = torch.tensor([3.0, 1.0]), torch.tensor([1.0, 1.0])
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+def test_is_a_module_of_one_class(gate):
+    updater = Updater(gate, "weight")
+    assert isinstance(updater, nn.Module)
+    assert type(updater) is Updater
+
+
+def test_the_parameters_are_properties_that_return_accumulators(gate):
+    updater = Updater(gate, "weight", "bias")
+    assert isinstance(updater.weight, Accumulator)
+    assert isinstance(updater.bias, Accumulator)
+    assert updater.weight is updater.weight
+    assert updater.weight is not updater.bias
+    assert Updater._getacc_(updater, "weight") is updater.weight
+    with pytest.raises(AttributeError):
+        _ = Updater(gate, "bias").weight
+
+
+@pytest.mark.parametrize(("fn", "expected"), [(None, 4.0), (torch.mean, 2.0), (torch.amax, 3.0)])
+def test_the_reduction_is_that_of_every_accumulator(gate, fn, expected):
+    updater = Updater(gate, "weight", "bias", reduction=fn)
+    for name in ("weight", "bias"):
+        for value in (1.0, 3.0):
+            setattr(updater, name, torch.full((2,), value))
+        assert getattr(updater, name).pos.tolist() == [expected] * 2
+    assert Updater(gate, "weight").weight.extra_repr().count("reduction=sum") == 1
+
+
+@pytest.mark.parametrize("way", ["property", "static"])
+@pytest.mark.parametrize(
+    ("value", "pos", "neg"),
+    [
+        ((P, N), P, N),
+        ((P, None), P, None),
+        ((None, N), None, N),
+        ((None, None), None, None),
+        (P, P, None),
+        (None, None, None),
+    ],
+)
+def test_assigning(gate, way, value, pos, neg):
+    updater = Updater(gate, "weight")
+    if way == "property":
+        updater.weight = value
+    else:
+        Updater._setacc_(updater, value, "weight")
+    for found, expected in ((updater.weight.pos, pos), (updater.weight.neg, neg)):
+        assert (found is None) == (expected is None)
+        assert found is None or torch.equal(found, expected)
+
+
+def test_the_equivalent_statements(gate):
+    one, two = Updater(gate, "weight"), Updater(gate, "weight")
+    one.weight = P, N
+    two.weight.pos, two.weight.neg = P, N
+    one.weight = P
+    two.weight.pos = P
+    assert torch.equal(one.weight.pos, two.weight.pos)
+    assert torch.equal(one.weight.neg, two.weight.neg)
+
+
+def test_a_tuple_of_another_length_is_refused(gate):
+    updater = Updater(gate, "weight")
+    with pytest.raises(ValueError, match=r"`updater.weight`.*pair.*Found 3 values"):
+        updater.weight = (P, N, P)
+
+
+@pytest.mark.parametrize("way", ["property", "static"])
+def test_deleting_clears_both_parts_of_one(gate, way):
+    updater = Updater(gate, "weight", "bias")
+    updater.weight, updater.bias = (P, N), (P, N)
+    if way == "property":
+        del updater.weight
+    else:
+        Updater._delacc_(updater, "weight")
+    assert updater.weight.pos is None
+    assert updater.weight.neg is None
+    assert torch.equal(updater.bias.pos, P)
+    updater.weight = P  # and it can be used again
+    assert torch.equal(updater.weight.pos, P)
+
+
+def test_calling_applies_all(gate):
+    updater = Updater(gate, "weight", "bias")
+    updater.weight, updater.bias = (P, N), (None, N)
+    updater()
+    assert gate.weight.tolist() == [2.0, 0.0]
+    assert gate.bias.tolist() == [-1.0, -1.0]
+
+
+def test_calling_with_names_applies_those(gate):
+    updater = Updater(gate, "weight", "bias")
+    updater.weight, updater.bias = P, P
+    updater("bias")
+    assert gate.weight.tolist() == [0.0, 0.0]
+    assert gate.bias.tolist() == [3.0, 1.0]
+    updater("bias", "weight")
+    assert gate.weight.tolist() == gate.bias.tolist() == [3.0, 1.0]
+
+
+def test_the_parent_is_referenced_weakly(gate):
+    updater = Updater(nn.Linear(1, 1), "weight")
+    gc.collect()
+    with pytest.raises(RuntimeError, match="no longer exists"):
+        updater()
+    kept = Updater(gate, "weight")
+    assert kept.parent is gate
+
+
+def test_naming_collisions_are_refused():
+    module = nn.Module()
+    module.register_parameter("names", nn.Parameter(torch.zeros(1)))
+    with pytest.raises(ValueError, match="Found `names`"):
+        Updater(module, "names")
+
+
+def test_the_mixin_names_its_updater(gate):
+    gate.updater = gate.defaultupdater("weight")
+    gate.updater.weight = P, N
+    gate.update()
+    assert gate.weight.tolist() == [2.0, 0.0]
+    assert gate.updater.names == ("weight",)

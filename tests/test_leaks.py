@@ -1,0 +1,184 @@
+"""No hook and no object stays behind."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+from lightning_accum import (
+    STDP,
+    Accumulator,
+    Cell,
+    Clamp,
+    Monitor,
+    Reducer,
+    Serial,
+    Updater,
+    attach_updater,
+)
+
+
+class Spike(nn.Module):
+    """Fires, or fails on demand."""
+
+    broken = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.broken:
+            raise ArithmeticError("as asked")
+        return (x > 0).float()
+
+
+def serial() -> Serial:
+    return Serial(nn.Linear(3, 2), Spike())
+
+
+def learner(model: Serial, **options) -> STDP:
+    rule = STDP(0.3, -0.2, **options)
+    rule.register_cell("cell", model.cell)
+    return rule
+
+
+def hooks(model: nn.Module) -> int:
+    return sum(
+        len(getattr(m, name))
+        for m in model.modules()
+        for name in ("_forward_hooks", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs")
+    )
+
+
+def alive() -> int:
+    gc.collect()
+    ours = (nn.Module, torch.Tensor, Cell, weakref.finalize)
+    kinds = (type(x) for x in gc.get_objects())  # asking an object itself might wake it up
+    return sum(issubclass(kind, ours) or kind.__name__ == "_Hook" for kind in kinds)
+
+
+def of_kind(*kinds: type) -> list[object]:
+    return [x for x in gc.get_objects() if issubclass(type(x), kinds)]
+
+
+def train(model: Serial, rule: STDP) -> None:
+    for _ in range(3):
+        model(torch.ones(2, 3))
+    rule()
+    rule.update()
+
+
+def test_evaluation_mode_takes_the_hooks_away():
+    model = serial()
+    rule = learner(model)
+    assert hooks(model) == 3  # one of them takes keywords, and is noted twice
+    for _ in range(3):
+        rule.eval()
+        assert hooks(model) == 0
+        rule.train()
+        assert hooks(model) == 3
+
+
+@pytest.mark.parametrize("mode", [True, False])
+def test_a_trainer_that_is_dropped_takes_its_hooks_along(mode):
+    model = serial()
+    rule = learner(model).train(mode)
+    train(model, rule)
+    del rule  # at once: there are no cycles to collect
+    assert hooks(model) == 0
+    model(torch.ones(2, 3))
+
+
+def test_two_trainers_do_not_get_in_each_others_way():
+    model = serial()
+    one, two = learner(model), learner(model)
+    del one
+    assert hooks(model) == 3
+    train(model, two)
+    two.del_cell("cell")
+    assert hooks(model) == 0
+
+
+def test_an_exception_in_a_forward_leaves_no_more_hooks_and_one_bad_window():
+    model = serial()
+    rule = learner(model)
+    updater = rule.get_cell("cell")[0].updater
+    for _ in range(3):
+        model.neuron.broken = True
+        with pytest.raises(ArithmeticError):
+            model(torch.ones(2, 3))
+        model.neuron.broken = False
+        assert hooks(model) == 3
+        with pytest.raises(ValueError, match="as often as each other"):
+            rule()
+        train(model, rule)
+    rule.eval()
+    assert hooks(model) == 0
+    assert updater.weight.empty
+
+
+def test_copies_of_a_model_do_not_feed_the_original_and_can_be_copied_on():
+    model = serial()
+    rule = learner(model)
+    twin = model
+    for _ in range(3):
+        twin = copy.deepcopy(twin)
+        twin(torch.ones(2, 3))
+    assert hooks(twin) == 3
+    assert rule.get_monitor("cell", "pre").reducer.length == 0
+
+
+@pytest.mark.parametrize("first", ["model", "rule"])
+def test_twenty_models_made_and_dropped(first):
+    def once() -> None:
+        model = serial()
+        attach_updater(model.connection).register_constraint(Clamp(0.0))
+        rule = learner(model, params=("weight", "bias"))
+        train(model, rule)
+        train(copy.deepcopy(model), copy.deepcopy(rule))
+        attach_updater(model.connection).weight = torch.ones(2, 3)
+        if first == "model":
+            del model
+        else:
+            del rule
+
+    once()
+    before, known = alive(), of_kind(Monitor, Reducer, Updater, STDP)
+    gc.disable()
+    try:
+        for _ in range(20):
+            once()
+        left = of_kind(Monitor, Reducer, Updater, STDP)
+    finally:
+        gc.enable()
+    assert set(left) == set(known)  # not even until the next collection
+    assert alive() == before
+
+
+def test_one_trainer_outlives_twenty_models():
+    rule = STDP(0.3, -0.2)
+    before, known = None, of_kind(Monitor, Accumulator)
+    for i in range(20):
+        model = serial()
+        rule.register_cell(str(i), model.cell)
+        train(model, rule)
+        del model
+        with pytest.warns(RuntimeWarning, match=f"Cell `{i}` is dropped"):
+            rule.update()
+        assert list(rule.cells) == []
+        before = alive() if i == 2 else before
+    assert alive() == before
+    assert set(of_kind(Monitor, Accumulator)) == set(known)
+
+
+def test_one_model_outlives_twenty_trainers():
+    model = serial()
+    for _ in range(20):
+        train(model, learner(model))
+    assert hooks(model) == 0
+    before = alive()
+    for _ in range(20):
+        train(model, learner(model))
+    assert alive() == before

@@ -1,0 +1,85 @@
+"""The README's code runs, and so does what `make docs` cannot run of the other pages."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from lightning.pytorch.cli import LightningCLI
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
+from torch.utils.data import DataLoader
+
+from lightning_accum.nn import LIF
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs leave behind should not lie in the repository."""
+    monkeypatch.chdir(tmp_path)
+
+
+def test_readme_code_trains_and_logs(capfd: pytest.CaptureFixture[str]) -> None:
+    (code,) = blocks(README, "python")
+    exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
+    capfd.readouterr()  # the trainer's tables
+    events = EventAccumulator("lightning_logs/version_0")
+    events.Reload()
+    (logged,) = events.Scalars("updates/enc/weight/update_norm")
+    assert logged.step == 49
+    assert logged.value > 0
+
+
+def test_readme_names_targets_that_there_are() -> None:
+    named = set(re.findall(r"\bmake ([a-z-]+)", README.replace("pip and make", "")))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert {"demo", "test", "docs"} <= named <= targets
+
+
+def test_readme_links_lead_somewhere() -> None:
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if "://" not in link]
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+class Patterns(pl.LightningModule):
+    """Has the names that the quickstart's configuration uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.lif = nn.Linear(4, 2, bias=False), LIF(2, time_dim=0)
+        nn.init.ones_(self.fc.weight)
+
+    def training_step(self, batch: torch.Tensor, batch_idx: int) -> None:
+        self.lif.reset()
+        self.lif(self.fc(batch.transpose(0, 1)))
+
+    def train_dataloader(self) -> DataLoader[torch.Tensor]:
+        return DataLoader((torch.rand(6, 5, 4) < 0.5).float(), batch_size=2)
+
+    def configure_optimizers(self) -> None:
+        return None
+
+
+def test_quickstart_yaml_configures_a_fit(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (text,) = blocks((ROOT / "docs/quickstart.md").read_text(encoding="utf-8"), "yaml")
+    Path("config.yaml").write_text(text, encoding="utf-8")
+    options = ["--config", "config.yaml", "--trainer.accelerator=cpu", "--seed_everything=false"]
+    monkeypatch.setattr(sys, "argv", ["program", "fit", *options])
+    cli = LightningCLI(Patterns)
+    capfd.readouterr()
+    assert cli.trainer.global_step == 9
+    assert not torch.equal(cli.model.fc.weight, torch.ones(2, 4))

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from lightning_accum import Accumulator
+from lightning_accum.functional import bound_power, bound_upper_multiplicative
+
+quick = settings(deadline=None, derandomize=True, max_examples=40)
+STREAMING = {"sum": torch.sum, "mean": torch.mean, "amax": torch.amax, "amin": torch.amin}
+
+
+def middle(stacked: Tensor, dim: int) -> Tensor:
+    return stacked.median(dim).values
+
+
+def last(stacked: Tensor, dim: int) -> Tensor:
+    return stacked.select(dim, -1)
+
+
+def rand(*shape: int, seed: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("fn", [*STREAMING, middle, last])
+@quick
+@given(
+    kinds=st.lists(st.sampled_from(["full", "row", "scalar", "outer"]), min_size=1, max_size=6),
+    known=st.booleans(),
+    seed=st.integers(0, 999),
+)
+def test_streaming_is_reducing_the_stack_in_order(fn, kinds, known, seed):
+    acc = Accumulator(torch.Size((2, 3)) if known else None)
+    acc.reduction(fn)
+    seen = []
+    for i, kind in enumerate(kinds):
+        if kind == "outer":
+            post, pre = rand(4, 2, seed=seed + i), rand(4, 3, seed=seed + i + 50)
+            acc.accumulate_outer(post, pre, 0.5)
+            seen.append(0.5 * post.T @ pre)
+        else:
+            value = rand(*{"full": (2, 3), "row": (1, 3), "scalar": ()}[kind], seed=seed + i)
+            acc.pos = value
+            seen.append(value.expand(2, 3))
+    expected = STREAMING.get(fn, fn)(torch.stack(seen), 0)
+    found = acc.update(torch.zeros(2, 3, dtype=torch.float64))
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    assert acc.neg is None
+
+
+@pytest.mark.parametrize("fn", STREAMING)
+def test_memory_is_one_tensor_however_many_come(fn):
+    acc = Accumulator()
+    acc.reduction(fn)
+    for _ in range(3):
+        acc.pos = torch.ones(100, 100)
+    size = len(pickle.dumps(acc))
+    for _ in range(20):
+        acc.pos = torch.ones(100, 100)
+    assert len(pickle.dumps(acc)) == pytest.approx(size, abs=100)
+
+
+def test_products_are_one_contribution_each_with_its_factor():
+    acc = Accumulator()
+    acc.reduction("mean")
+    acc.pos = torch.full((2, 1), 10.0)
+    posts, pres = [torch.ones(3, 2), torch.ones(1, 2)], [torch.ones(3, 1), torch.ones(1, 1)]
+    acc.accumulate_outer(posts, pres, [2.0, 4.0])
+    assert acc.pos.tolist() == [[10.0], [10.0]]
+    acc.accumulate_outer(torch.ones(1, 2), torch.tensor([[True]]), 3.0, negative=True)
+    assert acc.neg.tolist() == [[3.0], [3.0]]
+    acc.accumulate_outer([], [])
+    assert acc.pos.tolist() == [[10.0], [10.0]]
+
+
+def test_products_over_many_rows_are_summed_in_chunks():
+    acc, post, pre = Accumulator(), rand(5000, 2, seed=1), rand(5000, 3, seed=2) > 0
+    acc.accumulate_outer(post, pre)
+    torch.testing.assert_close(acc.pos, post.T @ pre.double(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("fn", ["sum", "mean", "amax", middle])
+def test_contributions_are_copied_and_results_are_values(fn):
+    acc, given_ = Accumulator(), torch.ones(2)
+    acc.reduction(fn)
+    acc.pos = given_
+    given_.zero_()
+    assert acc.pos.tolist() == [1.0, 1.0]
+    acc.pos = torch.ones(2)
+    for result in (acc.pos, acc.update(torch.zeros(2)), acc(torch.zeros(2))):
+        result.fill_(99)
+        assert not result.requires_grad
+    assert acc.pos.tolist() == ([2.0, 2.0] if fn == "sum" else [1.0, 1.0])
+    param = torch.zeros(2)
+    empty = Accumulator()(param)
+    assert empty is not param
+    assert empty.data_ptr() != param.data_ptr()
+
+
+def test_contributions_are_detached():
+    acc, weight = Accumulator(), nn.Parameter(torch.ones(2))
+    acc.pos = weight * 2
+    acc.neg = weight
+    assert not acc.pos.requires_grad
+    assert not acc(weight).requires_grad
+    assert list(acc.parameters()) == []
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (2,), (2, 3, 1), (5, 2, 3)])
+def test_a_wrong_shape_is_refused_when_it_comes(shape):
+    acc = Accumulator(torch.Size((2, 3)), name="gain")
+    with pytest.raises(ValueError, match=r"`gain.neg`.*\(2, 3\).*") as error:
+        acc.accumulate(torch.ones(2, 3), torch.ones(shape))
+    assert str(shape) in str(error.value)
+    assert acc.empty
+    with pytest.raises(ValueError, match=r"\(2, 3\).*Found shape \(1, 3\)"):
+        acc.accumulate_outer(torch.ones(4, 1), torch.ones(4, 3))
+    with pytest.raises(ValueError, match=r"matrices.*Found shapes \(4, 1\) and \(3, 3\)"):
+        acc.accumulate_outer(torch.ones(4, 1), torch.ones(3, 3))
+
+
+def test_a_wrong_shape_where_none_is_known():
+    for fn in ("sum", middle):
+        acc = Accumulator()
+        acc.reduction(fn)
+        acc.pos = torch.ones(2)
+        with pytest.raises(ValueError, match=r"\(2,\).*Found shape \(3,\)"):
+            acc.pos = torch.ones(3)
+        with pytest.raises(ValueError, match=r"\(2,\).*Found shape \(4, 3\)"):
+            acc.accumulate_outer(torch.ones(1, 4), torch.ones(1, 3))
+        acc.pos = torch.ones(4, 1)
+        assert acc.pos.shape == (4, 2)
+        with pytest.raises(ValueError, match=r"\(4, 3\).*Found shape \(4, 2\)"):
+            acc.update(torch.ones(4, 3))
+        with pytest.raises(ValueError, match=r"\(1, 2\).*Found shape \(1, 3\)"):
+            Accumulator().accumulate_outer(
+                [torch.ones(1, 1)] * 2, [torch.ones(1, 2), torch.ones(1, 3)]
+            )
+
+
+def test_what_is_no_tensor_is_refused():
+    with pytest.raises(TypeError, match="Found `float`: wrap it"):
+        Accumulator().pos = 1.0
+    with pytest.raises(TypeError, match="callable"):
+        Accumulator().fullbound(0.5, 1.0, 0.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.int64])
+def test_parts_are_float32_at_least(dtype):
+    acc = Accumulator()
+    acc.pos = torch.ones(2, dtype=dtype)
+    assert acc.pos.dtype == torch.float32
+    acc.pos = torch.full((2,), 1e-12, dtype=torch.float64)
+    assert acc.pos.dtype == torch.float64
+    assert (acc.pos > 1).all()
+    product = Accumulator()
+    factors = torch.ones(1, 2, dtype=dtype), torch.ones(1, 2, dtype=torch.float64)
+    product.accumulate_outer(factors, (torch.ones(1, 1, dtype=dtype), factors[1][:, :1] * 1e-12))
+    assert (product.pos > 1).all()
+
+
+def test_the_reduction_stays_while_something_is_pending():
+    acc = Accumulator()
+    acc.pos = torch.ones(1)
+    acc.reduction("sum")
+    with pytest.raises(RuntimeError, match=r"while contributions are pending.*clear\(\)"):
+        acc.reduction("mean")
+    acc.clear()
+    acc.reduction("mean")
+    acc.pos, acc.pos = torch.tensor([1.0]), torch.tensor([3.0])
+    assert acc.pos.item() == 2.0
+
+
+def test_clearing_leaves_settings_and_no_trace():
+    acc = Accumulator()
+    acc.upperbound(bound_upper_multiplicative, 1.0)
+    acc.pos = torch.full((2,), torch.nan)
+    acc.clear()
+    assert acc.pos is None
+    assert acc.update(torch.zeros(2)) is None
+    acc.accumulate_outer(torch.ones(1, 2), torch.ones(1, 1))
+    assert acc(torch.full((2, 1), 0.5)).tolist() == [[1.0], [1.0]]
+
+
+@pytest.mark.parametrize("fn", ["sum", "amax", middle])
+@pytest.mark.parametrize("way", ["deepcopy", "pickle", "state"])
+def test_copies_between_adding_and_applying(fn, way):
+    acc = Accumulator(torch.Size((2,)))
+    acc.reduction(fn)
+    acc.fullbound(bound_power, 1.0, 0.0, power=2.0)
+    acc.pos, acc.neg = torch.tensor([0.2, 0.4]), torch.tensor([0.1, 0.0])
+    if way == "state":
+        other = Accumulator(torch.Size((2,)))
+        other.reduction(fn)
+        other.load_state_dict(acc.state_dict())
+    else:
+        other = copy.deepcopy(acc) if way == "deepcopy" else pickle.loads(pickle.dumps(acc))
+    for each in (acc, other):
+        each.pos = torch.tensor([1.0, 0.0])
+    w = torch.tensor([0.5, 0.5])
+    assert torch.equal(acc(w), other(w))
+    other.clear()
+    assert acc.pos is not None
+
+
+def test_a_state_of_another_reduction_is_refused():
+    acc = Accumulator()
+    acc.reduction("amax")
+    acc.pos = torch.ones(1)
+    with pytest.raises(RuntimeError, match=r"`amax`.*`sum`.*before loading"):
+        Accumulator().load_state_dict(acc.state_dict())
+
+
+@pytest.mark.parametrize("fn", ["sum", "mean", "amax", middle])
+def test_inference_mode_and_out_of_it(fn):
+    acc = Accumulator()
+    acc.reduction(fn)
+    with torch.inference_mode():
+        acc.pos = torch.ones(2, 1)
+    acc.pos = torch.ones(2, 1)
+    acc.accumulate_outer(torch.ones(1, 2), torch.ones(1, 1))
+    with torch.inference_mode():
+        acc.accumulate_outer(torch.ones(1, 2), torch.ones(1, 1))
+        acc.pos = torch.ones(2, 1)
+    assert acc(torch.zeros(2, 1)).tolist() == [[5.0 if fn == "sum" else 1.0]] * 2
+    again = copy.deepcopy(acc)
+    again.clear()
+    again.pos = torch.ones(2, 1)
+    assert again.pos.tolist() == [[1.0], [1.0]]
+
+
+def test_moving_keeps_the_wide_dtype():
+    acc = Accumulator()
+    acc.pos = torch.full((2,), 1 + 2**-20)
+    acc.to(torch.bfloat16)
+    acc.half()
+    assert acc.pos.tolist() == [1 + 2**-20] * 2

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from lightning_accum import Clamp, Normalize, Updater
+
+
+def linear() -> nn.Linear:
+    fc = nn.Linear(2, 2)
+    with torch.no_grad():
+        fc.weight.fill_(0.5)
+        fc.bias.fill_(0.5)
+    return fc
+
+
+def test_run_after_applying_on_the_named_parameters_alone():
+    fc = linear()
+    updater = Updater(fc)
+    updater.register_constraint(Clamp(0.0, 1.0), "weight")
+    updater.weight, updater.bias = torch.ones(2, 2), torch.ones(2)
+    updater()
+    assert fc.weight.tolist() == [[1.0, 1.0]] * 2
+    assert fc.bias.tolist() == [1.5, 1.5]
+
+
+def test_run_on_what_was_applied_alone():
+    fc = linear()
+    updater = Updater(fc)
+    updater.register_constraint(Clamp(max=0.1))
+    updater()
+    assert fc.weight[0, 0].item() == 0.5
+    updater.bias = torch.ones(2)
+    updater()
+    assert fc.weight[0, 0].item() == 0.5
+    assert fc.bias.tolist() == pytest.approx([0.1, 0.1])
+
+
+def test_run_in_the_order_of_their_registration_until_removed():
+    fc = linear()
+    updater = Updater(fc, "weight")
+    first = updater.register_constraint(Clamp(0.0, 0.75))
+    updater.register_constraint(Normalize(1.0, order=1))
+    updater.weight = torch.tensor([[0.0, 1.0], [0.0, 0.0]])
+    updater()
+    assert fc.weight[0].tolist() == pytest.approx([0.4, 0.6])
+    first.remove()
+    updater.weight = torch.tensor([[0.0, 3.4], [0.0, 0.0]])
+    updater()
+    assert fc.weight[0].tolist() == pytest.approx([0.4 / 4.4, 4.0 / 4.4])
+
+
+def test_one_that_raises_does_not_apply_the_update_again():
+    fc = linear()
+    updater = Updater(fc)
+    updater.register_constraint(Normalize())
+    updater.bias = torch.ones(2)
+    with pytest.raises(ValueError, match="Argument `dim`"):
+        updater()
+    updater()
+    assert fc.bias.tolist() == [1.5, 1.5]
+
+
+@pytest.mark.parametrize("through", [copy.deepcopy, lambda u: pickle.loads(pickle.dumps(u))])
+def test_are_copied_with_the_updater_and_stay_beside_new_ones(through, monkeypatch):
+    updater = Updater(linear(), "weight")
+    monkeypatch.setattr(RemovableHandle, "next_id", 0)
+    updater.register_constraint(Clamp(max=0.75))
+    # Another process counts from zero again.
+    monkeypatch.setattr(RemovableHandle, "next_id", 0)
+    twin, fc = through(updater), linear()
+    twin.bind(fc)
+    twin.register_constraint(Clamp(min=0.6), "weight")
+    twin.weight = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
+    twin()
+    assert fc.weight.tolist() == [[0.75, pytest.approx(0.6)], [pytest.approx(0.6)] * 2]
+    assert twin.limits("weight") == (0.6, 0.75)
+    assert updater.limits("weight") == (None, 0.75)
+
+
+def test_what_is_refused():
+    updater = Updater(linear(), "weight")
+    with pytest.raises(TypeError, match=r"Argument `fn`.*Found `float`"):
+        updater.register_constraint(0.5)
+    with pytest.raises(AttributeError, match="Found `bias`"):
+        updater.register_constraint(Clamp(0.0), "bias")
+
+
+def test_settings_are_values():
+    assert Clamp(0.0, 1.0) == Clamp(0.0, 1.0)
+    assert len({Clamp(0.0), Clamp(0.0), Normalize(1.0), Normalize(2.0)}) == 3
+    assert pickle.loads(pickle.dumps(Normalize(2.0, 2.0))) == Normalize(2.0, 2.0)

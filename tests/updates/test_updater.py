@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations
+
+from lightning_accum import NonFiniteUpdateError, Updater
+from lightning_accum.functional import bound_upper_multiplicative
+
+
+def linear(dtype: torch.dtype = torch.float32) -> nn.Linear:
+    fc = nn.Linear(3, 2, dtype=dtype)
+    with torch.no_grad():
+        fc.weight.zero_()
+        fc.bias.zero_()
+    return fc
+
+
+def test_applies_in_place_on_the_same_parameters():
+    fc = linear()
+    weight, bias, memory = fc.weight, fc.bias, fc.weight.data_ptr()
+    updater = Updater(fc)
+    assert updater.names == ("weight", "bias")
+    updater.weight, updater.bias = torch.ones(2, 3), (torch.ones(2), torch.full((2,), 3.0))
+    updater()
+    assert fc.weight is weight
+    assert fc.bias is bias
+    assert weight.data_ptr() == memory
+    assert weight.requires_grad
+    assert weight.is_leaf
+    assert weight.grad is None
+    assert fc.weight.tolist() == [[1.0] * 3] * 2
+    assert fc.bias.tolist() == [-2.0, -2.0]
+
+
+def test_what_was_applied_is_consumed_unless_it_is_kept():
+    fc = linear()
+    updater = Updater(fc)
+    updater.weight = torch.ones(2, 3)
+    updater(clear=False)
+    assert updater.weight.pos.tolist() == [[1.0] * 3] * 2
+    updater()
+    updater()
+    assert fc.weight.tolist() == [[2.0] * 3] * 2
+    assert updater.weight.empty
+
+
+def test_only_the_named_are_applied_and_consumed():
+    fc = linear()
+    updater = Updater(fc)
+    updater.weight, updater.bias = torch.ones(2, 3), torch.ones(2)
+    updater("bias")
+    assert fc.bias.tolist() == [1.0, 1.0]
+    assert fc.weight.count_nonzero() == 0
+    assert not updater.weight.empty
+    updater("bias", "weight")
+    assert fc.bias.tolist() == [1.0, 1.0]
+    assert fc.weight.tolist() == [[1.0] * 3] * 2
+    with pytest.raises(AttributeError, match=r"\('weight', 'bias'\).*Found `gain`"):
+        updater("gain")
+
+
+def test_scale_multiplies_the_bounded_change():
+    fc = linear()
+    updater = Updater(fc)
+    for scale, expected in ((0.5, (0.5, 0.5)), ({"weight": 2.0, "bias": -1.0}, (2.0, -1.0))):
+        with torch.no_grad():
+            fc.weight.zero_(), fc.bias.zero_()
+        updater.weight.upperbound(bound_upper_multiplicative, 1.0)
+        updater.weight, updater.bias = torch.ones(2, 3), torch.ones(2)
+        updater(scale=scale)
+        assert (fc.weight[0, 0].item(), fc.bias[0].item()) == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_narrow_parameters_do_not_lose_small_updates(dtype):
+    fc = linear(dtype)
+    with torch.no_grad():
+        fc.weight.fill_(1.0)
+    updater = Updater(fc)
+    for _ in range(1000):
+        updater.weight = torch.full((2, 3), 1e-3, dtype=dtype)
+    updater()
+    assert fc.weight.dtype == dtype
+    expected = torch.tensor(1 + 1000 * float(torch.tensor(1e-3, dtype=dtype))).to(dtype)
+    assert torch.equal(fc.weight, expected.expand(2, 3))
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_not_finite_raises_and_nothing_changes(bad):
+    fc = linear()
+    updater = Updater(fc)
+    poison = torch.ones(2, 3)
+    poison[1, 2] = bad
+    updater.weight, updater.bias = poison, torch.ones(2)
+    with pytest.raises(NonFiniteUpdateError, match=r"parameter weight of `Linear`.*clear\(\)"):
+        updater()
+    assert fc.weight.count_nonzero() == fc.bias.count_nonzero() == 0
+    assert not updater.bias.empty
+    del updater.weight
+    updater()
+    assert fc.bias.tolist() == [1.0, 1.0]
+
+
+def test_not_finite_is_skipped_and_counted_or_ignored():
+    fc = linear()
+    updater = Updater(fc, nonfinite="skip")
+    for _ in range(2):
+        updater.weight, updater.bias = torch.full((2, 3), torch.nan), torch.ones(2)
+        updater()
+    assert updater.skipped == {"weight": 2, "bias": 0}
+    assert fc.weight.count_nonzero() == 0
+    assert fc.bias.tolist() == [2.0, 2.0]
+    assert updater.weight.empty
+    for other in (copy.deepcopy(updater), pickle.loads(pickle.dumps(updater)), Updater(fc)):
+        other.load_state_dict(updater.state_dict())
+        assert other.skipped == updater.skipped
+    updater.nonfinite = "ignore"
+    updater.weight = torch.full((2, 3), torch.nan)
+    updater()
+    assert fc.weight.isnan().all()
+    with pytest.raises(ValueError, match=r"Argument `nonfinite`.*'drop'"):
+        updater.nonfinite = "drop"
+    with pytest.raises(ValueError, match="Argument `nonfinite`"):
+        Updater(fc, nonfinite="drop")
+
+
+def test_a_parent_that_is_gone_and_a_copy_apart_from_it():
+    fc = linear()
+    updater = Updater(fc)
+    updater.weight = torch.ones(2, 3)
+    for apart in (copy.deepcopy(updater), pickle.loads(pickle.dumps(updater))):
+        with pytest.raises(RuntimeError, match=r"copy that was made apart.*bind\(module\)"):
+            apart()
+        other = linear()
+        apart.bind(other)
+        apart()
+        assert other.weight.tolist() == [[1.0] * 3] * 2
+        assert apart.parent is other
+    assert updater.parent is fc
+    del fc
+    gc.collect()
+    with pytest.raises(RuntimeError, match="`Linear` of this updater no longer exists"):
+        updater()
+
+
+@pytest.mark.parametrize(
+    "name", ["names", "label", "parent", "nonfinite", "skipped", "add", "_how"]
+)
+def test_names_that_collide_are_refused(name):
+    module = nn.Module()
+    module.register_parameter(name, nn.Parameter(torch.ones(1)))
+    with pytest.raises(ValueError, match=f"Found `{name}`: rename the parameter of `Module`"):
+        Updater(module, name)
+
+
+def test_names_that_do_not_exist_are_refused():
+    with pytest.raises(AttributeError, match=r"`Linear`, which has \['weight', 'bias'\].*`gain`"):
+        Updater(linear(), "weight", "gain")
+    with pytest.raises(AttributeError, match=r"has \['weight'\]\. Found `bias`\.$"):
+        Updater(nn.Linear(2, 2, bias=False), "bias")
+    with pytest.raises(AttributeError, match="Found `weight`, which is computed"):
+        Updater(parametrizations.weight_norm(linear()), "weight")
+    with pytest.raises(TypeError, match=r"torch.nn.Module. Found `str`"):
+        Updater("fc")
+
+
+def test_names_that_the_accumulators_have_too():
+    module = nn.Module()
+    for name in ("pos", "neg", "update", "reduction"):
+        module.register_parameter(name, nn.Parameter(torch.zeros(1)))
+    updater = Updater(module)
+    updater.pos, updater.update = torch.ones(1), (None, torch.ones(1))
+    updater()
+    values = [p.item() for p in module.parameters()]
+    assert values == [1.0, 0.0, -1.0, 0.0]
+
+
+def test_parameters_can_be_added_later():
+    fc = linear()
+    updater = Updater(fc, "weight")
+    updater.weight = torch.ones(2, 3)
+    updater.add("weight", "bias")
+    assert updater.names == ("weight", "bias")
+    assert not updater.weight.empty
+
+
+def test_buffers_can_be_updated():
+    norm = nn.BatchNorm1d(2)
+    updater = Updater(norm, "running_mean")
+    updater.running_mean = torch.ones(2)
+    updater()
+    assert norm.running_mean.tolist() == [1.0, 1.0]
+
+
+def test_inference_mode_and_out_of_it():
+    fc = linear()
+    updater = Updater(fc, nonfinite="skip")
+    for _ in range(2):
+        with torch.inference_mode():
+            updater.weight, updater.bias = torch.ones(2, 3), torch.ones(2)
+            updater()
+        updater.weight = torch.ones(2, 3)
+        updater()
+    assert fc.weight.tolist() == [[4.0] * 3] * 2
+    assert updater.skipped == {"weight": 0, "bias": 0}
+    fc(torch.ones(1, 3)).sum().backward()
+    assert fc.weight.grad.tolist() == [[1.0] * 3] * 2
+
+
+def test_many_parameters_at_once():
+    module = nn.ParameterList([torch.zeros(i + 1) for i in range(5)])
+    updater = Updater(module)
+    for i in range(4):
+        setattr(updater, str(i), (torch.full((i + 1,), i + 2.0), torch.ones(i + 1)))
+    setattr(updater, "1", (None, torch.full((2,), 5.0)))
+    getattr(updater, "2").upperbound(lambda w, u, limit: u * limit, 10.0)
+    updater()
+    assert [p[0].item() for p in module] == [1.0, 3.0 - 6.0, 40.0 - 1.0, 4.0, 0.0]
+
+
+def test_no_parameter_of_its_own_and_a_state_of_fixed_keys():
+    updater = Updater(linear())
+    keys = set(updater.state_dict())
+    updater.weight = torch.ones(2, 3)
+    updater.bias = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    assert list(updater.parameters()) == []
+    assert set(updater.state_dict()) == keys
