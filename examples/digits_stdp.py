@@ -40,13 +40,14 @@ class DiehlCook(pl.LightningModule):
         super().__init__()
         self.automatic_optimization = False
         self.batches = batches
+        scale = drive(pixels)
         self.encoder = PoissonEncoder(STEPS, max_rate=1000.0)
         self.fc = nn.Linear(pixels, neurons, bias=False)
         self.lif = AdaptiveLIF(
             neurons,
             tc_mem=100.0,
-            v_threshold=10.0,
-            theta_plus=0.2,
+            v_threshold=10.0 * scale,
+            theta_plus=0.002 * neurons * scale,
             tc_theta=2e5,
             time_dim=0,
             inhibition=WinnerTakeAll(steps=0),
@@ -77,6 +78,10 @@ class DiehlCook(pl.LightningModule):
         self.log("spikes_per_image", rates.sum(1).mean(), prog_bar=True)
         self.readout.update(rates, labels)
 
+    def on_train_end(self) -> None:
+        # what the thresholds learned kept all neurons in play; a common one makes rates comparable
+        self.lif.theta.fill_(self.lif.theta.mean())
+
     def on_train_epoch_end(self) -> None:
         self.last_readout.load_state_dict(self.readout.state_dict())
         self.readout.reset()
@@ -99,10 +104,21 @@ class DiehlCook(pl.LightningModule):
         return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, decay)]
 
 
+def drive(pixels: int) -> float:
+    """How much stronger images of this size drive a neuron than those of 8 × 8 pixels.
+
+    With incoming weights of L2 norm one, the current grows as the norm of the image does.
+    """
+    return pixels**0.5 / 8
+
+
 def fields(weight: Tensor) -> Tensor:
     """The incoming weights of each neuron as a picture ``[1, H, W]``, in a grid."""
     side, columns = int(weight.shape[1] ** 0.5), int(weight.shape[0] ** 0.5)
-    shown = weight.detach()[: columns * columns] / weight.detach().amax(1, keepdim=True)[: columns * columns]
+    shown = (
+        weight.detach()[: columns * columns]
+        / weight.detach().amax(1, keepdim=True)[: columns * columns]
+    )
     tiles = nn.functional.pad(shown.view(columns, columns, side, side), (1, 1, 1, 1))
     return tiles.permute(0, 2, 1, 3).reshape(1, columns * (side + 2), -1)
 
@@ -124,14 +140,16 @@ def learn(data: Split, seed: int, args: argparse.Namespace) -> tuple[float, floa
     pl.seed_everything(seed, verbose=False)
     train = TensorDataset(data.train_images, data.train_labels)
     loader = DataLoader(train, args.batch_size, shuffle=True)
-    model = DiehlCook(data.train_images[0].numel(), args.neurons, args.epochs * len(loader))
+    pixels = data.train_images[0].numel()
+    model = DiehlCook(pixels, args.neurons, args.epochs * len(loader))
+    lr = args.lr / drive(pixels)
     trainer = pl.Trainer(
         max_epochs=args.epochs,
         accelerator="cpu",
         logger=TensorBoardLogger(args.log_dir, name="digits_stdp"),
         callbacks=[
             CellTrainerCallback(
-                STDP(lr_post=args.lr, lr_pre=-0.3 * args.lr, time_dim=0),
+                STDP(lr_post=lr, lr_pre=-0.3 * lr, time_dim=0),
                 cells={"input": CellSpec(connection="fc", neuron="lif")},
             ),
             LearningRateMonitor(),

@@ -137,7 +137,9 @@ def test_twenty_models_made_and_dropped(first):
         attach_updater(model.connection).register_constraint(Clamp(0.0))
         rule = learner(model, params=("weight", "bias"))
         train(model, rule)
-        train(copy.deepcopy(model), copy.deepcopy(rule))
+        copied = copy.deepcopy(model), copy.deepcopy(rule)
+        copied[1].register_cell("cell", copied[0].cell)
+        train(*copied)
         attach_updater(model.connection).weight = torch.ones(2, 3)
         if first == "model":
             del model

@@ -12,6 +12,8 @@ from lightning_accum.learn.trainer import CellTrainer
 
 def is_compiled(model: nn.Module) -> bool:
     """Whether the model or any module in it is under ``torch.compile``."""
+    if getattr(model, "_compiler_ctx", None) is not None:  # a compiled LightningModule, unwrapped
+        return True
     return any(
         hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
         for module in model.modules()
@@ -72,4 +74,4 @@ class ModeSentinel(nn.Module):
             return
         if not self.__dict__["_gate_only"] and trainer.training != self.training:
             trainer.train(self.training)
-        trainer.recording = self.training and self.in_batch
+        trainer.recording = self.training

@@ -21,7 +21,6 @@ from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.optim.update import check_lr
 from lightning_accum.updates import NonFinite
 
-
 # Lightning lends callbacks these methods of the module; they would keep it alive, and copy it.
 _LENT = ("log", "log_dict")
 
@@ -31,20 +30,26 @@ class CellTrainerCallback(Callback):
 
     While a training batch runs, and then alone, the cells' activity is recorded. At the end of the
     batch the rule is evaluated, and at the end of every ``apply_every_n_batches``-th batch what has
-    accumulated is applied, before checkpoints are written. It works beside automatic optimization,
-    manual optimization and no optimizer at all; where the module's ``configure_optimizers`` gives
-    no :class:`~lightning_accum.optim.UpdateOptimizer` the callback adds one, so that
-    ``trainer.global_step``, ``max_steps``, ``ModelCheckpoint`` and ``LearningRateMonitor`` work.
+    accumulated is applied, before checkpoints are written. A fit begins with nothing recorded,
+    carried or pending, unless it is resumed from a checkpoint.
+
+    It works beside automatic optimization, manual optimization and no optimizer at all. Where the
+    module's ``configure_optimizers`` gives no :class:`~lightning_accum.optim.UpdateOptimizer` the
+    callback adds one, so that ``trainer.global_step``, ``max_steps``, ``ModelCheckpoint`` and
+    ``LearningRateMonitor`` work; ``self.optimizers()`` is as without it. Where the module gives
+    one, it says when updates are applied, by stepping it.
 
     On logging steps it logs, for every cell, ``updates/<cell>/<param>/...`` (what was actually
-    applied) and ``activity/<cell>/...``; on others it computes no statistics.
+    applied) and ``activity/<cell>/...``; on others it computes no statistics. Callbacks that look
+    at the weights of each step, such as ``WeightAveraging``, should stand behind this one.
 
     Args:
         cell_trainer: the trainer, usually a rule such as :class:`~lightning_accum.STDP`.
         cells: by name, where the cells are in the LightningModule; ``None`` where they were
             registered with ``cell_trainer`` by hand.
         apply_every_n_batches: batches whose changes are applied together; the last, partial group
-            of an epoch is applied too.
+            of an epoch is applied too. Where the module steps an UpdateOptimizer itself, how many
+            batches apart it does, so that each logging step finds statistics.
         reward_key: key of the reward in what ``training_step`` returns, for rules that ask for it.
         carry: whether batches are pieces of one stream, so that traces pass from one to the next.
         lr: factor of every change, for the optimizer that the callback adds.
@@ -91,7 +96,7 @@ class CellTrainerCallback(Callback):
         self.reward_key = reward_key
         self.lr = lr
         self.log_statistics = log
-        self.name = name or ",".join(cells or ()) or type(cell_trainer).__name__
+        self.name = name or ",".join([type(cell_trainer).__name__, *(cells or ())])
         self._optimizers: list[UpdateOptimizer] = []
         self._applies = True
         self._sentinel: ModeSentinel | None = None

@@ -23,6 +23,7 @@ from lightning_accum.functional.constraints import clamp_, normalize_
 from lightning_accum.functional.encoders import poisson_encode
 from lightning_accum.functional.outer import Events, density, event_outer_sum, events_of
 from lightning_accum.functional.reductions import Reduction, reduction
+from lightning_accum.functional.statistics import spike_counts, update_statistics
 from lightning_accum.functional.traces import (
     TraceMode,
     decay_factor,
@@ -62,5 +63,7 @@ __all__ = [
     "poisson_encode",
     "reduction",
     "reverse_trace",
+    "spike_counts",
     "trace",
+    "update_statistics",
 ]

@@ -2,6 +2,7 @@
 
 from lightning_accum.learn.cell import Cell, CellSpec
 from lightning_accum.learn.engine import Term
+from lightning_accum.learn.host import CellHost
 from lightning_accum.learn.independent import (
     CellState,
     Hyperparameters,
@@ -17,6 +18,7 @@ from lightning_accum.learn.trainer import CellTrainer
 __all__ = [
     "STDP",
     "Cell",
+    "CellHost",
     "CellSpec",
     "CellState",
     "CellTrainer",

@@ -86,6 +86,10 @@ class CellSpec:
     params: tuple[str, ...] = ("weight",)
     overrides: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if isinstance(self.params, str):
+            object.__setattr__(self, "params", (self.params,))
+
     def find(self, model: nn.Module) -> Cell:
         """The cell in ``model``.
 
@@ -95,7 +99,7 @@ class CellSpec:
         connection = _module(model, self.connection, "connection")
         neuron = _module(model, self.neuron, "neuron")
         for name in self.params:
-            if not hasattr(connection, name):
+            if getattr(connection, name, None) is None:
                 own = [n for n, _ in connection.named_parameters(recurse=False)]
                 raise AttributeError(
                     f"Argument `params` should name parameters of `{self.connection}`, a"

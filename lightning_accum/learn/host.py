@@ -48,8 +48,8 @@ class CellHost:
     ) -> None:
         if not isinstance(trainer, CellTrainer):
             raise TypeError(
-                "Argument `cell_trainer` should be a CellTrainer, such as STDP."
-                f" Found `{type(trainer).__name__}`."
+                "Argument `cell_trainer` should be a CellTrainer, such as `STDP(0.01, -0.01)`."
+                f" Found `{trainer if isinstance(trainer, type) else type(trainer).__name__}`."
             )
         if cells is not None and not isinstance(trainer, IndependentCellTrainer):
             raise TypeError(

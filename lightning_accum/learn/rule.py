@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, get_args
 
@@ -56,6 +56,7 @@ class Rule(IndependentCellTrainer, ABC):
     only between batches of one shape: those of another are other samples.
 
     Args:
+        hyperparameters: those of the rule, by name.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
         time_dim: ``None`` where modules are called once per step with ``[B, ...]``, ``0`` where
@@ -64,13 +65,16 @@ class Rule(IndependentCellTrainer, ABC):
             input that is always one.
         carry: whether traces pass from call to call; without, every window begins at rest.
         path: how the sums are evaluated; ``"auto"`` takes the cheapest.
-        **hyperparameters: those of the rule.
+
+    Raises:
+        TypeError: if an option is none of these.
+        ValueError: if a hyperparameter or an option makes no sense.
 
     Example:
         >>> from torch import nn
         >>> class Coincidence(Rule):
         ...     def __init__(self, lr: float = 0.1, **options):
-        ...         super().__init__(lr=lr, **options)
+        ...         super().__init__({"lr": lr}, **options)
         ...     def terms(self, window, h):
         ...         return [Term(h.lr, window.post, window.pre)]
         >>> fc, relu = nn.Linear(2, 1, bias=False), nn.ReLU()
@@ -86,6 +90,7 @@ class Rule(IndependentCellTrainer, ABC):
 
     def __init__(
         self,
+        hyperparameters: Mapping[str, Any] | None = None,
         *,
         dt: float = 1.0,
         batch_reduction: ReductionFn | str = "mean",
@@ -93,14 +98,13 @@ class Rule(IndependentCellTrainer, ABC):
         params: Sequence[str] = ("weight",),
         carry: bool = True,
         path: Path = "auto",
-        **hyperparameters: Any,
     ) -> None:
         if path not in get_args(Path):
             raise ValueError(
                 f"Argument `path` should be one of {get_args(Path)}. Found `{path = }`."
             )
         super().__init__(
-            **hyperparameters,
+            **(hyperparameters or {}),
             dt=dt,
             batch_reduction=batch_reduction,
             time_dim=time_dim,
@@ -153,6 +157,7 @@ class Rule(IndependentCellTrainer, ABC):
         """
         super().register_cell(name, cell, **overrides)
         h = self._state_for(name).hyperparameters
+        _check_time_dim(name, cell, h.time_dim)
         recorder = WindowRecorder(self.spikes, h.time_dim, h.dt)
         tags = {"spikes": self.spikes, "time_dim": h.time_dim, "dt": h.dt}
         for side, attr, kind in (
@@ -172,6 +177,7 @@ class Rule(IndependentCellTrainer, ABC):
         Raises:
             ValueError: if the activity does not fit the parameters.
         """
+        self._check_bound()
         try:
             windows = {
                 name: window
@@ -196,8 +202,9 @@ class Rule(IndependentCellTrainer, ABC):
             raise ValueError(
                 f"Cell `{name}` should see its connection and its neuron as often as each other,"
                 f" with the same batch. Found {steps[0]} steps of the connection"
-                f" {_shape_of(pre)} and {steps[1]} of the neuron {_shape_of(post)}: are both"
-                " called once per step? If each call is a whole sequence, say `time_dim=0`."
+                f" {_shape_of(pre)} and {steps[1]} of the neuron {_shape_of(post)}: both should be"
+                " called once per step (`time_dim=None`) or once per sequence (`time_dim=0`), and"
+                " be in training mode: in evaluation mode nothing is recorded."
             )
         if pre.shape[1] == 0:
             return None
@@ -256,6 +263,16 @@ class Rule(IndependentCellTrainer, ABC):
     def __repr__(self) -> str:
         settings = ", ".join(f"{k}={v!r}" for k, v in vars(self.defaults).items())
         return f"{type(self).__name__}({settings}\n  cells: {', '.join(self._refs) or 'none'})"
+
+
+def _check_time_dim(name: str, cell: Cell, time_dim: int | None) -> None:
+    """A neuron that says how it is called has to be called as the rule expects."""
+    said = getattr(cell.neuron, "time_dim", time_dim)
+    if said != time_dim:
+        raise ValueError(
+            f"Argument `time_dim` should be that of the neuron of cell `{name}`, {said}. Found"
+            f" `{time_dim = }`: give the rule `time_dim={said}`."
+        )
 
 
 def _window(monitor: Monitor | None) -> Tensor | None:

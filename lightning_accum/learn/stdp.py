@@ -78,11 +78,13 @@ class STDP(Rule):
         **options: Any,
     ) -> None:
         super().__init__(
-            lr_post=lr_post,
-            lr_pre=lr_pre,
-            tc_post=tc_post,
-            tc_pre=tc_pre,
-            trace_mode=trace_mode,
+            {
+                "lr_post": lr_post,
+                "lr_pre": lr_pre,
+                "tc_post": tc_post,
+                "tc_pre": tc_pre,
+                "trace_mode": trace_mode,
+            },
             dt=dt,
             batch_reduction=batch_reduction,
             **options,

@@ -300,6 +300,7 @@ class CellTrainer(nn.Module):
         Raises:
             NonFiniteUpdateError: if an update holds NaN or Inf, where the policy is to raise.
         """
+        self._check_bound()
         for updater, _ in self.updaters.values():
             updater(**kwargs)
 
@@ -361,6 +362,15 @@ class CellTrainer(nn.Module):
 
     def _state_of(self, name: str) -> nn.Module | None:
         return self._states[name] if name in self._states else None
+
+    def _check_bound(self) -> None:
+        """Turns away a copy whose cells were not added anew: it would train nothing, silently."""
+        loose = [name for name, ref in self._refs.items() if ref.loose]
+        if loose:
+            raise RuntimeError(
+                f"This {type(self).__name__} is a copy, and its cells {loose} belong to the"
+                " original: add them anew under their names, with the modules of the copy."
+            )
 
     def _require(self, name: str) -> None:
         if name not in self._refs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -379,6 +380,8 @@ class Accumulator(nn.Module):
                 f"Argument `{missing}` of the {side} bound should be a number when there is a"
                 f" bound. Found `{missing} = None`."
             )
+        if bound is not None:
+            _check_call(bound, side, (2 if side != "full" else 3) + len(found), kw)
         for other in ("upper", "lower") if side == "full" else (side, "full"):
             self._bounds.pop(other, None)
         self._bounds.pop(side, None)
@@ -438,3 +441,18 @@ class Accumulator(nn.Module):
         return (
             f"{self.name}, {shape}, reduction={self._reduction.name}, bounds={list(self._bounds)}"
         )
+
+
+def _check_call(bound: Callable[..., Tensor], side: str, count: int, kw: dict[str, Any]) -> None:
+    """A bound that cannot take what it will be given is turned away when it is set."""
+    try:
+        inspect.signature(bound).bind(*[None] * count, **kw)
+    except ValueError:  # it has no signature to look at
+        return
+    except TypeError as error:
+        expected = "param, pos, neg, max, min" if side == "full" else "param, update, limit"
+        raise TypeError(
+            f"Argument `bound` of the {side} bound should be callable as `bound({expected}, **kw)`"
+            f" with {kw or 'no further arguments'}. Found"
+            f" `{getattr(bound, '__name__', type(bound).__name__)}`: {error}."
+        ) from None

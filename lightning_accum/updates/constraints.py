@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from lightning_accum.functional.constraints import clamp_, normalize_
@@ -28,6 +29,9 @@ class Clamp:
     min: float | None = None
     max: float | None = None
 
+    def __post_init__(self) -> None:
+        clamp_(torch.empty(0), self.min, self.max)  # for its check of the limits
+
     def __call__(self, param: Tensor) -> None:
         """Clamps ``param`` in place."""
         clamp_(param, self.min, self.max)
@@ -51,6 +55,9 @@ class Normalize:
 
     norm: float = 1.0
     order: float = 1.0
+
+    def __post_init__(self) -> None:
+        normalize_(torch.ones(1, 1), self.norm, self.order)  # for its check of the numbers
 
     def __call__(self, param: Tensor) -> None:
         """Normalises ``param`` in place, each slice along its first dimension apart."""

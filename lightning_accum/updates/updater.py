@@ -134,7 +134,7 @@ class Updater(nn.Module):
 
     @property
     def nonfinite(self) -> NonFinite:
-        """The policy for an update that holds NaN or Inf, ``"raise"``, ``"skip"`` or ``"ignore"``."""
+        """What happens to an update with NaN or Inf: ``"raise"``, ``"skip"`` or ``"ignore"``."""
         return self._nonfinite
 
     @nonfinite.setter

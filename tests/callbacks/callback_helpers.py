@@ -1,4 +1,4 @@
-"""A small spiking LightningModule, data without randomness, and the learning loop written by hand."""
+"""A small spiking LightningModule, data without randomness, and learning written by hand."""
 
 from __future__ import annotations
 

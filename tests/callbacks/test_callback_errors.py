@@ -35,7 +35,8 @@ from lightning_accum.optim import UpdateOptimizer
         (CellSpec("fx", "lif"), AttributeError, "`connection` should be .*'fc', 'lif'.*'fx'"),
         (CellSpec("fc", "lif.x"), AttributeError, "`neuron` should be .*'lif.x'"),
         (CellSpec("fc", "lif", ("wait",)), AttributeError, r"with \['weight'\]. Found `wait`"),
-        (CellSpec("fc", "lif", ("bias",)), AttributeError, r"has \['weight'\]. Found `bias`"),
+        (CellSpec("fc", "lif", ("bias",)), AttributeError, r"with \['weight'\]. Found `bias`"),
+        (CellSpec("fc", "lif", overrides={"time_dim": None}), ValueError, "`time_dim`"),
         (CellSpec("fc", "lif", overrides={"lr": 1}), TypeError, "hyperparameters of `STDP`"),
         (CellSpec("lif", "fc", ("weight",)), AttributeError, "Found `weight`"),
     ],
@@ -51,7 +52,7 @@ def test_a_wrong_cell(spec: CellSpec, error: type[Exception], message: str, tmp_
 
 
 def test_no_cells(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="at least one cell. Found none"):
+    with pytest.raises(ValueError, match=r"at least one cell\. Found none"):
         trainer(tmp_path, callback(cells=None)).fit(Net(), loader(1))
 
 
@@ -63,7 +64,7 @@ def test_no_cells(tmp_path: Path) -> None:
         ({"lr": -1.0}, ValueError, "`lr` should be a non-negative factor"),
         ({"nonfinite": "drop"}, ValueError, "`nonfinite` should be one of"),
         ({"cells": {"enc": ("fc", "lif")}}, TypeError, "CellSpecs by name. Found `tuple`"),
-        ({"rule": nn.ReLU()}, TypeError, "should be a CellTrainer.*Found `ReLU`"),
+        ({"rule": nn.ReLU()}, TypeError, r"should be a CellTrainer.*Found `ReLU"),
         ({"rule": CellTrainer()}, TypeError, "`cells` should be None"),
     ],
 )
@@ -97,6 +98,17 @@ def test_a_shape_that_does_not_fit(tmp_path: Path) -> None:
     assert close(net.fc.weight, expected)
 
 
+def test_half_a_cell_in_evaluation_mode(tmp_path: Path) -> None:
+    class Half(Net):
+        def on_train_start(self) -> None:
+            self.lif.eval()
+
+    net = Half()
+    with pytest.raises(ValueError, match=r"7 steps of .* and 0 of .* in evaluation mode nothing"):
+        trainer(tmp_path, callback()).fit(net, loader(1))
+    assert clean(net)
+
+
 class Poisoned(STDP):
     """Gives NaN in the calls that are named."""
 
@@ -114,7 +126,7 @@ class Poisoned(STDP):
 def test_nan_raises_and_the_next_fit_is_free_of_it(tmp_path: Path) -> None:
     net, use = Net(), callback(Poisoned({2}), nonfinite="raise")
     first, *rest = list(loader(3))
-    with pytest.raises(NonFiniteUpdateError, match="weight.*cell enc.*NaN or Inf"):
+    with pytest.raises(NonFiniteUpdateError, match=r"weight.*cell enc.*NaN or Inf"):
         trainer(tmp_path, use).fit(net, loader(3))
     assert close(net.fc.weight, fit_by_hand(Net(), [first])[-1])
     assert clean(net)

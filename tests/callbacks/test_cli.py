@@ -1,69 +1,67 @@
-"""One configuration says all: rule, cells and callback."""
+"""One YAML file says all: rule, cells and callback."""
 
 from __future__ import annotations
 
-import subprocess
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from callback_helpers import Net, close, fit_by_hand, loader
 from lightning.pytorch.cli import LightningCLI
 
 from lightning_accum import STDP, CellSpec
 from lightning_accum.callbacks import CellTrainerCallback
-from lightning_accum.functional.reductions import reduction
+from lightning_accum.optim import UpdateOptimizer
 
-CONFIG: dict[str, Any] = {
-    "seed_everything": False,
-    "trainer": {
-        "accelerator": "cpu",
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "max_epochs": 2,
-        "callbacks": [
-            {
-                "class_path": "lightning_accum.callbacks.CellTrainerCallback",
-                "init_args": {
-                    "cell_trainer": {
-                        "class_path": "lightning_accum.STDP",
-                        "init_args": {
-                            "lr_post": 0.02,
-                            "lr_pre": -0.015,
-                            "tc_post": 8.0,
-                            "tc_pre": 99.0,
-                            "time_dim": 0,
-                            "batch_reduction": "mean",
-                        },
-                    },
-                    "cells": {
-                        "enc": {
-                            "connection": "fc",
-                            "neuron": "lif",
-                            "params": ["weight"],
-                            "overrides": {"tc_pre": 12.0},
-                        }
-                    },
-                    "apply_every_n_batches": 3,
-                    "nonfinite": "raise",
-                },
-            }
-        ],
-    },
-}
+CONFIG = """
+trainer:
+  accelerator: cpu
+  logger: false
+  enable_checkpointing: false
+  enable_progress_bar: false
+  enable_model_summary: false
+  max_epochs: 2
+  callbacks:
+    - class_path: lightning_accum.callbacks.CellTrainerCallback
+      init_args:
+        cell_trainer:
+          class_path: lightning_accum.STDP
+          init_args:
+            lr_post: 0.02
+            lr_pre: -0.015
+            tc_post: 8.0
+            tc_pre: 99.0
+            time_dim: 0
+            batch_reduction: mean
+        cells:
+          enc:
+            connection: fc
+            neuron: lif
+            params: [weight]
+            overrides: {tc_pre: 12.0}
+        apply_every_n_batches: 3
+        nonfinite: raise
+"""
 
 
-def cli(config: dict[str, Any]) -> LightningCLI:
-    return LightningCLI(Net, args=config, run=False, save_config_callback=None)
+@pytest.fixture(name="root", autouse=True)
+def _root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
-def test_everything_from_one_configuration(tmp_path: Path) -> None:
-    config = {**CONFIG, "trainer": {**CONFIG["trainer"], "default_root_dir": str(tmp_path)}}
-    made = cli(config)
+def cli(
+    monkeypatch: pytest.MonkeyPatch, config: str, *options: str, model: type[Net] = Net
+) -> LightningCLI:
+    Path("config.yaml").write_text(config)
+    monkeypatch.setattr(sys, "argv", ["program", "--config=config.yaml", *options])
+    return LightningCLI(model, run=False, save_config_callback=None, seed_everything_default=False)
+
+
+def test_everything_from_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = cli(monkeypatch, CONFIG)
     (use,) = [c for c in made.trainer.callbacks if isinstance(c, CellTrainerCallback)]
     assert isinstance(use.cell_trainer, STDP)
     assert use.host.cells == {"enc": CellSpec("fc", "lif", ("weight",), {"tc_pre": 12.0})}
@@ -73,58 +71,59 @@ def test_everything_from_one_configuration(tmp_path: Path) -> None:
     assert made.trainer.global_step == 4
 
 
-def test_the_whole_can_be_printed_and_read_back(tmp_path: Path) -> None:
-    made = cli(CONFIG)
-    text = made.parser.dump(made.config, skip_none=False)
-    again = made.parser.parse_string(text)
-    (use,) = again["trainer"]["callbacks"]
-    assert use["init_args"]["cells"]["enc"]["connection"] == "fc"
-    assert use["init_args"]["cell_trainer"]["init_args"]["tc_pre"] == 99.0
+def test_the_whole_can_be_written_and_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = cli(monkeypatch, CONFIG)
+    text = made.parser.dump(made.config)
+    again = cli(monkeypatch, text)
+    assert again.parser.dump(again.config) == text
+    (use,) = [c for c in again.trainer.callbacks if isinstance(c, CellTrainerCallback)]
+    assert use.host.cells == {"enc": CellSpec("fc", "lif", ("weight",), {"tc_pre": 12.0})}
 
 
-@pytest.mark.parametrize("wrong", ["lr_pots", "nonfinite"])
-def test_what_is_misspelt_is_refused(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
-    rule = {"class_path": "lightning_accum.STDP", "init_args": {"lr_post": 1.0, "lr_pre": -1.0}}
-    args: dict[str, Any] = {"cell_trainer": rule}
-    if wrong == "lr_pots":
-        rule["init_args"] = {"lr_pots": 1.0, "lr_pre": -1.0}
-    else:
-        args["nonfinite"] = "drop"
-    path = "lightning_accum.callbacks.CellTrainerCallback"
-    callbacks = [{"class_path": path, "init_args": args}]
-    with pytest.raises(SystemExit):
-        cli({"trainer": {"callbacks": callbacks}})
-    assert wrong in capsys.readouterr().err
+def test_options_beside_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    option = "--trainer.callbacks.init_args.cell_trainer.init_args.lr_post=0.5"
+    made = cli(monkeypatch, CONFIG, option)
+    (use,) = [c for c in made.trainer.callbacks if isinstance(c, CellTrainerCallback)]
+    assert isinstance(use.cell_trainer, STDP)
+    assert use.cell_trainer.defaults.lr_post == 0.5
 
 
-def test_an_update_optimizer_from_the_command_line(tmp_path: Path) -> None:
-    """``--optimizer`` gives it to a module that configures none."""
-    code = (
-        "from lightning.pytorch.cli import LightningCLI\n"
-        "import lightning.pytorch as pl, torch\n"
-        "class Plain(pl.LightningModule):\n"
-        "    def __init__(self):\n"
-        "        super().__init__()\n"
-        "        self.fc = torch.nn.Linear(2, 1)\n"
-        "        self.automatic_optimization = False\n"
-        "cli = LightningCLI(Plain, run=False, save_config_callback=None)\n"
-        "print(cli.model.configure_optimizers())\n"
-    )
-    options = [
-        "--optimizer=lightning_accum.optim.UpdateOptimizer",
-        "--optimizer.lr=0.5",
-        "--trainer.accelerator=cpu",
-        "--trainer.logger=false",
-        f"--trainer.default_root_dir={tmp_path}",
-    ]
-    root = Path(__file__).parents[2]
-    found = subprocess.run(
-        [sys.executable, "-c", code, *options], capture_output=True, text=True, cwd=root, check=True
-    )
-    assert "UpdateOptimizer" in found.stdout
-    assert "lr: 0.5" in found.stdout
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ("lr_post: 0.02", "lr_pots: 0.02", "lr_pots"),
+        ("nonfinite: raise", "nonfinite: drop", "drop"),
+        ("neuron: lif", "nevron: lif", "nevron"),
+        ("tc_post: 8.0", "tc_post: -8.0", "positive, finite number of ms"),
+        ("lightning_accum.STDP", "lightning_accum.STPD", "STPD"),
+    ],
+)
+def test_what_is_wrong_is_refused(
+    right: str,
+    wrong: str,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises((SystemExit, ValueError)) as error:
+        cli(monkeypatch, CONFIG.replace(right, wrong))
+    assert re.search(message, capsys.readouterr().err + str(error.value))
 
 
-@pytest.mark.parametrize("name", ["mean", "sum"])
-def test_a_reduction_by_name(name: str) -> None:
-    assert reduction(name).fn(torch.ones(2, 1), 0).item() == (2 if name == "sum" else 1)
+class Stepping(Net):
+    """Steps the optimizer that it is given."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        self(batch[0])
+        self.optimizers().step()
+
+
+# Every module here configures something, and LightningCLI says that it puts its own there.
+@pytest.mark.filterwarnings("ignore:.*will be overridden by `LightningCLI:UserWarning")
+def test_the_optimizer_from_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ["--optimizer=lightning_accum.optim.UpdateOptimizer", "--optimizer.lr=0.5"]
+    made = cli(monkeypatch, CONFIG, *options, model=Stepping)
+    expected = fit_by_hand(made.model, list(loader(4)), epochs=2, lr=0.5)[-1]
+    made.trainer.fit(made.model, loader(4))
+    assert [type(optimizer) for optimizer in made.trainer.optimizers] == [UpdateOptimizer]
+    assert close(made.model.fc.weight, expected)

@@ -110,6 +110,19 @@ def test_two_fits_of_a_module_that_ran_before(
     assert close(net.fc.weight, expected)
 
 
+def test_a_compiled_lightning_module(tmp_path: Path) -> None:
+    plain, data = Firing(), loader(3)
+    net = torch.compile(plain, backend="eager")
+    plain(next(iter(data))[0])
+    expected = fit_by_hand(Firing(), list(data), epochs=2)[-1]
+    for _ in range(2):
+        rule = Noting()
+        trainer(tmp_path, callback(rule, log=False)).fit(net, data, loader(1, seed=9))
+        assert same_windows(rule.windows, list(data))
+        assert clean(plain)
+    assert close(plain.fc.weight, expected)
+
+
 class StepByStep(Net):
     """Calls a compiled layer once for every step."""
 

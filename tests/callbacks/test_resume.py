@@ -84,9 +84,7 @@ class SaveAt(pl.Callback):
 
 @pytest.mark.parametrize("model", [Net, Streaming])
 @pytest.mark.parametrize("batches", [1, 3, 4, 7, 8, 11])
-def test_within_a_group_an_epoch_or_between(
-    model: type[Net], batches: int, tmp_path: Path
-) -> None:
+def test_within_a_group_an_epoch_or_between(model: type[Net], batches: int, tmp_path: Path) -> None:
     options: dict[str, Any] = {"apply_every_n_batches": 3, "carry": model is Streaming}
     whole = model()
     straight = trainer(tmp_path, callback(**options), max_epochs=2)
@@ -149,7 +147,9 @@ def test_an_epoch_then_another(tmp_path: Path) -> None:
     run.save_checkpoint(tmp_path / "epoch.ckpt")
     for other in (callback(), use):  # a new callback, and the one that is trained already
         rest = Net()
-        trainer(tmp_path, other, max_epochs=2).fit(rest, loader(3), ckpt_path=tmp_path / "epoch.ckpt")
+        trainer(tmp_path, other, max_epochs=2).fit(
+            rest, loader(3), ckpt_path=tmp_path / "epoch.ckpt"
+        )
         assert torch.equal(rest.fc.weight, whole.fc.weight)
 
 

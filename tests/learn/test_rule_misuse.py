@@ -1,0 +1,62 @@
+"""What would otherwise train nothing, or something else, without a word."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from lightning_accum import STDP, Cell, CellSpec, Clamp, Normalize, attach_updater
+from lightning_accum.functional import bound_power, bound_upper_power
+from lightning_accum.nn import LIF
+
+
+def test_an_option_that_is_misspelled():
+    with pytest.raises(TypeError, match="tc_pst"):
+        STDP(0.1, -0.1, tc_pst=1.0)
+
+
+def test_a_neuron_that_is_called_in_another_way():
+    with pytest.raises(ValueError, match=r"give the rule `time_dim=0`"):
+        STDP(0.1, -0.1).register_cell("enc", Cell(nn.Linear(2, 1), LIF(1, time_dim=0)))
+
+
+def test_a_copy_whose_cells_were_not_added_anew():
+    fc, relu = nn.Linear(2, 1), nn.ReLU()
+    rule = STDP(0.1, -0.1)
+    rule.register_cell("enc", Cell(fc, relu))
+    copied = copy.deepcopy(rule)
+    for call in (copied, copied.update):
+        with pytest.raises(RuntimeError, match=r"is a copy, and its cells \['enc'\]"):
+            call()
+    copied.register_cell("enc", Cell(fc, relu))
+    copied()
+    copied.update()
+
+
+def test_a_bound_that_does_not_fit_is_turned_away_when_set():
+    weight = attach_updater(nn.Linear(1, 1), "weight").weight
+    with pytest.raises(TypeError, match=r"should be callable as `bound\(param, update, limit"):
+        weight.upperbound(bound_power, 1.0)
+    with pytest.raises(TypeError, match=r"should be callable as `bound\(param, pos, neg, max, min"):
+        weight.fullbound(bound_upper_power, 1.0, 0.0)
+    with pytest.raises(TypeError, match="pwer"):
+        weight.fullbound(bound_power, 1.0, 0.0, pwer=2.0)
+    assert not weight.bounded
+    weight.upperbound(torch.minimum.__call__, 1.0)  # a builtin cannot be looked at
+
+
+def test_constraints_without_sense():
+    with pytest.raises(ValueError, match="nothing to clamp to"):
+        Clamp()
+    with pytest.raises(ValueError, match="norm"):
+        Normalize(norm=-1.0)
+
+
+def test_one_parameter_may_be_named_without_a_tuple():
+    model = nn.Sequential(nn.Linear(2, 1, bias=False), nn.ReLU())
+    assert CellSpec("0", "1", params="weight").find(model).connection is model[0]
+    with pytest.raises(AttributeError, match="Found `bias`"):
+        CellSpec("0", "1", params="bias").find(model)
