@@ -11,7 +11,7 @@ from torch import nn
 from typing_extensions import Self
 
 from lightning_accum.learn.cell import Cell
-from lightning_accum.observe import Monitor, MonitorConstructor
+from lightning_accum.observe import Monitor, MonitorConstructor, MonitorPool
 from lightning_accum.updates import Updater, attach_updater, get_updater
 
 
@@ -71,9 +71,7 @@ class CellTrainer(nn.Module):
             )
         self._refs: dict[str, CellRef] = {}
         self._states = nn.ModuleDict()
-        self._monitors = nn.ModuleDict()  # by cell, then by name; pooled monitors stand in several
-        # what makes two monitors of one module equal; `None` is equal to nothing
-        self._tags: dict[tuple[str, str], tuple[Any, ...] | None] = {}
+        self._pool = MonitorPool()
         self._recording = True
 
     # ------------------------------------------------------------------ cells
@@ -126,9 +124,9 @@ class CellTrainer(nn.Module):
         if state is not None:
             self._states[name] = state
         if known is None:
-            self._monitors[name] = nn.ModuleDict()
+            self._pool.add_group(name)
         else:
-            for _, monitor in self._named(name):
+            for _, monitor in self._pool.of(name):
                 monitor.bind(cell)
                 self._set(monitor)
         return cell, self._state_of(name)
@@ -149,9 +147,8 @@ class CellTrainer(nn.Module):
             AttributeError: if there is no cell of that name.
         """
         self._require(name)
-        for monitor in [m for m, _ in self._named(name)]:
-            self.del_monitor(name, monitor)
-        del self._refs[name], self._monitors[name]
+        self._pool.del_group(name)
+        del self._refs[name]
         if name in self._states:
             del self._states[name]
 
@@ -200,22 +197,9 @@ class CellTrainer(nn.Module):
         found = self._live(cell)
         made = monitor(found, attr)
         made.deregister()
-        tag = (name, type(made), type(made.reducer), made.name, *sorted(tags.items()))
-        equal = [
-            known
-            for key, known in self.named_monitors
-            if not unique and self._tags[key] == tag and known.module is made.module
-        ]
-        existing = self._monitor(cell, name)
-        if existing is not None:
-            if any(known is existing for known in equal):
-                return existing
-            self.del_monitor(cell, name)
-        chosen = equal[0] if equal else made
-        self._group(cell)[name] = chosen
-        self._tags[cell, name] = None if unique else tag
-        self._set(chosen)
-        return chosen
+        served = self._pool.add(cell, name, made, None if unique else tuple(sorted(tags.items())))
+        self._set(served)
+        return served
 
     def get_monitor(self, cell: str, name: str) -> Monitor | None:
         """Gets a monitor, ``None`` if the cell has none of that name.
@@ -224,7 +208,7 @@ class CellTrainer(nn.Module):
             AttributeError: if there is no such cell.
         """
         self._require(cell)
-        return self._monitor(cell, name)
+        return self._pool.get(cell, name)
 
     def del_monitor(self, cell: str, name: str) -> None:
         """Deletes a monitor from a cell; others that share it keep it.
@@ -233,28 +217,22 @@ class CellTrainer(nn.Module):
             AttributeError: if there is no such cell, or it has no such monitor.
         """
         self._require(cell)
-        monitor = self._monitor(cell, name)
-        if monitor is None:
+        if self._pool.get(cell, name) is None:
             raise AttributeError(
                 f"Argument `name` should be a monitor of cell `{cell}`, one of"
-                f" {list(self._group(cell))}. Found `{name = }`."
+                f" {[known for known, _ in self._pool.of(cell)]}. Found `{name = }`."
             )
-        del self._group(cell)[name], self._tags[cell, name]
-        if all(other is not monitor for other in self.monitors):
-            monitor.deregister()
+        self._pool.delete(cell, name)
 
     @property
     def monitors(self) -> Iterator[Monitor]:
         """Added monitors, each once however many cells share it."""
-        unique = {id(monitor): monitor for _, monitor in self.named_monitors}
-        return iter(unique.values())
+        return self._pool.unique()
 
     @property
     def named_monitors(self) -> Iterator[tuple[tuple[str, str], Monitor]]:
         """Added monitors by the names of cell and monitor."""
-        for cell in list(self._refs):
-            for name, monitor in self._named(cell):
-                yield (cell, name), monitor
+        return self._pool.named()
 
     def named_monitors_of(self, cell: str) -> Iterator[tuple[str, Monitor]]:
         """The monitors of one cell, by name.
@@ -263,7 +241,7 @@ class CellTrainer(nn.Module):
             AttributeError: if there is no such cell.
         """
         self._require(cell)
-        return iter(self._named(cell))
+        return iter(self._pool.of(cell))
 
     @property
     def recording(self) -> bool:
@@ -345,20 +323,6 @@ class CellTrainer(nn.Module):
                     RuntimeWarning,
                     stacklevel=3,
                 )
-
-    def _group(self, cell: str) -> nn.ModuleDict:
-        group = self._monitors[cell]
-        assert isinstance(group, nn.ModuleDict)
-        return group
-
-    def _monitor(self, cell: str, name: str) -> Monitor | None:
-        group = self._group(cell)
-        monitor = group[name] if name in group else None
-        assert monitor is None or isinstance(monitor, Monitor)
-        return monitor
-
-    def _named(self, cell: str) -> list[tuple[str, Monitor]]:
-        return [(n, m) for n, m in self._group(cell).items() if isinstance(m, Monitor)]
 
     def _state_of(self, name: str) -> nn.Module | None:
         return self._states[name] if name in self._states else None

@@ -8,6 +8,7 @@ from lightning_accum.observe.monitor import (
     StateMonitor,
     first_tensor,
 )
+from lightning_accum.observe.pool import MonitorPool
 from lightning_accum.observe.recorder import WindowRecorder
 from lightning_accum.observe.reducer import Latest, Reducer
 
@@ -16,6 +17,7 @@ __all__ = [
     "Latest",
     "Monitor",
     "MonitorConstructor",
+    "MonitorPool",
     "OutputMonitor",
     "Reducer",
     "StateMonitor",

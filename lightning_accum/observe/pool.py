@@ -10,7 +10,7 @@ from lightning_accum.observe.monitor import Monitor
 
 
 class MonitorPool(nn.Module):
-    """Monitors by group and name; one that two groups ask for with the same key serves both.
+    """Monitors by group and name; one that two groups ask for alike serves both.
 
     Example:
         >>> from torch import nn
@@ -18,7 +18,7 @@ class MonitorPool(nn.Module):
         >>> pool, relu = MonitorPool(), nn.ReLU()
         >>> for group in ("a", "b"):
         ...     pool.add_group(group)
-        ...     _ = pool.add(group, "post", OutputMonitor(relu), key="relu")
+        ...     _ = pool.add(group, "post", OutputMonitor(relu), tags=())
         >>> len(list(pool.unique())), pool.get("a", "post") is pool.get("b", "post")
         (1, True)
     """
@@ -26,7 +26,7 @@ class MonitorPool(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self._groups = nn.ModuleDict()
-        self._keys: dict[tuple[str, str], Hashable] = {}
+        self._keys: dict[tuple[str, str], tuple[Hashable, ...] | None] = {}
 
     def add_group(self, group: str) -> None:
         """Adds an empty group."""
@@ -38,30 +38,40 @@ class MonitorPool(nn.Module):
             self.delete(group, name)
         del self._groups[group]
 
-    def add(self, group: str, name: str, monitor: Monitor, key: Hashable) -> Monitor:
-        """Adds a monitor, or the one in the pool that has the same key.
+    def add(
+        self, group: str, name: str, monitor: Monitor, tags: tuple[Hashable, ...] | None = None
+    ) -> Monitor:
+        """Adds a monitor, or the equal one that is in the pool.
+
+        Two monitors are equal if they watch the same attribute of the same module, and class,
+        class of the reducer, name and tags are the same.
 
         Args:
             group: the group.
-            name: name within the group; a monitor of that name and another key is replaced.
-            monitor: serves unless there is one already; then it is deregistered and forgotten.
-            key: equal for two monitors exactly if one can serve for both.
+            name: name within the group; another monitor of that name is replaced.
+            monitor: serves unless there is an equal one.
+            tags: what else tells monitors apart; ``None`` for one that is equal to no other.
 
         Returns:
             The monitor that serves.
         """
-        for (other, its_name), known in self._keys.items():
-            if known == key and (shared := self.get(other, its_name)) is not None:
-                if shared is not monitor:
-                    monitor.deregister()
-                monitor = shared
-                break
+        key = None
+        if tags is not None:
+            key = (name, type(monitor), type(monitor.reducer), monitor.name, *tags)
+        equal = [
+            known
+            for place, known in self.named()
+            if key is not None and self._keys[place] == key and known.module is monitor.module
+        ]
         existing = self.get(group, name)
-        if existing is not None and existing is not monitor:
+        if existing is not None:
+            if any(known is existing for known in equal):
+                return existing
             self.delete(group, name)
-        self._group(group)[name] = monitor
+        chosen = equal[0] if equal else monitor
+        self._group(group)[name] = chosen
         self._keys[group, name] = key
-        return monitor
+        return chosen
 
     def get(self, group: str, name: str) -> Monitor | None:
         """The monitor of a group by its name, ``None`` if there is none."""
