@@ -74,4 +74,4 @@ class ModeSentinel(nn.Module):
             return
         if not self.__dict__["_gate_only"] and trainer.training != self.training:
             trainer.train(self.training)
-        trainer.recording = self.training
+        trainer.recording = self.training and self.in_batch
