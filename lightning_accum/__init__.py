@@ -10,6 +10,7 @@ from lightning_accum.learn import (
     Rule,
     Serial,
     Term,
+    TripletSTDP,
 )
 from lightning_accum.observe import (
     InputMonitor,
@@ -53,6 +54,7 @@ __all__ = [
     "Serial",
     "StateMonitor",
     "Term",
+    "TripletSTDP",
     "Updatable",
     "Updater",
     "WindowRecorder",

@@ -235,6 +235,7 @@ CASES: dict[str, Case] = {
     "Serial": Case(lambda: la.Serial(Gate(), Spike()), forward((2, 2))),
     "CellTrainer": Case(lambda: learner(la.CellTrainer(), post=True), learn, learn_anew),
     "IndependentCellTrainer": Case(lambda: learner(Plain(rate=0.1), post=True), learn, learn_anew),
+    "TripletSTDP": Case(lambda: learner(la.TripletSTDP(0.3, 0.2, -0.1, -0.2)), learn, learn_anew),
     "STDP": Case(lambda: learner(la.STDP(0.3, -0.1)), learn, learn_anew),
     "UpdateOptimizer": Case(
         optimized, step, lambda world: world.optimizer.attach([la.get_updater(world.model)])

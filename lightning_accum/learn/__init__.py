@@ -14,6 +14,7 @@ from lightning_accum.learn.rule import Rule, Window
 from lightning_accum.learn.signal import Signal
 from lightning_accum.learn.stdp import STDP
 from lightning_accum.learn.trainer import CellTrainer
+from lightning_accum.learn.triplet import TripletSTDP
 
 __all__ = [
     "STDP",
@@ -29,6 +30,7 @@ __all__ = [
     "Serial",
     "Signal",
     "Term",
+    "TripletSTDP",
     "Unit",
     "Window",
 ]

@@ -12,6 +12,7 @@ from torch import Tensor
 from lightning_accum.functional.outer import density, event_outer_sum, events_of
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.traces import reverse_trace
+from lightning_accum.learn.geometry import Geometry, Outer
 from lightning_accum.learn.signal import Signal
 from lightning_accum.updates.accumulator import Accumulator
 
@@ -47,6 +48,7 @@ def accumulate_terms(
     terms: Sequence[Term],
     batch: Reduction,
     path: Path = "auto",
+    geometry: Geometry | None = None,
 ) -> None:
     r"""Adds the change that ``terms`` make over a window, each part as one contribution.
 
@@ -60,6 +62,8 @@ def accumulate_terms(
         batch: the reduction over the batch; sum and mean are fused, others see the per-sample
             change of each part, in chunks of bounded size.
         path: ``"dense"``, the events of one side (``"pre"``, ``"post"``), or the cheapest.
+        geometry: how products become a change of the parameter; that of a matrix when ``None``.
+            Events are visited for matrices alone.
     """
     terms = [term for term in terms if term.rate != 0]
     if not terms:
@@ -68,16 +72,22 @@ def accumulate_terms(
     wide = torch.autocast(_activity(terms[0].post).device.type, enabled=False)
     with torch.no_grad(), wide:
         if not batch.adds:
-            _per_sample(accumulator, terms, batch)
+            _per_sample(accumulator, terms, batch, geometry)
             return
         scale = 1.0 / _activity(terms[0].post).shape[1] if batch.averages else 1.0
-        if path == "auto":
+        matrix = geometry is None or isinstance(geometry, Outer)
+        if not matrix:
+            path = "dense"
+        elif path == "auto":
             path = _cheapest(terms)
         side: Side = "post" if path == "post" else "pre"
         folded = _Folded(side, events=path != "dense", dtype=_widest(terms))
         for term in terms:
             folded.add(term)
-        folded.into(accumulator, scale)
+        if geometry is None or matrix:
+            folded.into(accumulator, scale)
+        else:
+            folded.through(geometry, accumulator, scale)
 
 
 class _Group:
@@ -106,7 +116,10 @@ class _Folded:
             self._group(own, None, negative, rate, values)
             return
         if own.decay is None:
-            self._group(own.activity, None, negative, rate, values)
+            if own.weights is None or self._by_events(own.activity):
+                self._group(own.activity, own.weights, negative, rate, values)
+            else:
+                self._group(own.values(), None, negative, rate, values)
             return
         if own.mode == "nearest" and not self._by_events(own.activity):
             self._group(own.values(), None, negative, rate, values)
@@ -116,11 +129,7 @@ class _Folded:
         weights = None
         if own.mode == "nearest":
             # A spike's influence ends at the next one: what was left of the last is taken back.
-            before = torch.zeros_like(own.values())
-            before[1:] = own.values()[:-1]
-            if initial is not None:
-                before[0] = initial
-            weights = before.mul_(-own.decay).add_(1.0)
+            weights = own.before().neg_().add_(1.0)
         self._group(own.activity, weights, negative, rate, reverse)
         if initial is not None:
             self._group(initial.unsqueeze(0), None, negative, rate * own.decay, reverse[:1])
@@ -135,7 +144,9 @@ class _Folded:
                     products[negative] += [(_flat(values), flat, rate) for rate, values in parts]
                 continue
             events = events_of(flat)
-            weights = None if group.weights is None else _flat(group.weights)
+            weights = group.weights
+            if weights is not None:
+                weights = _flat(weights.expand(group.raster.shape))
             for negative, parts in group.parts.items():
                 rate, values = _summed(parts)
                 gathered = event_outer_sum(events, _flat(values), weights).mul_(rate)
@@ -159,6 +170,17 @@ class _Folded:
             total = total.mul_(scale)
             accumulator.accumulate(**{"neg" if negative else "pos": total})
 
+    def through(self, geometry: Geometry, accumulator: Accumulator, scale: float) -> None:
+        totals: dict[bool, Tensor] = {}
+        for group in self._groups.values():
+            for negative, parts in group.parts.items():
+                rate, values = _summed(parts)
+                found = geometry.sum(values.flatten(0, 1), group.raster.flatten(0, 1))
+                found = found.mul_(rate * scale)
+                known = totals.get(negative)
+                totals[negative] = found if known is None else known.add_(found)
+        accumulator.accumulate(totals.get(False), totals.get(True))
+
     def _by_events(self, raster: Tensor) -> bool:
         return self.events and raster.dtype == torch.bool
 
@@ -177,30 +199,40 @@ def _summed(parts: list[tuple[float, Tensor]]) -> tuple[float, Tensor]:
     return 1.0, sum((rate * values for rate, values in parts[1:]), parts[0][0] * parts[0][1])
 
 
-def _per_sample(accumulator: Accumulator, terms: Sequence[Term], batch: Reduction) -> None:
-    """Reduces every sample's own change, a block of outputs at a time."""
+def _per_sample(
+    accumulator: Accumulator, terms: Sequence[Term], batch: Reduction, geometry: Geometry | None
+) -> None:
+    """Reduces every sample's own change of each part."""
     dtype = _widest(terms)
     for negative in (False, True):
-        pairs = [
-            (
-                _samples(abs(term.rate) * _values(term.post).to(dtype)),
-                _samples(_values(term.pre).to(dtype)),
-            )
+        sides = [
+            (abs(term.rate) * _values(term.post).to(dtype), _values(term.pre).to(dtype))
             for term in terms
             if (term.rate < 0) == negative
         ]
-        if not pairs:
+        if not sides:
             continue
-        (size, _, outputs), inputs = pairs[0][0].shape, pairs[0][1].shape[2]
-        block = max(1, _PER_SAMPLE_ELEMENTS // max(1, size * inputs))
-        reduced = []
-        for start in range(0, outputs, block):
-            change = sum(
-                post[..., start : start + block].transpose(1, 2) @ pre for post, pre in pairs
-            )
-            assert isinstance(change, Tensor)
-            reduced.append(batch.fn(change, 0))
-        accumulator.accumulate(**{"neg" if negative else "pos": torch.cat(reduced)})
+        if geometry is None or isinstance(geometry, Outer):
+            reduced = _reduced_matrix(sides, batch)
+        else:
+            changes = [
+                torch.stack([geometry.sum(post[:, b], pre[:, b]) for post, pre in sides]).sum(0)
+                for b in range(sides[0][0].shape[1])
+            ]
+            reduced = batch.fn(torch.stack(changes), 0)
+        accumulator.accumulate(**{"neg" if negative else "pos": reduced})
+
+
+def _reduced_matrix(sides: Sequence[tuple[Tensor, Tensor]], batch: Reduction) -> Tensor:
+    """The reduced change of a matrix, a block of outputs at a time."""
+    pairs = [(_samples(post), _samples(pre)) for post, pre in sides]
+    (size, _, outputs), inputs = pairs[0][0].shape, pairs[0][1].shape[2]
+    block = max(1, _PER_SAMPLE_ELEMENTS // max(1, size * inputs))
+    reduced = []
+    for start in range(0, outputs, block):
+        products = [post[..., start : start + block].transpose(1, 2) @ pre for post, pre in pairs]
+        reduced.append(batch.fn(torch.stack(products).sum(0), 0))
+    return torch.cat(reduced)
 
 
 def _cheapest(terms: Sequence[Term]) -> Path:

@@ -67,6 +67,9 @@ class IndependentCellTrainer(CellTrainer):
     def check(self, h: Hyperparameters) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense; a subclass says which do."""
 
+    def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
+        """Raises a ``ValueError`` if a cell does not suit its hyperparameters."""
+
     def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> Unit:
         """Adds a cell with hyperparameters of its own.
 
@@ -93,12 +96,13 @@ class IndependentCellTrainer(CellTrainer):
             )
         self._drop_dead()
         kept = self._states[name] if name in self._states else None
-        if isinstance(kept, CellState) and not overrides:
-            self.add_cell(name, cell, params=getattr(kept.hyperparameters, "params", None))
-        else:
-            h = Hyperparameters(**{**known, **overrides})
-            self.check(h)
-            self.add_cell(name, cell, CellState(h), getattr(h, "params", None))
+        if not isinstance(kept, CellState) or overrides:
+            kept = CellState(Hyperparameters(**{**known, **overrides}))
+        h = kept.hyperparameters
+        self.check(h)
+        if isinstance(cell, Cell):  # or else `add_cell` says so
+            self.check_cell(name, cell, h)
+        self.add_cell(name, cell, kept, getattr(h, "params", None))
         return self.get_unit(name)
 
     def get_unit(self, name: str) -> Unit:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, NamedTuple, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lightning_accum.functional.reductions import ReductionFn, reduction
+from lightning_accum.functional.traces import TraceMode
 from lightning_accum.learn.cell import Cell
 from lightning_accum.learn.engine import Path, Term, accumulate_terms
+from lightning_accum.learn.geometry import Bias, Geometry, geometry_of
 from lightning_accum.learn.independent import (
     CellState,
     Hyperparameters,
@@ -39,6 +41,15 @@ class Window:
     post: Signal
     dt: float
     given: dict[str, Any] = field(default_factory=dict)
+
+
+class _Seen(NamedTuple):
+    """A cell, what both sides of it recorded, and the geometry of each of its parameters."""
+
+    cell: Cell
+    pre: Tensor
+    post: Tensor
+    geometries: dict[str, Geometry]
 
 
 class Rule(IndependentCellTrainer, ABC):
@@ -112,6 +123,7 @@ class Rule(IndependentCellTrainer, ABC):
         )
         self.carry = carry
         self.path: Path = path
+        self._checked: set[tuple[str, str]] = set()  # cells and parameters whose shapes fit
 
     @abstractmethod
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
@@ -144,6 +156,15 @@ class Rule(IndependentCellTrainer, ABC):
                 )
         WindowRecorder(self.spikes, h.time_dim, h.dt)  # for its check of `time_dim`
 
+    def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
+        """Raises a ``ValueError`` if the neuron says that it is called in another way."""
+        said = getattr(cell.neuron, "time_dim", h.time_dim)
+        if said != h.time_dim:
+            raise ValueError(
+                f"Argument `time_dim` should be that of the neuron of cell `{name}`, {said}. Found"
+                f" `time_dim = {h.time_dim}`: give the rule `time_dim={said}`."
+            )
+
     def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> Unit:
         """Adds a cell, an updater for its connection, and the monitors of both sides.
 
@@ -156,15 +177,16 @@ class Rule(IndependentCellTrainer, ABC):
             The cell with its state and monitors.
         """
         super().register_cell(name, cell, **overrides)
+        self._checked = {place for place in self._checked if place[0] != name}
         h = self._state_for(name).hyperparameters
-        _check_time_dim(name, cell, h.time_dim)
-        recorder = WindowRecorder(self.spikes, h.time_dim, h.dt)
-        tags = {"spikes": self.spikes, "time_dim": h.time_dim, "dt": h.dt}
-        for side, attr, kind in (
-            ("pre", "connection", InputMonitor),
-            ("post", "neuron", OutputMonitor),
+        indices = isinstance(cell.connection, nn.Embedding)  # are no spikes, though integers
+        for side, attr, kind, spikes in (
+            ("pre", "connection", InputMonitor, self.spikes and not indices),
+            ("post", "neuron", OutputMonitor, self.spikes),
         ):
-            self.add_monitor(name, side, attr, kind.partialconstructor(reducer=recorder), **tags)
+            make = kind.partialconstructor(reducer=WindowRecorder(spikes, h.time_dim, h.dt))
+            tags = {"spikes": spikes, "time_dim": h.time_dim, "dt": h.dt}
+            self.add_monitor(name, side, attr, make, **tags)
         return self.get_unit(name)
 
     def forward(self, carry: bool | None = None, **given: Any) -> None:
@@ -178,21 +200,23 @@ class Rule(IndependentCellTrainer, ABC):
             ValueError: if the activity does not fit the parameters.
         """
         self._check_bound()
+        recording, self.recording = self.recording, False  # a geometry may call the connection
         try:
             windows = {
-                name: window
+                name: seen
                 for name, (cell, _) in self.named_cells
-                if (window := self._observed(name, cell)) is not None
+                if (seen := self._observed(name, cell)) is not None
             }
-            for name, (cell, pre, post) in windows.items():
-                self._evaluate(name, cell, pre, post, given, self.carry if carry is None else carry)
+            for name, seen in windows.items():
+                self._evaluate(name, seen, given, self.carry if carry is None else carry)
         finally:
+            self.recording = recording
             for monitor in self.monitors:
                 if isinstance(monitor.reducer, WindowRecorder):
                     monitor.clear()
 
     # ------------------------------------------------------------------ inside
-    def _observed(self, name: str, cell: Cell) -> tuple[Cell, Tensor, Tensor] | None:
+    def _observed(self, name: str, cell: Cell) -> _Seen | None:
         """What both sides of a cell recorded, ``None`` if nothing; all checks, no arithmetic."""
         pre, post = (_window(self.get_monitor(name, side)) for side in ("pre", "post"))
         if pre is None and post is None:
@@ -208,19 +232,23 @@ class Rule(IndependentCellTrainer, ABC):
             )
         if pre.shape[1] == 0:
             return None
+        geometries = {}
         for param in self._state_for(name).hyperparameters.params:
-            _check_fit(name, param, getattr(cell.connection, param), pre, post)
-        return cell, pre, post
+            place = f"`{param}` of cell `{name}`"
+            geometries[param] = geometry_of(cell.connection, param, place)
+            if (name, param) not in self._checked:
+                geometries[param].check(post[0, :1], pre[0, :1])
+                self._checked.add((name, param))
+        return _Seen(cell, pre, post, geometries)
 
     def _evaluate(
         self,
         name: str,
-        cell: Cell,
-        pre: Tensor,
-        post: Tensor,
+        seen: _Seen,
         given: dict[str, Any],
         carry: bool,
     ) -> None:
+        cell, pre, post, geometries = seen
         state = self._state_for(name)
         h = state.hyperparameters
         carried = state._state
@@ -230,25 +258,19 @@ class Rule(IndependentCellTrainer, ABC):
         dtype = torch.float32
         for param in params.values():
             dtype = torch.promote_types(dtype, param.dtype)
-        sources = {"post": Source(post, h.dt, carried, "post", dtype)}
-        for param_name, param in params.items():
-            accumulator: Accumulator = getattr(updater, param_name)
-            is_bias = param.ndim == 1
-            side = "one" if is_bias else "pre"
+        sources = {
+            "pre": Source(pre, h.dt, carried, "pre", dtype),
+            "post": Source(post, h.dt, carried, "post", dtype),
+        }
+        for param_name in params:
+            geometry = geometries[param_name]
+            side = "one" if isinstance(geometry, Bias) else "pre"
             if side not in sources:
-                ones = pre.new_ones(*post.shape[:-1], 1)
-                sources[side] = Source(ones if is_bias else pre, h.dt, carried, side, dtype)
+                ones = post.new_ones(*post.shape[:2], *[1] * (post.ndim - 2))
+                sources[side] = Source(ones, h.dt, carried, side, dtype)
             window = Window(Signal(sources[side]), Signal(sources["post"]), h.dt, given)
-            terms = self.terms(window, h)
-            if not is_bias:
-                accumulate_terms(accumulator, terms, batch, self.path)
-                continue
-            column = Accumulator()
-            accumulate_terms(column, terms, batch, self.path)
-            pos, neg = column.pos, column.neg
-            accumulator.accumulate(
-                None if pos is None else pos[:, 0], None if neg is None else neg[:, 0]
-            )
+            accumulator: Accumulator = getattr(updater, param_name)
+            accumulate_terms(accumulator, self.terms(window, h), batch, self.path, geometry)
         state._state = (
             {k: v for source in sources.values() for k, v in source.carry().items()}
             if carry
@@ -265,13 +287,12 @@ class Rule(IndependentCellTrainer, ABC):
         return f"{type(self).__name__}({settings}\n  cells: {', '.join(self._refs) or 'none'})"
 
 
-def _check_time_dim(name: str, cell: Cell, time_dim: int | None) -> None:
-    """A neuron that says how it is called has to be called as the rule expects."""
-    said = getattr(cell.neuron, "time_dim", time_dim)
-    if said != time_dim:
+def check_trace_mode(h: Hyperparameters) -> None:
+    """Raises a ``ValueError`` if ``h.trace_mode`` is none."""
+    if h.trace_mode not in get_args(TraceMode):
         raise ValueError(
-            f"Argument `time_dim` should be that of the neuron of cell `{name}`, {said}. Found"
-            f" `{time_dim = }`: give the rule `time_dim={said}`."
+            f"Argument `trace_mode` should be one of {get_args(TraceMode)}."
+            f" Found `trace_mode = {h.trace_mode!r}`."
         )
 
 
@@ -282,16 +303,3 @@ def _window(monitor: Monitor | None) -> Tensor | None:
 
 def _shape_of(window: Tensor | None) -> tuple[int, ...]:
     return () if window is None else tuple(window.shape[1:])
-
-
-def _check_fit(cell: str, name: str, param: Tensor, pre: Tensor, post: Tensor) -> None:
-    if param.ndim == 2:
-        fits = param.shape == (post.shape[-1], pre.shape[-1]) and pre.shape[:-1] == post.shape[:-1]
-    else:
-        fits = param.ndim == 1 and name.startswith("bias") and param.shape[0] == post.shape[-1]
-    if not fits:
-        raise ValueError(
-            f"Parameter `{name}` of cell `{cell}` should be a weight `[out, in]` or a bias `[out]`"
-            f" for activity `[T, B, ..., in]` and `[T, B, ..., out]`. Found {tuple(param.shape)}"
-            f" for {tuple(pre.shape)} and {tuple(post.shape)}."
-        )

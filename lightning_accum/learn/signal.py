@@ -80,14 +80,20 @@ class Signal:
         source: the recorded activity.
         decay: of a trace, what is left after one step; ``None`` for the activity itself.
         mode: of a trace.
+        weights: of activity, a factor for every value.
     """
 
     def __init__(
-        self, source: Source, decay: float | None = None, mode: TraceMode = "cumulative"
+        self,
+        source: Source,
+        decay: float | None = None,
+        mode: TraceMode = "cumulative",
+        weights: Tensor | None = None,
     ) -> None:
         self.source = source
         self.decay = decay
         self.mode: TraceMode = mode
+        self.weights = weights
         if decay is not None:
             source.request(decay, mode)
 
@@ -106,10 +112,10 @@ class Signal:
         Raises:
             ValueError: if this is a trace already.
         """
-        if self.decay is not None:
+        if self.decay is not None or self.weights is not None:
             raise ValueError(
-                "A trace of a trace is no signal of the engine: put the values of one into a term"
-                " as a tensor, `functional.trace(signal.values(), decay)`."
+                "A trace of a trace, or of weighted activity, is no signal of the engine: put it"
+                " into a term as a tensor, `functional.trace(signal.values(), decay)`."
             )
         return Signal(self.source, decay_factor(tc, self.source.dt), mode)
 
@@ -117,4 +123,32 @@ class Signal:
         """``[T, B, ...]`` the signal itself, in the dtype of the computation."""
         if self.decay is not None:
             return self.source.values(self.decay, self.mode)
-        return self.activity.to(self.source.dtype)
+        activity = self.activity.to(self.source.dtype)
+        return activity if self.weights is None else activity * self.weights
+
+    def before(self) -> Tensor:
+        """``[T, B, ...]`` a trace as it was just before each step, decayed up to it.
+
+        Raises:
+            ValueError: if this is no trace.
+        """
+        if self.decay is None:
+            raise ValueError("Activity has no value before its step: ask for one of its traces.")
+        values = self.values()
+        initial = self.source.initial(self.decay, self.mode)
+        out = torch.zeros_like(values)
+        out[1:] = values[:-1]
+        if initial is not None:
+            out[0] = initial
+        return out.mul_(self.decay)
+
+    def __mul__(self, factor: Tensor | float) -> Signal | Tensor:
+        """Scales activity event by event, so that spikes stay spikes; a trace becomes a tensor.
+
+        Args:
+            factor: broadcastable to ``[T, B, ...]``.
+        """
+        if self.decay is not None:
+            return self.values() * factor
+        weights = factor if self.weights is None else self.weights * factor
+        return Signal(self.source, weights=torch.as_tensor(weights, device=self.activity.device))

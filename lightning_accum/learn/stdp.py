@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any
 
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.functional.traces import TraceMode
 from lightning_accum.learn.engine import Term
 from lightning_accum.learn.independent import Hyperparameters
-from lightning_accum.learn.rule import Rule, Window
+from lightning_accum.learn.rule import Rule, Window, check_trace_mode
 
 
 class STDP(Rule):
@@ -93,11 +93,7 @@ class STDP(Rule):
     def check(self, h: Hyperparameters) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense."""
         super().check(h)
-        if h.trace_mode not in get_args(TraceMode):
-            raise ValueError(
-                f"Argument `trace_mode` should be one of {get_args(TraceMode)}."
-                f" Found `trace_mode = {h.trace_mode!r}`."
-            )
+        check_trace_mode(h)
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
         """Potentiation on postsynaptic spikes, depression on presynaptic ones."""

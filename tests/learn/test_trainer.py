@@ -19,6 +19,7 @@ from lightning_accum import (
     Serial,
     get_updater,
 )
+from lightning_accum.nn import LIF
 
 OUT = OutputMonitor.partialconstructor()
 PRE, POST = raster(6, 3, 4, seed=1), raster(6, 3, 2, seed=2)
@@ -98,6 +99,9 @@ def test_a_copy_is_bound_anew_and_goes_on():
         assert list(twin.cells) == []
         with pytest.raises(RuntimeError, match=r"this trainer is a copy"):
             twin.get_cell("cell")
+        for call in (twin, twin.update):  # which would train nothing, in silence
+            with pytest.raises(RuntimeError, match=r"is a copy, and its cells \['cell'\]"):
+                call()
         unit = twin.register_cell("cell", twin_model.cell)
         assert unit.monitors["pre"].reducer.length == 1
         show(twin_model, PRE[3:], POST[3:])
@@ -134,6 +138,12 @@ def test_hyperparameters_per_cell_are_checked_when_registered():
     ):
         with pytest.raises(error, match=message):
             rule.register_cell("cell", model.cell, **overrides)
+    with pytest.raises(TypeError, match="should be a Cell"):
+        rule.register_cell("cell", model)
+    neuron = LIF(2, time_dim=0)
+    with pytest.raises(ValueError, match=r"neuron of cell `cell`, 0\. Found `time_dim = None`"):
+        rule.register_cell("cell", Cell(model.connection, neuron))
+    assert hooks(neuron) == 0
     unit = rule.register_cell("cell", model.cell, tc_pre=5.0)
     assert unit.state.hyperparameters.tc_pre == 5.0
     assert unit.state.hyperparameters.tc_post == rule.defaults.tc_post
@@ -171,7 +181,9 @@ def test_what_was_seen_has_to_fit():
         rule()
     assert unit.monitors["pre"].reducer.length == 0  # and the window is over
     show(model, PRE[:1], POST[:1, :, :1])
-    with pytest.raises(ValueError, match=r"`weight` of cell `cell`.*\(2, 4\)"):
+    with pytest.raises(
+        ValueError, match=r"`weight` of cell `cell` belongs to a Linear.*\[B, 2\]. Found \[B, 1\]"
+    ):
         rule()
     show(model, PRE, POST)
     rule()

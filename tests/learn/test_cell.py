@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from rasters import learned, raster
+from torch import nn
+
+from lightning_accum import STDP, Cell, CellSpec, Layer, Rule, Serial, Term, attach_updater
+
+
+def test_a_cell_is_equal_to_another_of_the_same_modules():
+    fc, one, two = nn.Linear(2, 2), nn.ReLU(), nn.ReLU()
+    assert Cell(fc, one) == Cell(fc, one)
+    assert Cell(fc, one) != Cell(fc, two)
+    assert Cell(fc, one) != fc
+    assert len({Cell(fc, one), Cell(fc, one), Cell(fc, two)}) == 2
+    assert "Linear" in repr(Cell(fc, one))
+    with pytest.raises(TypeError, match=r"Argument `neuron`.*Found `str`"):
+        Cell(fc, "relu")
+    with pytest.raises(TypeError, match="Argument `connection`"):
+        Cell(None, one)
+
+
+def test_a_cell_shows_the_updater_of_its_connection():
+    cell = Cell(nn.Linear(2, 2), nn.ReLU())
+    assert cell.updater is None
+    updater = attach_updater(cell.connection, "weight")
+    assert cell.updater is updater
+    cell.updater = None
+    assert cell.updater is None
+    cell.updater = updater
+    assert Cell(cell.connection, nn.ReLU()).updater is updater
+
+
+def test_a_spec_finds_a_cell_by_paths():
+    model = nn.ModuleDict({"enc": nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU())})
+    cell = CellSpec("enc.0", "enc.1").find(model)
+    assert cell == Cell(model["enc"][0], model["enc"][1])
+    assert CellSpec("enc.0", "enc.1", "weight").find(model) == cell
+    for spec, message in (
+        (CellSpec("enc.fc", "enc.1"), r"`connection`.*'enc\.1'\]\. Found `connection = 'enc\.fc'`"),
+        (CellSpec("enc.0", "lif"), r"`neuron`.*Found `neuron = 'lif'`"),
+        (CellSpec("enc.0", "enc.1", ("bias",)), r"`enc\.0`.*\['weight'\]\. Found `bias`"),
+    ):
+        with pytest.raises(AttributeError, match=message):
+            spec.find(model)
+
+
+def test_a_layer_adds_up_connections_and_makes_every_cell():
+    a, b, n, m = nn.Linear(2, 3), nn.Linear(4, 3), nn.ReLU(), nn.Identity()
+    layer = Layer({"a": a, "b": b}, {"n": n, "m": m})
+    x, y = torch.ones(1, 2), torch.ones(1, 4)
+    found = layer(a=x, b=y)
+    assert torch.equal(found["m"], a(x) + b(y))
+    assert torch.equal(found["n"], (a(x) + b(y)).relu())
+    assert torch.equal(layer(b=y)["m"], b(y))
+    assert layer.cell("b", "m") == Cell(b, m)
+    assert set(layer.cells) == {("a", "n"), ("a", "m"), ("b", "n"), ("b", "m")}
+    assert layer.cells["a", "m"] == Cell(a, m)
+    with pytest.raises(ValueError, match=r"\['a', 'b'\]\. Found none"):
+        layer()
+    with pytest.raises(AttributeError, match=r"`connection`.*\['a', 'b'\].*'c'"):
+        layer.cell("c", "n")
+    with pytest.raises(AttributeError, match=r"`neuron`.*\['n', 'm'\].*'a'"):
+        layer.cell("a", "a")
+    with pytest.raises(ValueError, match=r"Argument `neurons`.*Found none"):
+        Layer({"a": a}, {})
+
+
+def test_a_serial_layer_is_one_after_the_other():
+    fc, relu = nn.Linear(2, 3), nn.ReLU()
+    layer = Serial(fc, relu)
+    assert layer.cell == Cell(fc, relu)
+    assert torch.equal(layer(torch.ones(1, 2)), relu(fc(torch.ones(1, 2))))
+    with pytest.raises(TypeError, match="Argument `neuron`"):
+        Serial(fc, torch.relu)
+
+
+def test_rates_of_zero_learn_nothing():
+    assert learned(STDP(0.0, 0.0), raster(4, 2, 3), raster(4, 2, 2)) is None
+
+
+def test_a_trace_of_a_trace_is_refused():
+    class Twice(Rule):
+        def terms(self, window, h):
+            return [Term(1.0, window.post, window.pre.trace(5.0).trace(5.0))]
+
+    with pytest.raises(ValueError, match="trace of a trace"):
+        learned(Twice(), raster(4, 2, 3), raster(4, 2, 2))
