@@ -1,10 +1,12 @@
 """Local learning rules, accumulated updates and update statistics for PyTorch Lightning."""
 
 from lightning_accum.learn import (
+    MSTDP,
     STDP,
     Cell,
     CellSpec,
     CellTrainer,
+    Hebb,
     IndependentCellTrainer,
     Layer,
     Rule,
@@ -35,12 +37,14 @@ from lightning_accum.updates import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "MSTDP",
     "STDP",
     "Accumulator",
     "Cell",
     "CellSpec",
     "CellTrainer",
     "Clamp",
+    "Hebb",
     "IndependentCellTrainer",
     "InputMonitor",
     "Latest",

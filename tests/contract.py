@@ -174,7 +174,7 @@ def learn(world: World, i: int) -> Tensor:
     for t in range(2):
         world.model(raster(2 * i + t, 4, 3).to(dtype))
     if type(world.trainer) is not la.CellTrainer:
-        world.trainer()
+        world.trainer(**({"reward": 0.5} if isinstance(world.trainer, la.MSTDP) else {}))
     if i:
         world.trainer.update()
     world.model(raster(i, 4, 3).to(dtype))
@@ -235,6 +235,8 @@ CASES: dict[str, Case] = {
     "Serial": Case(lambda: la.Serial(Gate(), Spike()), forward((2, 2))),
     "CellTrainer": Case(lambda: learner(la.CellTrainer(), post=True), learn, learn_anew),
     "IndependentCellTrainer": Case(lambda: learner(Plain(rate=0.1), post=True), learn, learn_anew),
+    "MSTDP": Case(lambda: learner(la.MSTDP(0.3, -0.1)), learn, learn_anew),
+    "Hebb": Case(lambda: learner(la.Hebb(0.3)), learn, learn_anew),
     "TripletSTDP": Case(lambda: learner(la.TripletSTDP(0.3, 0.2, -0.1, -0.2)), learn, learn_anew),
     "STDP": Case(lambda: learner(la.STDP(0.3, -0.1)), learn, learn_anew),
     "UpdateOptimizer": Case(

@@ -34,6 +34,20 @@ class Reduction:
         """Whether contributions are added, so that a product may go straight into the total."""
         return self.merge is _add
 
+    def of(self, stacked: Tensor) -> Tensor:
+        """The reduction over the first dimension.
+
+        Raises:
+            TypeError: if ``fn`` gives no tensor.
+        """
+        result = self.fn(stacked, 0)
+        if not isinstance(result, Tensor):
+            raise TypeError(
+                f"The reduction `{self.name}` should give a tensor. Found"
+                f" `{type(result).__name__}`: wrap it in a function that gives its values alone."
+            )
+        return result
+
     def finish(self, total: Tensor, count: int) -> Tensor:
         """The reduced value of ``count`` contributions from their running value."""
         return total / count if self.averages else total

@@ -219,7 +219,7 @@ def _per_sample(
                 torch.stack([geometry.sum(post[:, b], pre[:, b]) for post, pre in sides]).sum(0)
                 for b in range(sides[0][0].shape[1])
             ]
-            reduced = batch.fn(torch.stack(changes), 0)
+            reduced = batch.of(torch.stack(changes))
         accumulator.accumulate(**{"neg" if negative else "pos": reduced})
 
 
@@ -231,7 +231,7 @@ def _reduced_matrix(sides: Sequence[tuple[Tensor, Tensor]], batch: Reduction) ->
     reduced = []
     for start in range(0, outputs, block):
         products = [post[..., start : start + block].transpose(1, 2) @ pre for post, pre in pairs]
-        reduced.append(batch.fn(torch.stack(products).sum(0), 0))
+        reduced.append(batch.of(torch.stack(products).sum(0)))
     return torch.cat(reduced)
 
 

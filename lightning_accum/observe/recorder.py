@@ -123,8 +123,6 @@ class WindowRecorder(Reducer):
         ):
             self._state["buffer"] = _room(0, shape, dtype, observation.device)
             self._rows = []
-        elif len(self._rows) != buffer.shape[0]:  # loaded, copied or moved
-            self._rows = list(buffer.unbind(0))
         self._shape = shape
 
     def _grow(self, needed: int) -> None:

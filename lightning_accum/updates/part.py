@@ -92,7 +92,7 @@ class Part:
         if how.merge is None:
             device = self._kept[-1].device
             kept = torch.broadcast_tensors(*(value.to(device) for value in self._kept))
-            return how.fn(torch.stack(kept), 0)
+            return how.of(torch.stack(kept))
         assert self._total is not None
         return how.finish(self._total, self.count)
 

@@ -160,7 +160,8 @@ class Updater(nn.Module):
         Args:
             *params: parameters to update; all of them when none is named.
             clear: whether what was applied is dropped from the accumulators.
-            scale: factor of the bounded change, for all parameters or by name.
+            scale: factor of the bounded change, for all parameters, or by name, where one that is
+                not named has the factor one.
 
         Raises:
             AttributeError: if a name is none of this updater's.
@@ -175,7 +176,7 @@ class Updater(nn.Module):
             deltas = self._finite(changes)
             if deltas:
                 targets = [getattr(parent, name).detach() for name in changes]
-                factors = [scale[n] if isinstance(scale, dict) else scale for n in changes]
+                factors = [scale.get(n, 1.0) if isinstance(scale, dict) else scale for n in changes]
                 if len(set(factors)) == 1:
                     torch._foreach_add_(targets, deltas, alpha=factors[0])
                 else:

@@ -139,6 +139,14 @@ def test_copies(kind, attr, through):
     assert monitor.peek().tolist() == twin.peek().tolist() == [-2.0]
 
 
+@pytest.mark.parametrize(("kind", "attr"), KINDS)
+def test_shallow_copies_of_the_module_have_its_hooks_and_are_not_watched(kind, attr):
+    echo = Echo()
+    monitor = kind(echo, attr)
+    copy.copy(echo)(torch.ones(1))
+    assert monitor.peek() is None
+
+
 @pytest.mark.parametrize(
     ("args", "kwargs", "picker", "expected"),
     [

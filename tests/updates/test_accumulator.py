@@ -79,6 +79,17 @@ def test_products_are_one_contribution_each_with_its_factor():
     assert acc.pos.tolist() == [[10.0], [10.0]]
 
 
+def test_products_join_what_is_pending_in_another_shape():
+    acc = Accumulator()
+    acc.pos = torch.ones(2, 3)
+    acc.accumulate_outer(torch.ones(4, 1), torch.ones(4, 3))
+    assert acc.pos.tolist() == [[5.0] * 3] * 2
+    acc.clear()
+    acc.pos = torch.ones(3)
+    acc.accumulate_outer(torch.ones(4, 2), torch.ones(4, 3))
+    assert acc.pos.tolist() == [[5.0] * 3] * 2
+
+
 def test_products_over_many_rows_are_summed_in_chunks():
     acc, post, pre = Accumulator(), rand(5000, 2, seed=1), rand(5000, 3, seed=2) > 0
     acc.accumulate_outer(post, pre)
@@ -215,6 +226,38 @@ def test_a_state_of_another_reduction_is_refused():
     acc.pos = torch.ones(1)
     with pytest.raises(RuntimeError, match=r"`amax`.*`sum`.*before loading"):
         Accumulator().load_state_dict(acc.state_dict())
+
+
+def test_a_state_that_names_no_bound_is_refused():
+    acc = Accumulator()
+    acc.fullbound(bound_power, 1.0, 0.0)
+    state = acc.state_dict()
+    state["_extra_state"]["bounds"]["full"]["name"] = "torch"
+    with pytest.raises(ValueError, match="names no bound: 'torch'"):
+        Accumulator().load_state_dict(state)
+
+
+def test_bounds_of_the_users_own_are_not_in_the_state_and_stay():
+    acc, other = Accumulator(), Accumulator()
+    for each in (acc, other):
+        each.upperbound(lambda w, u, limit: u * limit, 3.0)
+        each.pos = torch.ones(1)
+    other.load_state_dict(acc.state_dict())
+    assert other.update(torch.zeros(1)).item() == 3.0
+
+
+def test_limits_and_calls_that_cannot_work():
+    acc = Accumulator()
+    assert acc.limits == (None, None)
+    acc.fullbound(bound_power, 1.0, -1.0, power=2.0)
+    assert acc.limits == (-1.0, 1.0)
+    acc.upperbound(bound_upper_multiplicative, 5.0)
+    assert acc.limits == (None, 5.0)
+    with pytest.raises(TypeError, match=r"upper bound.*`bound_power`"):
+        acc.upperbound(bound_power, 1.0)
+    with pytest.raises(TypeError, match=r"'gain': 1.*`bound_upper_multiplicative`"):
+        acc.upperbound(bound_upper_multiplicative, 1.0, gain=1)
+    assert acc.limits == (None, 5.0)
 
 
 @pytest.mark.parametrize("fn", ["sum", "mean", "amax", middle])
