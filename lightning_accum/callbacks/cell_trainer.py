@@ -100,6 +100,7 @@ class CellTrainerCallback(Callback):
         self._optimizers: list[UpdateOptimizer] = []
         self._applies = True
         self._sentinel: ModeSentinel | None = None
+        self._in_batch = False
         self._batches = 0
         self._steps_before = 0
         self._observing = False
@@ -182,7 +183,7 @@ class CellTrainerCallback(Callback):
         logs = self.log_statistics and trainer._logger_connector.should_update_logs
         self._observing = logs
         self._measuring = logs or (self.log_statistics and self._log_is_near(trainer))
-        self._sentinel.in_batch = True
+        self._in_batch = self._sentinel.in_batch = True
 
     def on_train_batch_end(
         self,
@@ -193,8 +194,10 @@ class CellTrainerCallback(Callback):
         batch_idx: int,
     ) -> None:
         """Closes the gate, evaluates the rule, and applies what has accumulated where it is due."""
-        assert self._sentinel is not None
-        self._sentinel.in_batch = False
+        for module in pl_module.children():
+            if isinstance(module, ModeSentinel):  # the batch is over for other callbacks too
+                module.in_batch = False
+        self._in_batch = False
         self._note_activity()
         self.host.finish_batch(**self._given(outputs))
         self._batches += 1
@@ -223,7 +226,7 @@ class CellTrainerCallback(Callback):
 
     def _before_apply(self, optimizer: UpdateOptimizer) -> None:
         """Runs in an optimizer's step: evaluates what a user's own step within a batch needs."""
-        if self._sentinel is not None and self._sentinel.in_batch:
+        if self._in_batch:
             self._note_activity()
             self.host.evaluate()
         if self._measuring:
@@ -255,6 +258,7 @@ class CellTrainerCallback(Callback):
         for optimizer in self._optimizers:
             optimizer.detach(self.host.updaters.values(), self._before_apply)
         self._optimizers = []
+        self._in_batch = False
         self.host.release()
         for name, module in list(pl_module._modules.items()):
             if module is not None and module is self._sentinel:
@@ -273,7 +277,7 @@ class CellTrainerCallback(Callback):
 
     def __getstate__(self) -> dict[str, Any]:
         own = {name: value for name, value in self.__dict__.items() if name not in _LENT}
-        return {**own, "_sentinel": None, "_measured": [], "_optimizers": []}
+        return {**own, "_sentinel": None, "_in_batch": False, "_measured": [], "_optimizers": []}
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and builtins alone; empty before there are cells."""

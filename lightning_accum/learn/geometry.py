@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import grad
 
-from lightning_accum.observe import first_tensor
+from lightning_accum.observe import first_tensor, unobserved
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _WEIGHT_GRADIENTS = {
@@ -97,7 +97,8 @@ class Geometry(ABC):
     def _run(self, param: Tensor, pre: Tensor) -> Tensor:
         """What the connection gives with ``param`` in the place of the parameter."""
         inputs = (_operand(pre, param.dtype),)
-        out: Any = torch.func.functional_call(self.module, {self.name: param}, inputs)
+        with unobserved():
+            out: Any = torch.func.functional_call(self.module, {self.name: param}, inputs)
         return first_tensor((out,))
 
 

@@ -200,7 +200,6 @@ class Rule(IndependentCellTrainer, ABC):
             ValueError: if the activity does not fit the parameters.
         """
         self._check_bound()
-        recording, self.recording = self.recording, False  # a geometry may call the connection
         try:
             windows = {
                 name: seen
@@ -210,7 +209,6 @@ class Rule(IndependentCellTrainer, ABC):
             for name, seen in windows.items():
                 self._evaluate(name, seen, given, self.carry if carry is None else carry)
         finally:
-            self.recording = recording
             for monitor in self.monitors:
                 if isinstance(monitor.reducer, WindowRecorder):
                     monitor.clear()

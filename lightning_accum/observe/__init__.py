@@ -7,6 +7,7 @@ from lightning_accum.observe.monitor import (
     OutputMonitor,
     StateMonitor,
     first_tensor,
+    unobserved,
 )
 from lightning_accum.observe.pool import MonitorPool
 from lightning_accum.observe.recorder import WindowRecorder
@@ -23,4 +24,5 @@ __all__ = [
     "StateMonitor",
     "WindowRecorder",
     "first_tensor",
+    "unobserved",
 ]

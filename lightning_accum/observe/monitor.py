@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import functools
+import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -58,6 +60,30 @@ def _search(value: Any) -> Tensor | None:
     return next((found for item in items if (found := _search(item)) is not None), None)
 
 
+_unobserved = threading.local()
+
+
+@contextmanager
+def unobserved() -> Iterator[None]:
+    """Modules that are called inside are seen by no monitor, in this thread.
+
+    Example:
+        >>> import torch
+        >>> relu = nn.ReLU()
+        >>> monitor = OutputMonitor(relu)
+        >>> with unobserved():
+        ...     _ = relu(torch.ones(1))
+        >>> monitor.peek() is None
+        True
+    """
+    before = getattr(_unobserved, "on", False)
+    _unobserved.on = True
+    try:
+        yield
+    finally:
+        _unobserved.on = before
+
+
 class _Hook:
     """A hook that refers to monitor and module weakly, and is inert in a copy of the module."""
 
@@ -69,7 +95,7 @@ class _Hook:
         if self.monitor is None or self.module is None or self.module() is not module:
             return
         monitor = self.monitor()
-        if monitor is None or not monitor.recording:
+        if monitor is None or not monitor.recording or getattr(_unobserved, "on", False):
             return
         if monitor.train_update if module.training else monitor.eval_update:
             monitor._observe(module, args, rest)

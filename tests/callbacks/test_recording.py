@@ -122,6 +122,15 @@ def test_what_runs_between_batches_is_not_recorded(tmp_path: Any) -> None:
     assert same_windows(rule.windows, [*data, *data])
 
 
+def test_what_runs_when_a_batch_is_over_for_one_is_recorded_by_none(tmp_path: Any) -> None:
+    rules, data = [Noting(), Noting()], loader(4)
+    one, two = (callback(rule, name=name) for rule, name in zip(rules, "ab", strict=True))
+    between = Probe("on_train_batch_end", lambda _, module: module(data.dataset[0][0][None]))
+    trainer(tmp_path, one, between, two).fit(Net(), data)
+    for rule in rules:
+        assert same_windows(rule.windows, list(data))
+
+
 def test_the_weight_stays_in_validation_and_test(tmp_path: Any) -> None:
     start = Probe("on_validation_start", lambda _, module: module.fc.weight.clone())
     end = Probe("on_validation_end", lambda _, module: module.fc.weight.clone())

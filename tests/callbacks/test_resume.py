@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,16 @@ def test_an_epoch_then_another(tmp_path: Path) -> None:
             rest, loader(3), ckpt_path=tmp_path / "epoch.ckpt"
         )
         assert torch.equal(rest.fc.weight, whole.fc.weight)
+
+
+def test_a_copy_that_was_made_in_a_fit_resumes_as_any_other(tmp_path: Path) -> None:
+    path, use, whole = tmp_path / "middle.ckpt", callback(apply_every_n_batches=3), Net()
+    copies = Probe("on_train_batch_end", lambda *_: copy.deepcopy(use))
+    trainer(tmp_path, use, copies, SaveAt(4, path)).fit(Net(), data())
+    trainer(tmp_path, callback(apply_every_n_batches=3)).fit(whole, data())
+    rest = Net()
+    trainer(tmp_path, copies.found[-1]).fit(rest, data(), ckpt_path=path)
+    assert torch.equal(rest.fc.weight, whole.fc.weight)
 
 
 def test_an_exceptions_checkpoint_holds_what_was_pending(tmp_path: Path) -> None:

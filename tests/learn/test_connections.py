@@ -217,3 +217,14 @@ def test_the_output_has_to_have_the_connections_shape():
     neuron(conv(torch.ones(1, 1, 4, 4)))
     with pytest.raises(ValueError, match=r"output, \[B, 2, 2, 2\]. Found \[B, 2, 4, 4\]"):
         rule()
+
+
+def test_evaluating_one_rule_shows_nothing_to_another():
+    conv, neuron = nn.Conv2d(1, 2, 3, padding="same"), Fed()
+    rules = [STDP(**PAIR, params=("weight", "bias")) for _ in range(2)]
+    units = [rule.register_cell("enc", Cell(conv, neuron)) for rule in rules]
+    neuron.food.append(torch.ones(1, 2, 3, 3))
+    neuron(conv(torch.ones(1, 1, 3, 3)))
+    rules[0]()
+    assert [unit.monitors["pre"].reducer.length for unit in units] == [0, 1]
+    rules[1]()

@@ -1,0 +1,34 @@
+"""The examples run in their short form, and learn."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+# What the last line has to show: percent right by what was learned, at least, and how much better
+# than the same network untrained. By chance it is 10.
+LEARNED = {
+    "no_optimizer": (75.0, 25.0, "85 updates by STDP, none by gradient"),
+    "manual_optimization": (65.0, 3.0, "510 steps of two optimizers"),
+    "hybrid_backprop": (80.0, 8.0, "255 steps of the readout's optimizer"),
+}
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_learns_in_its_short_form(name: str) -> None:
+    least, better, line = LEARNED[name]
+    command = [sys.executable, f"{name}.py", "--short"]
+    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr.strip()
+    assert line in done.stdout
+    learned, untrained, chance = map(float, re.findall(r"([\d.]+) %", done.stdout))
+    assert chance == 10
+    assert learned > least
+    assert learned - untrained > better

@@ -1,0 +1,258 @@
+"""UpdateOptimizer alone: rates, groups, schedulers, closures, copies."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from lightning_accum import Clamp, NonFiniteUpdateError, Updater, attach_updater
+from lightning_accum.functional import bound_multiplicative
+from lightning_accum.optim import UpdateOptimizer
+
+
+def layer(*params: str, value: float = 0.5) -> tuple[nn.Linear, Updater]:
+    fc = nn.Linear(3, 2, dtype=torch.float64)
+    for param in fc.parameters():
+        nn.init.constant_(param, value)
+    return fc, attach_updater(fc, *(params or ("weight", "bias")))
+
+
+def pend(updater: Updater, pos: float = 1.0, neg: float = 0.25) -> None:
+    for name in updater.names:
+        like = getattr(updater.parent, name)
+        setattr(updater, name, (torch.full_like(like, pos), torch.full_like(like, neg)))
+
+
+def value(param: Tensor) -> float:
+    first = param.detach().flatten()[0]
+    assert (param == first).all()
+    return float(first)
+
+
+@given(
+    lr=st.floats(0, 10),
+    pos=st.floats(0, 10),
+    neg=st.floats(0, 10),
+    start=st.floats(-1, 1),
+)
+def test_the_rate_scales_the_change(lr: float, pos: float, neg: float, start: float) -> None:
+    fc, updater = layer(value=start)
+    optimizer = UpdateOptimizer(fc.parameters(), lr, [updater])
+    pend(updater, pos, neg)
+    optimizer.step()
+    for param in fc.parameters():
+        assert value(param) == pytest.approx(start + lr * (pos - neg), abs=1e-12)
+    optimizer.step()  # nothing is pending any more
+    assert value(fc.weight) == pytest.approx(start + lr * (pos - neg), abs=1e-12)
+
+
+def test_bounds_come_before_the_rate_and_constraints_after_it() -> None:
+    fc, updater = layer("weight")
+    updater.weight.fullbound(bound_multiplicative, 1.0, 0.0)
+    updater.register_constraint(Clamp(max=0.7))
+    optimizer = UpdateOptimizer(fc.parameters(), 0.5, [updater])
+    pend(updater)
+    optimizer.step()  # 0.5 + 0.5 * (0.5 * 1 - 0.5 * 0.25)
+    assert value(fc.weight) == pytest.approx(0.6875)
+    pend(updater)
+    optimizer.step()
+    assert value(fc.weight) == pytest.approx(0.7)
+
+
+def test_every_group_has_its_rate() -> None:
+    fc, updater = layer()
+    groups = [{"params": [fc.weight], "lr": 2.0}, {"params": [fc.bias]}]
+    optimizer = UpdateOptimizer(groups, 0.5, [updater])
+    pend(updater)
+    optimizer.step()
+    assert value(fc.weight) == 0.5 + 2 * 0.75
+    assert value(fc.bias) == 0.5 + 0.5 * 0.75
+    optimizer.param_groups[0]["lr"] = torch.tensor(0.0)  # as torch allows it
+    pend(updater)
+    optimizer.step()
+    assert value(fc.weight) == 0.5 + 2 * 0.75
+    assert updater.weight.empty  # a rate of zero consumes what was pending
+
+
+def test_what_stands_in_no_group_stays_pending() -> None:
+    fc, updater = layer()
+    optimizer = UpdateOptimizer([fc.weight], updaters=[updater])
+    pend(updater)
+    optimizer.step()
+    assert value(fc.weight) == 1.25
+    assert value(fc.bias) == 0.5
+    assert not updater.bias.empty
+    optimizer.add_param_group({"params": [fc.bias], "lr": 0.1})
+    optimizer.step()
+    assert value(fc.bias) == pytest.approx(0.575)
+
+
+def test_an_updater_counts_once_however_often_it_is_attached() -> None:
+    fc, updater = layer("weight")
+    optimizer = UpdateOptimizer([fc.weight], updaters=[updater, updater])
+    optimizer.attach([updater])
+    pend(updater)
+    optimizer.step()
+    assert value(fc.weight) == 1.25
+    optimizer.detach([updater])
+    pend(updater)
+    optimizer.step()
+    assert value(fc.weight) == 1.25
+
+
+def test_what_is_outstanding_is_called_for_first() -> None:
+    class Prepare:
+        def __init__(self) -> None:
+            self.called: list[Any] = []
+
+        def __call__(self, optimizer: UpdateOptimizer) -> None:
+            self.called.append(optimizer)
+            pend(updater)
+
+    fc, updater = layer("weight")
+    optimizer, prepare = UpdateOptimizer([fc.weight]), Prepare()
+    optimizer.attach([updater], prepare)
+    optimizer.step()
+    assert prepare.called == [optimizer]
+    assert value(fc.weight) == 1.25
+    optimizer.detach([updater], prepare)
+    optimizer.step()
+    assert len(prepare.called) == 1
+
+
+def test_a_closure_runs_first_and_with_gradients() -> None:
+    fc, updater = layer("weight")
+    optimizer = UpdateOptimizer(fc.parameters(), updaters=[updater])
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss: Tensor = fc(torch.ones(1, 3, dtype=torch.float64)).sum()
+        loss.backward()
+        pend(updater)
+        return loss
+
+    assert optimizer.step(closure).item() == pytest.approx(4.0)
+    assert fc.weight.grad is not None
+    assert value(fc.weight) == 1.25  # by what was pending, not by the gradient
+
+
+@pytest.mark.parametrize("lr", [-0.1, float("nan")])
+def test_a_rate_that_is_none(lr: float) -> None:
+    fc, _ = layer()
+    with pytest.raises(ValueError, match=r"`lr` should be a non-negative factor. Found `lr = "):
+        UpdateOptimizer(fc.parameters(), lr)
+    with pytest.raises(ValueError, match="non-negative factor"):
+        UpdateOptimizer([{"params": [fc.weight], "lr": lr}])
+    with pytest.raises(ValueError, match="non-negative factor"):
+        UpdateOptimizer([fc.weight]).add_param_group({"params": [fc.bias], "lr": lr})
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rates"),
+    [
+        (lambda o: torch.optim.lr_scheduler.StepLR(o, 2, 0.5), [1, 1, 0.5, 0.5, 0.25]),
+        (lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.5), [1, 0.5, 0.25, 0.125, 0.0625]),
+        (
+            lambda o: torch.optim.lr_scheduler.LinearLR(o, 0.5, total_iters=2),
+            [0.5, 0.75, 1, 1, 1],
+        ),
+        (
+            lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 4),
+            [1, 0.8535533905932737, 0.5, 0.14644660940672627, 0],
+        ),
+    ],
+)
+def test_schedulers(schedule: Any, rates: list[float]) -> None:
+    fc, updater = layer("weight", value=0.0)
+    optimizer = UpdateOptimizer([fc.weight], updaters=[updater])
+    scheduler = schedule(optimizer)
+    for i in range(len(rates)):
+        pend(updater)
+        optimizer.step()
+        scheduler.step()
+        assert value(fc.weight) == pytest.approx(0.75 * sum(rates[: i + 1]), abs=1e-12)
+
+
+def test_the_state_is_read_with_weights_only() -> None:
+    fc, updater = layer()
+    optimizer = UpdateOptimizer(
+        [{"params": [fc.weight], "lr": 0.25}, {"params": [fc.bias]}], updaters=[updater]
+    )
+    file = io.BytesIO()
+    torch.save(optimizer.state_dict(), file)
+    file.seek(0)
+    other = UpdateOptimizer([{"params": [fc.weight]}, {"params": [fc.bias]}], 3.0, [updater])
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert [group["lr"] for group in other.param_groups] == [0.25, 1.0]
+    pend(updater)
+    other.step()  # what is attached stays attached
+    assert value(fc.weight) == 0.5 + 0.25 * 0.75
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))])
+def test_a_copy_is_of_other_parameters(copied: Any) -> None:
+    fc, updater = layer("weight")
+    optimizer = UpdateOptimizer([fc.weight], 0.5, [updater])
+    other = copied(optimizer)
+    pend(updater)
+    other.step()
+    assert value(fc.weight) == 0.5
+    assert not updater.weight.empty
+    assert other.param_groups[0]["lr"] == 0.5
+    assert other.param_groups[0]["params"][0] is not fc.weight
+    assert value(other.param_groups[0]["params"][0]) == 0.5
+    optimizer.step()
+    assert value(fc.weight) == 0.875
+
+
+def test_model_and_optimizer_copied_together_are_attached_anew() -> None:
+    fc, updater = layer("weight")
+    both = copy.deepcopy({"model": fc, "optimizer": UpdateOptimizer([fc.weight], 0.5, [updater])})
+    twin = both["model"]
+    assert isinstance(twin, nn.Linear)
+    optimizer = both["optimizer"]
+    assert isinstance(optimizer, UpdateOptimizer)
+    mine = attach_updater(twin, "weight")
+    optimizer.attach([mine])
+    pend(mine)
+    optimizer.step()
+    assert value(twin.weight) == 0.875
+    assert value(fc.weight) == 0.5
+
+
+def test_nan_is_refused_and_nothing_is_applied() -> None:
+    fc, updater = layer()
+    optimizer = UpdateOptimizer(fc.parameters(), updaters=[updater])
+    updater.weight = torch.full_like(fc.weight, torch.nan)
+    updater.bias = torch.ones_like(fc.bias)
+    with pytest.raises(NonFiniteUpdateError, match="weight of `Linear`"):
+        optimizer.step()
+    assert value(fc.weight) == value(fc.bias) == 0.5
+
+
+def test_a_module_that_is_gone() -> None:
+    fc, updater = layer("weight")
+    optimizer = UpdateOptimizer([fc.weight], updaters=[updater])
+    del fc
+    with pytest.raises(RuntimeError, match="no longer exists"):
+        optimizer.step()
+
+
+def test_gradients_are_left_alone() -> None:
+    fc, updater = layer()
+    optimizer = UpdateOptimizer(fc.parameters(), updaters=[updater])
+    fc(torch.ones(1, 3, dtype=torch.float64)).sum().backward()
+    before = copy.deepcopy(fc.weight.grad)
+    optimizer.step()
+    assert value(fc.weight) == 0.5
+    assert before is not None
+    assert torch.equal(before, fc.weight.grad)
+    assert fc.weight.requires_grad
