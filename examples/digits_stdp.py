@@ -191,6 +191,8 @@ def main() -> None:
     means = [100 * k_means(data, args.neurons, seed) for seed in range(args.seeds)]
     print(f"test accuracy, {args.neurons} neurons: {spread(accuracies)}")
     print(f"k-means with {args.neurons} centres:   {spread(means)}")
+    if args.short:
+        print("(two epochs: the full run takes twelve, and three seeds)")
     print(f"samples per second in training: {statistics.mean(speed for _, speed, _ in runs):.0f}")
     print(f"look at it with: tensorboard --logdir {runs[-1][2]}")
 

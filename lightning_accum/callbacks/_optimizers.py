@@ -10,11 +10,11 @@ from lightning.pytorch.core.optimizer import LightningOptimizer, _MockOptimizer
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.updates import Updater
 
-Prepare = Callable[[UpdateOptimizer], None]
+Hook = Callable[[UpdateOptimizer], None]
 
 
 def attach_optimizers(
-    trainer: pl.Trainer, updaters: Sequence[Updater], lr: float, prepare: Prepare
+    trainer: pl.Trainer, updaters: Sequence[Updater], lr: float, prepare: Hook, finish: Hook
 ) -> tuple[list[UpdateOptimizer], bool]:
     """Has the module's own UpdateOptimizers apply ``updaters``, or adds one where there is none.
 
@@ -23,6 +23,7 @@ def attach_optimizers(
         updaters: what is to be applied.
         lr: factor of every change, for one that is added.
         prepare: is called by each before it applies anything.
+        finish: is called by each when it has applied everything.
 
     Returns:
         The optimizers, and whether the module has them, and so steps them itself.
@@ -31,7 +32,11 @@ def attach_optimizers(
         ValueError: if the module's own leave out a parameter.
     """
     params = {id(p): p for u in updaters for p in (getattr(u.parent, name) for name in u.names)}
-    own = [o for o in trainer.optimizers if isinstance(o, UpdateOptimizer) and o.ids & set(params)]
+    own = [
+        o
+        for o in trainer.optimizers
+        if isinstance(o, UpdateOptimizer) and not o.added and o.ids & set(params)
+    ]
     if own:
         covered = set().union(*(optimizer.ids for optimizer in own))
         left = [f"{u.label}: {n}" for u in updaters for n in u.names
@@ -44,7 +49,8 @@ def attach_optimizers(
             )
     optimizers = own or [UpdateOptimizer(list(params.values()), lr)]
     for optimizer in optimizers:
-        optimizer.attach(updaters, prepare)
+        optimizer.added = not own  # then no other callback takes it for the module's own
+        optimizer.attach(updaters, prepare, finish)
     if not own:
         _add(trainer, optimizers[0])
     return optimizers, bool(own)

@@ -105,7 +105,7 @@ class CellTrainerCallback(Callback):
         self._steps_before = 0
         self._observing = False
         self._measuring = False
-        self._measured: list[Measurement] = []
+        self._measured: Measurement | None = None
         self._unlogged: dict[str, Tensor] = {}
         self._skipped: dict[tuple[str, str], int] = {}
 
@@ -128,7 +128,9 @@ class CellTrainerCallback(Callback):
         self.host.bind(pl_module)
         self._skipped = self._counts()
         updaters = list(self.host.updaters.values())
-        self._optimizers, own = attach_optimizers(trainer, updaters, self.lr, self._before_apply)
+        self._optimizers, own = attach_optimizers(
+            trainer, updaters, self.lr, self._before_apply, self._after_apply
+        )
         self._applies = not own
         if own and self.reward_key is not None:
             raise ValueError(
@@ -206,12 +208,15 @@ class CellTrainerCallback(Callback):
         ):
             self._batches = 0
             self._step(trainer, pl_module)
-        for measured in self._measured:
-            self._unlogged.update(measured.values())
-        self._measured = []
         if self._unlogged and trainer._logger_connector.should_update_logs:
             pl_module.log_dict(self._unlogged, on_step=True, on_epoch=False, batch_size=1)
             self._unlogged = {}
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Applies the partial group of an epoch that was stopped before its last batch."""
+        if self._applies and self._batches:
+            self._batches, self._measuring = 0, False
+            self._step(trainer, pl_module)
 
     def _step(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Applies, and has the run count it unless the batch has counted by itself."""
@@ -229,8 +234,13 @@ class CellTrainerCallback(Callback):
         if self._in_batch:
             self._note_activity()
             self.host.evaluate()
-        if self._measuring:
-            self._measured.append(Measurement(self.host, optimizer.ids))
+        self._measured = Measurement(self.host, optimizer.ids) if self._measuring else None
+
+    def _after_apply(self, optimizer: UpdateOptimizer) -> None:
+        """Runs when the optimizer has applied: what others do to the weights is not counted."""
+        if self._measured is not None:
+            self._unlogged.update(self._measured.values())
+            self._measured = None
 
     def _note_activity(self) -> None:
         if self._observing:
@@ -256,7 +266,7 @@ class CellTrainerCallback(Callback):
     # ------------------------------------------------------------------ survival
     def _release(self, pl_module: pl.LightningModule) -> None:
         for optimizer in self._optimizers:
-            optimizer.detach(self.host.updaters.values(), self._before_apply)
+            optimizer.detach(self.host.updaters.values(), self._before_apply, self._after_apply)
         self._optimizers = []
         self._in_batch = False
         self.host.release()
@@ -277,7 +287,7 @@ class CellTrainerCallback(Callback):
 
     def __getstate__(self) -> dict[str, Any]:
         own = {name: value for name, value in self.__dict__.items() if name not in _LENT}
-        return {**own, "_sentinel": None, "_in_batch": False, "_measured": [], "_optimizers": []}
+        return {**own, "_sentinel": None, "_in_batch": False, "_measured": None, "_optimizers": []}
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and builtins alone; empty before there are cells."""

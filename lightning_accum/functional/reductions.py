@@ -40,7 +40,10 @@ class Reduction:
         Raises:
             TypeError: if ``fn`` gives no tensor.
         """
-        result = self.fn(stacked, 0)
+        try:
+            result = self.fn(stacked, 0)
+        except AttributeError as error:  # which a property of a module would swallow
+            raise TypeError(f"The reduction `{self.name}` fails: {error}.") from error
         if not isinstance(result, Tensor):
             raise TypeError(
                 f"The reduction `{self.name}` should give a tensor. Found"

@@ -71,7 +71,7 @@ class CellSpec:
     Args:
         connection: path of the connection inside the model.
         neuron: path of the neuron inside the model.
-        params: names of the connection's parameters to train.
+        params: names of the connection's parameters to train; those of the rule when ``None``.
         overrides: hyperparameters of the rule that differ for this cell.
 
     Example:
@@ -83,7 +83,7 @@ class CellSpec:
 
     connection: str
     neuron: str
-    params: tuple[str, ...] = ("weight",)
+    params: tuple[str, ...] | None = None
     overrides: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -98,7 +98,7 @@ class CellSpec:
         """
         connection = _module(model, self.connection, "connection")
         neuron = _module(model, self.neuron, "neuron")
-        for name in self.params:
+        for name in self.params or ():
             if getattr(connection, name, None) is None:
                 own = [n for n, _ in connection.named_parameters(recurse=False)]
                 raise AttributeError(

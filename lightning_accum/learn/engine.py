@@ -215,12 +215,25 @@ def _per_sample(
         if geometry is None or isinstance(geometry, Outer):
             reduced = _reduced_matrix(sides, batch)
         else:
-            changes = [
-                torch.stack([geometry.sum(post[:, b], pre[:, b]) for post, pre in sides]).sum(0)
-                for b in range(sides[0][0].shape[1])
-            ]
-            reduced = batch.of(torch.stack(changes))
+            reduced = _reduced(sides, batch, geometry)
         accumulator.accumulate(**{"neg" if negative else "pos": reduced})
+
+
+def _reduced(
+    sides: Sequence[tuple[Tensor, Tensor]], batch: Reduction, geometry: Geometry
+) -> Tensor:
+    """The reduced change of any parameter; a maximum or minimum in the memory of two samples'."""
+    total: Tensor | None = None
+    kept: list[Tensor] = []
+    for b in range(sides[0][0].shape[1]):
+        change = geometry.sum(sides[0][0][:, b], sides[0][1][:, b])
+        for post, pre in sides[1:]:
+            change.add_(geometry.sum(post[:, b], pre[:, b]))
+        if batch.merge is None:
+            kept.append(change)
+        else:
+            total = change if total is None else batch.merge(total, change)
+    return batch.of(torch.stack(kept)) if total is None else total
 
 
 def _reduced_matrix(sides: Sequence[tuple[Tensor, Tensor]], batch: Reduction) -> Tensor:

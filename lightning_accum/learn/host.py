@@ -118,8 +118,9 @@ class CellHost:
             if name in refs and not refs[name].loose:
                 continue
             overrides = dict(self.cells[name].overrides)
-            if isinstance(self.trainer, Rule):
-                overrides.setdefault("params", tuple(self.cells[name].params))
+            params = self.cells[name].params
+            if isinstance(self.trainer, Rule) and params is not None:
+                overrides.setdefault("params", tuple(params))
             try:
                 self.trainer.register_cell(name, cell, **overrides)
             except Exception:

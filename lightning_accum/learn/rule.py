@@ -137,8 +137,8 @@ class Rule(IndependentCellTrainer, ABC):
     def check(self, h: Hyperparameters) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense.
 
-        Every ``tc_...`` and ``dt`` should be positive, every ``lr_...`` finite; a subclass adds to
-        that.
+        Every ``tc_...`` and ``dt`` should be positive, every ``lr_...`` finite, and ``trace_mode``
+        one that there is; a subclass adds to that.
         """
         reduction(h.batch_reduction)
         for name, value in vars(h).items():
@@ -154,6 +154,12 @@ class Rule(IndependentCellTrainer, ABC):
                 raise ValueError(
                     f"Argument `{name}` should be a finite number. Found `{name} = {value!r}`."
                 )
+        mode = getattr(h, "trace_mode", "cumulative")
+        if mode not in get_args(TraceMode):
+            raise ValueError(
+                f"Argument `trace_mode` should be one of {get_args(TraceMode)}."
+                f" Found `trace_mode = {mode!r}`."
+            )
         WindowRecorder(self.spikes, h.time_dim, h.dt)  # for its check of `time_dim`
 
     def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
@@ -283,15 +289,6 @@ class Rule(IndependentCellTrainer, ABC):
     def __repr__(self) -> str:
         settings = ", ".join(f"{k}={v!r}" for k, v in vars(self.defaults).items())
         return f"{type(self).__name__}({settings}\n  cells: {', '.join(self._refs) or 'none'})"
-
-
-def check_trace_mode(h: Hyperparameters) -> None:
-    """Raises a ``ValueError`` if ``h.trace_mode`` is none."""
-    if h.trace_mode not in get_args(TraceMode):
-        raise ValueError(
-            f"Argument `trace_mode` should be one of {get_args(TraceMode)}."
-            f" Found `trace_mode = {h.trace_mode!r}`."
-        )
 
 
 def _window(monitor: Monitor | None) -> Tensor | None:

@@ -9,7 +9,7 @@ from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.functional.traces import TraceMode
 from lightning_accum.learn.engine import Term
 from lightning_accum.learn.independent import Hyperparameters
-from lightning_accum.learn.rule import Rule, Window, check_trace_mode
+from lightning_accum.learn.rule import Rule, Window
 
 
 class STDP(Rule):
@@ -89,11 +89,6 @@ class STDP(Rule):
             batch_reduction=batch_reduction,
             **options,
         )
-
-    def check(self, h: Hyperparameters) -> None:
-        """Raises a ``ValueError`` if hyperparameters make no sense."""
-        super().check(h)
-        check_trace_mode(h)
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
         """Potentiation on postsynaptic spikes, depression on presynaptic ones."""

@@ -9,7 +9,7 @@ from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.functional.traces import TraceMode
 from lightning_accum.learn.engine import Term
 from lightning_accum.learn.independent import Hyperparameters
-from lightning_accum.learn.rule import Rule, Window, check_trace_mode
+from lightning_accum.learn.rule import Rule, Window
 
 
 class TripletSTDP(Rule):
@@ -97,11 +97,6 @@ class TripletSTDP(Rule):
             batch_reduction=batch_reduction,
             **options,
         )
-
-    def check(self, h: Hyperparameters) -> None:
-        """Raises a ``ValueError`` if hyperparameters make no sense."""
-        super().check(h)
-        check_trace_mode(h)
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
         """A pair and a triplet term on the spikes of each side."""

@@ -49,6 +49,7 @@ class WindowRecorder(Reducer):
         self._state = {"buffer": None}
         self._rows: list[Tensor] = []  # the buffer's steps, as views: the hot path is one copy
         self._shape: torch.Size | None = None
+        self._sure = False  # that what comes is spikes
 
     def forward(self, observation: Tensor) -> None:
         """Records one step, or one sequence.
@@ -56,6 +57,8 @@ class WindowRecorder(Reducer):
         Raises:
             ValueError: if the shape changes within a window, or spikes are no spikes.
         """
+        if not self._sure:
+            self._look(observation)
         if self.time_dim is None:
             if self.length == 0 or observation.shape != self._shape:
                 self._begin(observation, observation.shape)
@@ -92,6 +95,7 @@ class WindowRecorder(Reducer):
     def clear(self, **kwargs: Any) -> None:
         """Begins a new window; its memory stays."""
         self.length = 0
+        self._sure = False
 
     def _begin(self, observation: Tensor, shape: torch.Size) -> None:
         """Checks the first observation of a window, and makes room of its shape."""
@@ -106,14 +110,6 @@ class WindowRecorder(Reducer):
                 f"Activity should be `[B, ...]`, or `[T, B, ...]` with `time_dim=0`. Found shape"
                 f" {tuple(observation.shape)}, `time_dim = {self.time_dim}`."
             )
-        if self.spikes and observation.is_floating_point() and observation.device.type == "cpu":
-            binary = (observation == 0) | (observation == 1)
-            if not bool(binary.all()):
-                value = observation[~binary][0].item()
-                raise ValueError(
-                    f"Activity of a rule on spikes should be 0 or 1. Found {value}: is a neuron's"
-                    " output missing in between? Use a rate-based rule for real-valued activity."
-                )
         dtype = torch.bool if self.spikes else observation.dtype
         buffer = self._state["buffer"]
         if (
@@ -124,6 +120,24 @@ class WindowRecorder(Reducer):
             self._state["buffer"] = _room(0, shape, dtype, observation.device)
             self._rows = []
         self._shape = shape
+
+    def _look(self, observation: Tensor) -> None:
+        """Looks at what comes until it has seen a spike; where that would mean to wait, at none."""
+        if self.spikes:
+            if observation.dtype != torch.bool and observation.device.type == "cpu":
+                if not torch.equal(observation * observation, observation):
+                    value = observation[(observation != 0) & (observation != 1)][0].item()
+                    raise ValueError(
+                        f"Activity of a rule on spikes should be 0 or 1. Found {value}: is a"
+                        " neuron's output missing in between? Use a rate-based rule for"
+                        " real-valued activity."
+                    )
+                self._sure = bool(observation.any())
+            return
+        buffer = self._state["buffer"]
+        if self.length and buffer is not None and buffer.dtype != observation.dtype:
+            wide = buffer.to(torch.promote_types(buffer.dtype, observation.dtype))
+            self._state["buffer"], self._rows = wide, list(wide.unbind(0))
 
     def _grow(self, needed: int) -> None:
         old = self._state["buffer"]

@@ -57,8 +57,10 @@ class UpdateOptimizer(torch.optim.Optimizer):
     ) -> None:
         check_lr(lr)
         super().__init__(params, {"lr": lr})
+        self.added = False
         self._updaters: list[Updater] = []
         self._prepare: list[Callable[[UpdateOptimizer], None]] = []
+        self._finish: list[Callable[[UpdateOptimizer], None]] = []
         self.attach(updaters)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -79,6 +81,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
         self,
         updaters: Iterable[Updater],
         prepare: Callable[[UpdateOptimizer], None] | None = None,
+        finish: Callable[[UpdateOptimizer], None] | None = None,
     ) -> None:
         """Has :meth:`step` apply these updaters too.
 
@@ -86,26 +89,33 @@ class UpdateOptimizer(torch.optim.Optimizer):
             updaters: the updaters.
             prepare: is called with this optimizer before they are applied, to accumulate what is
                 still outstanding.
+            finish: is called with this optimizer when everything is applied.
         """
         self._updaters += [u for u in updaters if all(u is not known for known in self._updaters)]
         if prepare is not None:
             self._prepare.append(prepare)
+        if finish is not None:
+            self._finish.append(finish)
 
     def detach(
         self,
         updaters: Iterable[Updater],
         prepare: Callable[[UpdateOptimizer], None] | None = None,
+        finish: Callable[[UpdateOptimizer], None] | None = None,
     ) -> None:
         """Takes back what :meth:`attach` was given."""
         gone = {id(updater) for updater in updaters}
         self._updaters = [u for u in self._updaters if id(u) not in gone]
         self._prepare = [fn for fn in self._prepare if fn != prepare]
+        self._finish = [fn for fn in self._finish if fn != finish]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         # a copy belongs to other parameters: its updaters are attached anew
+        self.__dict__.setdefault("added", False)
         self.__dict__.setdefault("_updaters", [])
         self.__dict__.setdefault("_prepare", [])
+        self.__dict__.setdefault("_finish", [])
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -133,4 +143,6 @@ class UpdateOptimizer(torch.optim.Optimizer):
             }
             if scales:
                 updater(*scales, scale=scales)
+        for finish in self._finish:
+            finish(self)
         return result

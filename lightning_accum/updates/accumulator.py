@@ -301,8 +301,8 @@ class Accumulator(nn.Module):
         if "full" in self._bounds:
             zeros = torch.zeros_like(pos if neg is None else neg)  # type: ignore[arg-type]
             fn, limits, kw = self._bounds["full"]
-            return fn(param, zeros if pos is None else pos, zeros if neg is None else neg,
-                      *limits, **kw)  # fmt: skip
+            up, down = zeros if pos is None else pos, zeros if neg is None else neg
+            return _own(fn(param, up, down, *limits, **kw), fn, param, (param, up, down))
         pos, neg = self._half(param, pos, "upper"), self._half(param, neg, "lower")
         if pos is None:
             return None if neg is None else -neg
@@ -313,7 +313,7 @@ class Accumulator(nn.Module):
         if part is None or side not in self._bounds:
             return part
         fn, limits, kw = self._bounds[side]
-        return fn(param, part, *limits, **kw)
+        return _own(fn(param, part, *limits, **kw), fn, param)
 
     def _part_for(self, param: Tensor, part: Part) -> Tensor | None:
         value = part.value(self._reduction)
@@ -380,6 +380,11 @@ class Accumulator(nn.Module):
                 f"Argument `{missing}` of the {side} bound should be a number when there is a"
                 f" bound. Found `{missing} = None`."
             )
+        if side == "full" and bound is not None and not found[0] > found[1]:
+            raise ValueError(
+                "Argument `max` of the full bound should lie above `min`. Found"
+                f" `max = {found[0]}`, `min = {found[1]}`: `max` comes first."
+            )
         if bound is not None:
             _check_call(bound, side, (2 if side != "full" else 3) + len(found), kw)
         for other in ("upper", "lower") if side == "full" else (side, "full"):
@@ -427,6 +432,14 @@ class Accumulator(nn.Module):
                 f" `{state['reduction']}`, and this accumulator reduces by"
                 f" `{self._reduction.name}`: call `reduction(...)` before loading."
             )
+        for saved in (state["pos"], state["neg"]):
+            for value in [saved["total"], *saved["kept"]]:
+                if value is not None and self.shape is not None and value.shape != self.shape:
+                    raise RuntimeError(
+                        f"The state of `{self.name}` should have the parameter's shape"
+                        f" {tuple(self.shape)}. Found {tuple(value.shape)}: it is that of another"
+                        " network."
+                    )
         self._pos.load(state["pos"])
         self._neg.load(state["neg"])
         for side, saved in state["bounds"].items():
@@ -441,6 +454,22 @@ class Accumulator(nn.Module):
         return (
             f"{self.name}, {shape}, reduction={self._reduction.name}, bounds={list(self._bounds)}"
         )
+
+
+def _own(
+    result: Tensor, bound: Callable[..., Tensor], param: Tensor, given: tuple[Tensor, ...] = ()
+) -> Tensor:
+    """What a bound gave, as a tensor that shares no memory with what it was given."""
+    if not isinstance(result, Tensor) or result.shape != param.shape:
+        found = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
+        raise TypeError(
+            f"The bound `{getattr(bound, '__name__', type(bound).__name__)}` should give a tensor"
+            f" of the parameter's shape {tuple(param.shape)}. Found {found}."
+        )
+    shared = result.untyped_storage().data_ptr()
+    return (
+        result.clone() if any(shared == g.untyped_storage().data_ptr() for g in given) else result
+    )
 
 
 def _check_call(bound: Callable[..., Tensor], side: str, count: int, kw: dict[str, Any]) -> None:

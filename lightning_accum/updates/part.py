@@ -122,6 +122,10 @@ class Part:
         self._total = total
         return total
 
+    def __getstate__(self) -> dict[str, Any]:
+        # the memory that is kept for the next window is not worth a copy
+        return self.__dict__ if self.count else {**self.__dict__, "_total": None}
+
     def state(self) -> dict[str, Any]:
         """Tensors and builtins that say all about what is pending."""
         pending = self.count > 0 and self._total is not None

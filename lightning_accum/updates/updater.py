@@ -173,10 +173,12 @@ class Updater(nn.Module):
         names = self._checked(params)
         with torch.no_grad():
             changes = self._changes(parent, names)
-            deltas = self._finite(changes)
+            scales = dict.fromkeys(names, scale) if not isinstance(scale, dict) else scale
+            self._checked(list(scales))
+            factors = [float(scales.get(name, 1.0)) for name in changes]
+            targets = [getattr(parent, name).detach() for name in changes]
+            deltas = self._finite(changes, targets, factors)
             if deltas:
-                targets = [getattr(parent, name).detach() for name in changes]
-                factors = [scale.get(n, 1.0) if isinstance(scale, dict) else scale for n in changes]
                 if len(set(factors)) == 1:
                     torch._foreach_add_(targets, deltas, alpha=factors[0])
                 else:
@@ -188,7 +190,7 @@ class Updater(nn.Module):
             for constraint, only in self._constraints.values():
                 for name in changes:
                     if not only or name in only:
-                        constraint(getattr(parent, name))
+                        _constrain(constraint, getattr(parent, name), name)
 
     def clear(self, **kwargs: Any) -> None:
         """Drops everything that is pending."""
@@ -254,14 +256,14 @@ class Updater(nn.Module):
             changes.update(zip(plain, deltas, strict=True))
         return changes
 
-    def _finite(self, changes: dict[str, Tensor]) -> list[Tensor]:
+    def _finite(
+        self, changes: dict[str, Tensor], targets: list[Tensor], factors: list[float]
+    ) -> list[Tensor]:
         """The changes with the policy applied: one reduction each, no wait unless it raises."""
         deltas = list(changes.values())
         if self.nonfinite == "ignore" or not deltas:
             return deltas
-        # the largest magnitude is NaN or Inf exactly where any element is
-        norms = [d.abs().amax() if d.numel() else d.new_zeros(()) for d in deltas]
-        bad = [~torch.isfinite(norm) for norm in norms]
+        bad = [_overflows(*each) for each in zip(deltas, targets, factors, strict=True)]
         if self.nonfinite == "raise":
             named = [name for name, is_bad in zip(changes, bad, strict=True) if bool(is_bad)]
             if named:
@@ -277,7 +279,7 @@ class Updater(nn.Module):
             self._skipped[name] = (
                 is_bad.long() if count is None else count.to(is_bad.device) + is_bad
             )
-        return [d.masked_fill_(b, 0) for d, b in zip(deltas, bad, strict=True)]
+        return [d.masked_fill(b, 0) for d, b in zip(deltas, bad, strict=True)]
 
     # ------------------------------------------------------------------ accumulators by name
     @staticmethod
@@ -330,3 +332,21 @@ class Updater(nn.Module):
     def extra_repr(self) -> str:
         """The module it is for."""
         return f"of {self.label}, nonfinite={self.nonfinite!r}"
+
+
+def _overflows(delta: Tensor, target: Tensor, factor: float) -> Tensor:
+    """Whether any element is NaN or Inf, or is so when it is scaled and cast to be applied."""
+    if not delta.numel():
+        return torch.zeros((), dtype=torch.bool, device=delta.device)
+    low, high = delta.aminmax()  # NaN where any element is
+    dtype = target.dtype if target.is_floating_point() else delta.dtype
+    return ~torch.isfinite((torch.maximum(-low, high) * factor).to(dtype))
+
+
+def _constrain(constraint: Constraint, param: Tensor, name: str) -> None:
+    result = constraint(param)
+    if isinstance(result, Tensor) and result.data_ptr() != param.data_ptr():
+        raise TypeError(
+            f"The constraint on `{name}` should change the parameter in place. Found one that gives"
+            " a new tensor, which would be lost: use `clamp_`, `copy_` and the like."
+        )
