@@ -65,7 +65,10 @@ doctest_default_flags = (
     doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.DONT_ACCEPT_TRUE_FOR_1
 )
 
-_PACKAGES = ("functional", "updates", "observe", "optim", "nn", "learn", "metrics", "callbacks")
+_PACKAGES = (
+    *("functional", "updates", "observe", "accumulators", "optim"),
+    *("nn", "learn", "metrics", "callbacks"),
+)
 
 
 def _public(name: str) -> str | None:

@@ -127,9 +127,9 @@ def step(world: Optimized, i: int) -> Tensor:
 
 
 # ---------------------------------------------------------------------------- observing
-def monitored(kind: type[la.Monitor], attr: str) -> World:
+def monitored(kind: type[la.Monitor], attr: str, **options: Any) -> World:
     norm = nn.BatchNorm1d(2)
-    return World(model=norm, monitor=kind(norm, attr, la.WindowRecorder()))
+    return World(model=norm, monitor=kind(norm, attr, la.WindowRecorder(), **options))
 
 
 def watch(world: World, i: int) -> Tensor:
@@ -142,9 +142,17 @@ def watch_anew(world: World) -> None:
     world.monitor.register()
 
 
+def above_half(x: Tensor) -> Tensor:
+    return x > 0.5
+
+
 def observe_(reducer: la.Reducer, i: int) -> Tensor:
     reducer(rand(i, 3, 2))
     return reducer.dump()
+
+
+def traced(kind: Callable[..., la.Reducer]) -> Callable[[], la.Reducer]:
+    return lambda: kind(20.0, 0.5, 1.0, criterion=above_half)
 
 
 # ---------------------------------------------------------------------------- learning
@@ -218,9 +226,29 @@ CASES: dict[str, Case] = {
     "Normalize": Case(lambda: constrained(la.Normalize(1.0)), update),
     "Latest": Case(la.Latest, observe_),
     "WindowRecorder": Case(la.WindowRecorder, observe_),
+    "PassthroughReducer": Case(lambda: la.PassthroughReducer(2.0), observe_),
+    "EventReducer": Case(lambda: la.EventReducer(1.0, criterion=above_half), observe_),
+    "EMAReducer": Case(lambda: la.EMAReducer(0.3, 1.0), observe_),
+    "CumulativeAverageReducer": Case(lambda: la.CumulativeAverageReducer(1.0), observe_),
+    "NearestTraceReducer": Case(traced(la.NearestTraceReducer), observe_),
+    "CumulativeTraceReducer": Case(traced(la.CumulativeTraceReducer), observe_),
+    "ScaledNearestTraceReducer": Case(traced(la.ScaledNearestTraceReducer), observe_),
+    "ScaledCumulativeTraceReducer": Case(traced(la.ScaledCumulativeTraceReducer), observe_),
+    "ConditionalNearestTraceReducer": Case(traced(la.ConditionalNearestTraceReducer), observe_),
+    "ConditionalCumulativeTraceReducer": Case(
+        traced(la.ConditionalCumulativeTraceReducer), observe_
+    ),
     "InputMonitor": Case(lambda: monitored(la.InputMonitor, ""), watch, watch_anew),
     "OutputMonitor": Case(lambda: monitored(la.OutputMonitor, ""), watch, watch_anew),
     "StateMonitor": Case(lambda: monitored(la.StateMonitor, "running_var"), watch, watch_anew),
+    "DifferenceMonitor": Case(
+        lambda: monitored(la.DifferenceMonitor, "running_var"), watch, watch_anew
+    ),
+    "MultiStateMonitor": Case(
+        lambda: monitored(la.MultiStateMonitor, "", names=("running_mean", "running_var")),
+        watch,
+        watch_anew,
+    ),
     "Cell": Case(
         lambda: la.Cell(Gate(), Spike()), lambda c, i: c.neuron(c.connection(rand(i, 2, 2)))
     ),
@@ -257,7 +285,7 @@ CASES: dict[str, Case] = {
 
 # Public names that are no classes to make objects of: bases, protocols, values, functions, errors.
 EXEMPT = {
-    "Inhibition", "Monitor", "NonFiniteUpdateError", "Reducer", "Rule", "Term",
+    "HistoryReducer", "Inhibition", "Monitor", "NonFiniteUpdateError", "Reducer", "Rule", "Term",
     "attach_updater", "get_updater",
 }  # fmt: skip
 PUBLIC = {*la.__all__, *lann.__all__, *metrics.__all__} | {"UpdateOptimizer"}

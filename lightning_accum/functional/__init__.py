@@ -21,6 +21,14 @@ from lightning_accum.functional.bounds import (
 )
 from lightning_accum.functional.constraints import clamp_, normalize_
 from lightning_accum.functional.encoders import poisson_encode
+from lightning_accum.functional.interpolation import (
+    Interpolation,
+    interp_exponential,
+    interp_linear,
+    interp_nearest,
+    interp_next,
+    interp_previous,
+)
 from lightning_accum.functional.outer import Events, density, event_outer_sum, events_of
 from lightning_accum.functional.reductions import Reduction, reduction
 from lightning_accum.functional.statistics import spike_counts, update_statistics
@@ -36,6 +44,7 @@ __all__ = [
     "Events",
     "FullBounding",
     "HalfBounding",
+    "Interpolation",
     "Reduction",
     "TraceMode",
     "bound_lower_multiplicative",
@@ -58,6 +67,11 @@ __all__ = [
     "density",
     "event_outer_sum",
     "events_of",
+    "interp_exponential",
+    "interp_linear",
+    "interp_nearest",
+    "interp_next",
+    "interp_previous",
     "last_trace",
     "normalize_",
     "poisson_encode",

@@ -164,7 +164,8 @@ class Rule(IndependentCellTrainer, ABC):
 
     def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
         """Raises a ``ValueError`` if the neuron says that it is called in another way."""
-        said = getattr(cell.neuron, "time_dim", h.time_dim)
+        mode = {"s": None, "m": 0}.get(getattr(cell.neuron, "step_mode", ""), h.time_dim)
+        said = getattr(cell.neuron, "time_dim", mode)
         if said != h.time_dim:
             raise ValueError(
                 f"Argument `time_dim` should be that of the neuron of cell `{name}`, {said}. Found"

@@ -1,5 +1,9 @@
 """Recorded activity: monitors, and the reducers that keep what they see."""
 
+from lightning_accum.observe.averages import CumulativeAverageReducer, EMAReducer
+from lightning_accum.observe.difference import DifferenceMonitor
+from lightning_accum.observe.event import EventReducer
+from lightning_accum.observe.history import HistoryReducer
 from lightning_accum.observe.monitor import (
     InputMonitor,
     Monitor,
@@ -9,18 +13,41 @@ from lightning_accum.observe.monitor import (
     first_tensor,
     unobserved,
 )
+from lightning_accum.observe.multistate import MultiStateMonitor
+from lightning_accum.observe.passthrough import PassthroughReducer
 from lightning_accum.observe.pool import MonitorPool
 from lightning_accum.observe.recorder import WindowRecorder
 from lightning_accum.observe.reducer import Latest, Reducer
+from lightning_accum.observe.traces import (
+    ConditionalCumulativeTraceReducer,
+    ConditionalNearestTraceReducer,
+    CumulativeTraceReducer,
+    NearestTraceReducer,
+    ScaledCumulativeTraceReducer,
+    ScaledNearestTraceReducer,
+)
 
 __all__ = [
+    "ConditionalCumulativeTraceReducer",
+    "ConditionalNearestTraceReducer",
+    "CumulativeAverageReducer",
+    "CumulativeTraceReducer",
+    "DifferenceMonitor",
+    "EMAReducer",
+    "EventReducer",
+    "HistoryReducer",
     "InputMonitor",
     "Latest",
     "Monitor",
     "MonitorConstructor",
     "MonitorPool",
+    "MultiStateMonitor",
+    "NearestTraceReducer",
     "OutputMonitor",
+    "PassthroughReducer",
     "Reducer",
+    "ScaledCumulativeTraceReducer",
+    "ScaledNearestTraceReducer",
     "StateMonitor",
     "WindowRecorder",
     "first_tensor",

@@ -14,11 +14,13 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from lightning_accum.functional.interpolation import Interpolation
 from lightning_accum.observe.reducer import Latest, Reducer
 
 Picker = Callable[[Any], Tensor]
 Filter = Callable[[Tensor], bool]
 Map = Callable[[Tensor], Tensor]
+Handles = tuple[RemovableHandle, ...]
 
 
 class MonitorConstructor(Protocol):
@@ -198,9 +200,9 @@ class Monitor(nn.Module, ABC):
                 f"The module that `{self.attr or 'this monitor'}` watches no longer exists, or this"
                 " monitor is a copy: bind it with `monitor.bind(module)`."
             )
-        handle = self._hook(module, _Hook(self, module))
-        # the hook goes when the monitor does, wherever it is dropped
-        self._unhook = weakref.finalize(self, handle.remove)
+        handles = self._hook(module, _Hook(self, module))
+        # the hooks go when the monitor does, wherever it is dropped
+        self._unhook = weakref.finalize(self, _remove, handles)
         self._unhook.atexit = False
 
     def deregister(self) -> None:
@@ -210,7 +212,7 @@ class Monitor(nn.Module, ABC):
             self._unhook = None
 
     @abstractmethod
-    def _hook(self, module: nn.Module, hook: _Hook) -> RemovableHandle: ...
+    def _hook(self, module: nn.Module, hook: _Hook) -> Handles: ...
 
     @abstractmethod
     def _seen(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any: ...
@@ -226,8 +228,13 @@ class Monitor(nn.Module, ABC):
         return found, ""
 
     def _observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
-        value = self._seen(module, args, rest)
-        observation = value if isinstance(value, Tensor) else self.picker(value)
+        self._take(self._pick(self._seen(module, args, rest)))
+
+    def _pick(self, value: Any) -> Tensor:
+        return value if isinstance(value, Tensor) else self.picker(value)
+
+    def _take(self, observation: Tensor) -> None:
+        """Records what was picked, filtered and mapped."""
         if self.filter_ is not None and not self.filter_(observation):
             return
         if self.map_ is not None:
@@ -252,9 +259,14 @@ class Monitor(nn.Module, ABC):
         """The reducer's latest state, as :meth:`peek`."""
         return self.reducer.peek()
 
-    def view(self, time: float = 0.0) -> Tensor | None:
-        """The reducer's state ``time`` ms ago."""
-        return self.reducer.view(time)
+    def view(
+        self,
+        time: float | Tensor = 0.0,
+        tolerance: float = 1e-5,
+        interpolation: Interpolation | None = None,
+    ) -> Tensor | None:
+        """The reducer's state ``time`` ms ago, as :meth:`Reducer.view` says."""
+        return self.reducer.view(time, tolerance, interpolation)
 
     def dump(self) -> Tensor | None:
         """The reducer's whole history, oldest first."""
@@ -281,8 +293,8 @@ class InputMonitor(Monitor):
         tensor([[1., 1.]])
     """
 
-    def _hook(self, module: nn.Module, hook: _Hook) -> RemovableHandle:
-        return module.register_forward_pre_hook(hook, with_kwargs=True)
+    def _hook(self, module: nn.Module, hook: _Hook) -> Handles:
+        return (module.register_forward_pre_hook(hook, with_kwargs=True),)
 
     def _seen(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
         return args or rest[0]
@@ -301,8 +313,8 @@ class OutputMonitor(Monitor):
         tensor([0., 1.])
     """
 
-    def _hook(self, module: nn.Module, hook: _Hook) -> RemovableHandle:
-        return module.register_forward_hook(hook)
+    def _hook(self, module: nn.Module, hook: _Hook) -> Handles:
+        return (module.register_forward_hook(hook),)
 
     def _seen(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
         return rest[0]
@@ -322,20 +334,34 @@ class StateMonitor(Monitor):
     """
 
     def _resolve(self, module: Any, attr: str) -> tuple[nn.Module, str]:
-        path, _, name = attr.rpartition(".")
-        found = _walk(module, path)
-        if not isinstance(found, nn.Module) or not hasattr(found, name):
-            raise AttributeError(
-                f"Argument `attr` should lead to an attribute of a module. Found `{attr}`, and"
-                f" `{type(found).__name__}` has no `{name}`."
-            )
-        return found, name
+        return attribute(module, attr)
 
-    def _hook(self, module: nn.Module, hook: _Hook) -> RemovableHandle:
-        return module.register_forward_hook(hook)
+    def _hook(self, module: nn.Module, hook: _Hook) -> Handles:
+        return (module.register_forward_hook(hook),)
 
     def _seen(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
         return getattr(module, self.name)
+
+
+def attribute(module: Any, attr: str) -> tuple[nn.Module, str]:
+    """The module that has the attribute at the end of a dotted path, and the attribute's name.
+
+    Raises:
+        AttributeError: if the path leads nowhere.
+    """
+    path, _, name = attr.rpartition(".")
+    found = _walk(module, path)
+    if not isinstance(found, nn.Module) or not hasattr(found, name):
+        raise AttributeError(
+            f"Argument `attr` should lead to an attribute of a module. Found `{attr}`, and"
+            f" `{type(found).__name__}` has no `{name}`."
+        )
+    return found, name
+
+
+def _remove(handles: Handles) -> None:
+    for handle in handles:
+        handle.remove()
 
 
 def _construct(cls: type[Monitor], options: dict[str, Any], module: Any, attr: str) -> Monitor:

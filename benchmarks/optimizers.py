@@ -1,0 +1,189 @@
+"""Milliseconds of a step, and memory beyond the state, of the optimizers here and torch's.
+
+All of them step the same parameters by the same gradients, interleaved in one process, each with
+a state of its own. First it is checked that they end where torch's do. Memory is the peak of what
+one step allocates, as the allocator tells it.
+
+    python benchmarks/optimizers.py [--smoke]
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+from lightning_accum.optim import (
+    AdaBelief,
+    Adam,
+    AdamWarmup,
+    AdamWarmupCosineDecay,
+    AMSGrad,
+    Noam,
+    RAdam,
+)
+
+Make = Callable[..., torch.optim.Optimizer]
+Shapes = list[tuple[int, ...]]
+
+LR, DECAY, WARMUP = 1e-5, 0.01, 1000
+BASE = "torch AdamW fused"
+
+
+def resnet50() -> Shapes:
+    """The parameters of ResNet-50, in its order."""
+    shapes: Shapes = [(64, 3, 7, 7), (64,), (64,)]
+    channels = 64
+    for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        for block in range(blocks):
+            wide = 4 * width
+            shapes += [(width, channels, 1, 1), (width,), (width,)]
+            shapes += [(width, width, 3, 3), (width,), (width,)]
+            shapes += [(wide, width, 1, 1), (wide,), (wide,)]
+            if block == 0:
+                shapes += [(wide, channels, 1, 1), (wide,), (wide,)]
+            channels = wide
+    return [*shapes, (1000, channels), (1000,)]
+
+
+# name: shapes, steps that are measured
+LOADS: dict[str, tuple[Shapes, int]] = {
+    "one tensor of 10 million": ([(10_000_000,)], 31),
+    "ResNet-50, 161 tensors, 25.6 million": (resnet50(), 31),
+    "1,000 tensors of 1,000": ([(1000,)] * 1000, 101),
+}
+SMOKE: dict[str, tuple[Shapes, int]] = {
+    "tiny": ([(7,), (3, 5), (1000,), (160, 130)], 3),
+    "ResNet-50, a sixteenth": ([tuple(max(1, n // 4) for n in s) for s in resnet50()], 2),
+}
+
+TORCH_ADAMW = functools.partial(torch.optim.AdamW, lr=LR, weight_decay=DECAY)
+TORCH_RADAM = functools.partial(torch.optim.RAdam, lr=LR)
+FORMS: dict[str, Make] = {
+    BASE: functools.partial(TORCH_ADAMW, fused=True),
+    "torch AdamW foreach": functools.partial(TORCH_ADAMW, foreach=True),
+    "torch AdamW loop": functools.partial(TORCH_ADAMW, foreach=False),
+    "Adam": functools.partial(Adam, lr=LR, weight_decay=DECAY),
+    "AdamWarmup": functools.partial(AdamWarmup, lr=LR, weight_decay=DECAY, warmup=WARMUP),
+    "Noam": functools.partial(Noam, lr=LR, weight_decay=DECAY, warmup=WARMUP),
+    "AdamWarmupCosineDecay": functools.partial(
+        AdamWarmupCosineDecay, lr=LR, weight_decay=DECAY, warmup=WARMUP
+    ),
+    "torch AdamW amsgrad fused": functools.partial(TORCH_ADAMW, fused=True, amsgrad=True),
+    "AMSGrad": functools.partial(AMSGrad, lr=LR, weight_decay=DECAY),
+    "torch RAdam foreach": functools.partial(TORCH_RADAM, foreach=True),
+    "torch RAdam loop": functools.partial(TORCH_RADAM, foreach=False),
+    "RAdam": functools.partial(RAdam, lr=LR),
+    "RAdam compiled": functools.partial(RAdam, lr=LR, compile=True),
+    "AdaBelief": functools.partial(AdaBelief, lr=LR, weight_decay=DECAY),
+    "AdaBelief compiled": functools.partial(AdaBelief, lr=LR, weight_decay=DECAY, compile=True),
+}
+# what has to end where
+EQUAL = {
+    "Adam": BASE,
+    "AMSGrad": "torch AdamW amsgrad fused",
+    "RAdam": "torch RAdam loop",
+    "RAdam compiled": "torch RAdam loop",
+    "AdaBelief compiled": "AdaBelief",
+}
+
+
+def parameters(shapes: Shapes) -> list[nn.Parameter]:
+    generator = torch.Generator().manual_seed(0)
+    params = [nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
+    for param in params:
+        param.grad = torch.randn(param.shape, generator=generator)
+    return params
+
+
+def end(form: str, shapes: Shapes) -> torch.Tensor:
+    params = parameters(shapes)
+    optimizer = FORMS[form](params)
+    for _ in range(10):  # RAdam begins to rectify in the sixth
+        optimizer.step()
+    return torch.cat([param.detach().flatten() for param in params])
+
+
+def agree(shapes: Shapes) -> None:
+    begin = torch.cat([param.detach().flatten() for param in parameters(shapes)])
+    for form, other in EQUAL.items():
+        moved = end(other, shapes) - begin
+        error = (end(form, shapes) - begin - moved).abs().max() / moved.abs().max()
+        if not error < 0.01:  # of a change that is small beside the parameter
+            raise AssertionError(f"Form `{form}` differs from `{other}` by {error:.1e}.")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without what the profiler, from its C++, tells the terminal of its starts and stops."""
+    terminal, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
+        os.close(nowhere)
+
+
+def extra_memory(step: Callable[[], object]) -> float:
+    """MB that a step has allocated at its peak, beyond what was there."""
+    with quiet(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        step()
+    events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
+    now = peak = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        now += event.nbytes()
+        peak = max(peak, now)
+    return peak / 2**20
+
+
+def measure(name: str, shapes: Shapes, steps: int) -> None:
+    agree(shapes if len(shapes) < 100 else shapes[:20])
+    params = parameters(shapes)
+    optimizers = {form: make(params) for form, make in FORMS.items()}
+    for optimizer in optimizers.values():  # states are begun, code is compiled, RAdam rectifies
+        for _ in range(8):
+            optimizer.step()
+    times: dict[str, list[float]] = {form: [] for form in FORMS}
+    for _ in range(steps):
+        for form, optimizer in optimizers.items():
+            start = time.perf_counter()
+            optimizer.step()
+            times[form].append(1e3 * (time.perf_counter() - start))
+    base = statistics.median(times[BASE])
+    print(f"\n### {name}\n")
+    print(f"| optimizer | ms a step (quartiles) | of {BASE} | extra MB |")
+    print("|---|---|---|---|")
+    for form, optimizer in optimizers.items():
+        low, median, high = statistics.quantiles(times[form], n=4)
+        memory = extra_memory(optimizer.step)
+        print(
+            f"| {form} | {median:.2f} ({low:.2f}–{high:.2f}) | {median / base:.2f} | {memory:.1f} |"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--smoke", action="store_true", help="tiny loads, just to see it run")
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    malloc = {k: v for k, v in os.environ.items() if k.startswith("MALLOC_")} or "default"
+    print(f"torch {torch.__version__}, {platform.machine()}, {torch.get_num_threads()} threads,"
+          f" malloc {malloc}")  # fmt: skip
+    for name, (shapes, steps) in (SMOKE if args.smoke else LOADS).items():
+        measure(name, shapes, steps)
+
+
+if __name__ == "__main__":
+    main()

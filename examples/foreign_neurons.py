@@ -1,0 +1,137 @@
+"""Learns features of handwritten digits with the neurons of another spiking library.
+
+The rule records what goes into the connection and what the library's neurons give out; nothing of
+the library is changed or wrapped. Between the two the currents compete, so that one neuron of each
+sample is driven at a time. The neurons are then named after the digit that each answers most.
+
+    python examples/foreign_neurons.py [--library snntorch|norse|spikingjelly] [--short]
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import warnings
+from importlib.util import find_spec
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from _data import Split, load_digits_split
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater
+from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.metrics import MaxRateClassifier
+from lightning_accum.nn import PoissonEncoder
+
+STEPS = 50
+MODULES = {
+    "snntorch": "snntorch",
+    "norse": "norse.torch",
+    "spikingjelly": "spikingjelly.activation_based.neuron",
+}
+
+
+class Digits(pl.LightningModule):
+    """Poisson input → plastic connection → competition → neurons of a library."""
+
+    def __init__(self, library: str, neurons: int = 100) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.library = library
+        self.encoder = PoissonEncoder(STEPS, max_rate=1000.0)
+        self.fc = nn.Linear(64, neurons, bias=False)
+        made: Any = importlib.import_module(MODULES[library])
+        if library == "snntorch":
+            self.neuron = made.Leaky(beta=0.9, threshold=8.0)
+        elif library == "norse":
+            self.neuron = made.LIFCell()
+        else:
+            self.neuron = made.LIFNode(tau=10.0, decay_input=False, v_threshold=8.0)
+        self.register_buffer("tired", torch.zeros(neurons))
+        keep = Normalize(norm=1.0, order=2)
+        keep(nn.init.uniform_(self.fc.weight))
+        updater = attach_updater(self.fc, "weight")
+        updater.register_constraint(Clamp(min=0.0))
+        updater.register_constraint(keep)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Spikes of each neuron, ``[B, neurons]``."""
+        state, drive, rates = None, 0.0, torch.zeros(len(images), self.fc.out_features)
+        if self.library == "snntorch":
+            self.neuron.reset_mem()
+        elif self.library == "spikingjelly":
+            self.neuron.reset()
+        for x in self.encoder(images.flatten(1)).float():
+            current = self.fc(x)
+            drive = 0.9 * drive + 0.1 * current.detach()
+            wins = nn.functional.one_hot((drive - self.tired).argmax(1), len(self.tired))
+            if self.training:  # who wins more than its share tires
+                self.tired += 0.1 * (wins.float().mean(0) - 1 / len(self.tired))
+            given = self.neuron(current * wins, *([state] if self.library == "norse" else []))
+            spikes, state = given if isinstance(given, tuple) else (given, None)
+            rates += spikes.detach()
+        return rates
+
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> None:
+        self(batch[0])
+
+    def configure_optimizers(self) -> None:
+        return None
+
+
+@torch.no_grad()
+def score(model: Digits, data: Split) -> tuple[float, float]:
+    """Share of test images named right, and spikes per neuron and step."""
+    model.eval()
+    readout = MaxRateClassifier(model.fc.out_features, 10)
+    readout.update(model(data.train_images), data.train_labels)
+    rates = model(data.test_images)
+    model.train()
+    hits = readout.predict(rates) == data.test_labels
+    return 100 * hits.float().mean().item(), rates.mean().item() / STEPS
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--library", choices=MODULES, help="by default the first installed")
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--short", action="store_true", help="one epoch")
+    args = parser.parse_args()
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning")
+    warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
+    library = args.library or next(filter(find_spec, MODULES), None)
+    if library is None or find_spec(library) is None:
+        missing = f"{library} is not" if library else f"none of {', '.join(MODULES)} is"
+        print(f"skipped: {missing} installed")
+        return
+    torch.set_num_threads(1)
+    pl.seed_everything(0, verbose=False)
+
+    data, model = load_digits_split(), Digits(library)
+    untrained, _ = score(model, data)
+    stdp = STDP(lr_post=0.15, lr_pre=-0.045)
+    cells = {"input": CellSpec(connection="fc", neuron="neuron")}
+    trainer = pl.Trainer(
+        max_epochs=1 if args.short else args.epochs,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        enable_progress_bar=False,
+        callbacks=[CellTrainerCallback(stdp, cells=cells)],
+    )
+    train = TensorDataset(data.train_images)
+    trainer.fit(model, DataLoader(train, 16, shuffle=True))
+    learned, rate = score(model, data)
+    print(f"{type(model.neuron).__name__} of {library}: {rate:.2%} of neurons spike in a step")
+    print(f"{trainer.global_step} updates by STDP, none by gradient")
+    print(f"test accuracy: {learned:.1f} % (untrained {untrained:.1f} %, by chance 10 %)")
+
+
+if __name__ == "__main__":
+    main()

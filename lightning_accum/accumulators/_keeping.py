@@ -1,0 +1,67 @@
+"""The base of accumulators that keep the values themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from lightning_utilities import apply_to_collection
+from torch import Tensor
+
+from lightning_accum.accumulators._base import State, StreamAccumulator, _Moves
+
+
+class Keeping(StreamAccumulator):
+    """An accumulator of values in order.
+
+    The values are no state in torchmetrics' sense, for that compares the states of a collection's
+    metrics by their elements' shapes, which a number has not, and moves them as if all were
+    tensors.
+
+    Args:
+        **kwargs: passed to :class:`torchmetrics.Metric`.
+    """
+
+    values: list[Any]
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.values = []
+
+    def reset(self) -> None:
+        """Forgets all values."""
+        super().reset()
+        # Not cleared: what `compute` returned, or another process' copy, may be the same list.
+        self.values = []
+
+    def get_extra_state(self) -> dict[str, list[Any]]:
+        """Returns the values, for the state dict."""
+        return {"values": apply_to_collection(self.values, Tensor, torch.clone)}
+
+    def set_extra_state(self, state: dict[str, list[Any]]) -> None:
+        """Takes the values from a state dict, on this metric's device."""
+        self._take_states({"values": apply_to_collection(state["values"], Tensor, self._loaded)})
+        self._renew()
+
+    def _loaded(self, tensor: Tensor) -> Tensor:
+        return self._owned(tensor.to(self.device))
+
+    def _owned(self, tensor: Tensor) -> Tensor:
+        """A copy without a graph, which no later change in place reaches."""
+        return tensor.detach().clone()
+
+    def _take_states(self, states: State) -> None:
+        self.values = list(states["values"])
+        self._update_count = max(self._update_count, len(self.values))
+
+    def _copy_state_dict(self) -> State:
+        return {"values": list(self.values)}
+
+    def _merged(self, parts: Sequence[State]) -> State:
+        return {"values": [value for part in parts for value in part["values"]]}
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = ()) -> Any:
+        super()._apply(fn, exclude_state)
+        self.values = apply_to_collection(self.values, Tensor, _Moves(fn))
+        return self

@@ -1,0 +1,80 @@
+"""The exponential moving average."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_accum.accumulators._base import State
+from lightning_accum.accumulators._elementwise import ElementWise
+
+
+class EMA(ElementWise):
+    r"""The exponential moving average of the values, element by element, without a start-up bias.
+
+    .. math::
+        s_n = \beta s_{n-1} + (1 - \beta) x_n, \qquad
+        w_n = \beta w_{n-1} + (1 - \beta), \qquad
+        \mathrm{EMA}_n = \frac{s_n}{w_n}
+
+    Streamed in at least float32; of nothing it is nan with one warning. Over several processes it
+    is the mean of theirs, each weighed by :math:`w_n`.
+
+    Args:
+        decay: :math:`\beta`, in (0, 1): the average reaches back about :math:`1 / (1 - \beta)`
+            values.
+        **kwargs: passed to :class:`torchmetrics.Metric`.
+
+    Raises:
+        ValueError: if the decay is out of range.
+
+    Example:
+        >>> from lightning_accum.accumulators import EMA
+        >>> average = EMA(decay=0.5)
+        >>> average(1.0), average(4.0)
+        (tensor(1.), tensor(3.))
+    """
+
+    scaled: Tensor
+    weight: Tensor
+
+    def __init__(self, decay: float = 0.9, **kwargs: Any) -> None:
+        # The weight first, for it tells averages of different decay apart.
+        super().__init__({"weight": torch.tensor(0.0), "scaled": torch.tensor(0.0)}, **kwargs)
+        if not 0 < decay < 1:
+            raise ValueError(
+                f"Argument `decay` should be between 0 and 1. Found `decay = {decay}`: give 0.9 for"
+                " an average over about 10 values, 0.99 for 100."
+            )
+        self.decay = decay
+
+    def update(self, value: Tensor | float) -> None:
+        """Adds a value.
+
+        Args:
+            value: a tensor of any shape, the same in every call, or a number.
+
+        Raises:
+            ValueError: if the shape is another than before.
+        """
+        tensor = self._value(value)
+        self._check_shape(tensor, self.scaled)
+        scaled = torch.add(self.scaled * self.decay, tensor, alpha=1 - self.decay)
+        # As wide as the values: the quotient would be no better than its narrower half.
+        weight = self.weight.to(scaled.dtype) * self.decay + (1 - self.decay)
+        self._put(scaled=scaled, weight=weight)
+
+    def compute(self) -> Tensor:
+        """The average, of the values' shape."""
+        return self.scaled / self.weight
+
+    def _shaped(self) -> list[str]:
+        return ["scaled"]
+
+    def _combined(self, parts: list[State]) -> State:
+        scaled, weight = parts[0]["scaled"], parts[0]["weight"]
+        for part in parts[1:]:
+            scaled, weight = scaled + part["scaled"], weight + part["weight"]
+        return {"scaled": scaled, "weight": weight}

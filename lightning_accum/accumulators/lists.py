@@ -1,0 +1,49 @@
+"""All values, in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning_utilities import apply_to_collection
+from torch import Tensor
+
+from lightning_accum.accumulators._keeping import Keeping
+
+
+class List(Keeping):
+    """All values, in order; on several processes in the order of their ranks.
+
+    Memory grows with every value: prefer :class:`Sum` or :class:`Mean` where these will do. Of
+    tensors, also within tuples, lists and dictionaries, a copy is kept, without its graph and in
+    its own dtype; any other object is kept as it is. An object that is no tensor and no builtin
+    makes a state dict that ``torch.load(weights_only=True)`` does not read.
+
+    Args:
+        **kwargs: passed to :class:`torchmetrics.Metric`; ``compute_on_cpu=True`` keeps tensors in
+            the host's memory.
+
+    Example:
+        >>> import torch
+        >>> from lightning_accum.accumulators import List
+        >>> values = List()
+        >>> values(torch.tensor([1, 2]))
+        [tensor([1, 2])]
+        >>> values("anything")
+        [tensor([1, 2]), 'anything']
+    """
+
+    def update(self, value: Any) -> None:
+        """Adds a value.
+
+        Args:
+            value: any object.
+        """
+        self.values.append(apply_to_collection(value, Tensor, self._owned))
+
+    def compute(self) -> list[Any]:
+        """The values, in a list of its own."""
+        return list(self.values)
+
+    def _owned(self, tensor: Tensor) -> Tensor:
+        tensor = tensor.detach()
+        return tensor.cpu() if self.compute_on_cpu and not tensor.is_cpu else tensor.clone()

@@ -1,0 +1,55 @@
+"""Picks items out of what a step returned, and names them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from lightning_accum.accumulators._arguments import Selection
+from lightning_accum.accumulators._stage import Stage
+
+
+class Select(Stage, nn.Module):
+    """Picks items by their place, and names them.
+
+    One item goes on as it is. Of several, each becomes the argument of its name in the next stage,
+    and those of other names fill the remaining arguments in order: to ``update(preds, target)``,
+    both ``Select(pred=1, target=2)`` and ``Select(target=2, pred=1)`` mean the same.
+
+    Args:
+        **items: for each name an index, or a key where steps return dictionaries.
+
+    Raises:
+        ValueError: if no item is named.
+
+    Example:
+        >>> from lightning_accum.accumulators import Mean, Select
+        >>> loss = Select(value=0, weight=2) ** Mean()
+        >>> loss((1.0, "logits", 32))
+        >>> loss((4.0, "logits", 16))
+        >>> loss.end()
+        tensor(2.)
+    """
+
+    def __init__(self, **items: Any) -> None:
+        super().__init__()
+        if not items:
+            raise ValueError(
+                "Argument `items` should name at least one item. Found none: give a name and an"
+                " index, as in `Select(pred=1)`."
+            )
+        self.items = items
+
+    def forward(self, data: Any) -> Any:
+        """The item that was named, or a dictionary of several.
+
+        Args:
+            data: what a step returned: a sequence, or a dictionary.
+        """
+        found = Selection((name, data[place]) for name, place in self.items.items())
+        return found if len(found) > 1 else found.popitem()[1]
+
+    def extra_repr(self) -> str:
+        """The items."""
+        return ", ".join(f"{name}={place!r}" for name, place in self.items.items())

@@ -1,0 +1,194 @@
+"""An accumulator that leaves out some positions of a repeating pattern."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_accum.accumulators._base import State, StreamAccumulator
+
+
+class Except(StreamAccumulator):
+    r"""Passes values on to an accumulator, except at some positions of a repeating pattern.
+
+    Values are counted from 0, since the last reset. The :math:`i`-th stands at position
+    :math:`p = i \bmod \mathrm{period}`, and is left out where
+    :math:`\mathrm{begin} \le p \le \mathrm{end}` for any of the ranges.
+
+    Args:
+        accumulator: what the other values are passed on to.
+        begin: first position that is left out, or an integer tensor with that of several ranges;
+            0 when missing.
+        end: last position that is left out, or a tensor of the same shape; ``begin`` when missing.
+        period: number of positions; ``max(end) + 1`` when missing.
+
+    Raises:
+        TypeError: if the accumulator is none.
+        ValueError: if neither ``begin`` nor ``end`` is given, they are of different shapes, no
+            integers or negative, one begins after its end, or no position is left.
+
+    Example:
+        A GAN whose steps are discriminator, discriminator, generator: the former's losses, and the
+        latter's.
+
+        >>> from lightning_accum.accumulators import Except, Mean
+        >>> discriminator = Except(Mean(), begin=2)
+        >>> generator = Except(Mean(), begin=0, end=1, period=3)
+        >>> for loss in (1.0, 3.0, 50.0, 1.0, 3.0, 70.0):
+        ...     discriminator.update(loss)
+        ...     generator.update(loss)
+        >>> discriminator.compute(), generator.compute()
+        (tensor(2.), tensor(60.))
+    """
+
+    def __init__(
+        self,
+        accumulator: StreamAccumulator,
+        begin: int | Tensor | None = None,
+        end: int | Tensor | None = None,
+        period: int | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(accumulator, StreamAccumulator):
+            raise TypeError(
+                "Argument `accumulator` should be an accumulator of this package, such as"
+                f" `Mean()`. Found `{type(accumulator).__name__}`."
+            )
+        self.accumulator = accumulator
+        self.ranges = _ranges(begin, end)
+        default = 1 + max(last for _, last in self.ranges)
+        self.period = default if period is None else _integer("period", period)
+        if _covers(self.ranges, self.period):
+            raise ValueError(
+                "Arguments `begin`, `end` and `period` should leave at least one position. Found"
+                f" ranges {self.ranges} in a `period = {self.period}`, which are all: give a longer"
+                f" `period`, such as `period={default + 1}`."
+            )
+        self.position = 0
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Passes a value on, or leaves it out.
+
+        Args:
+            *args: what the accumulator's ``update`` takes.
+            **kwargs: what the accumulator's ``update`` takes.
+        """
+        position = self.position
+        if not any(begin <= position <= end for begin, end in self.ranges):
+            self.accumulator.update(*args, **self.accumulator._filter_kwargs(**kwargs))
+        self.position = (position + 1) % self.period
+
+    def compute(self) -> Any:
+        """What the accumulator computes."""
+        return self.accumulator.compute()
+
+    def reset(self) -> None:
+        """Forgets the values, and begins at position 0."""
+        super().reset()
+        self.accumulator.reset()
+        self.position = 0
+
+    def get_extra_state(self) -> dict[str, int]:
+        """Returns the position, for the state dict."""
+        return {"position": self.position}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        """Takes the position from a state dict."""
+        self.position = int(state["position"])
+        self._renew()
+
+    def sync(self, *args: Any, **kwargs: Any) -> None:
+        """Synchronises the accumulator."""
+        self.accumulator.sync(*args, **kwargs)
+
+    def unsync(self, *args: Any, **kwargs: Any) -> None:
+        """Gives the accumulator its own states back."""
+        self.accumulator.unsync(*args, **kwargs)
+
+    def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
+        # The accumulator synchronises, caches and warns for itself.
+        return compute
+
+    def _synchronised(self) -> bool:
+        return self.accumulator._synchronised()
+
+    def _so_far(self) -> Any:
+        return self.accumulator._so_far()
+
+    def _copy_state_dict(self) -> State:
+        return self.accumulator._copy_state_dict()
+
+    def _merged(self, parts: Sequence[State]) -> State:
+        return self.accumulator._merged(parts)
+
+    def _take_states(self, states: State) -> None:
+        self.accumulator._take_states(states)
+
+    def _renew(self) -> None:
+        super()._renew()
+        self.accumulator._renew()
+
+
+def _integer(name: str, value: Any) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = -1
+    if isinstance(value, bool) or number < 0:
+        raise ValueError(
+            f"Argument `{name}` should be a non-negative integer or a tensor of them. Found"
+            f" `{name} = {value!r}`."
+        )
+    return number
+
+
+def _integers(name: str, value: Any) -> list[int]:
+    if not isinstance(value, Tensor):
+        return [_integer(name, value)]
+    if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
+        raise ValueError(
+            f"Argument `{name}` should be a tensor of integers. Found `{name}.dtype ="
+            f" {value.dtype}`: convert it with `{name}.long()`."
+        )
+    return [_integer(name, number) for number in value.reshape(-1).tolist()]
+
+
+def _ranges(begin: Any, end: Any) -> tuple[tuple[int, int], ...]:
+    if begin is None and end is None:
+        raise ValueError(
+            "Arguments `begin` and `end` should not both be missing. Found `begin = None` and"
+            " `end = None`: give the first position to leave out, as in `begin=2`, or the last, or"
+            " both."
+        )
+    if begin is None:
+        begin = torch.zeros_like(end) if isinstance(end, Tensor) else 0
+    end = begin if end is None else end
+    shapes = [tuple(x.shape) if isinstance(x, Tensor) else () for x in (begin, end)]
+    firsts, lasts = _integers("begin", begin), _integers("end", end)
+    if shapes[0] != shapes[1] or not firsts:
+        raise ValueError(
+            "Arguments `begin` and `end` should have the same shape, with at least one element."
+            f" Found shapes {shapes[0]} and {shapes[1]}: give both as integers, or as tensors with"
+            " an element for each range."
+        )
+    ranges = tuple(zip(firsts, lasts, strict=True))
+    for first, last in ranges:
+        if first > last:
+            raise ValueError(
+                "Argument `begin` should not be larger than `end`. Found a range from"
+                f" {first} to {last}: for a range around the end of the period, give its two parts."
+            )
+    return ranges
+
+
+def _covers(ranges: tuple[tuple[int, int], ...], period: int) -> bool:
+    reached = 0
+    for first, last in sorted(ranges):
+        if first > reached:
+            break
+        reached = max(reached, last + 1)
+    return reached >= period

@@ -1,0 +1,53 @@
+"""A fork of a pipe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from lightning_accum.accumulators._stage import Stage, chain
+
+
+class Split(Stage, nn.Module):
+    """Gives each item to several pipes, and passes it on.
+
+    Args:
+        *pipes: stages or pipes.
+
+    Example:
+        >>> from lightning_accum.accumulators import List, Max, Mean, Split
+        >>> both = Split(Mean() ** print, Max() ** print) ** List() ** print
+        >>> _ = both.run([1.0, 3.0])
+        tensor(2.)
+        tensor(3.)
+        [1.0, 3.0]
+    """
+
+    def __init__(self, *pipes: Any) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList(chain(pipe) for pipe in pipes)
+
+    def forward(self, item: Any) -> Any:
+        """Sends an accumulated result through all pipes.
+
+        Args:
+            item: the result.
+
+        Returns:
+            The result.
+        """
+        for pipe in self.branches:
+            pipe._through(item)  # type: ignore[operator]
+        return item
+
+    def _step(self, item: Any) -> Any:
+        """Sends a step's item through all pipes, as far as their first accumulators."""
+        for pipe in self.branches:
+            pipe(item)
+        return item
+
+    def _end(self) -> None:
+        """Ends the iteration in all pipes."""
+        for pipe in self.branches:
+            pipe._end()  # type: ignore[operator]

@@ -1,0 +1,69 @@
+"""All accumulators of a model or a collection, synchronised together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch import nn
+
+from lightning_accum.accumulators._base import StreamAccumulator
+from lightning_accum.accumulators._bytes import from_bytes, to_bytes
+from lightning_accum.accumulators._exchange import CAPACITY, gather_bytes
+from lightning_accum.accumulators.skipping import Except
+
+
+def synchronize(accumulators: Any, capacity: int | None = None) -> None:
+    """Computes many accumulators over all processes, with a single all-reduce.
+
+    Each ``compute`` that follows returns what was computed here, without communication, until the
+    accumulator is updated or reset; what it has accumulated stays this process' own. All processes
+    have to call this with the same accumulators in the same order, whether or not they have seen
+    any values. Where there is one process alone, nothing happens.
+
+    Args:
+        accumulators: an accumulator, a module that has some anywhere within, such as a
+            ``LightningModule``, a ``MetricCollection`` or a pipe, or a list or dictionary of these.
+            Metrics that are no accumulators, and those with ``sync_on_compute=False``, are left to
+            themselves.
+        capacity: bytes of a process that fit into the all-reduce, the same in all processes; 1024
+            for each accumulator when missing. A second one follows where a process has more.
+
+    Raises:
+        ValueError: if the accumulators are of several process groups.
+
+    Example:
+        >>> from lightning_accum.accumulators import Max, Mean, synchronize
+        >>> found = {"loss": Mean(), "worst": Max()}
+        >>> for accumulator in found.values():
+        ...     accumulator.update(2.0)
+        >>> synchronize(found)
+        >>> found["loss"].compute()
+        tensor(2.)
+    """
+    found = [a for a in dict.fromkeys(_within(accumulators)) if a.sync_on_compute]
+    found = [a for a in found if a.distributed_available_fn()]
+    if not found:
+        return
+    group = found[0].process_group
+    if any(a.process_group is not group for a in found):
+        raise ValueError(
+            "Argument `accumulators` should have one process group. Found several: call"
+            " `synchronize` once for each."
+        )
+    data = to_bytes([a._copy_state_dict() for a in found])
+    capacity = CAPACITY * len(found) if capacity is None else capacity
+    rows = [from_bytes(row) for row in gather_bytes(data, capacity, found[0].device, group)]
+    for accumulator, parts in zip(found, zip(*rows, strict=True), strict=True):
+        accumulator._compute_over(parts)
+
+
+def _within(accumulators: Any) -> Iterable[StreamAccumulator]:
+    if isinstance(accumulators, nn.Module):
+        for module in accumulators.modules():
+            if isinstance(module, StreamAccumulator) and not isinstance(module, Except):
+                yield module
+    else:
+        several = accumulators.values() if isinstance(accumulators, Mapping) else accumulators
+        for accumulator in several:
+            yield from _within(accumulator)

@@ -1,0 +1,68 @@
+"""The mean of the last values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_accum.accumulators._keeping import Keeping
+from lightning_accum.accumulators._values import check_shape, wide
+
+
+class Window(Keeping):
+    r"""The mean of the last values, element by element.
+
+    .. math:: \bar x = \frac{1}{n} \sum_{i = N - n + 1}^{N} x_i
+
+    or of all, while there are fewer. Half precision is averaged in float32; the mean of nothing is
+    nan, with one warning. Over several processes it is the mean of the windows of all. After
+    ``merge_state`` it holds both windows, the other's as the newer, and with the next update it is
+    down to its length again.
+
+    Args:
+        length: number of values :math:`n`.
+        **kwargs: passed to :class:`torchmetrics.Metric`.
+
+    Raises:
+        ValueError: if the length is not a positive integer.
+
+    Example:
+        >>> from lightning_accum.accumulators import Window
+        >>> window = Window(2)
+        >>> window(1.0), window(2.0), window(6.0)
+        (tensor(1.), tensor(1.5000), tensor(4.))
+    """
+
+    values: list[Tensor]
+
+    def __init__(self, length: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if not isinstance(length, int) or isinstance(length, bool) or length < 1:
+            raise ValueError(
+                f"Argument `length` should be a positive integer. Found `length = {length!r}`."
+            )
+        self.length = length
+
+    def update(self, value: Tensor | float) -> None:
+        """Adds a value, and drops what the window is too short for.
+
+        Args:
+            value: a tensor of any shape, the same in every call, or a number.
+
+        Raises:
+            ValueError: if the shape is another than before.
+        """
+        tensor = wide(value, self.device)
+        if self.values:
+            check_shape("Window", tensor, self.values[-1])
+        self.values.append(tensor.clone())
+        del self.values[: -self.length]
+
+    def compute(self) -> Tensor:
+        """The mean, of the values' shape."""
+        return torch.stack(self.values).mean(0) if self.values else torch.tensor(torch.nan)
+
+    def _is_empty(self) -> bool:
+        return not self.values

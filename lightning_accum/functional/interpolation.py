@@ -1,0 +1,142 @@
+"""Values between two observations, by what stood before and after."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Interpolation(Protocol):
+    """Says what stood ``elapsed`` ms after one observation and ``dt - elapsed`` before the next.
+
+    Args:
+        earlier: ``[...]`` the observation at or before the moment.
+        later: ``[...]`` the observation at or after it; ``earlier`` itself where they coincide.
+        elapsed: time since ``earlier`` in ms, at least 0 and less than ``dt``, that broadcasts.
+        dt: time between the two observations, in ms.
+    """
+
+    def __call__(self, earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) -> Tensor:
+        """``[...]`` the value at the moment."""
+        ...
+
+
+def interp_previous(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) -> Tensor:
+    r"""The observation at or before the moment, :math:`y(t) = y_0`.
+
+    Args:
+        earlier: ``[...]`` :math:`y_0`, at or before the moment.
+        later: ``[...]`` :math:`y_1`, at or after it.
+        elapsed: time :math:`t` since ``earlier``, in ms.
+        dt: time :math:`\Delta t` between the two, in ms.
+
+    Returns:
+        ``[...]`` the value at the moment.
+
+    Example:
+        >>> import torch
+        >>> interp_previous(torch.tensor([1.0]), torch.tensor([2.0]), torch.tensor(0.9), 1.0)
+        tensor([1.])
+    """
+    return earlier
+
+
+def interp_next(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) -> Tensor:
+    r"""The observation at or after the moment, :math:`y(t) = y_1`.
+
+    Args:
+        earlier: ``[...]`` :math:`y_0`, at or before the moment.
+        later: ``[...]`` :math:`y_1`, at or after it.
+        elapsed: time :math:`t` since ``earlier``, in ms.
+        dt: time :math:`\Delta t` between the two, in ms.
+
+    Returns:
+        ``[...]`` the value at the moment.
+
+    Example:
+        >>> import torch
+        >>> interp_next(torch.tensor([1.0]), torch.tensor([2.0]), torch.tensor(0.1), 1.0)
+        tensor([2.])
+    """
+    return later
+
+
+def interp_nearest(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) -> Tensor:
+    r"""The observation nearest to the moment, the earlier one halfway.
+
+    .. math::
+        y(t) = \begin{cases} y_0 & t \le \Delta t / 2 \\ y_1 & t > \Delta t / 2 \end{cases}
+
+    Args:
+        earlier: ``[...]`` :math:`y_0`, at or before the moment.
+        later: ``[...]`` :math:`y_1`, at or after it.
+        elapsed: time :math:`t` since ``earlier``, in ms.
+        dt: time :math:`\Delta t` between the two, in ms.
+
+    Returns:
+        ``[...]`` the value at the moment.
+
+    Example:
+        >>> import torch
+        >>> interp_nearest(torch.zeros(2), torch.ones(2), torch.tensor([0.5, 0.6]), 1.0)
+        tensor([0., 1.])
+    """
+    return torch.where(elapsed > dt / 2, later, earlier)
+
+
+def interp_linear(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) -> Tensor:
+    r"""The straight line between the two, :math:`y(t) = y_0 + (y_1 - y_0)\,t / \Delta t`.
+
+    Args:
+        earlier: ``[...]`` :math:`y_0`, at or before the moment.
+        later: ``[...]`` :math:`y_1`, at or after it.
+        elapsed: time :math:`t` since ``earlier``, in ms.
+        dt: time :math:`\Delta t` between the two, in ms.
+
+    Returns:
+        ``[...]`` the value at the moment, in float32 at least.
+
+    Example:
+        >>> import torch
+        >>> interp_linear(torch.tensor([1.0]), torch.tensor([2.0]), torch.tensor(0.5), 2.0)
+        tensor([1.2500])
+    """
+    dtype = torch.promote_types(earlier.dtype, torch.float32)
+    weight = (elapsed / dt).to(dtype)
+    return earlier.to(dtype).lerp(later.to(dtype), weight)
+
+
+def interp_exponential(
+    earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float, tc: float
+) -> Tensor:
+    r"""The earlier observation, decayed since: :math:`y(t) = y_0\,e^{-t / \tau}`.
+
+    Args:
+        earlier: ``[...]`` :math:`y_0`, at or before the moment.
+        later: ``[...]`` :math:`y_1`, at or after it.
+        elapsed: time :math:`t` since ``earlier``, in ms.
+        dt: time :math:`\Delta t` between the two, in ms.
+        tc: time constant :math:`\tau`, in ms; ``functools.partial`` fixes it where an
+            :class:`Interpolation` is asked for.
+
+    Returns:
+        ``[...]`` the value at the moment, in float32 at least.
+
+    Raises:
+        ValueError: if the time constant is not positive.
+
+    Example:
+        >>> import torch
+        >>> from functools import partial
+        >>> decayed = partial(interp_exponential, tc=20.0)
+        >>> decayed(torch.tensor([1.0]), torch.tensor([9.0]), torch.tensor(0.5), 1.0)
+        tensor([0.9753])
+    """
+    if not tc > 0:
+        raise ValueError(
+            f"Argument `tc` should be a positive time constant in ms. Found `{tc = }`."
+        )
+    dtype = torch.promote_types(earlier.dtype, torch.float32)
+    return earlier.to(dtype) * torch.exp(-elapsed / tc).to(dtype)

@@ -1,0 +1,121 @@
+"""Factors of a learning rate, as functions of the step."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from lightning_accum.functional.moments import Number
+
+
+def warmup_factor(step: Number, warmup: float) -> Number:
+    r"""Linear rise to one, :math:`\min(1, t / w)`.
+
+    Args:
+        step: :math:`t \ge 1`, a number or a 0-dim tensor.
+        warmup: :math:`w \ge 0` in steps; there is no rise with zero.
+
+    Returns:
+        The factor, of the kind of ``step``.
+
+    Example:
+        >>> [warmup_factor(t, 4) for t in (1, 2, 4, 9)]
+        [0.25, 0.5, 1.0, 1.0]
+    """
+    factor: Number = step / warmup if warmup > 0 else step * 0.0 + 1.0
+    return factor.clamp(max=1.0) if isinstance(factor, Tensor) else min(factor, 1.0)
+
+
+def noam_factor(step: Number, warmup: float, d_model: float) -> Number:
+    r"""Linear rise, then decay as the inverse root of the step.
+
+    .. math:: d_{\text{model}}^{-1/2} \min(t^{-1/2}, t \, w^{-3/2})
+
+    Args:
+        step: :math:`t \ge 1`, a number or a 0-dim tensor.
+        warmup: :math:`w \ge 1` in steps, after which the factor falls.
+        d_model: :math:`d_{\text{model}} \ge 1`, the width of the model.
+
+    Returns:
+        The factor, of the kind of ``step``.
+
+    Example:
+        >>> [noam_factor(t, 4, 16) for t in (1, 4, 16)]
+        [0.03125, 0.125, 0.0625]
+
+    Source:
+        Vaswani et al. (2017), arXiv:1706.03762, equation 3.
+    """
+    scale, slope = 1.0 / math.sqrt(d_model), 1.0 / (warmup * math.sqrt(warmup))
+    if isinstance(step, Tensor):
+        return scale * torch.minimum(slope * step, step.rsqrt())
+    return scale * min(slope * step, 1.0 / math.sqrt(step))
+
+
+def warmup_cosine_factor(step: Number, warmup: float, total_steps: float) -> Number:
+    r"""Linear rise to one, then half a cosine down to zero, where it stays.
+
+    .. math:: \min(1, t / w) \cdot \tfrac12 (1 + \cos \pi p), \qquad
+        p = \operatorname{clamp}\!\left(\frac{t - w}{T - w}, 0, 1\right)
+
+    Args:
+        step: :math:`t \ge 1`, a number or a 0-dim tensor.
+        warmup: :math:`w \ge 0` in steps; there is no rise with zero.
+        total_steps: :math:`T > w`, the step at which zero is reached.
+
+    Returns:
+        The factor, of the kind of ``step``.
+
+    Example:
+        >>> [round(warmup_cosine_factor(t, 2, 6), 3) for t in range(1, 8)]
+        [0.5, 1.0, 0.854, 0.5, 0.146, 0.0, 0.0]
+
+    Source:
+        Loshchilov & Hutter (2017), arXiv:1608.03983, equation 5, without restarts.
+    """
+    progress = (step - warmup) / (total_steps - warmup)
+    cosine: Number
+    if isinstance(progress, Tensor):
+        cosine = torch.cos(math.pi * progress.clamp(0.0, 1.0))
+    else:
+        cosine = math.cos(math.pi * min(max(progress, 0.0), 1.0))
+    return warmup_factor(step, warmup) * (0.5 * (1.0 + cosine))
+
+
+def rectification(step: Number, beta2: float) -> Number:
+    r"""How much an adaptive rate is to be trusted after few steps, zero where not at all.
+
+    .. math::
+        \rho_\infty &= \frac{2}{1 - \beta_2} - 1, \qquad
+        \rho_t = \rho_\infty - \frac{2 t \beta_2^t}{1 - \beta_2^t} \\
+        r_t &= \sqrt{\frac{(\rho_t - 4)(\rho_t - 2) \, \rho_\infty}
+            {(\rho_\infty - 4)(\rho_\infty - 2) \, \rho_t}} \quad
+            \text{for } \rho_t \ge 5, \text{ else } 0
+
+    Args:
+        step: :math:`t \ge 1`, a number or a 0-dim tensor.
+        beta2: :math:`0 \le \beta_2 < 1`, of the second moment.
+
+    Returns:
+        :math:`r_t`, of the kind of ``step``.
+
+    Example:
+        >>> [round(rectification(t, 0.999), 3) for t in (5, 6, 100, 10000)]
+        [0.0, 0.026, 0.215, 1.0]
+
+    Source:
+        Liu et al. (2020), arXiv:1908.03265, algorithm 2.
+    """
+    rho_inf = 2.0 / (1.0 - beta2) - 1.0
+    power = beta2**step
+    rho = rho_inf - 2.0 * step * power / (1.0 - power)
+    if rho_inf < 5.0:  # ρ_t stays below ρ∞
+        return step * 0.0
+    scale = rho_inf / ((rho_inf - 4.0) * (rho_inf - 2.0))
+    if isinstance(rho, Tensor):
+        trusted = rho.clamp(min=5.0)
+        value = ((trusted - 4.0) * (trusted - 2.0) * scale / trusted).sqrt()
+        return torch.where(rho >= 5.0, value, 0.0)
+    return math.sqrt((rho - 4.0) * (rho - 2.0) * scale / rho) if rho >= 5.0 else 0.0

@@ -1,0 +1,159 @@
+"""What a step works on: found once, and looked over at every step at the cost of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import is_
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from lightning_accum.optim.base import GenericAdaptiveOptimizer
+
+
+def as_real(tensor: Tensor) -> Tensor:
+    """The tensor itself, or a complex one seen as pairs of numbers."""
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def same_layout(tensor: Tensor, other: Tensor) -> bool:
+    """Whether elements of two tensors of one shape lie in memory in the same order."""
+    return all(
+        size == 1 or one == two
+        for size, one, two in zip(tensor.shape, tensor.stride(), other.stride(), strict=True)
+    )
+
+
+class Batch:
+    """The parameters of one group that have a gradient, with their states.
+
+    Attributes:
+        params: the parameters.
+        states: their states, begun.
+        routes: the ways they go, where an optimizer knows several.
+    """
+
+    def __init__(
+        self, optimizer: GenericAdaptiveOptimizer, group: dict[str, Any], present: list[bool] | None
+    ) -> None:
+        self._members = list(group["params"])
+        self._present = present
+        self._options = _options(optimizer, group)
+        self.params = self._members
+        if present is not None:
+            self.params = [p for p, has in zip(self._members, present, strict=True) if has]
+        self.states = [optimizer._ready_state(group, param) for param in self.params]
+        self._kind = self._first()
+        self._lie = [param.stride() for param in self.params]
+        self._strides: list[tuple[int, ...]] | None = None
+        self.routes: list[Any] | None = None
+
+    def _first(self) -> tuple[torch.dtype, torch.device] | None:
+        return (self.params[0].dtype, self.params[0].device) if self.params else None
+
+    def fits(
+        self, optimizer: GenericAdaptiveOptimizer, group: dict[str, Any], present: list[bool] | None
+    ) -> bool:
+        """Whether parameters, those that have a gradient, and the options are still the same."""
+        return (
+            _same(self._members, group["params"])
+            and self._present == present
+            and self._options == _options(optimizer, group)
+            and self._kind == self._first()
+        )
+
+    def laid_out(self, strides: list[tuple[int, ...]], grads: list[Tensor]) -> bool:
+        """Whether the gradients are dense, and lie in memory as their parameters did and do."""
+        if strides != self._strides:
+            pairs = zip(grads, self.params, strict=True)
+            if not all(g.layout is torch.strided and same_layout(g, p) for g, p in pairs):
+                return False
+            if self._lie != [param.stride() for param in self.params]:
+                return False
+            self._strides = strides
+        return True
+
+    def lay_out(self, grads: list[Tensor]) -> list[Tensor]:
+        """The gradients, those that lie in memory otherwise than their parameters copied."""
+        return [
+            g if same_layout(g, p) else torch.empty_like(p).copy_(g)
+            for g, p in zip(grads, self.params, strict=True)
+        ]
+
+
+class Plan:
+    """The batches of an optimizer."""
+
+    def __init__(
+        self, optimizer: GenericAdaptiveOptimizer, present: list[list[bool] | None]
+    ) -> None:
+        groups = optimizer.param_groups
+        self.batches = [Batch(optimizer, g, p) for g, p in zip(groups, present, strict=True)]
+        self._states = list(optimizer.state.values())
+
+    @classmethod
+    def of(
+        cls, optimizer: GenericAdaptiveOptimizer, known: Plan | None
+    ) -> tuple[Plan, list[list[Tensor]]]:
+        """The plan for the gradients that are there, the known one if it fits, and the gradients.
+
+        Raises:
+            ValueError: if a gradient is sparse.
+        """
+        groups = optimizer.param_groups
+        grads = [[g for p in group["params"] if (g := p.grad) is not None] for group in groups]
+        present = [
+            None
+            if len(own) == len(group["params"])
+            else [p.grad is not None for p in group["params"]]
+            for own, group in zip(grads, groups, strict=True)
+        ]
+        strides = [[g.stride() for g in own] for own in grads]
+        if (
+            known is not None
+            and known._fits(optimizer, present)
+            and all(map(Batch.laid_out, known.batches, strides, grads))
+        ):
+            return known, grads
+        for own in grads:
+            _refuse_sparse(optimizer, own)
+        plan = cls(optimizer, present)
+        for i, batch in enumerate(plan.batches):
+            if not batch.laid_out(strides[i], grads[i]) and not groups[i]["differentiable"]:
+                grads[i] = batch.lay_out(grads[i])
+        return plan, grads
+
+    def _fits(self, optimizer: GenericAdaptiveOptimizer, present: list[list[bool] | None]) -> bool:
+        groups = optimizer.param_groups
+        return (
+            len(self.batches) == len(groups)
+            # states that were loaded, moved or dropped are other dicts
+            and _same(self._states, optimizer.state.values())
+            and all(
+                batch.fits(optimizer, group, own)
+                for batch, group, own in zip(self.batches, groups, present, strict=True)
+            )
+        )
+
+
+def _same(known: Sequence[object], found: Any) -> bool:
+    return len(known) == len(found) and all(map(is_, known, found))
+
+
+def _options(optimizer: GenericAdaptiveOptimizer, group: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        isinstance(group["lr"], Tensor),
+        *(group.get(name) for name in optimizer._path_options),
+    )
+
+
+def _refuse_sparse(optimizer: GenericAdaptiveOptimizer, grads: list[Tensor]) -> None:
+    for grad in grads:
+        if grad.layout is not torch.strided:
+            raise ValueError(
+                f"`{type(optimizer).__name__}` takes dense gradients. Found one of shape"
+                f" {tuple(grad.shape)} with `layout = {grad.layout}`: use torch.optim.SparseAdam"
+                " for that parameter, or make its layer with `sparse=False`."
+            )

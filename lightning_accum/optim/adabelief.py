@@ -1,0 +1,100 @@
+"""AdaBelief."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from lightning_accum.functional.moments import Number
+from lightning_accum.optim._moments import MomentOptimizer
+from lightning_accum.optim._scales import Scales, adam_scales, rectified_scales
+from lightning_accum.optim.base import Group, Params
+from lightning_accum.optim.weight_decay import WeightDecay
+
+
+class AdaBelief(MomentOptimizer):
+    r"""Adam that steps far where gradients come as expected, and little where they do not.
+
+    .. math::
+        m &\leftarrow \beta_1 m + (1 - \beta_1) g, \qquad
+        s \leftarrow \beta_2 s + (1 - \beta_2)(g - m)^2 + \epsilon \\
+        \theta &\leftarrow \theta - \alpha \, \hat m / (\sqrt{\hat s} + \epsilon), \qquad
+        \hat m = m / (1 - \beta_1^t), \quad \hat s = s / (1 - \beta_2^t)
+
+    As in the paper's algorithm, ε joins :math:`s` at every step, and stands outside the root as
+    well: it is of the order of a squared gradient, and far smaller than Adam's.
+
+    Args:
+        params: parameters, named parameters, or parameter groups.
+        lr: :math:`\alpha \ge 0`.
+        betas: :math:`\beta_1, \beta_2` in [0, 1).
+        eps: :math:`\epsilon \ge 0`, inside the average and outside the root.
+        weight_decay: :math:`\lambda \ge 0` of a decoupled decay, or a :class:`WeightDecay`.
+        amsgrad: whether the running maximum of :math:`s` stands in its place.
+        rectify: whether to step as :class:`RAdam` does, with :math:`s` for :math:`v`.
+        degenerate_to_sgd: as for :class:`RAdam`, where ``rectify``.
+        maximize: whether to ascend.
+        foreach: ``True`` for lists of tensors, ``False`` for one tensor at a time.
+        compile: whether large tensors are stepped in one pass over memory, by code that is
+            compiled at the first step, which takes seconds and needs a C++ compiler.
+        capturable: whether a step can be captured in a CUDA graph.
+        differentiable: whether autograd follows the step.
+
+    Raises:
+        ValueError: if an option is out of its range.
+
+    Example:
+        >>> import torch
+        >>> weight = torch.nn.Parameter(torch.zeros(2))
+        >>> optimizer = AdaBelief([weight], lr=0.1, betas=(0.5, 0.5))
+        >>> for slopes in ([1.0, 1.0], [1.0, -1.0], [1.0, 1.0]):
+        ...     weight.grad = torch.tensor(slopes)
+        ...     optimizer.step()
+        >>> bool(weight[0].abs() > 3 * weight[1].abs())  # the steady slope goes further
+        True
+
+    Source:
+        Zhuang et al. (2020), arXiv:2010.07468, algorithm 2.
+    """
+
+    _second = "exp_avg_var"
+    _belief = True
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-16,
+        weight_decay: float | WeightDecay = 0.0,
+        amsgrad: bool = False,
+        rectify: bool = False,
+        degenerate_to_sgd: bool = True,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        compile: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            amsgrad=amsgrad,
+            rectify=rectify,
+            degenerate_to_sgd=degenerate_to_sgd,
+            maximize=maximize,
+            foreach=foreach,
+            compile=compile,
+            capturable=capturable,
+            differentiable=differentiable,
+        )
+
+    def _scales(self, group: Group, rate: Number, step: Number) -> Scales:
+        return (
+            rectified_scales(group, rate, step)
+            if group["rectify"]
+            else adam_scales(group, rate, step)
+        )

@@ -1,0 +1,89 @@
+"""Adam."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from lightning_accum.functional.moments import Number
+from lightning_accum.optim._moments import MomentOptimizer
+from lightning_accum.optim._scales import Scales, adam_scales
+from lightning_accum.optim.base import Group, Params
+from lightning_accum.optim.weight_decay import WeightDecay
+
+
+class AdamFormula(MomentOptimizer):
+    """Base of the optimizers whose step is Adam's, by whatever rate and second moment."""
+
+    _adam = True
+
+    def _scales(self, group: Group, rate: Number, step: Number) -> Scales:
+        return adam_scales(group, rate, step)
+
+
+class Adam(AdamFormula):
+    r"""Adam, and AdamW with a decoupled weight decay, which is the default.
+
+    .. math::
+        m &\leftarrow \beta_1 m + (1 - \beta_1) g, \qquad
+        v \leftarrow \beta_2 v + (1 - \beta_2) g^2 \\
+        \theta &\leftarrow \theta - \alpha \, \hat m / (\sqrt{\hat v} + \epsilon), \qquad
+        \hat m = m / (1 - \beta_1^t), \quad \hat v = v / (1 - \beta_2^t)
+
+    Args:
+        params: parameters, named parameters, or parameter groups.
+        lr: :math:`\alpha \ge 0`.
+        betas: :math:`\beta_1, \beta_2` in [0, 1).
+        eps: :math:`\epsilon \ge 0`.
+        weight_decay: :math:`\lambda \ge 0` of a decoupled decay, or a :class:`WeightDecay`.
+        optimized_update: whether the bias corrections are folded into the step size; ε then
+            stands beside :math:`\sqrt v` in place of :math:`\sqrt{\hat v}`.
+        maximize: whether to ascend.
+        foreach: ``True`` for lists of tensors, ``False`` for one tensor at a time.
+        fused: ``True`` to insist on the fused kernel, ``False`` to do without.
+        capturable: whether a step can be captured in a CUDA graph.
+        differentiable: whether autograd follows the step.
+
+    Raises:
+        ValueError: if an option is out of its range.
+
+    Example:
+        >>> import torch
+        >>> weight = torch.nn.Parameter(torch.ones(1))
+        >>> optimizer = Adam([weight], lr=0.25)
+        >>> (3 * weight).sum().backward()
+        >>> optimizer.step()
+        >>> weight.data
+        tensor([0.7500])
+
+    Source:
+        Kingma & Ba (2015), arXiv:1412.6980, algorithm 1; section 2 for ``optimized_update``.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float | WeightDecay = 0.0,
+        optimized_update: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        fused: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            optimized_update=optimized_update,
+            maximize=maximize,
+            foreach=foreach,
+            fused=fused,
+            capturable=capturable,
+            differentiable=differentiable,
+        )

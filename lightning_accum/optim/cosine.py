@@ -1,0 +1,111 @@
+"""Adam with a warm-up and a cosine decay."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from lightning_accum.functional.moments import Number
+from lightning_accum.functional.schedules import warmup_cosine_factor
+from lightning_accum.optim._checks import check, is_number, non_negative
+from lightning_accum.optim.adam import AdamFormula
+from lightning_accum.optim.base import Group, Params
+from lightning_accum.optim.weight_decay import WeightDecay
+
+
+class AdamWarmupCosineDecay(AdamFormula):
+    r"""Adam or AMSGrad whose rate rises linearly, then falls to zero along half a cosine.
+
+    .. math::
+        \alpha_t = \alpha \min(1, t / w) \cdot \tfrac12 (1 + \cos \pi p), \qquad
+        p = \operatorname{clamp}\!\left(\frac{t - w}{T - w}, 0, 1\right)
+
+    and else the step of :class:`Adam`, or of :class:`AMSGrad`. After :math:`T` steps the rate
+    stays zero. A decoupled weight decay goes by :math:`\alpha_t`.
+
+    Args:
+        params: parameters, named parameters, or parameter groups.
+        lr: :math:`\alpha \ge 0`.
+        betas: :math:`\beta_1, \beta_2` in [0, 1).
+        eps: :math:`\epsilon \ge 0`.
+        weight_decay: :math:`\lambda \ge 0` of a decoupled decay, or a :class:`WeightDecay`.
+        warmup: :math:`w \ge 0` in steps; there is no warm-up with zero.
+        total_steps: :math:`T > w`, warm-up included.
+        amsgrad: whether the running maximum of the second moment stands in its place.
+        optimized_update: as for :class:`Adam`.
+        maximize: whether to ascend.
+        foreach: ``True`` for lists of tensors, ``False`` for one tensor at a time.
+        fused: ``True`` to insist on the fused kernel, ``False`` to do without.
+        capturable: whether a step can be captured in a CUDA graph.
+        differentiable: whether autograd follows the step.
+
+    Raises:
+        ValueError: if an option is out of its range.
+
+    Example:
+        >>> import torch
+        >>> weight = torch.nn.Parameter(torch.ones(1))
+        >>> optimizer = AdamWarmupCosineDecay([weight], lr=1.0, warmup=2, total_steps=6)
+        >>> [round(optimizer.rate(optimizer.param_groups[0], t), 3) for t in range(1, 8)]
+        [0.5, 1.0, 0.854, 0.5, 0.146, 0.0, 0.0]
+
+    Source:
+        Loshchilov & Hutter (2017), arXiv:1608.03983; Kingma & Ba (2015), arXiv:1412.6980.
+    """
+
+    _scheduled = True
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float | WeightDecay = 0.0,
+        warmup: int = 0,
+        total_steps: int = 10_000,
+        amsgrad: bool = False,
+        optimized_update: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        fused: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            warmup=warmup,
+            total_steps=total_steps,
+            amsgrad=amsgrad,
+            optimized_update=optimized_update,
+            maximize=maximize,
+            foreach=foreach,
+            fused=fused,
+            capturable=capturable,
+            differentiable=differentiable,
+        )
+
+    def rate(self, group: Group, step: Number) -> Number:
+        """The learning rate of a step.
+
+        Args:
+            group: the options of a group.
+            step: counts from one; a number, or a 0-dim tensor in a ``capturable`` group.
+        """
+        lr: Number = group["lr"]
+        return lr * warmup_cosine_factor(step, group["warmup"], group["total_steps"])
+
+    def validate(self, group: Group) -> None:
+        """Raises a ``ValueError`` if an option of a group is out of its range."""
+        super().validate(group)
+        check("warmup", group["warmup"], non_negative, "a non-negative number of steps")
+        check(
+            "total_steps",
+            group["total_steps"],
+            lambda total: is_number(total) and total > group["warmup"],
+            f"a number of steps above `warmup = {group['warmup']}`",
+        )

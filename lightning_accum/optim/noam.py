@@ -1,0 +1,104 @@
+"""Noam."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from lightning_accum.functional.moments import Number
+from lightning_accum.functional.schedules import noam_factor
+from lightning_accum.optim._checks import at_least_one, check
+from lightning_accum.optim.adam import AdamFormula
+from lightning_accum.optim.base import Group, Params
+from lightning_accum.optim.weight_decay import WeightDecay
+
+
+class Noam(AdamFormula):
+    r"""Adam with the schedule of the Transformer: a rise, then the inverse root of the step.
+
+    .. math:: \alpha_t = \alpha \, d_{\text{model}}^{-1/2} \min(t^{-1/2}, t \, w^{-3/2})
+
+    and else the step of :class:`Adam`, or of :class:`AMSGrad`. The largest rate, at
+    :math:`t = w`, is :math:`\alpha / \sqrt{d_{\text{model}} w}`. A decoupled weight decay goes by
+    :math:`\alpha_t`.
+
+    Args:
+        params: parameters, named parameters, or parameter groups.
+        lr: :math:`\alpha \ge 0`, a factor of the schedule.
+        betas: :math:`\beta_1, \beta_2` in [0, 1).
+        eps: :math:`\epsilon \ge 0`.
+        weight_decay: :math:`\lambda \ge 0` of a decoupled decay, or a :class:`WeightDecay`.
+        warmup: :math:`w \ge 1` in steps.
+        d_model: :math:`d_{\text{model}} \ge 1`, the width of the model.
+        amsgrad: whether the running maximum of the second moment stands in its place.
+        optimized_update: as for :class:`Adam`.
+        maximize: whether to ascend.
+        foreach: ``True`` for lists of tensors, ``False`` for one tensor at a time.
+        fused: ``True`` to insist on the fused kernel, ``False`` to do without.
+        capturable: whether a step can be captured in a CUDA graph.
+        differentiable: whether autograd follows the step.
+
+    Raises:
+        ValueError: if an option is out of its range.
+
+    Example:
+        >>> import torch
+        >>> optimizer = Noam([torch.nn.Parameter(torch.ones(1))], warmup=4, d_model=16)
+        >>> [optimizer.rate(optimizer.param_groups[0], t) for t in (1, 4, 16)]
+        [0.03125, 0.125, 0.0625]
+
+    Source:
+        Vaswani et al. (2017), arXiv:1706.03762, section 5.3.
+    """
+
+    _scheduled = True
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1.0,
+        betas: tuple[float, float] = (0.9, 0.98),
+        eps: float = 1e-9,
+        weight_decay: float | WeightDecay = 0.0,
+        warmup: int = 4000,
+        d_model: int = 512,
+        amsgrad: bool = False,
+        optimized_update: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        fused: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            warmup=warmup,
+            d_model=d_model,
+            amsgrad=amsgrad,
+            optimized_update=optimized_update,
+            maximize=maximize,
+            foreach=foreach,
+            fused=fused,
+            capturable=capturable,
+            differentiable=differentiable,
+        )
+
+    def rate(self, group: Group, step: Number) -> Number:
+        """The learning rate of a step.
+
+        Args:
+            group: the options of a group.
+            step: counts from one; a number, or a 0-dim tensor in a ``capturable`` group.
+        """
+        lr: Number = group["lr"]
+        return lr * noam_factor(step, group["warmup"], group["d_model"])
+
+    def validate(self, group: Group) -> None:
+        """Raises a ``ValueError`` if an option of a group is out of its range."""
+        super().validate(group)
+        check("warmup", group["warmup"], at_least_one, "a number of steps of at least 1")
+        check("d_model", group["d_model"], at_least_one, "a width of at least 1")

@@ -1,0 +1,88 @@
+"""RAdam."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from lightning_accum.functional.moments import Number
+from lightning_accum.optim._moments import MomentOptimizer
+from lightning_accum.optim._scales import Scales, rectified_scales
+from lightning_accum.optim.base import Group, Params
+from lightning_accum.optim.weight_decay import WeightDecay
+
+
+class RAdam(MomentOptimizer):
+    r"""Adam that trusts its second moment only once enough gradients are in it.
+
+    .. math::
+        \rho_\infty &= \frac{2}{1 - \beta_2} - 1, \qquad
+        \rho_t = \rho_\infty - \frac{2 t \beta_2^t}{1 - \beta_2^t} \\
+        \theta &\leftarrow \theta - \alpha \, r_t \, \hat m
+            \frac{\sqrt{1 - \beta_2^t}}{\sqrt v + \epsilon}, \qquad
+        r_t = \sqrt{\frac{(\rho_t - 4)(\rho_t - 2) \, \rho_\infty}
+            {(\rho_\infty - 4)(\rho_\infty - 2) \, \rho_t}}
+            \quad \text{for } \rho_t \ge 5
+
+    and before that :math:`\theta \leftarrow \theta - \alpha \hat m`, or no step at all.
+
+    Args:
+        params: parameters, named parameters, or parameter groups.
+        lr: :math:`\alpha \ge 0`.
+        betas: :math:`\beta_1, \beta_2` in [0, 1).
+        eps: :math:`\epsilon \ge 0`.
+        weight_decay: :math:`\lambda \ge 0` of a decoupled decay, or a :class:`WeightDecay`.
+        degenerate_to_sgd: whether the first steps are momentum's, or none.
+        maximize: whether to ascend.
+        foreach: ``True`` for lists of tensors, ``False`` for one tensor at a time.
+        compile: whether large tensors are stepped in one pass over memory, by code that is
+            compiled at the first step, which takes seconds and needs a C++ compiler.
+        capturable: whether a step can be captured in a CUDA graph.
+        differentiable: whether autograd follows the step.
+
+    Raises:
+        ValueError: if an option is out of its range.
+
+    Example:
+        >>> import torch
+        >>> weight = torch.nn.Parameter(torch.ones(1))
+        >>> optimizer = RAdam([weight], lr=0.25)
+        >>> weight.grad = torch.tensor([2.0])
+        >>> optimizer.step()  # momentum
+        >>> weight.data
+        tensor([0.5000])
+
+    Source:
+        Liu et al. (2020), arXiv:1908.03265, algorithm 2.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float | WeightDecay = 0.0,
+        degenerate_to_sgd: bool = True,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        compile: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            degenerate_to_sgd=degenerate_to_sgd,
+            maximize=maximize,
+            foreach=foreach,
+            compile=compile,
+            capturable=capturable,
+            differentiable=differentiable,
+        )
+
+    def _scales(self, group: Group, rate: Number, step: Number) -> Scales:
+        return rectified_scales(group, rate, step)

@@ -1,0 +1,42 @@
+"""Installs the libraries of the extra ``neurons`` for the tests, with what their neurons import.
+
+A plain ``pip install`` of them also brings torchvision, of which the registry has no CPU build, and
+which breaks beside a torch of another build. Their neurons do without it; so each library is
+installed alone, with the few packages that it imports. One that cannot be installed is left out,
+for its tests and its example skip where it is missing.
+
+    .venv/bin/python scripts/install_neurons.py
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PYPROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
+
+# What importing the neurons takes beside torch, NumPy and Matplotlib.
+IMPORTS = {
+    "snntorch": (),
+    "norse": ("nir", "nirtorch", "h5py"),
+    "spikingjelly": ("loguru",),
+}
+
+
+def main() -> None:
+    """Installs each library that pyproject.toml names, and says which are left out."""
+    text = PYPROJECT.read_text(encoding="utf-8")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    for library, imports in IMPORTS.items():
+        wanted = re.search(rf'"({library}>=[^"]+)"', text)
+        if wanted is None:
+            sys.exit(f"Expected a requirement `{library}>=VERSION` in {PYPROJECT}. Found none.")
+        done = subprocess.run([*pip, "--no-deps", wanted[1], *imports], check=False)
+        if done.returncode != 0:
+            print(f"{library} could not be installed: what tries it will be skipped.", flush=True)
+
+
+if __name__ == "__main__":
+    main()

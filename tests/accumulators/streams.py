@@ -1,0 +1,62 @@
+"""Streams of random values, and what each accumulator has to make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lightning_accum.accumulators import (
+    EMA,
+    Except,
+    List,
+    Max,
+    Mean,
+    Min,
+    StreamAccumulator,
+    Sum,
+    Variance,
+    Window,
+)
+
+SHAPES = [(), (1,), (3,), (1, 1), (2, 3), (0,)]
+
+
+def stream(count: int, shape: tuple[int, ...] = (), seed: int = 0) -> list[Tensor]:
+    """Values far from zero, where an unstable variance would fail."""
+    generator = torch.Generator().manual_seed(seed)
+    return list(5 + torch.randn((count, *shape), generator=generator, dtype=torch.float64))
+
+
+def ema(values: Tensor, decay: float = 0.9) -> Tensor:
+    weights = decay ** torch.arange(len(values) - 1, -1, -1, dtype=torch.float64)
+    return torch.tensordot(weights, values, 1) / weights.sum()
+
+
+def kept(count: int) -> Tensor:
+    return torch.arange(count) % 3 != 2
+
+
+class Case(NamedTuple):
+    """An accumulator, and what it computes of all its values, stacked."""
+
+    make: Callable[[], StreamAccumulator]
+    reference: Callable[[Tensor], Tensor]
+
+
+CASES = {
+    "Sum": Case(Sum, lambda x: x.sum(0)),
+    "Mean": Case(Mean, lambda x: x.mean(0)),
+    "Max": Case(Max, lambda x: x.amax(0)),
+    "Min": Case(Min, lambda x: x.amin(0)),
+    "Variance": Case(Variance, lambda x: ((x - x.mean(0)) ** 2).sum(0) / (len(x) - 1)),
+    "Variance0": Case(lambda: Variance(correction=0), lambda x: ((x - x.mean(0)) ** 2).mean(0)),
+    "EMA": Case(EMA, ema),
+    "Window": Case(lambda: Window(3), lambda x: x[-3:].mean(0)),
+    "List": Case(List, lambda x: x),
+    "Except": Case(
+        lambda: Except(Sum(), begin=2), lambda x: x[torch.arange(len(x)) % 3 != 2].sum(0)
+    ),
+}

@@ -1,0 +1,325 @@
+"""What every accumulator has to survive, and what torchmetrics makes of it."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import time
+
+import pytest
+import torch
+from streams import CASES, stream
+from torch import nn
+from torch.testing import assert_close
+from torchmetrics import Metric, MetricCollection, SumMetric
+from torchmetrics.utilities.exceptions import TorchMetricsUserError
+from torchmetrics.wrappers import MetricTracker
+
+from lightning_accum.accumulators import EMA, Except, List, Max, Mean, Min, Sum, Window
+from lightning_accum.accumulators import Variance as Var
+
+names = pytest.mark.parametrize("name", CASES)
+VALUES = stream(7, (2,))
+
+
+def filled(name, values=VALUES[:4]):
+    accumulator = CASES[name].make()
+    for value in values:
+        accumulator.update(value)
+    return accumulator
+
+
+def result(accumulator):
+    found = accumulator.compute()
+    return torch.stack(found) if isinstance(found, list) else found
+
+
+def expected(name, values):
+    return CASES[name].reference(torch.stack(values))
+
+
+def through_a_file(state):
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def saved_whole(obj):
+    file = io.BytesIO()
+    torch.save(obj, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@names
+def test_the_verbs_of_the_source_and_of_torchmetrics_are_the_same(name):
+    accumulator = CASES[name].make()
+    assert isinstance(accumulator, Metric)
+    accumulator.update(VALUES[0])
+    assert accumulator.accumulate(VALUES[1]) is None
+    accumulator(VALUES[2])
+    assert accumulator.update_count == 3
+    assert_close(result(accumulator), expected(name, VALUES[:3]))
+    found = accumulator.calculate()
+    found = torch.stack(found) if isinstance(found, list) else found
+    assert_close(found, expected(name, VALUES[:3]))
+
+
+@names
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x)), saved_whole, Metric.clone]
+)
+def test_a_copy_is_equal_and_independent(name, copied):
+    accumulator = filled(name)
+    accumulator.compute()
+    other = copied(accumulator)
+    assert_close(result(other), result(accumulator))
+    other.update(VALUES[4])
+    other.update(VALUES[5])
+    assert_close(result(accumulator), expected(name, VALUES[:4]))
+    assert_close(result(other), expected(name, VALUES[:6]))
+
+
+@names
+def test_a_state_dict_holds_tensors_and_builtins_and_continues_the_stream(name):
+    accumulator = filled(name)
+    fresh = CASES[name].make()
+    assert fresh.state_dict().keys() == accumulator.state_dict().keys()
+    fresh.load_state_dict(through_a_file(accumulator.state_dict()))
+    # Neither computing nor going on warns that nothing was ever seen.
+    assert_close(result(fresh), expected(name, VALUES[:4]))
+    for value in VALUES[4:]:
+        fresh.update(value)
+    assert_close(result(fresh), expected(name, VALUES))
+    assert_close(result(accumulator), expected(name, VALUES[:4]))
+
+
+@names
+def test_loading_replaces_what_was_there_and_what_is_cached(name):
+    accumulator = filled(name, stream(3, (2,), seed=9))
+    accumulator.compute()
+    accumulator.load_state_dict(filled(name).state_dict())
+    assert_close(result(accumulator), expected(name, VALUES[:4]))
+    saved = accumulator.state_dict()
+    accumulator.update(VALUES[4])
+    accumulator.load_state_dict(saved)
+    assert_close(result(accumulator), expected(name, VALUES[:4]))
+
+
+@names
+def test_a_state_dict_of_a_model_without_it_loads(name):
+    model = nn.Module()
+    model.fc = nn.Linear(2, 1)
+    state = copy.deepcopy(model.state_dict())
+    model.seen = filled(name)
+    model.load_state_dict(state)
+    assert_close(result(model.seen), expected(name, VALUES[:4]))
+    assert any(key.startswith("seen.") for key in model.state_dict())
+
+
+@names
+def test_it_moves_with_its_model_and_keeps_its_dtype(name):
+    model = nn.Module()
+    model.fc, model.seen = nn.Linear(2, 1), filled(name, [v.float() for v in VALUES[:4]])
+    before = result(model.seen)
+    for cast in (lambda m: m.to(torch.bfloat16), nn.Module.half, nn.Module.double, nn.Module.float):
+        cast(model)
+        model.seen._computed = None
+        assert result(model.seen).dtype == torch.float32
+        assert_close(result(model.seen), before, rtol=0, atol=0)
+    model.to("meta")
+    for key, state in model.seen.metric_state.items():
+        tensors = state if isinstance(state, list) else [state]
+        # The count alone stays where it is read.
+        assert all(tensor.is_meta for tensor in tensors) or key == "updates"
+
+
+@names
+def test_reset_begins_anew_and_leaves_results_alone(name):
+    accumulator = filled(name)
+    found = result(accumulator)
+    accumulator.reset()
+    assert accumulator.update_count == 0
+    assert not accumulator.metric_state.get("values")
+    for value in VALUES[4:]:
+        accumulator.update(value)
+    assert_close(result(accumulator), expected(name, VALUES[4:]))
+    assert_close(found, expected(name, VALUES[:4]))
+
+
+@names
+def test_a_result_is_cached_until_the_next_value(name):
+    accumulator = filled(name)
+    first = accumulator.compute()
+    assert accumulator.compute() is first
+    accumulator.update(VALUES[4])
+    assert_close(result(accumulator), expected(name, VALUES[:5]))
+    other = filled(name, VALUES[5:6])
+    other.compute()
+    if name not in ("EMA", "Window"):
+        other.merge_state(filled(name, VALUES[6:]))
+        assert_close(result(other), expected(name, VALUES[5:]))
+
+
+@names
+def test_a_value_added_while_synchronised_is_refused(name):
+    accumulator = filled(name)
+    accumulator.sync(distributed_available=lambda: True, dist_sync_fn=lambda row, group: [row, row])
+    with pytest.raises(TorchMetricsUserError, match=r"call `unsync\(\)` first"):
+        accumulator(VALUES[4])
+    accumulator.unsync()
+    accumulator(VALUES[4])
+    assert_close(result(accumulator), expected(name, VALUES[:5]))
+
+
+MERGED = ["Sum", "Mean", "Max", "Min", "Variance", "Variance0", "List"]
+
+
+@pytest.mark.parametrize("name", MERGED)
+def test_a_gather_of_ones_own_is_used(name):
+    other = filled(name, VALUES[4:])
+    states = []
+    other.sync(
+        distributed_available=lambda: True,
+        dist_sync_fn=lambda row, group: states.append(row) or [row],
+    )
+    accumulator = CASES[name].make()
+    accumulator.dist_sync_fn = lambda row, group: [row, states[0]]
+    accumulator.distributed_available_fn = lambda: True
+    for value in VALUES[:4]:
+        accumulator.update(value)
+    assert_close(result(accumulator), expected(name, VALUES))
+    # Its own states are what they were.
+    accumulator.distributed_available_fn = lambda: False
+    accumulator.update(VALUES[0])
+    assert_close(result(accumulator), expected(name, [*VALUES[:4], VALUES[0]]))
+
+
+@pytest.mark.parametrize("first", [0.0, 1.0])
+def test_a_collection_keeps_accumulators_of_equal_states_apart(first):
+    # After one update all of these have the same value, and torchmetrics would share it.
+    found = MetricCollection(
+        {
+            "max": Max(),
+            "min": Min(),
+            "sum": Sum(),
+            "mean": Mean(),
+            "slow": EMA(0.9),
+            "fast": EMA(0.1),
+            "one": Window(1),
+            "two": Window(2),
+            "biased": Var(correction=0),
+            "unbiased": Var(correction=1),
+            "list": List(),
+            "again": List(),
+            "all": Except(Sum(), begin=7),
+            "odd": Except(Sum(), begin=0, period=2),
+        }
+    )
+    for value in (first, 2.0, 4.0):
+        found.update(value)
+    computed = found.compute()
+    assert computed.pop("list") == computed.pop("again") == [first, 2.0, 4.0]
+    stacked = torch.tensor([first, 2.0, 4.0])
+    for name, expected in {
+        "max": 4.0,
+        "min": first,
+        "sum": first + 6,
+        "mean": (first + 6) / 3,
+        "slow": (0.81 * first + 0.9 * 2 + 4) / (0.81 + 0.9 + 1),
+        "fast": (0.01 * first + 0.1 * 2 + 4) / (0.01 + 0.1 + 1),
+        "one": 4.0,
+        "two": 3.0,
+        "biased": stacked.var(correction=0),
+        "unbiased": stacked.var(),
+        "all": first + 6,
+        "odd": 2.0,
+    }.items():
+        assert_close(computed.pop(name), torch.as_tensor(expected))
+    assert not computed
+    found.reset()
+    assert found(8.0)["sum"] == 8.0
+
+
+def test_a_collection_hands_weights_to_those_that_take_them():
+    found = MetricCollection(
+        {"mean": Mean(), "max": Max(), "late": Except(Mean(), begin=0, period=2)}
+    )
+    found.update(value=1.0, weight=3)
+    found.update(value=5.0, weight=1)
+    assert {name: float(v) for name, v in found.compute().items()} == {
+        "mean": 2.0,
+        "max": 5.0,
+        "late": 5.0,
+    }
+
+
+@pytest.mark.filterwarnings("ignore:The default value for `maximize`:FutureWarning")
+def test_a_tracker_keeps_a_value_for_each_epoch():
+    tracker = MetricTracker(Mean(), maximize=False)
+    for epoch in ([3.0, 5.0], [1.0, 2.0], [2.0, 9.0]):
+        tracker.increment()
+        for value in epoch:
+            tracker.update(value)
+    assert tracker.compute_all().tolist() == [4.0, 1.5, 5.5]
+    assert tracker.best_metric(return_step=True) == (1.5, 1)
+
+
+def test_arithmetic_of_metrics_works():
+    mean = Mean()
+    sum_of_squares = Mean() ** 2 + 2 ** Mean()
+    for metric in (mean, sum_of_squares):
+        metric.update(1.0)
+        metric.update(5.0)
+    assert sum_of_squares.compute() == 9.0 + 8.0
+    assert (mean * torch.tensor(2.0)).compute() == 6.0
+
+
+def test_a_result_is_plotted():
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("Agg")
+    figure, axes = filled("Mean", [torch.tensor(1.0), torch.tensor(3.0)]).plot()
+    assert figure is axes.figure
+    assert axes.lines[0].get_ydata().tolist() == [2.0]
+    pyplot.close("all")
+
+
+def test_set_dtype_widens_the_states():
+    mean = Mean().set_dtype(torch.float64)
+    mean.update(torch.tensor(1.0))
+    assert mean.compute().dtype == torch.float64
+
+
+def test_a_result_keeps_the_one_element_of_its_values():
+    for shape in ((1,), (1, 1)):
+        total = Sum()
+        assert total(torch.ones(shape)).shape == shape
+        assert total.compute().shape == shape
+
+
+def test_a_hash_is_that_of_the_object():
+    values = List()
+    values.update({"unhashable": []})
+    assert len({values, values, List()}) == 2
+    assert hash(values) == hash(values)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "Variance0"])
+def test_update_costs_at_most_that_of_torchmetrics_sum(name):
+    metrics = {"own": CASES[name].make(), "sum": SumMetric()}
+    value = torch.tensor(1.5)
+    best = dict.fromkeys(metrics, float("inf"))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for _ in range(8):
+            for key, metric in metrics.items():
+                start = time.process_time()
+                for _ in range(200):
+                    metric.update(value)
+                best[key] = min(best[key], time.process_time() - start)
+    finally:
+        torch.set_num_threads(threads)
+    assert best["own"] <= best["sum"]

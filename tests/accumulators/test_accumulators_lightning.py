@@ -1,0 +1,251 @@
+"""Accumulators and pipes in a real Trainer, read from the event file that it writes."""
+
+from __future__ import annotations
+
+import copy
+import logging
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.loggers import TensorBoardLogger
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
+from torch.testing import assert_close
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.tensorboard import SummaryWriter
+from torchmetrics import MetricCollection
+from torchmetrics.classification import BinaryAccuracy
+
+from lightning_accum.accumulators import (
+    EMA,
+    Except,
+    Log,
+    Max,
+    Mean,
+    Min,
+    Scalar,
+    Select,
+    Source,
+    Split,
+    Sum,
+    Variance,
+    Window,
+    synchronize,
+)
+
+BATCH, EPOCHS = 4, 3
+X = torch.rand(11, 2, generator=torch.Generator().manual_seed(0))
+BATCHES = X.split(BATCH)
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def loader():
+    return DataLoader(TensorDataset(X), batch_size=BATCH)
+
+
+def losses(epoch):
+    """What every step of an epoch gives: no two epochs the same."""
+    return torch.stack([batch.mean() + epoch for batch in BATCHES])
+
+
+class Base(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(2, 1)
+
+    def loss(self, batch):
+        # Depends on the weights, by nothing.
+        return batch.mean() + self.current_epoch + 0.0 * self.fc(batch).sum()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+class Logs(Base):
+    def __init__(self):
+        super().__init__()
+        self.seen = nn.ModuleDict(
+            {
+                "sum": Sum(),
+                "mean": Mean(),
+                "max": Max(),
+                "min": Min(),
+                "variance": Variance(),
+                "ema": EMA(0.5),
+                "window": Window(2),
+                "except": Except(Sum(), begin=2),
+            }
+        )
+        self.weighed = Mean()
+        self.both = MetricCollection({"low": Min(), "high": Max()}, prefix="both_")
+
+    def training_step(self, batch, batch_idx):
+        loss = self.loss(batch[0])
+        for name, accumulator in self.seen.items():
+            accumulator(loss)
+            self.log(name, accumulator, on_step=True, on_epoch=True)
+        self.weighed.update(loss, weight=len(batch[0]))
+        self.log("weighed", self.weighed, on_step=False, on_epoch=True)
+        self.both.update(loss)
+        self.log_dict(self.both, on_step=False, on_epoch=True)
+        return loss
+
+    def on_train_epoch_end(self):
+        synchronize(self)
+
+
+REFERENCES = {
+    "sum": torch.sum,
+    "mean": torch.mean,
+    "max": torch.max,
+    "min": torch.min,
+    # Of one value there is none: 0 / 0.
+    "variance": lambda x: ((x - x.mean()) ** 2).sum() / (len(x) - 1),
+    "ema": lambda x: (0.5 ** torch.arange(len(x) - 1, -1, -1) @ x) / (2 - 0.5 ** (len(x) - 1)),
+    "window": lambda x: x[-2:].mean(),
+    "except": lambda x: x[torch.arange(len(x)) % 3 != 2].sum(),
+}
+
+
+def trainer(path, **options):
+    return pl.Trainer(
+        logger=TensorBoardLogger(path, name="", version=0),
+        default_root_dir=path,
+        log_every_n_steps=1,
+        accelerator="cpu",
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **{"max_epochs": EPOCHS, "enable_checkpointing": False, **options},
+    )
+
+
+def events(path):
+    reader = EventAccumulator(str(path))
+    reader.Reload()
+    return {tag: [event.value for event in reader.Scalars(tag)] for tag in reader.Tags()["scalars"]}
+
+
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory):
+    path = tmp_path_factory.mktemp("logged")
+    net = Logs()
+    run = trainer(path)
+    run.fit(net, loader())
+    return net, run, events(path / "version_0")
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_an_accumulator_is_logged_at_each_step_and_epoch_and_then_reset(logged, name):
+    _, _, found = logged
+    reference = REFERENCES[name]
+    assert_close(
+        found[f"{name}_epoch"], [float(reference(losses(epoch))) for epoch in range(EPOCHS)]
+    )
+    so_far = [float(reference(losses(epoch)[: n + 1])) for epoch in range(EPOCHS) for n in range(3)]
+    assert_close(found[f"{name}_step"], so_far, equal_nan=True)
+
+
+def test_a_mean_weighed_by_batch_size_is_that_of_all_samples(logged):
+    _, run, found = logged
+    assert_close(found["weighed"], [float(X.mean()) + epoch for epoch in range(EPOCHS)])
+    assert_close(float(run.callback_metrics["weighed"]), found["weighed"][-1])
+
+
+def test_a_collection_is_logged_under_its_names(logged):
+    _, _, found = logged
+    for name, reference in (("both_low", torch.min), ("both_high", torch.max)):
+        assert_close(found[name], [float(reference(losses(epoch))) for epoch in range(EPOCHS)])
+
+
+def test_a_fitted_model_is_copied_and_saved_with_its_accumulators(logged, tmp_path):
+    net, run, _ = logged
+    other = copy.deepcopy(net)
+    other.weighed.update(5.0)
+    assert net.weighed.update_count == 0
+    run.save_checkpoint(tmp_path / "net.ckpt")
+    state = torch.load(tmp_path / "net.ckpt", weights_only=True)["state_dict"]
+    assert {"weighed.total", "seen.except._extra_state", "both.low.minimum"} <= state.keys()
+    Logs().load_state_dict(state)
+
+
+class Pipes(Base):
+    def __init__(self, folder):
+        super().__init__()
+        writer = SummaryWriter(str(folder))
+        self.train_steps, self.val_steps = Source(self), Source(self)
+        shares = self.train_steps ** Select(pred=1, target=2) ** BinaryAccuracy() ** Mean()
+        shares ** Split(Log("acc", prog_bar=True), Scalar(writer, "acc"), Max() ** Log("best"))
+        self.train_steps ** Select(value=0, size=3) ** Mean() ** Log("loss")
+        self.train_steps ** Select(value=0) ** Log("each")
+        self.val_steps ** Max() ** Log("val")
+
+    def training_step(self, batch, batch_idx):
+        pred = (batch[0][:, 0] > 0.5).float()
+        target = (batch[0].sum(1) > 1 + 0.2 * self.current_epoch).long()
+        loss = self.loss(batch[0])
+        self.train_steps((loss, pred, target, len(pred)))
+        return loss
+
+    def on_train_epoch_end(self):
+        self.train_steps.end()
+
+    def validation_step(self, batch, batch_idx):
+        self.val_steps(self.loss(batch[0]))
+
+    def on_validation_epoch_end(self):
+        self.val_steps.end()
+
+
+def shares(epoch):
+    right = (X[:, 0] > 0.5) == (X.sum(1) > 1 + 0.2 * epoch)
+    return [float(part.float().mean()) for part in right.split(BATCH)]
+
+
+def test_pipes_log_through_the_module_when_the_epoch_ends(tmp_path):
+    net = Pipes(tmp_path / "own")
+    checkpoint = ModelCheckpoint(tmp_path / "ckpt", monitor="best", mode="max")
+    stop = EarlyStopping("val", mode="max", patience=EPOCHS)
+    run = trainer(tmp_path, callbacks=[checkpoint, stop], enable_checkpointing=True)
+    run.fit(net, loader(), loader())
+    found = events(tmp_path / "version_0")
+    accuracies = [sum(shares(epoch)) / 3 for epoch in range(EPOCHS)]
+    assert len({*accuracies}) > 1
+    assert_close(found["acc"], accuracies)
+    assert_close(found["best"], [max(accuracies[: n + 1]) for n in range(EPOCHS)])
+    assert_close(found["loss"], [float(X.mean()) + epoch for epoch in range(EPOCHS)])
+    assert_close(found["each"], torch.cat([losses(epoch) for epoch in range(EPOCHS)]).tolist())
+    assert_close(found["val"], [float(losses(epoch).max()) for epoch in range(EPOCHS)])
+    for scalar in net.modules():
+        if isinstance(scalar, Scalar):
+            scalar.writer.close()
+    assert_close(events(tmp_path / "own")["acc"], accuracies)
+    assert_close(float(checkpoint.best_model_score), max(accuracies))
+
+
+def test_training_resumes_where_its_pipes_were(tmp_path):
+    whole, part, resumed = (Pipes(tmp_path / name) for name in ("whole", "part", "resumed"))
+    trainer(tmp_path / "a").fit(whole, loader(), loader())
+    run = trainer(tmp_path / "b", max_epochs=1)
+    run.fit(part, loader(), loader())
+    run.save_checkpoint(tmp_path / "part.ckpt")
+    trainer(tmp_path / "c").fit(resumed, loader(), loader(), ckpt_path=tmp_path / "part.ckpt")
+    expected, found = (events(tmp_path / name / "version_0") for name in "ac")
+    for tag in ("acc", "best", "loss", "val"):
+        assert_close(found[tag], expected[tag][1:])
+
+
+def test_a_copied_module_logs_through_itself(tmp_path):
+    net = Pipes(tmp_path / "own")
+    run = trainer(tmp_path)
+    other = copy.deepcopy(net)
+    run.fit(other, loader(), loader())
+    assert "acc" in events(tmp_path / "version_0")
+    assert all(source._owner[0] is other for source in (other.train_steps, other.val_steps))
+    assert net.train_steps._owner[0] is net

@@ -1,0 +1,119 @@
+"""The source's example and interface, with nothing but the imports changed."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.testing import assert_close
+from torch.utils.tensorboard import SummaryWriter
+from torchmetrics.classification import MulticlassAccuracy
+
+from lightning_accum import accumulators
+
+tt = SimpleNamespace(
+    accumulators=accumulators,
+    Select=accumulators.Select,
+    Split=accumulators.Split,
+    callbacks=SimpleNamespace(
+        Log=accumulators.Log, tensorboard=SimpleNamespace(Scalar=accumulators.Scalar)
+    ),
+    metrics=SimpleNamespace(
+        classification=SimpleNamespace(
+            multiclass=SimpleNamespace(
+                Accuracy=partial(MulticlassAccuracy, num_classes=3, average="micro")
+            )
+        )
+    ),
+)
+
+EXAMPLE = """
+(
+iteration
+** tt.Select(predictions=1, labels=2)
+** tt.metrics.classification.multiclass.Accuracy()
+** tt.accumulators.Mean()
+** tt.Split(
+tt.callbacks.Log(f"{name} Accuracy"),
+tt.callbacks.tensorboard.Scalar(writer, f"{name}/Accuracy"),
+)
+)
+"""
+
+
+def steps(seed):
+    generator = torch.Generator().manual_seed(seed)
+    for size in (6, 6, 3):
+        labels = torch.randint(0, 3, (size,), generator=generator)
+        yield "loss", torch.rand(size, 3, generator=generator), labels
+
+
+def test_the_example_accumulates_each_step_and_sends_it_on_when_the_iteration_ends(
+    tmp_path, caplog
+):
+    iteration, name, writer = accumulators.Source(), "train", SummaryWriter(str(tmp_path))
+    exec(EXAMPLE, {**globals(), "iteration": iteration, "name": name, "writer": writer})
+    expected = []
+    with caplog.at_level(logging.INFO, logger="lightning_accum"):
+        for epoch in range(2):
+            shares = []
+            for step in steps(epoch):
+                iteration(step)
+                shares.append((step[1].argmax(1) == step[2]).float().mean())
+                assert len(caplog.records) == epoch
+            iteration.end()
+            expected.append(float(torch.stack(shares).mean()))
+    writer.close()
+    assert [r.args[0] for r in caplog.records] == ["train Accuracy"] * 2
+    assert_close([float(r.args[1]) for r in caplog.records], expected)
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    found = events.Scalars("train/Accuracy")
+    assert [event.step for event in found] == [0, 1]
+    assert_close([event.value for event in found], expected)
+
+
+@pytest.mark.parametrize("name", ["Sum", "Mean", "List"])
+def test_each_step_returns_the_value_up_to_this_point(name):
+    accumulator = getattr(accumulators, name)()
+    data = [torch.tensor([1.0, 2.0]), torch.tensor([3.0, 6.0])]
+    so_far = [accumulator(value) for value in data]
+    if name == "List":
+        assert [len(found) for found in so_far] == [1, 2]
+        assert isinstance(accumulator.calculate(), list)
+        assert_close(accumulator.calculate(), data)
+    else:
+        reference = {"Sum": torch.sum, "Mean": torch.mean}[name]
+        assert_close(so_far, [data[0], reference(torch.stack(data), 0)])
+        assert_close(accumulator.calculate(), so_far[-1])
+
+
+def test_accumulate_adds_and_returns_nothing():
+    values = accumulators.List()
+    assert values.accumulate("any object") is None
+    assert values.calculate() == ["any object"]
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "expected"),
+    [
+        (1, None, [0, 2, 4, 6]),
+        (None, torch.tensor([1]), None),
+        (2, 3, [0, 1, 4, 5]),
+        (torch.tensor([1, 4]), torch.tensor([2, 4]), [0, 3, 5]),
+        (None, None, None),
+    ],
+)
+def test_except_forwards_every_value_except_those_in_range(begin, end, expected):
+    if expected is None:
+        with pytest.raises(ValueError, match="should"):
+            accumulators.Except(accumulators.List(), begin=begin, end=end)
+        return
+    accumulator = accumulators.Except(accumulators.List(), begin=begin, end=end)
+    for value in range(7):
+        so_far = accumulator(value)
+        assert so_far == [kept for kept in expected if kept <= value]

@@ -1,0 +1,356 @@
+from __future__ import annotations
+
+import copy
+import math
+import operator
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+from torchmetrics import MeanMetric, MetricCollection
+from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
+
+from lightning_accum.accumulators import (
+    Except,
+    List,
+    Max,
+    Mean,
+    Pipe,
+    Scalar,
+    Select,
+    Source,
+    Split,
+    Sum,
+)
+
+
+class Kept:
+    """A stage that keeps what it gets, as a sink does, and passes it on."""
+
+    def __init__(self):
+        self.values = []
+
+    def __call__(self, value):
+        self.values.append(float(value) if isinstance(value, torch.Tensor) else value)
+        return value
+
+
+def accuracy():
+    return MulticlassAccuracy(num_classes=3, average="micro")
+
+
+def steps(sizes=(4, 4, 2), seed=0):
+    """What a step returns: a loss, predictions and labels; the last batch is smaller."""
+    generator = torch.Generator().manual_seed(seed)
+    for i, size in enumerate(sizes):
+        labels = torch.randint(0, 3, (size,), generator=generator)
+        yield torch.tensor(float(i)), torch.rand(size, 3, generator=generator), labels
+
+
+def accuracies(items):
+    return [float((pred.argmax(1) == target).float().mean()) for _, pred, target in items]
+
+
+def test_what_follows_an_accumulator_runs_when_the_iteration_ends():
+    kept = Kept()
+    pipe = Select(pred=1, target=2) ** accuracy() ** Mean() ** kept
+    for item in steps():
+        assert pipe(item) is None
+        assert kept.values == []
+    expected = sum(accuracies(steps())) / 3
+    assert_close(pipe.end(), torch.tensor(expected))
+    assert_close(kept.values, [expected])
+
+
+def test_every_iteration_begins_anew():
+    kept = Kept()
+    pipe = Select(pred=1, target=2) ** accuracy() ** Mean() ** kept
+    for seed in range(3):
+        pipe.run(steps(seed=seed))
+        assert pipe.stages[1].update_count == pipe.stages[2].update_count == 0
+    expected = [sum(accuracies(steps(seed=seed))) / 3 for seed in range(3)]
+    assert_close(kept.values, expected)
+
+
+def test_without_an_accumulator_every_item_runs_through():
+    kept = Kept()
+    # Of two functions Python would make a power before any stage is asked.
+    pipe = (Select(loss=0) ** kept) ** torch.exp
+    assert_close([float(pipe(item)) for item in steps()], [1.0, math.e, math.e**2])
+    assert kept.values == [0.0, 1.0, 2.0]
+    assert pipe.end() is None
+
+
+@pytest.mark.parametrize("grouping", ["right", "left", "middle", "pipe"])
+def test_however_it_is_grouped_it_is_the_same_pipe(grouping):
+    kept = Kept()
+    a, b, c, d = Select(pred=1, target=2), accuracy(), Mean(), kept
+    pipe = {
+        "right": lambda: a**b**c**d,
+        "left": lambda: ((a**b) ** c) ** d,
+        "middle": lambda: (a**b) ** (c**d),
+        "pipe": lambda: Pipe(a, b, c, d),
+    }[grouping]()
+    assert [type(stage).__name__ for stage in pipe.stages] == [
+        "Select",
+        "MulticlassAccuracy",
+        "Mean",
+        "Function",
+    ]
+    pipe.run(steps())
+    assert_close(kept.values, [sum(accuracies(steps())) / 3])
+
+
+@pytest.mark.parametrize("grouping", ["right", "left", "named"])
+def test_however_it_is_grouped_it_hangs_on_its_source(grouping):
+    source, kept = Source(), Kept()
+    if grouping == "right":
+        source ** Select(pred=1, target=2) ** accuracy() ** Mean() ** kept
+    elif grouping == "left":
+        (((source ** Select(pred=1, target=2)) ** accuracy()) ** Mean()) ** kept
+    else:
+        pipe = source ** Select(pred=1, target=2)
+        pipe = pipe ** accuracy()
+        pipe = pipe ** Mean()
+        pipe = pipe**kept
+    for _ in range(2):
+        source.run(steps())
+    assert_close(kept.values, [sum(accuracies(steps())) / 3] * 2)
+
+
+def test_a_source_feeds_every_pipe_and_every_fork():
+    source, mean, largest, batches, best = Source(), Kept(), Kept(), Kept(), Kept()
+    loss = source ** Select(loss=0)
+    after = loss ** Mean() ** mean
+    after ** Max() ** best
+    loss ** Max() ** largest
+    source ** (lambda item: len(item[2])) ** Sum() ** batches
+    source.run(steps())
+    source.run(list(steps())[:2])
+    assert mean.values == [1.0, 0.5]
+    assert best.values == [1.0, 1.0]
+    assert largest.values == [2.0, 1.0]
+    assert batches.values == [10, 8]
+
+
+def test_metrics_of_torchmetrics_chain_with_one_another():
+    kept = Kept()
+    pipe = Select(pred=1, target=2) ** accuracy() ** MeanMetric() ** Mean() ** kept
+    assert [type(stage).__name__ for stage in pipe.stages[1:4]] == [
+        "MulticlassAccuracy",
+        "MeanMetric",
+        "Mean",
+    ]
+    pipe.run(steps())
+    assert_close(kept.values, [sum(accuracies(steps())) / 3])
+
+
+def test_a_power_with_a_number_stays_a_power():
+    squared = Select(pred=1, target=2) ** accuracy() ** 2**1
+    assert_close(
+        [float(squared(item)) for item in steps()], [value**2 for value in accuracies(steps())]
+    )
+
+
+def test_functions_and_modules_are_stages():
+    kept = Kept()
+    linear = nn.Linear(3, 1).requires_grad_(False)
+
+    def total(pred):
+        return pred.sum(0)
+
+    pipe = (lambda item: item[1]) ** Pipe(total, linear) ** Mean() ** torch.squeeze ** Pipe(kept)
+    pipe.run(steps())
+    expected = torch.stack([linear(pred.sum(0)) for _, pred, _ in steps()]).mean()
+    assert_close(kept.values, [float(expected)])
+
+
+def test_the_step_itself_may_stand_first():
+    def step(batch):
+        return batch * 2.0, "unused"
+
+    pipe = step ** Select(loss=0) ** Mean()
+    assert pipe.run([torch.tensor(1.0), torch.tensor(3.0)]) == 4.0
+
+
+def test_split_before_an_accumulator_has_accumulators_of_its_own():
+    acc, f1, losses = Kept(), Kept(), Kept()
+    pipe = (
+        Split(
+            Select(pred=1, target=2)
+            ** Split(
+                accuracy() ** Mean() ** acc,
+                MulticlassF1Score(num_classes=3) ** Mean() ** f1,
+            ),
+            Select(loss=0) ** losses,
+        )
+        ** Select(loss=0)
+        ** List()
+    )
+    assert pipe.run(steps()) == [0.0, 1.0, 2.0]
+    assert losses.values == [0.0, 1.0, 2.0]
+    assert_close(acc.values, [sum(accuracies(steps())) / 3])
+    score = MulticlassF1Score(num_classes=3)
+    assert_close(f1.values, [sum(float(score(pred, target)) for _, pred, target in steps()) / 3])
+
+
+def test_split_after_an_accumulator_gives_each_the_result():
+    first, second, best = Kept(), Kept(), Kept()
+    pipe = Select(loss=0) ** Mean() ** Split(first, second, Max() ** best) ** (lambda x: x + 1)
+    assert pipe.run(steps((1, 1))) == 1.5
+    assert pipe.run(steps((1, 1, 1))) == 2.0
+    assert pipe.run(steps((1,))) == 1.0
+    assert first.values == second.values == [0.5, 1.0, 0.0]
+    assert best.values == [0.5, 1.0, 1.0]
+
+
+def test_a_second_accumulator_counts_iterations():
+    kept = Kept()
+    pipe = Select(loss=0) ** Mean() ** Sum() ** kept
+    for _ in range(3):
+        pipe.run(steps())
+    assert kept.values == [1.0, 2.0, 3.0]
+    pipe.reset()
+    pipe.run(steps())
+    assert kept.values[-1] == 1.0
+
+
+def test_one_loss_in_three_is_left_out():
+    kept = Kept()
+    pipe = Select(loss=0) ** Except(Mean(), begin=2) ** kept
+    pipe.run((torch.tensor(x),) for x in (1.0, 2.0, 99.0, 3.0, 4.0, 99.0))
+    pipe.run((torch.tensor(x),) for x in (1.0, 2.0, 99.0))
+    assert kept.values == [2.5, 1.5]
+
+
+def test_a_collection_gives_its_metrics_by_name():
+    kept = Kept()
+    both = MetricCollection({"acc": accuracy(), "f1": MulticlassF1Score(num_classes=3)})
+    pipe = Select(pred=1, target=2) ** both ** Select(value="acc") ** Mean() ** kept
+    for _ in range(2):
+        pipe.run(steps())
+    assert_close(kept.values, [sum(accuracies(steps())) / 3] * 2)
+
+
+@pytest.mark.parametrize(
+    ("selected", "stage", "expected"),
+    [
+        ({"a": 0, "b": 1}, operator.sub, 6),
+        ({"b": 1, "a": 0}, operator.sub, -6),
+        ({"b": 1, "a": 0}, lambda a, b: a - b, 6),
+        ({"x": 0, "b": 1}, lambda a, b: a - b, 6),
+        ({"b": 1, "x": 0}, lambda a, b: a - b, 6),
+        ({"a": 0, "x": 1}, lambda a, b: a - b, 6),
+        ({"x": 1, "y": 0}, lambda a, b: a - b, -6),
+        ({"b": 0, "a": 1}, lambda *args: args[0] - args[1], 6),
+        ({"b": 0, "a": 1}, lambda **both: both["b"] - both["a"], 6),
+        ({"a": 0}, lambda whatever: whatever, 8),
+        ({"a": 0, "c": 1}, lambda a, b=1, c=2: a - b - c, 5),
+        ({"a": 0, "b": 1}, lambda a, *, b: a - b, 6),
+        ({"a": 0, "b": 1}, lambda a, /, b: a - b, 6),
+    ],
+)
+def test_selected_items_become_the_arguments_of_their_names(selected, stage, expected):
+    assert (Select(**selected) ** Pipe(stage))((8, 2)) == expected
+
+
+def test_names_count_for_metrics_and_accumulators_too():
+    target_first = Select(target=2, pred=1) ** accuracy()
+    assert_close([float(target_first(item)) for item in steps()], accuracies(steps()))
+    weighed = Select(weight=2, value=0) ** Mean()
+    for item in ((1.0, None, 3), (5.0, None, 1)):
+        weighed(item)
+    assert weighed.end() == 2.0
+    skipping = Select(weight=2, value=0) ** Except(Mean(), begin=1)
+    for item in ((1.0, None, 3), (9.0, None, 9), (5.0, None, 1)):
+        skipping(item)
+    assert skipping.end() == 2.0
+
+
+def test_items_are_selected_by_key_too():
+    assert (Select(loss="loss") ** Mean()).run([{"loss": 1.0}, {"loss": 3.0}]) == 2.0
+
+
+def test_too_many_items_are_refused():
+    pipe = Select(a=0, b=1) ** List()
+    with pytest.raises(TypeError, match=r"`List\(\)` should take .*\['a', 'b'\].*\['value'\]"):
+        pipe((1, 2))
+    with pytest.raises(ValueError, match="`items` should name at least one"):
+        Select()
+
+
+@pytest.mark.parametrize("wrong", [3, [1, 2], None, torch.ones(2), "stage", Source()])
+def test_what_is_no_stage_is_refused(wrong):
+    with pytest.raises(TypeError, match="A stage should be a callable or a metric"):
+        Pipe(Select(a=0), wrong)
+    if not isinstance(wrong, Source):
+        with pytest.raises(TypeError, match=r"A stage should be a callable"):
+            wrong ** Select(a=0)
+
+
+def test_an_empty_iteration_ends_in_nan():
+    kept = Kept()
+    pipe = Select(loss=0) ** Mean() ** kept
+    with pytest.warns(UserWarning, match=r"`Mean.compute` was called before any value"):
+        assert pipe.run([]).isnan()
+
+
+class Writer:
+    """Has no folder of its own, and so is copied as it is."""
+
+    def __init__(self):
+        self.written = []
+
+    def add_scalar(self, name, value, step):
+        self.written.append((name, float(value), step))
+
+
+def build():
+    source = Source()
+    source ** Select(pred=1, target=2) ** accuracy() ** Mean() ** Split(
+        Max(), Scalar(Writer(), "a")
+    )
+    source ** Select(value=0) ** Except(Mean(), begin=1) ** Scalar(Writer(), "b")
+    return source
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_copy_in_the_midst_of_an_iteration_goes_on_by_itself(copied):
+    source, items = build(), list(steps((3, 3, 3, 3, 3)))
+    source.run(items)
+    for item in items[:3]:
+        source(item)
+    other = copied(source)
+    other.run(items[3:])
+    source.run(items[:1])
+    written = [m.writer.written for m in other.modules() if isinstance(m, Scalar)]
+    whole = sum(accuracies(items)) / 5
+    assert_close([value for _, value, _ in written[0]], [whole, whole])
+    assert [step for _, _, step in written[0]] == [0, 1]
+    assert written[1] == [("b", 2.0, 0), ("b", 2.0, 1)]
+    own = [m.writer.written for m in source.modules() if isinstance(m, Scalar)]
+    assert own[1] == [("b", 2.0, 0), ("b", 1.0, 1)]
+
+
+def test_a_state_dict_in_the_midst_of_an_iteration_goes_on():
+    items = list(steps((3, 3, 3, 3, 3)))
+    source, fresh = build(), build()
+    source.run(items)
+    for item in items[:3]:
+        source(item)
+    assert fresh.state_dict().keys() == source.state_dict().keys()
+    fresh.load_state_dict(source.state_dict())
+    fresh.run(items[3:])
+    written = [m.writer.written for m in fresh.modules() if isinstance(m, Scalar)]
+    assert_close(written[0][0][1], sum(accuracies(items)) / 5)
+    assert written[1] == [("b", 2.0, 1)]
+
+
+def test_the_parts_of_a_pipe_move_with_it():
+    pipe = Select(value=0) ** nn.Linear(2, 2) ** Mean() ** Max()
+    pipe((torch.ones(2),))
+    pipe.to("meta")
+    assert pipe.stages[2].total.is_meta
+    assert pipe.stages[3].maximum.is_meta

@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from streams import CASES, stream
+from torch.testing import assert_close
+
+from lightning_accum.accumulators import EMA, List, Max, Mean, Min, Sum, Variance, Window
+
+NAN_WHEN_EMPTY = {name: make for name, (make, _) in CASES.items() if name not in ("Sum", "List")}
+NAN_WHEN_EMPTY.pop("Except")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", [name for name in CASES if name != "List"])
+def test_half_precision_is_streamed_in_float32(name, dtype):
+    make, reference = CASES[name]
+    values = [value.to(dtype) for value in stream(30, (2,))]
+    accumulator = make()
+    for value in values:
+        accumulator.update(value)
+    found = accumulator.compute()
+    assert found.dtype == torch.float32
+    expected = reference(torch.stack(values).double())
+    assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [Sum, Mean])
+def test_a_long_stream_is_as_exact_as_one_value(make):
+    found, parts = make(), [make(), make()]
+    value = torch.tensor(0.1)
+    for i in range(20_000):
+        found.update(value)
+        parts[i % 2].update(value)
+    exact = value.double() * (20_000 if make is Sum else 1)
+    assert found.compute() == exact.float()
+    parts[0].merge_state(parts[1])
+    assert_close(parts[0].compute(), exact.float(), rtol=1e-7, atol=0)
+
+
+def test_a_small_value_is_not_lost_beside_a_large_one():
+    total = Sum()
+    for value in (1e8, 1.0, 1.0, -1e8, 2.0**-30):
+        total.update(torch.tensor(value))
+    assert total.compute() == 2.0
+    mean = Mean()
+    mean.update(torch.tensor(0.0), weight=2**24)
+    for _ in range(4):
+        mean.update(torch.tensor(0.0))
+    # In float32 the last four would not have been counted.
+    assert mean.weight == 2**24 + 4
+
+
+def test_a_variance_far_from_zero_is_stable():
+    variance = Variance()
+    for value in stream(200):
+        variance.update((1e3 * value.sign() + value).float())
+    expected = torch.stack(stream(200)).var()
+    assert_close(variance.compute().double(), expected, rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
+def test_what_is_not_finite_comes_out(value):
+    for make in (Sum, Mean, Max, Min):
+        accumulator = make()
+        for item in (1.0, value, 2.0):
+            accumulator.update(item)
+        stacked = torch.tensor([1.0, value, 2.0])
+        reference = {Sum: torch.sum, Mean: torch.mean, Max: torch.amax, Min: torch.amin}[make]
+        assert_close(accumulator.compute(), reference(stacked), equal_nan=True)
+
+
+def test_a_sum_may_overflow():
+    total = Sum()
+    for _ in range(3):
+        total.update(torch.tensor([3e38, 1.0]))
+    assert total.compute().tolist() == [torch.inf, 3.0]
+
+
+@pytest.mark.parametrize("make", [Sum, Max, Min])
+def test_integers_stay_exact(make):
+    accumulator = make()
+    for value in (2**40 + 1, torch.tensor([True])[0], torch.tensor(3, dtype=torch.int8)):
+        accumulator.update(value)
+    expected = {Sum: 2**40 + 5, Max: 2**40 + 1, Min: 1}[make]
+    assert accumulator.compute().dtype == torch.int64
+    assert accumulator.compute() == expected
+
+
+@pytest.mark.parametrize("make", [Mean, Variance, EMA, lambda: Window(2)])
+def test_integers_are_averaged_as_floats(make):
+    accumulator = make()
+    for value in (True, 2, torch.tensor(4)):
+        accumulator.update(value)
+    assert accumulator.compute().dtype == torch.float32
+
+
+@pytest.mark.parametrize("make", [Sum, Mean, Max, Min, Variance, EMA, lambda: Window(4)])
+def test_python_numbers_arrays_and_tensors_are_the_same_values(make):
+    first, second = make(), make()
+    for value in (1.5, np.float32(2.5), np.array(0.5, dtype=np.float32), 3):
+        first.update(value)
+        second.update(torch.tensor(float(value)))
+    assert_close(first.compute(), second.compute())
+
+
+@pytest.mark.parametrize("make", [Sum, Mean, Max, Min, Variance, EMA, lambda: Window(4)])
+def test_the_widest_dtype_of_a_stream_is_kept(make):
+    accumulator = make()
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.int32):
+        accumulator.update(torch.ones(2, dtype=dtype))
+    assert accumulator.compute().dtype == torch.float64
+
+
+@pytest.mark.parametrize("name", NAN_WHEN_EMPTY)
+def test_of_nothing_the_result_is_nan_with_one_warning(name):
+    accumulator = NAN_WHEN_EMPTY[name]()
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="before any value was added") as caught:
+            results = [accumulator.compute(), accumulator.compute()]
+        assert len(caught) == 1
+        assert torch.stack(results).isnan().all()
+        accumulator.update(1.0)
+        accumulator.reset()
+
+
+@pytest.mark.parametrize("name", NAN_WHEN_EMPTY)
+def test_empty_parts_merge_to_nothing_and_into_anything(name):
+    make = NAN_WHEN_EMPTY[name]
+    empty, full = make(), make()
+    for value in stream(4, (2,)):
+        full.update(value)
+    expected = full.compute()
+    full.merge_state(make())
+    empty.merge_state(make())
+    with pytest.warns(UserWarning, match="before any value was added"):
+        assert empty.compute().isnan()
+    empty.merge_state(full)
+    assert_close(full.compute(), expected)
+    assert_close(empty.compute(), expected)
+
+
+def test_a_sum_and_a_list_of_nothing_are_empty_without_a_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Sum().compute() == 0
+        assert List().compute() == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_graph_is_kept(name):
+    accumulator = CASES[name].make()
+    weight = torch.tensor([1.0, 2.0], requires_grad=True)
+    for i in range(3):
+        found = accumulator(weight * i)
+    if name == "Mean":
+        found = accumulator(weight, weight=weight.sum())
+    if name == "List":
+        found = torch.stack(found)
+    assert not found.requires_grad
+    for state in accumulator.metric_state.values():
+        for tensor in state if isinstance(state, list) else [state]:
+            assert tensor.grad_fn is None
+            assert not tensor.requires_grad
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_later_changes_in_place_reach_nothing(name):
+    make, reference = CASES[name]
+    accumulator, buffer, seen = make(), torch.zeros(2, dtype=torch.float64), []
+    for value in stream(5, (2,)):
+        buffer.copy_(value)
+        seen.append(value)
+        accumulator.update(buffer)
+    buffer.zero_()
+    found = accumulator.compute()
+    found = torch.stack(found) if isinstance(found, list) else found
+    assert_close(found, reference(torch.stack(seen)))
+    if name != "List":
+        found.zero_()
+        for _ in range(2):
+            accumulator.update(value)
+        assert_close(accumulator.compute(), reference(torch.stack([*seen, value, value])))
+
+
+def test_list_copies_tensors_within_containers():
+    values, buffer = List(), torch.ones(2, requires_grad=True)
+    values.update({"a": (buffer, 1), "b": [buffer * 2]})
+    with torch.no_grad():
+        buffer.zero_()
+    kept = values.compute()[0]
+    assert kept["a"][0].tolist() == [1.0, 1.0]
+    assert kept["b"][0].grad_fn is None
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_in_and_out_of_inference_mode(name):
+    make, reference = CASES[name]
+    accumulator = make()
+    values = stream(6, (2,))
+    for i, value in enumerate(values):
+        with torch.inference_mode(i % 2 == 0):
+            accumulator.update(value * 1)
+    found = accumulator.compute()
+    found = torch.stack(found) if isinstance(found, list) else found
+    assert_close(found, reference(torch.stack(values)))
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "List"])
+def test_update_reads_nothing_on_the_host(name):
+    accumulator = CASES[name].make().to("meta")
+    for _ in range(4):
+        accumulator.update(torch.ones(2, device="meta"))
+    assert accumulator.compute().shape == (2,)

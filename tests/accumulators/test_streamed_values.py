@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from streams import CASES, SHAPES, ema, stream
+from torch.testing import assert_close
+
+from lightning_accum.accumulators import EMA, List, Max, Mean, Min, Sum, Variance, Window
+
+counts, shapes, seeds = st.integers(1, 9), st.sampled_from(SHAPES), st.integers(0, 99)
+names = pytest.mark.parametrize("name", CASES)
+merging = pytest.mark.parametrize("name", ["Sum", "Mean", "Max", "Min", "Variance", "Variance0"])
+
+
+def result(accumulator):
+    found = accumulator.compute()
+    return torch.stack(found) if isinstance(found, list) else found
+
+
+@names
+@given(count=counts, shape=shapes, seed=seeds)
+def test_every_result_so_far_is_that_of_the_stacked_values(name, count, shape, seed):
+    case, values = CASES[name], stream(count, shape, seed)
+    accumulator = case.make()
+    for n, value in enumerate(values, 1):
+        found = accumulator(value)
+        expected = case.reference(torch.stack(values[:n]))
+        if isinstance(found, list):
+            found = torch.stack(found)
+        assert_close(found, expected, rtol=1e-12, atol=1e-12, equal_nan=True)
+        assert_close(result(accumulator), found, rtol=0, atol=0, equal_nan=True)
+
+
+@merging
+@given(count=counts, shape=shapes, seed=seeds, data=st.data())
+def test_merged_in_any_parts_and_order_it_is_one_stream(name, count, shape, seed, data):
+    case, values = CASES[name], stream(count, shape, seed)
+    part_of = data.draw(st.lists(st.integers(0, 2), min_size=count, max_size=count))
+    parts = [case.make() for _ in range(3)]
+    for part, value in zip(part_of, values, strict=True):
+        parts[part].update(value)
+    first, *others = data.draw(st.permutations(parts))
+    for other in others:
+        first.merge_state(data.draw(st.sampled_from([other, other.metric_state])))
+    expected = case.reference(torch.stack(values))
+    assert_close(first.compute(), expected, rtol=1e-12, atol=1e-12, equal_nan=True)
+    assert first.update_count == count
+
+
+@given(count=counts, shape=shapes, seed=seeds, data=st.data())
+def test_a_weighted_mean_is_that_of_the_stacked_values(count, shape, seed, data):
+    values = stream(count, shape, seed)
+    kinds = st.sampled_from(["integer", "number", "scalar", "same"])
+    mean, halves = Mean(), [Mean(), Mean()]
+    weights = []
+    for i, value in enumerate(values):
+        weight = (stream(1, shape, seed + i)[0] - 5).abs() + 0.1
+        given_as = {
+            "integer": i + 1,
+            "number": 0.5 * i + 0.1,
+            "scalar": torch.tensor(i + 1),
+            "same": weight,
+        }[data.draw(kinds)]
+        mean.update(value, weight=given_as)
+        halves[i % 2].update(value, given_as)
+        weights.append(torch.as_tensor(given_as, dtype=torch.float64).expand(shape))
+    stacked, weight = torch.stack(values), torch.stack(weights)
+    expected = (stacked * weight).sum(0) / weight.sum(0)
+    assert_close(mean.compute(), expected, rtol=1e-12, atol=1e-12)
+    halves[0].merge_state(halves[1])
+    assert_close(halves[0].compute(), expected, rtol=1e-12, atol=1e-12)
+
+
+@given(sizes=st.lists(st.integers(1, 7), min_size=1, max_size=6), seed=seeds)
+def test_means_of_ragged_batches_weighed_by_their_size_are_the_mean_of_all(sizes, seed):
+    samples = torch.stack(stream(sum(sizes), (2,), seed))
+    mean = Mean()
+    for batch in samples.split(sizes):
+        mean.update(batch.mean(0), weight=len(batch))
+    assert_close(mean.compute(), samples.mean(0), rtol=1e-12, atol=1e-12)
+
+
+def test_a_mask_is_a_weight_for_each_element():
+    mean = Mean()
+    mean.update(torch.tensor([1.0, 2.0]), weight=torch.tensor([True, False]))
+    mean.update(torch.tensor([3.0, 4.0]), weight=torch.tensor([True, True]))
+    assert mean.compute().tolist() == [2.0, 4.0]
+    # A scalar counts for three elements, each for its own.
+    spread = Mean()
+    spread.update(1.0, weight=torch.tensor([1.0, 1.0, 3.0]))
+    spread.update(5.0, weight=torch.tensor([1.0, 3.0, 1.0]))
+    assert spread.compute().tolist() == [3.0, 4.0, 2.0]
+    assert math.isnan(Mean()(1.0, weight=0))
+
+
+@given(count=counts, length=st.integers(1, 10), seed=seeds)
+def test_a_window_is_of_the_last_values(count, length, seed):
+    values = torch.stack(stream(count, (2,), seed))
+    window = Window(length)
+    for value in values:
+        window.update(value)
+    assert_close(window.compute(), values[-length:].mean(0))
+    assert len(window.values) == min(count, length)
+
+
+def test_merged_windows_hold_both_until_the_next_value():
+    first, second = Window(2), Window(2)
+    for value in (100.0, 1.0, 2.0):
+        first.update(value)
+    second.update(6.0)
+    first.merge_state(second)
+    assert first.compute() == 3.0
+    assert first(8.0) == 7.0
+
+
+@given(decay=st.floats(0.01, 0.99), count=counts, seed=seeds)
+def test_an_ema_has_no_bias_at_its_start(decay, count, seed):
+    values = stream(count, (2,), seed)
+    average, constant = EMA(decay), EMA(decay)
+    for value in values:
+        average.update(value)
+        constant.update(torch.tensor(3.0, dtype=torch.float64))
+    assert_close(average.compute(), ema(torch.stack(values), decay), rtol=1e-10, atol=1e-10)
+    assert_close(constant.compute(), torch.tensor(3.0, dtype=torch.float64))
+
+
+def test_merged_averages_are_weighed_by_how_far_they_reach():
+    first, second = EMA(0.5), EMA(0.5)
+    first.update(1.0)
+    for _ in range(2):
+        second.update(6.0)
+    first.merge_state(second)
+    assert_close(first.compute(), torch.tensor((0.5 * 1 + 0.75 * 6) / 1.25))
+
+
+def test_a_variance_is_as_torch_has_it():
+    for correction in (0, 1, 2):
+        variance = Variance(correction=correction)
+        for n, value in enumerate(stream(4, (2,)), 1):
+            variance.update(value)
+            if n > correction:
+                expected = torch.stack(stream(4, (2,))[:n]).var(0, correction=correction)
+                assert_close(variance.compute(), expected)
+            else:
+                assert not variance.compute().isfinite().any()
+
+
+def test_list_keeps_any_objects_in_order():
+    values = List()
+    marker = object()
+    assert values(1) == [1]
+    assert values("two") == [1, "two"]
+    assert values((marker, None)) == [1, "two", (marker, None)]
+    other = List()
+    other.update({"four": 4})
+    values.merge_state(other)
+    assert values.compute() == [1, "two", (marker, None), {"four": 4}]
+
+
+@pytest.mark.parametrize("make", [Sum, Mean, Max, Min, Variance, EMA, lambda: Window(3)])
+def test_another_shape_is_refused_and_changes_nothing(make):
+    accumulator = make()
+    accumulator.update(torch.ones(3))
+    before = accumulator.metric_state
+    for wrong in (torch.ones(3, 1), torch.ones(2), 1.0, torch.ones(())):
+        with pytest.raises(ValueError, match=r"`value` should have shape \(3,\).*ragged batches"):
+            accumulator.update(wrong)
+    assert accumulator.update_count == 1
+    for name, value in accumulator.metric_state.items():
+        assert_close(value, before[name], equal_nan=True)
+    accumulator.reset()
+    accumulator.update(torch.ones(2))
+    other = make()
+    other.update(torch.ones(3))
+    if isinstance(accumulator, Window):
+        return
+    with pytest.raises(ValueError, match=r"one shape in all parts.*\(2,\), \(3,\)"):
+        accumulator.merge_state(other)
+
+
+def test_what_cannot_be_merged_is_refused():
+    mean = Mean()
+    for wrong in (Sum(), {"total": torch.tensor(1.0)}, 3):
+        with pytest.raises(ValueError, match="`incoming_state` should be of class `Mean`"):
+            mean.merge_state(wrong)
+
+
+@pytest.mark.parametrize("decay", [0, 1, -0.5, 1.5, math.nan])
+def test_a_decay_out_of_range_is_refused(decay):
+    with pytest.raises(ValueError, match="`decay` should be between 0 and 1"):
+        EMA(decay)
+
+
+@pytest.mark.parametrize("length", [0, -1, 2.0, True, None])
+def test_a_window_of_no_length_is_refused(length):
+    with pytest.raises(ValueError, match="`length` should be a positive integer"):
+        Window(length)

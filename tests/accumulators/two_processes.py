@@ -1,0 +1,247 @@
+"""What two processes do together: `python two_processes.py RANK RENDEZVOUS FOLDER`."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from streams import CASES, stream
+from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.tensorboard import SummaryWriter
+from torchmetrics import MetricCollection, SumMetric
+from torchmetrics.classification import MulticlassAccuracy
+
+from lightning_accum.accumulators import (
+    EMA,
+    Except,
+    List,
+    Log,
+    Max,
+    Mean,
+    Min,
+    Scalar,
+    Select,
+    Source,
+    Split,
+    Sum,
+    Variance,
+    Window,
+    synchronize,
+)
+
+# Also imported where docstrings' examples are looked for.
+RANK, FOLDER = (int(sys.argv[1]), Path(sys.argv[3])) if __name__ == "__main__" else (0, Path())
+VALUES = stream(12, (2,))
+OWN = VALUES[:5] if RANK == 0 else VALUES[5:]
+
+
+class Collectives(TorchDispatchMode):
+    """Counts the collectives that are started, barriers too, by their kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace == "c10d":
+            self.counts[func.overloadpacket.__name__] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def collectives(do: Callable[[], object]) -> dict[str, int]:
+    with Collectives() as mode:
+        do()
+    return dict(mode.counts)
+
+
+ONE = {"allreduce_": 1}
+
+
+def each_kind_sees_all_values() -> None:
+    for name in ("Sum", "Mean", "Max", "Min", "Variance", "Variance0", "List"):
+        case = CASES[name]
+        accumulator = case.make()
+        for value in OWN:
+            accumulator.update(value)
+        found = accumulator.compute()
+        found = torch.stack(found) if isinstance(found, list) else found
+        assert_close(found, case.reference(torch.stack(VALUES)), rtol=1e-12, atol=1e-12)
+        # What it holds is its own again.
+        held = accumulator._so_far()
+        held = torch.stack(held) if isinstance(held, list) else held
+        assert_close(held, case.reference(torch.stack(OWN)), rtol=1e-12, atol=1e-12)
+        so_far = accumulator(OWN[0])
+        so_far = torch.stack(so_far) if isinstance(so_far, list) else so_far
+        assert_close(so_far, case.reference(torch.stack([*OWN, OWN[0]])))
+    window = Window(3)
+    for value in OWN:
+        window.update(value)
+    last = torch.stack([*VALUES[2:5], *VALUES[-3:]])
+    assert_close(window.compute(), last.mean(0))
+    generator = Except(Mean(), begin=0, end=1, period=3)
+    for i in range(6):
+        generator.update(float(10 * RANK + i))
+    assert generator.compute() == (2 + 5 + 12 + 15) / 4
+    weighed = Mean()
+    weighed.update(1.0 + RANK, weight=1 + 2 * RANK)
+    assert weighed.compute() == (1 * 1 + 3 * 2) / 4
+
+
+def a_list_is_gathered_in_the_order_of_the_ranks() -> None:
+    values = List()
+    nested = {"nested": torch.ones(1)}
+    items: list[Any] = [(RANK, "text"), None, torch.full((RANK + 1,), RANK), nested]
+    for item in items[: 2 + 2 * RANK]:
+        values.update(item)
+    found = values.compute()
+    assert found[:4] == [(0, "text"), None, (1, "text"), None]
+    assert_close(found[4:], [torch.tensor([1, 1]), nested])
+    # Longer than what travels at first: a second all-reduce has room for it.
+    long = List()
+    for i in range(500 * RANK):
+        long.update(i)
+    assert collectives(lambda: long.compute()) == {"allreduce_": 2}
+    assert long.compute() == list(range(500))
+
+
+def a_process_without_values_takes_part() -> None:
+    value = torch.tensor([2.0, 3.0], dtype=torch.float64)
+    for make in (Sum, Mean, Max, Min, Variance, EMA, List):
+        accumulator = make()
+        for _ in range(2 * RANK):
+            accumulator.update(value)
+        found = accumulator.compute()
+        found = found[1] if isinstance(found, list) else found
+        assert_close(found, {Sum: 2, Variance: 0}.get(make, 1) * value)
+    with (
+        pytest.warns(UserWarning, match="before any value was added")
+        if RANK == 0
+        else nullcontext()
+    ):
+        assert Mean().compute().isnan()
+
+
+def the_shapes_of_all_have_to_be_one() -> None:
+    total = Sum()
+    total.update(torch.ones(2 + RANK))
+    with pytest.raises(ValueError, match="one shape in all parts"):
+        total.compute()
+    assert_close(total(torch.ones(2 + RANK)), torch.full((2 + RANK,), 2.0))
+
+
+def many_synchronise_in_one_all_reduce() -> None:
+    many = {
+        **{f"sum{i}": Sum() for i in range(10)},
+        **{f"mean{i}": Mean() for i in range(10)},
+        "variance": Variance(),
+        "except": Except(Max(), begin=1),
+        "window": Window(2),
+        "list": List(),
+        "rows": MetricCollection({"low": Min(), "high": Max()}),
+        "foreign": SumMetric(),
+        "apart": Sum(sync_on_compute=False),
+    }
+    for repeat in range(1, 3):
+        for i, metric in enumerate(many.values()):
+            metric.update(torch.tensor([float(i + RANK), 1.0]))
+        both = [many, list(many.values())][repeat % 2]
+        assert collectives(lambda both=both: synchronize(both)) == ONE
+
+        def computed() -> dict[str, Any]:
+            return {name: m.compute() for name, m in many.items() if name != "foreign"}
+
+        assert collectives(computed) == {}
+        found = computed()
+        for i in range(10):
+            assert found[f"sum{i}"].tolist() == [repeat * (2 * i + 1), 2 * repeat]
+            assert found[f"mean{i}"].tolist() == [i + 10.5, 1.0]
+        assert len(found["list"]) == 2 * repeat
+        assert found["rows"]["low"].tolist() == [24.0, 1.0]
+        assert found["except"].tolist() == [22.0, 1.0]
+        assert found["apart"].tolist() == [repeat * (26.0 + RANK), repeat]
+    assert many["foreign"].compute() == 2 * (2 * 25 + 1) + 4
+    large = [Sum(), Sum()]
+    for total in large:
+        total.update(torch.ones(1000))
+    assert collectives(lambda: synchronize(large)) == {"allreduce_": 2}
+    for total in large:
+        total.update(torch.ones(1000))
+    assert collectives(lambda: synchronize(large, capacity=2**15)) == ONE
+    assert large[1].compute().tolist() == [4.0] * 1000
+    # One process has nothing new, and could have answered from its cache.
+    if RANK == 0:
+        large[0].update(torch.ones(1000))
+    synchronize(large)
+    assert large[0].compute()[0] == 5.0
+
+
+def a_state_can_be_synchronised_by_hand() -> None:
+    for total in (Sum(), Except(Sum(), begin=5)):
+        total.update(1.0 + RANK)
+        total.sync()
+        assert total._so_far() == 3.0
+        total.unsync()
+        assert total._so_far() == 1.0 + RANK
+    grouped = Sum(process_group=dist.new_group([0, 1]))
+    grouped.update(1.0)
+    assert grouped.compute() == 2.0
+    with pytest.raises(ValueError, match="should have one process group"):
+        synchronize([Sum(), grouped])
+
+
+def a_source_ends_in_one_all_reduce() -> None:
+    class Module:
+        def __init__(self) -> None:
+            self.logged: dict[str, list[float]] = {}
+
+        def log(self, name: str, value: torch.Tensor) -> None:
+            self.logged.setdefault(name, []).append(float(value))
+
+    module, writer = Module(), SummaryWriter(str(FOLDER)) if RANK == 0 else None
+    source = Source(module)
+    ends = Split(Log("acc"), Scalar(writer, "acc"), Max() ** Log("best"), Sum() ** Log("sum"))
+    accuracy = MulticlassAccuracy(num_classes=2, average="micro")
+    source ** Select(pred=1, target=2) ** accuracy ** Mean() ** ends
+    loss = source ** Select(loss=0)
+    loss ** Mean() ** Log("loss")
+    loss ** Sum() ** Log("total")
+    for epoch in range(2):
+        for step in range(2 + RANK):
+            right = (RANK + step + epoch) % 2
+            source((torch.tensor(float(step)), torch.eye(2), torch.tensor([0, right])))
+        assert collectives(source.end) == ONE
+    # Five steps of all processes in each epoch; those further on saw each epoch once.
+    first = [0.5, 1.0, 1.0, 0.5, 1.0]
+    mean = sum(first) / 5
+    again = sum(1.5 - share for share in first) / 5
+    assert_close(module.logged["acc"], [mean, again])
+    assert_close(module.logged["best"], [max(mean, mean), max(mean, again)])
+    assert_close(module.logged["sum"], [mean, mean + again])
+    assert_close(module.logged["loss"], [0.8, 0.8])
+    assert_close(module.logged["total"], [4.0, 4.0])
+    if writer is not None:
+        writer.close()
+
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo", init_method=sys.argv[2], rank=RANK, world_size=2)
+    for check in (
+        each_kind_sees_all_values,
+        a_list_is_gathered_in_the_order_of_the_ranks,
+        a_process_without_values_takes_part,
+        the_shapes_of_all_have_to_be_one,
+        many_synchronise_in_one_all_reduce,
+        a_state_can_be_synchronised_by_hand,
+        a_source_ends_in_one_all_reduce,
+    ):
+        check()
+        print(check.__name__, flush=True)
+    dist.destroy_process_group()

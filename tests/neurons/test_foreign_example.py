@@ -1,0 +1,47 @@
+"""The example learns with the neurons of every library, and skips where there is none."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LIBRARIES = ["snntorch", "norse", "spikingjelly"]
+
+
+def run(*args: str, **environ: str) -> str:
+    command = [sys.executable, "foreign_neurons.py", "--short", *args]
+    env = {**os.environ, **environ}
+    done = subprocess.run(
+        command, cwd=EXAMPLES, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_learns_in_its_short_form(library: str) -> None:
+    pytest.importorskip(library, reason=f"{library} is not installed")
+    shown = run("--library", library)
+    assert "85 updates by STDP, none by gradient" in shown
+    spiking, learned, untrained, chance = map(float, re.findall(r"([\d.]+) ?%", shown))
+    assert 0.1 < spiking < 1 / 0.9  # one of a hundred neurons is driven at a time
+    assert chance == 10
+    assert learned > 65
+    assert learned - untrained > 15
+
+
+def test_skips_without_the_library(tmp_path: Path) -> None:
+    site = (
+        "import sys\nfor name in ('snntorch', 'norse', 'spikingjelly'): sys.modules[name] = None\n"
+    )
+    (tmp_path / "sitecustomize.py").write_text(site)
+    everything = run(PYTHONPATH=str(tmp_path))
+    assert everything == "skipped: none of snntorch, norse, spikingjelly is installed\n"
+    one = run("--library", "norse", PYTHONPATH=str(tmp_path))
+    assert one == "skipped: norse is not installed\n"

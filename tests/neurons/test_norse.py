@@ -1,0 +1,67 @@
+"""Cells with neurons of Norse, which give `(z, state)`, per step or per sequence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from foreign import Foreign, Net
+from torch import Tensor
+
+norse = pytest.importorskip("norse.torch", reason="Norse, or nir or nirtorch, is not installed")
+
+
+class Stepwise(Net):
+    """The caller keeps the state."""
+
+    state: Any = None
+
+    def forward(self, pre: Tensor) -> Tensor:
+        spikes = []
+        for x in pre:
+            z, self.state = self.neuron(self.connection(x), self.state)
+            spikes.append(z)
+        return torch.stack(spikes)
+
+    def rest(self) -> None:
+        self.state = None
+
+
+class Stacked(Stepwise):
+    """The library's own container calls connection and neuron."""
+
+    def __init__(self, neuron: Any, gain: float) -> None:
+        super().__init__(neuron, gain)
+        self.stack = norse.SequentialState(self.connection, self.neuron)
+
+    def forward(self, pre: Tensor) -> Tensor:
+        spikes = []
+        for x in pre:
+            z, self.state = self.stack(x, self.state)
+            spikes.append(z)
+        return torch.stack(spikes)
+
+
+class Sequence(Stepwise):
+    """A call per sequence."""
+
+    time_dim = 0
+
+    def forward(self, pre: Tensor) -> Tensor:
+        z, self.state = self.neuron(self.connection(pre), self.state)
+        return z
+
+
+NETS = {
+    "LIFCell": lambda: Stepwise(norse.LIFCell(), gain=2.0),
+    "LIFBoxCell": lambda: Stepwise(norse.LIFBoxCell(), gain=3.0),
+    "SequentialState": lambda: Stacked(norse.LIFCell(), gain=2.0),
+    "LIF": lambda: Sequence(norse.LIF(), gain=2.0),
+}
+
+
+class TestNorse(Foreign):
+    @pytest.fixture(params=NETS)
+    def net(self, request: pytest.FixtureRequest) -> Net:
+        return NETS[request.param]()

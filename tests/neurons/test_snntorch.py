@@ -1,0 +1,43 @@
+"""Cells with neurons of snnTorch, which are called once per step and give `(spk, mem)`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from foreign import Foreign, Net, raster, rule
+from torch import Tensor
+
+snntorch = pytest.importorskip("snntorch", reason="snnTorch is not installed")
+
+
+class Stepwise(Net):
+    def forward(self, pre: Tensor) -> Tensor:
+        spikes = []
+        for x in pre:
+            given = self.neuron(self.connection(x))
+            spikes.append(given[0] if isinstance(given, tuple) else given)
+        return torch.stack(spikes)
+
+    def rest(self) -> None:
+        self.neuron.reset_mem()
+
+
+NEURONS = {
+    "spk_mem": lambda: snntorch.Leaky(beta=0.9),
+    "spk_alone": lambda: snntorch.Leaky(beta=0.9, init_hidden=True, reset_mechanism="zero"),
+    "spk_syn_mem": lambda: snntorch.Synaptic(alpha=0.5, beta=0.8, threshold=2.0),
+}
+
+
+class TestSnnTorch(Foreign):
+    @pytest.fixture(params=NEURONS)
+    def net(self, request: pytest.FixtureRequest) -> Net:
+        return Stepwise(NEURONS[request.param](), gain=0.6)
+
+
+def test_graded_spikes_are_told_from_spikes() -> None:
+    net = Stepwise(snntorch.Leaky(beta=0.9, graded_spikes_factor=0.5), gain=0.6)
+    stdp = rule(net)  # whose monitors look on
+    with pytest.raises(ValueError, match=r"should be 0 or 1\. Found 0\.5"):
+        net(torch.ones_like(raster(0)))
+    assert stdp.recording

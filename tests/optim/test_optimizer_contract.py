@@ -1,0 +1,421 @@
+"""What every optimizer has to keep to, in all its options."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import pickle
+import weakref
+
+import pytest
+import torch
+from optimizer_cases import CASES, OWN, close, give_gradients, parameters, run, same
+from torch import nn
+
+from lightning_accum.optim import GenericAdaptiveOptimizer, WeightDecay
+from lightning_accum.optim._chunks import CHUNK
+
+BUILTINS = (int, float, bool, str, type(None))
+
+
+@pytest.fixture(params=CASES)
+def make(request):
+    return CASES[request.param]
+
+
+@pytest.fixture(params=OWN)
+def make_own(request):
+    return CASES[request.param]
+
+
+def through_a_file(value):
+    file = io.BytesIO()
+    torch.save(value, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+# ---------------------------------------------------------------------- copies and checkpoints
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
+def test_a_copy_goes_on_by_itself(make, copied):
+    params = parameters()
+    optimizer = make(params)
+    run(optimizer, params, 8)
+    others, other = copied((params, optimizer))
+    kept = [p.detach().clone() for p in params]
+    moved = run(other, others, 8, 8)
+    same(params, kept)
+    same(run(optimizer, params, 8, 8), moved)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_a_checkpoint_resumes_bit_for_bit(make, dtype):
+    params = parameters(dtype)
+    optimizer = make(params, lr=0.02)
+    absent = lambda step: (step % 3,)  # noqa: E731
+    run(optimizer, params, 11, absent=absent)
+    saved = through_a_file({"params": params, "optimizer": optimizer.state_dict()})
+    fresh = [nn.Parameter(p) for p in saved["params"]]
+    resumed = make(fresh, lr=5.0)
+    resumed.load_state_dict(saved["optimizer"])
+    assert resumed.param_groups[0]["lr"] == 0.02
+    same(run(resumed, fresh, 9, 11, absent), run(optimizer, params, 9, 11, absent))
+
+
+def test_a_state_dict_holds_tensors_and_builtins(make):
+    params = parameters()
+    optimizer = make(params)
+    run(optimizer, params, 3)
+    state_dict = optimizer.state_dict()
+    for state in state_dict["state"].values():
+        assert state["step"] == 3
+        for value in state.values():
+            assert type(value) in (torch.Tensor, *BUILTINS)
+            assert not isinstance(value, torch.Tensor) or not value.requires_grad
+    for group in state_dict["param_groups"]:
+        assert type(group["params"]) is list
+        for key in set(group) - {"params", "betas"}:
+            assert type(group[key]) in BUILTINS
+    assert set(group) == set(make(parameters()).state_dict()["param_groups"][0])
+
+
+def test_what_is_loaded_is_copied(make):
+    params = parameters()
+    optimizer = make(params)
+    run(optimizer, params, 3)
+    state_dict = optimizer.state_dict()
+    kept = copy.deepcopy(state_dict)
+    others = parameters()
+    other = make(others)
+    other.load_state_dict(state_dict)
+    run(other, others, 3)
+    assert str(state_dict) == str(kept)
+    assert str(optimizer.state_dict()) == str(kept)
+
+
+def test_what_belongs_to_no_parameter_is_kept(make):
+    state_dict = make(parameters()).state_dict()
+    state_dict["state"]["note"] = {"text": "kept"}
+    optimizer = make(parameters())
+    optimizer.load_state_dict(state_dict)
+    assert optimizer.state["note"] == {"text": "kept"}
+    run(optimizer, optimizer.param_groups[0]["params"], 2)
+
+
+def test_loading_groups_of_other_sizes_raises(make):
+    params = parameters()
+    with pytest.raises(ValueError, match="group"):
+        make(params).load_state_dict(make(params[:2]).state_dict())
+
+
+def test_a_loaded_option_is_checked(make):
+    params = parameters()
+    optimizer = make(params)
+    state_dict = optimizer.state_dict()
+    state_dict["param_groups"][0]["lr"] = -1.0
+    with pytest.raises(ValueError, match=r"`lr = -1\.0`"):
+        optimizer.load_state_dict(state_dict)
+    assert optimizer.param_groups[0]["lr"] >= 0
+
+
+def test_states_that_others_replace_are_taken_up(make):
+    # Lightning moves a state so after a checkpoint was loaded, and at the end of a fit.
+    params, others = parameters(), parameters()
+    optimizer, other = make(params), make(others)
+    run(optimizer, params, 4)
+    run(other, others, 4)
+    for param, state in other.state.items():
+        other.state[param] = {
+            k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in state.items()
+        }
+    same(run(other, others, 4, 4), run(optimizer, params, 4, 4))
+    other.state.clear()
+    run(other, others, 1, 8)
+    assert {state["step"] for state in other.state.values()} == {1}
+
+
+# ---------------------------------------------------------------------- groups
+def test_groups_differ_and_are_the_callers(make):
+    params, others = parameters(), parameters()
+    groups = [{"params": params[:2], "lr": 0.05}, {"params": params[2:], "betas": [0.5, 0.7]}]
+    kept = copy.copy(groups[0]), copy.copy(groups[1])
+    optimizer = make(groups)
+    assert groups[0] == kept[0]
+    assert groups[1] == kept[1]
+    alone = [make(others[:2], lr=0.05), make([{"params": others[2:], "betas": (0.5, 0.7)}])]
+    for step in range(6):
+        give_gradients(params, step)
+        give_gradients(others, step)
+        optimizer.step()
+        for other in alone:
+            other.step()
+    same(params, others)
+
+
+def test_a_group_can_be_added(make):
+    params, others = parameters(), parameters()
+    optimizer, other = make(params[:2]), make(others)
+    run(optimizer, params, 3)
+    optimizer.add_param_group({"params": params[2:], "lr": 0.005})
+    run(optimizer, params, 3)
+    assert [optimizer.state[p]["step"] for p in params] == [6, 6, 3, 3, 3]
+    run(other, others, 6, absent=lambda step: range(2, 5))
+    assert [other.state[p]["step"] if p in other.state else 0 for p in others] == [6, 6, 0, 0, 0]
+
+
+def test_a_parameter_may_be_exchanged(make):
+    params, others = parameters(), parameters()
+    optimizer, other = make(params), make(others)
+    run(optimizer, params, 9)
+    run(other, others, 9)
+    params[1] = nn.Parameter(params[1].detach() + 1.0)
+    optimizer.param_groups[0]["params"][1] = params[1]
+    run(optimizer, params, 9, 9)
+    run(other, others, 9, 9)
+    close(params[2:], others[2:])
+    assert (params[1] - others[1] - 1.0).abs().max() > 1e-3
+    assert optimizer.state[params[1]]["step"] == 9
+
+
+def test_named_parameters(make):
+    module = nn.Linear(3, 2)
+    optimizer = make(module.named_parameters())
+    module(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    assert optimizer.param_groups[0]["param_names"] == ["weight", "bias"]
+
+
+def test_a_rate_as_a_tensor(make):
+    params, others = parameters(), parameters()
+    rate = torch.tensor([0.02], dtype=torch.float64)
+    groups = [{"params": params[:2]}, {"params": params[2:]}]
+    optimizer, other = make(groups, lr=rate), make(others, lr=0.02)
+    close(run(optimizer, params, 5), run(other, others, 5))
+    # a scheduler fills it: each group has its own, and the caller's stays
+    optimizer.param_groups[0]["lr"].fill_(0.0)
+    assert rate.item() == 0.02
+    assert optimizer.param_groups[1]["lr"].item() == 0.02
+    before = [p.detach().clone() for p in params]
+    run(optimizer, params, 1, 5)
+    same(params[:2], before[:2])
+    assert not torch.equal(params[2], before[2])
+
+
+# ---------------------------------------------------------------------- steps
+def test_parameters_without_a_gradient_stay_and_do_not_age(make):
+    absent = lambda step: (0, 3) if step % 2 else (step % 4,)  # noqa: E731
+    params = parameters()
+    optimizer = make(params)
+    run(optimizer, params, 12, absent=absent)
+    for i in range(len(params)):
+        alone = parameters()
+        other = make([alone[i]])
+        taken = 0
+        for step in range(12):
+            give_gradients(alone, step, absent(step))
+            before = alone[i].detach().clone()
+            other.step()
+            taken += i not in absent(step)
+            assert i not in absent(step) or torch.equal(before, alone[i])
+        close([params[i]], [alone[i]])
+        assert optimizer.state[params[i]]["step"] == taken
+
+
+def test_a_step_without_any_gradient(make):
+    params = parameters()
+    optimizer = make(params)
+    kept = [p.detach().clone() for p in params]
+    optimizer.step()
+    same(params, kept)
+
+
+def test_gradients_are_not_written_to(make_own):
+    for options in ({}, {"maximize": True}, {"foreach": True, "maximize": True}):
+        params = parameters()
+        optimizer = make_own(params, **options)
+        optimizer.param_groups[0].update(weight_decay=0.1, weight_decouple=False)
+        give_gradients(params, 0)
+        kept = [p.grad.clone() for p in params]
+        optimizer.step()
+        same([p.grad for p in params], kept)
+
+
+def test_maximize_is_descent_on_the_negative(make):
+    params, others = parameters(), parameters()
+    optimizer, other = make(params, maximize=True), make(others)
+    for step in range(5):
+        give_gradients(params, step)
+        for own, one in zip(params, others, strict=True):
+            one.grad = -own.grad
+        optimizer.step()
+        other.step()
+    close(params, others)
+
+
+def test_a_closure_is_called_with_gradients(make):
+    weight = nn.Parameter(torch.ones(3))
+    optimizer = make([weight])
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (weight**2).sum()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure).item() == 3.0
+    assert [optimizer.step(closure).item() for _ in range(8)][-1] < 3.0
+
+
+def test_a_quadratic_is_minimised(make):
+    weight = nn.Parameter(torch.tensor([3.0, -2.0]))
+    optimizer = make([weight], lr=0.05 if make.func.__name__ != "Noam" else 1.0)
+    optimizer.param_groups[0].update(total_steps=600)
+    for _ in range(500):
+        optimizer.zero_grad()
+        ((weight - 1.0) ** 2).sum().backward()
+        optimizer.step()
+    assert (weight - 1.0).abs().max() < 0.1
+
+
+def test_nothing_is_kept_alive(make):
+    params = parameters()
+    optimizer = make(params)
+    run(optimizer, params, 3)
+    gone = [weakref.ref(p.grad) for p in params]
+    optimizer.zero_grad()
+    assert all(ref() is None for ref in gone)
+    gone = [weakref.ref(p) for p in params]
+    for state in optimizer.state.values():
+        gone += [weakref.ref(value) for name, value in state.items() if name != "step"]
+    del params, state, optimizer
+    gc.collect()
+    assert all(ref() is None for ref in gone)
+
+
+@pytest.mark.parametrize("name", ["adam", "adabelief-amsgrad", "one-at-a-time"])
+def test_steps_leave_no_tensors_behind(name):
+    params = parameters()
+    optimizer = CASES[name](params)
+
+    def live():
+        gc.collect()
+        return sum(issubclass(type(o), torch.Tensor) for o in gc.get_objects())
+
+    run(optimizer, params, 3)
+    before = live()
+    run(optimizer, params, 5, absent=lambda step: (step % 2,))
+    give_gradients(params, 0)
+    assert live() == before
+
+
+class Descent(GenericAdaptiveOptimizer):
+    """The least that an optimizer can define."""
+
+    def step_param(self, state, group, grad, param):
+        param.sub_(group["lr"] * grad)
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_the_least_that_an_optimizer_can_define(decay, maximize):
+    params, others = parameters(), parameters()
+    options = {"weight_decay": WeightDecay(decay, weight_decouple=False), "maximize": maximize}
+    optimizer = Descent(params, options, 1e-3, (0.0, 0.0), 0.0)
+    other = torch.optim.SGD(others, lr=1e-3, weight_decay=decay, maximize=maximize)
+    close(run(optimizer, params), run(other, others))
+    others, other = copy.deepcopy((params, optimizer))
+    close(run(optimizer, params, 2, 20), run(other, others, 2, 20))
+
+
+# ---------------------------------------------------------------------- mixed precision
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_moments_of_narrow_parameters_are_float32(make_own, dtype):
+    params = parameters(dtype)
+    wide = [nn.Parameter(p.detach().float()) for p in params]
+    optimizer, other = make_own(params), make_own(wide)
+    for step in range(10):
+        give_gradients(params, step)
+        for narrow, one in zip(params, wide, strict=True):
+            one.grad = narrow.grad.float()
+            one.data.copy_(narrow.data)
+        optimizer.step()
+        other.step()
+    for narrow, one in zip(params, wide, strict=True):
+        assert narrow.dtype == dtype
+        assert torch.equal(narrow, one.to(dtype))
+        for name in set(other.state[one]) - {"step"}:
+            assert optimizer.state[narrow][name].dtype == torch.float32
+            torch.testing.assert_close(optimizer.state[narrow][name], other.state[one][name])
+
+
+def test_a_grad_scaler_skips_what_overflows(make):
+    params, others = parameters(torch.float32), parameters(torch.float32)
+    optimizer, other = make(params), make(others)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=100)
+    scaler.scale(torch.zeros(()))  # begins it
+    for step in range(6):
+        give_gradients(params, step)
+        give_gradients(others, step)
+        for param in params:
+            param.grad *= scaler.get_scale()
+        if step == 3:
+            params[1].grad[0, 0] = torch.inf
+        else:
+            other.step()
+        scaler.step(optimizer)
+        scaler.update()
+    assert {state["step"] for state in optimizer.state.values()} == {5}
+    close(params, others, 1e-6)
+
+
+# ---------------------------------------------------------------------- autograd and graphs
+def test_autograd_follows_a_differentiable_step(make_own):
+    def end(start, slope, rate):
+        param = start.clone()
+        optimizer = make_own([param], differentiable=True, lr=rate)
+        optimizer.param_groups[0]["weight_decay"] = 0.1
+        for factor in (1.0, 2.0, -0.5):
+            param.grad = slope * factor * param.detach().sign()
+            optimizer.step()
+        return param
+
+    generator = torch.Generator().manual_seed(0)
+    inputs = [torch.rand(4, generator=generator, dtype=torch.float64) + 0.5 for _ in range(2)]
+    inputs += [torch.tensor(0.1, dtype=torch.float64)]
+    assert torch.autograd.gradcheck(end, [value.requires_grad_() for value in inputs])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_capturable_steps_may_be_uneven(make_own, dtype):
+    absent = lambda step: (0,) if step < 2 else ()  # noqa: E731
+    shapes = ((CHUNK,), (CHUNK + 1,), (5,))
+    params, others = parameters(dtype, shapes=shapes), parameters(dtype, shapes=shapes)
+    # long steps, beside which the rounding of a narrow parameter is nothing
+    optimizer, other = make_own(params, lr=1.0, capturable=True), make_own(others, lr=1.0)
+    run(optimizer, params, 4, absent=absent)
+    run(other, others, 4, absent=absent)
+    for own, one in zip(params, others, strict=True):
+        assert (own - one).abs().double().mean() < (1e-12 if dtype == torch.float64 else 0.02)
+        state = optimizer.state[own]
+        assert state["step"].item() == other.state[one]["step"]
+        moments = [state[name] for name in set(state) - {"step"}]
+        assert {m.dtype for m in moments} == {torch.promote_types(dtype, torch.float32)}
+
+
+def test_a_capturable_step_counts_in_a_tensor(make_own):
+    params, others = parameters(), parameters()
+    optimizer, other = make_own(params, capturable=True), make_own(others)
+    run(optimizer, params, 4)
+    addresses = [[v.data_ptr() for v in optimizer.state[p].values()] for p in params]
+    close(run(optimizer, params, 4, 4), run(other, others, 8))
+    # a graph that is replayed finds everything where it was
+    assert addresses == [[v.data_ptr() for v in optimizer.state[p].values()] for p in params]
+    assert {optimizer.state[p]["step"].item() for p in params} == {8.0}
+    # and a checkpoint of it goes on without graphs
+    saved = through_a_file(optimizer.state_dict())
+    saved["param_groups"][0]["capturable"] = False
+    resumed = make_own(params)
+    resumed.load_state_dict(saved)
+    close(run(resumed, params, 2, 8), run(other, others, 2, 8))
+    assert {type(resumed.state[p]["step"]) for p in params} == {int}

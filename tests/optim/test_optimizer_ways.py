@@ -1,0 +1,231 @@
+"""Whichever way a step goes, it ends at the same place."""
+
+from __future__ import annotations
+
+import hypothesis
+import hypothesis.strategies as st
+import pytest
+import torch
+from optimizer_cases import ADAM, CASES, OWN, close, give_gradients, parameters, run, same
+from torch import nn
+
+from lightning_accum.optim import AdaBelief, Adam, AMSGrad, RAdam, WeightDecay
+from lightning_accum.optim._chunks import CHUNK, SERIAL, chunks
+from lightning_accum.optim._kernels import COMPILED
+from lightning_accum.optim._plan import same_layout
+
+DECAYS = [
+    WeightDecay(0.1),
+    WeightDecay(0.1, weight_decouple=False),
+    WeightDecay(0.01, absolute=True),
+]
+# Small ones, one on each side of what is small to the kernel, and one that is cut in pieces.
+SIZES = ((5,), (2, 3), (SERIAL,), (SERIAL - 1,), (3, CHUNK // 2 + 1), ())
+
+
+def reference(make, **options):
+    """A run by plain operations, one parameter at a time."""
+    params = [param.detach().clone() for param in parameters(shapes=SIZES)]
+    return run(make(params, differentiable=True, **options), params, 8)
+
+
+@pytest.mark.parametrize("foreach", [None, True, False])
+@pytest.mark.parametrize("name", OWN)
+def test_all_ways_agree(name, foreach):
+    params = parameters(shapes=SIZES)
+    close(run(CASES[name](params, foreach=foreach), params, 8), reference(CASES[name]))
+
+
+@pytest.mark.parametrize("name", ADAM)
+def test_fused_or_not(name):
+    params, others = parameters(shapes=SIZES), parameters(shapes=SIZES)
+    fused, plain = CASES[name](params, fused=True), CASES[name](others, fused=False)
+    close(run(fused, params, 8), run(plain, others, 8))
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+@pytest.mark.parametrize("decay", DECAYS, ids=["decoupled", "coupled", "absolute"])
+@pytest.mark.parametrize("name", ["warmup-amsgrad", "adam-optimized", "adabelief-amsgrad", "radam"])
+def test_every_decay_by_every_way(name, decay, maximize):
+    expected = reference(CASES[name], maximize=maximize, weight_decay=decay)
+    for options in ({}, {"foreach": True}, {"capturable": True}):
+        params = parameters(shapes=SIZES)
+        optimizer = CASES[name](params, weight_decay=decay, maximize=maximize, **options)
+        close(run(optimizer, params, 8), expected)
+
+
+@pytest.mark.parametrize("make", [RAdam, AdaBelief])
+def test_a_compiled_pass_is_made_once(make):
+    sizes = ((COMPILED,), (129, 200), (64, 4, 8, 9), (7,))
+    extra = {"amsgrad": True, "eps": 1e-8} if make is AdaBelief else {}
+    params, others = parameters(shapes=sizes), parameters(shapes=sizes)
+    decay = WeightDecay(0.1, weight_decouple=False)
+    compiled = make(params, compile=True, maximize=True, weight_decay=decay, **extra)
+    plain = make(others, maximize=True, weight_decay=decay, **extra)
+    run(compiled, params, 1)
+    run(plain, others, 1)
+    # from momentum to the adaptive step, by other rates, of other sizes: the code stays
+    graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    assert graphs > 0
+    for step in range(1, 9):
+        compiled.param_groups[0]["lr"] = plain.param_groups[0]["lr"] = 1e-3 / step
+        run(compiled, params, 1, step)
+        run(plain, others, 1, step)
+    more = [parameters(seed=3, shapes=((2 * COMPILED + 5,),)) for _ in range(2)]
+    compiled.add_param_group({"params": more[0]})
+    plain.add_param_group({"params": more[1]})
+    close(run(compiled, more[0], 2), run(plain, more[1], 2))
+    close(params, others)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs
+
+
+# ---------------------------------------------------------------------- layouts
+@pytest.mark.parametrize("name", OWN)
+def test_gradients_may_lie_otherwise_than_parameters(name):
+    expected = parameters()
+    run(CASES[name](expected), expected, 6)
+    for options in ({}, {"foreach": True}):
+        params = parameters()
+        optimizer = CASES[name](params, **options)
+        for step in range(6):
+            give_gradients(params, step)
+            for param in params[1:3]:
+                axes = list(range(param.dim()))[::-1]
+                param.grad = param.grad.permute(axes).contiguous().permute(axes)
+            optimizer.step()
+        close(params, expected)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_parameters_may_be_slices(name):
+    whole = torch.zeros(4, 6, dtype=torch.float64)
+    expected = [nn.Parameter(torch.ones(4, 3, dtype=torch.float64))]
+    run(CASES[name](expected), expected, 6)
+    for options in ({}, {"foreach": True}):
+        whole.zero_()
+        part = whole[:, ::2]
+        part.fill_(1.0)
+        run(CASES[name]([part], **options), [part], 6)
+        close([part], expected)
+        assert not whole[:, 1::2].any()
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_module_may_be_converted_between_steps(name):
+    def conversions(module):
+        yield module
+        yield module.to(memory_format=torch.channels_last)
+        yield module.double()
+        yield module.to(memory_format=torch.contiguous_format)
+        yield module.float()
+
+    torch.manual_seed(0)
+    module, other = nn.Conv2d(3, 2, 3), nn.Conv2d(3, 2, 3)
+    other.load_state_dict(module.state_dict())
+    optimizer, fixed = CASES[name](module.parameters()), CASES[name](other.parameters())
+    for step, converted in enumerate(conversions(module)):
+        for each, by in ((converted, optimizer), (other, fixed)):
+            params = list(each.parameters())
+            give_gradients(params, step)
+            by.step()
+        moments = [state["exp_avg"] for state in optimizer.state.values()]
+        assert all(map(same_layout, moments, converted.parameters()))
+    close([p.detach().float() for p in module.parameters()], list(other.parameters()), 1e-4)
+
+
+def test_complex_parameters_go_as_pairs():
+    for make in (Adam, AMSGrad, RAdam):
+        theirs = getattr(torch.optim, make.__name__, torch.optim.Adam)
+        extra = {"amsgrad": True} if make is AMSGrad else {}
+        values = torch.randn(
+            2, 5, dtype=torch.complex128, generator=torch.Generator().manual_seed(0)
+        )
+        left, right = nn.Parameter(values.clone()), nn.Parameter(values.clone())
+        one, two = make([left], lr=0.1), theirs([right], lr=0.1, **extra)
+        for factor in (1.0, 2j, -0.5):
+            left.grad, right.grad = values * factor, values * factor
+            one.step()
+            two.step()
+        close([left], [right])
+
+
+# ---------------------------------------------------------------------- pieces and threads
+@hypothesis.given(st.lists(st.integers(0, 40), max_size=12), st.sampled_from([0, 1, 16, 64, 10**9]))
+def test_chunks_hold_every_element_once(sizes, together):
+    tensors = [torch.zeros(size) for size in sizes]
+    for chunk in chunks([tensors, list(tensors)], together):
+        assert all(map(torch.equal, *chunk))
+        assert len(chunk[0]) == 1 or sum(t.numel() for t in chunk[0][:-1]) < together
+        for tensor in chunk[0]:
+            tensor += 1
+    assert all((tensor == 1).all() for tensor in tensors)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_large_tensors_come_in_pieces_that_match(layout):
+    shape = (2, 4, 200, CHUNK // 800)
+    large = torch.zeros(shape).to(memory_format=layout)
+    index = torch.arange(large.numel(), dtype=torch.float32).view(shape).to(memory_format=layout)
+    found = list(chunks([[torch.zeros(3), large], [torch.ones(3), index]], CHUNK))
+    assert [chunk[0][0].numel() for chunk in found] == [3, CHUNK, large.numel() - CHUNK]
+    for one, other in found[1:]:
+        one[0].copy_(other[0])
+    assert torch.equal(large, index)
+
+
+def test_the_number_of_threads_is_given_back():
+    threads = torch.get_num_threads()
+    params = parameters()
+    optimizer = Adam(params)
+    try:
+        torch.set_num_threads(2)
+        run(optimizer, params, 2)
+        assert torch.get_num_threads() == 2
+        # one parameter of another dtype is nothing that a step looks for: the kernel raises
+        params[1].data = params[1].data.float()
+        params[1].grad = None
+        params[1].grad = torch.ones(3, 5)
+        with pytest.raises(RuntimeError, match="Double"):
+            optimizer.step()
+        assert torch.get_num_threads() == 2
+        assert optimizer.state[params[0]]["step"] == 2
+        optimizer.step()  # looks
+        assert optimizer.state[params[1]]["exp_avg"].dtype == torch.float32
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_options_may_change_between_steps(name):
+    params, others = parameters(), parameters()
+    optimizer, other = CASES[name](params), CASES[name](others)
+    changes = [{"foreach": True}, {"foreach": False}, {"foreach": None}, {"capturable": True}]
+    for step, change in enumerate([*changes, {"capturable": False}]):
+        optimizer.param_groups[0].update(change)
+        close(run(optimizer, params, 2, 2 * step), run(other, others, 2, 2 * step))
+
+
+@pytest.mark.parametrize("foreach", [None, True])
+@pytest.mark.parametrize("make", [Adam, AdaBelief])
+def test_the_maximum_may_be_switched_on_later(make, foreach):
+    params = parameters()
+    optimizer = make(params, foreach=foreach)
+    run(optimizer, params, 3)
+    optimizer.param_groups[0]["amsgrad"] = True
+    before = {p: {k: v for k, v in s.items() if k != "step"} for p, s in optimizer.state.items()}
+    seconds = {p: list(s.values())[1].clone() for p, s in before.items()}
+    for param in params:
+        param.grad = torch.zeros_like(param)
+    optimizer.step()
+    for param in params:
+        *_, maxima = optimizer.state[param].values()
+        eps = optimizer.param_groups[0]["eps"]
+        assert ((maxima - seconds[param]).abs() <= eps + (make is AdaBelief) * seconds[param]).all()
+
+
+def test_same_bits_every_time():
+    ends = []
+    for _ in range(2):
+        params = parameters(torch.float32, shapes=SIZES)
+        ends.append(run(RAdam(params), params, 8))
+    same(*ends)
