@@ -299,11 +299,15 @@ def test_a_result_keeps_the_one_element_of_its_values():
         assert total.compute().shape == shape
 
 
-def test_a_hash_is_that_of_the_object():
-    values = List()
-    values.update({"unhashable": []})
-    assert len({values, values, List()}) == 2
-    assert hash(values) == hash(values)
+@names
+def test_a_hash_stays_while_values_come(name):
+    accumulator = CASES[name].make()
+    before = hash(accumulator)
+    accumulator.update(VALUES[0])
+    assert hash(accumulator) == hash(accumulator) == before
+    assert len({accumulator, accumulator, CASES[name].make()}) == 2
+    # A module in two places is one module.
+    assert sum(m is accumulator for m in nn.ModuleList([accumulator] * 2).modules()) == 1
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "Variance0"])

@@ -46,10 +46,14 @@ def test_a_small_value_is_not_lost_beside_a_large_one():
     for value in (1e8, 1.0, 1.0, -1e8, 2.0**-30):
         total.update(torch.tensor(value))
     assert total.compute() == 2.0
+
+
+@pytest.mark.parametrize("given_as", [int, float, torch.tensor, lambda x: torch.tensor(float(x))])
+def test_a_small_weight_is_not_lost_beside_a_large_one(given_as):
     mean = Mean()
-    mean.update(torch.tensor(0.0), weight=2**24)
+    mean.update(torch.tensor(0.0), weight=given_as(2**24))
     for _ in range(4):
-        mean.update(torch.tensor(0.0))
+        mean.update(torch.tensor(0.0), weight=given_as(1))
     # In float32 the last four would not have been counted.
     assert mean.weight == 2**24 + 4
 

@@ -211,7 +211,8 @@ def a_source_ends_in_one_all_reduce() -> None:
     accuracy = MulticlassAccuracy(num_classes=2, average="micro")
     source ** Select(pred=1, target=2) ** accuracy ** Mean() ** ends
     loss = source ** Select(loss=0)
-    loss ** Mean() ** Log("loss")
+    mean = loss ** Mean() ** Log("loss")
+    mean ** Sum() ** Log("losses")
     loss ** Sum() ** Log("total")
     for epoch in range(2):
         for step in range(2 + RANK):
@@ -220,12 +221,17 @@ def a_source_ends_in_one_all_reduce() -> None:
         assert collectives(source.end) == ONE
     # Five steps of all processes in each epoch; those further on saw each epoch once.
     first = [0.5, 1.0, 1.0, 0.5, 1.0]
-    mean = sum(first) / 5
+    first_mean = sum(first) / 5
     again = sum(1.5 - share for share in first) / 5
-    assert_close(module.logged["acc"], [mean, again])
-    assert_close(module.logged["best"], [max(mean, mean), max(mean, again)])
-    assert_close(module.logged["sum"], [mean, mean + again])
+    mean_of_both = first_mean + again
+    assert_close(module.logged["acc"], [first_mean, again])
+    assert_close(module.logged["best"], [first_mean, max(first_mean, again)])
+    assert_close(module.logged["sum"], [first_mean, mean_of_both])
     assert_close(module.logged["loss"], [0.8, 0.8])
+    assert_close(module.logged["losses"], [0.8, 1.6])
+    # It counts iterations, which are the same ones in every process.
+    late = [m for m in source.modules() if isinstance(m, Sum) and m.update_count]
+    assert [float(total.compute()) for total in late] == pytest.approx([mean_of_both, 1.6])
     assert_close(module.logged["total"], [4.0, 4.0])
     if writer is not None:
         writer.close()
