@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 #: Bytes of one accumulator that travel in the first all-reduce.
-CAPACITY = 1024
+CAPACITY = 4096
 _HEADER = 8
 
 

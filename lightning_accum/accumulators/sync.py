@@ -26,7 +26,7 @@ def synchronize(accumulators: Any, capacity: int | None = None) -> None:
             ``LightningModule``, a ``MetricCollection`` or a pipe, or a list or dictionary of these.
             Metrics that are no accumulators, and those with ``sync_on_compute=False``, are left to
             themselves.
-        capacity: bytes of a process that fit into the all-reduce, the same in all processes; 1024
+        capacity: bytes of a process that fit into the all-reduce, the same in all processes; 4096
             for each accumulator when missing. A second one follows where a process has more.
 
     Raises:

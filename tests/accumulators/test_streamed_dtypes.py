@@ -9,6 +9,7 @@ from streams import CASES, stream
 from torch.testing import assert_close
 
 from lightning_accum.accumulators import EMA, List, Max, Mean, Min, Sum, Variance, Window
+from lightning_accum.accumulators._bytes import from_bytes, to_bytes
 
 NAN_WHEN_EMPTY = {name: make for name, (make, _) in CASES.items() if name not in ("Sum", "List")}
 NAN_WHEN_EMPTY.pop("Except")
@@ -219,3 +220,26 @@ def test_update_reads_nothing_on_the_host(name):
     for _ in range(4):
         accumulator.update(torch.ones(2, device="meta"))
     assert accumulator.compute().shape == (2,)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.tensor(1.5),
+        torch.arange(6.0)[::2],
+        torch.arange(6).reshape(2, 3).T,
+        torch.tensor([True, False]),
+        torch.ones(2, dtype=torch.bfloat16),
+        torch.tensor([1 + 2j, 3j]).conj(),
+        torch.empty(0, 3),
+        torch.ones(2, requires_grad=True),
+        torch.tensor([torch.nan, -0.0, torch.inf]),
+    ],
+)
+def test_a_tensor_travels_as_it_is(tensor):
+    for sent in (tensor, {"within": [tensor, "text"]}):
+        found = from_bytes(to_bytes(sent))
+        found = found if isinstance(sent, torch.Tensor) else found["within"][0]
+        assert_close(found, tensor.detach(), rtol=0, atol=0, equal_nan=True)
+        assert not found.requires_grad
+        found.zero_()  # It may be written to.

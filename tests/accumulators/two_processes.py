@@ -106,10 +106,10 @@ def a_list_is_gathered_in_the_order_of_the_ranks() -> None:
     assert_close(found[4:], [torch.tensor([1, 1]), nested])
     # Longer than what travels at first: a second all-reduce has room for it.
     long = List()
-    for i in range(500 * RANK):
+    for i in range(2000 * RANK):
         long.update(i)
     assert collectives(lambda: long.compute()) == {"allreduce_": 2}
-    assert long.compute() == list(range(500))
+    assert long.compute() == list(range(2000))
 
 
 def a_process_without_values_takes_part() -> None:
