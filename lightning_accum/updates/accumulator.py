@@ -396,15 +396,10 @@ class Accumulator(nn.Module):
     # ------------------------------------------------------------------ survival
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Accumulator:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        device = fn(torch.empty(0, device=self._device())).device
+        device = fn(torch.empty(0, device=self._pos.device or self._neg.device)).device
         self._pos.move(device)
         self._neg.move(device)
         return self
-
-    def _device(self) -> torch.device:
-        value = self._pos.value(self._reduction)
-        value = self._neg.value(self._reduction) if value is None else value
-        return torch.device("cpu") if value is None else value.device
 
     def get_extra_state(self) -> dict[str, Any]:
         """What is pending, and the package's own bounds by name."""

@@ -39,6 +39,12 @@ class Part:
         shape: torch.Size = torch.broadcast_shapes(*(value.shape for value in pending))
         return shape
 
+    @property
+    def device(self) -> torch.device | None:
+        """Where what is pending lies, ``None`` when empty."""
+        pending = self._kept[-1] if self._kept else self._total
+        return None if self.count == 0 or pending is None else pending.device
+
     def add(self, value: Tensor, how: Reduction) -> None:
         """Folds a copy of ``value`` in."""
         value = value.detach()
