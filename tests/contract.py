@@ -171,6 +171,12 @@ def learner(trainer: la.CellTrainer, post: bool = False) -> World:
     return world
 
 
+def delayed(trainer: la.CellTrainer) -> World:
+    world = learner(trainer)
+    world.model.connection.register_buffer("delay", torch.tensor([[0.0, 1.0, 2.0]] * 2))
+    return world
+
+
 def learn_anew(world: World) -> None:
     name = "register_cell" if isinstance(world.trainer, la.IndependentCellTrainer) else "add_cell"
     getattr(world.trainer, name)("cell", world.model.cell)
@@ -182,7 +188,9 @@ def learn(world: World, i: int) -> Tensor:
     for t in range(2):
         world.model(raster(2 * i + t, 4, 3).to(dtype))
     if type(world.trainer) is not la.CellTrainer:
-        world.trainer(**({"reward": 0.5} if isinstance(world.trainer, la.MSTDP) else {}))
+        world.trainer(
+            **({"reward": 0.5} if isinstance(world.trainer, (la.MSTDP, la.MSTDPET)) else {})
+        )
     if i:
         world.trainer.update()
     world.model(raster(i, 4, 3).to(dtype))
@@ -265,6 +273,24 @@ CASES: dict[str, Case] = {
     "IndependentCellTrainer": Case(lambda: learner(Plain(rate=0.1), post=True), learn, learn_anew),
     "MSTDP": Case(lambda: learner(la.MSTDP(0.3, -0.1)), learn, learn_anew),
     "Hebb": Case(lambda: learner(la.Hebb(0.3)), learn, learn_anew),
+    "AntiHebb": Case(lambda: learner(la.AntiHebb(0.3)), learn, learn_anew),
+    "Covariance": Case(lambda: learner(la.Covariance(0.3)), learn, learn_anew),
+    "BCM": Case(lambda: learner(la.BCM(0.3)), learn, learn_anew),
+    "Oja": Case(lambda: learner(la.Oja(0.3)), learn, learn_anew),
+    "Sanger": Case(lambda: learner(la.Sanger(0.3)), learn, learn_anew),
+    "WTAHebb": Case(lambda: learner(la.WTAHebb(0.3)), learn, learn_anew),
+    "SoftHebb": Case(lambda: learner(la.SoftHebb(0.3)), learn, learn_anew),
+    "Homeostasis": Case(lambda: learner(la.Homeostasis(0.3, 100.0)), learn, learn_anew),
+    "KernelSTDP": Case(
+        lambda: learner(la.KernelSTDP(functional.GaussianKernel(0.3))), learn, learn_anew
+    ),
+    "DelayAdjustedSTDP": Case(lambda: delayed(la.DelayAdjustedSTDP(0.3, -0.1)), learn, learn_anew),
+    "DelayAdjustedKernelSTDP": Case(
+        lambda: delayed(la.DelayAdjustedKernelSTDP(functional.GaussianKernel(0.3))),
+        learn,
+        learn_anew,
+    ),
+    "MSTDPET": Case(lambda: learner(la.MSTDPET(0.3, -0.1)), learn, learn_anew),
     "TripletSTDP": Case(lambda: learner(la.TripletSTDP(0.3, 0.2, -0.1, -0.2)), learn, learn_anew),
     "STDP": Case(lambda: learner(la.STDP(0.3, -0.1)), learn, learn_anew),
     "UpdateOptimizer": Case(

@@ -29,6 +29,7 @@ from lightning_accum.functional.interpolation import (
     interp_next,
     interp_previous,
 )
+from lightning_accum.functional.kernels import ExponentialKernel, GaussianKernel
 from lightning_accum.functional.outer import Events, density, event_outer_sum, events_of
 from lightning_accum.functional.reductions import Reduction, reduction
 from lightning_accum.functional.statistics import spike_counts, update_statistics
@@ -42,7 +43,9 @@ from lightning_accum.functional.traces import (
 
 __all__ = [
     "Events",
+    "ExponentialKernel",
     "FullBounding",
+    "GaussianKernel",
     "HalfBounding",
     "Interpolation",
     "Reduction",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal, TypeAlias
 
 import torch
@@ -14,6 +14,7 @@ from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.traces import reverse_trace
 from lightning_accum.learn.geometry import Geometry, Outer
 from lightning_accum.learn.signal import Signal
+from lightning_accum.learn.terms import Addend, Parts, Term
 from lightning_accum.updates.accumulator import Accumulator
 
 Side: TypeAlias = Literal["pre", "post"]
@@ -26,26 +27,9 @@ _MULTIPLY, _CONVERT, _SEARCH, _EVENT, _ADD, _TRACE = 0.02, 0.35, 1.1, 10.0, 0.06
 _PER_SAMPLE_ELEMENTS = 1 << 24
 
 
-@dataclass(frozen=True)
-class Term:
-    r"""One product of a rule.
-
-    .. math:: \text{rate} \cdot \sum_t \mathrm{post}_t \otimes \mathrm{pre}_t
-
-    Args:
-        rate: factor; its sign says to which part the term goes.
-        post: the postsynaptic signal, or a tensor ``[T, B, ...]`` of its shape.
-        pre: the presynaptic signal, or a tensor ``[T, B, ...]`` of its shape.
-    """
-
-    rate: float
-    post: Signal | Tensor
-    pre: Signal | Tensor
-
-
 def accumulate_terms(
     accumulator: Accumulator,
-    terms: Sequence[Term],
+    terms: Sequence[Term | Addend],
     batch: Reduction,
     path: Path = "auto",
     geometry: Geometry | None = None,
@@ -58,36 +42,102 @@ def accumulate_terms(
 
     Args:
         accumulator: of a parameter ``[out, in]``.
-        terms: with signals ``[T, B, ..., out]`` and ``[T, B, ..., in]``.
+        terms: with signals ``[T, B, ..., out]`` and ``[T, B, ..., in]``, and what else adds up.
         batch: the reduction over the batch; sum and mean are fused, others see the per-sample
             change of each part, in chunks of bounded size.
         path: ``"dense"``, the events of one side (``"pre"``, ``"post"``), or the cheapest.
         geometry: how products become a change of the parameter; that of a matrix when ``None``.
             Events are visited for matrices alone.
     """
-    terms = [term for term in terms if term.rate != 0]
-    if not terms:
-        return
+    products = [term for term in terms if isinstance(term, Term) and term.rate != 0]
+    addends = [term for term in terms if isinstance(term, Addend)]
+    geometry = geometry or Outer(torch.nn.Module(), "", "")
+    device = _activity(products[0].post).device.type if products else "cpu"
     # not in the narrow dtype of a mixed-precision step
-    wide = torch.autocast(_activity(terms[0].post).device.type, enabled=False)
-    with torch.no_grad(), wide:
+    with torch.no_grad(), torch.autocast(device, enabled=False):
         if not batch.adds:
-            _per_sample(accumulator, terms, batch, geometry)
+            if products or addends:
+                _per_sample(accumulator, products, addends, batch, geometry)
             return
-        scale = 1.0 / _activity(terms[0].post).shape[1] if batch.averages else 1.0
-        matrix = geometry is None or isinstance(geometry, Outer)
-        if not matrix:
-            path = "dense"
-        elif path == "auto":
-            path = _cheapest(terms)
-        side: Side = "post" if path == "post" else "pre"
-        folded = _Folded(side, events=path != "dense", dtype=_widest(terms))
+        fused = [term for term in products if _folds(term, geometry)]
+        alone = [term for term in products if not _folds(term, geometry)]
+        with one_contribution(accumulator, bool(fused) + len(alone) + len(addends)) as total:
+            if fused:
+                scale = 1.0 / _activity(fused[0].post).shape[1] if batch.averages else 1.0
+                _fused(total, fused, scale, path, geometry)
+            for term in alone:
+                size = _activity(term.post).shape[1] if batch.averages else 1
+                change = _product(term, slice(None), geometry).mul_(abs(term.rate) / size)
+                total.accumulate(**{"neg" if term.rate < 0 else "pos": change})
+            for addend in addends:
+                size = addend.size if batch.averages else 1
+                total.accumulate(*(p if p is None else p / size for p in addend.parts(slice(None))))
+
+
+@contextmanager
+def one_contribution(accumulator: Accumulator, pieces: int) -> Iterator[Accumulator]:
+    """What is added to the accumulator that this gives counts as one contribution of each part.
+
+    Args:
+        accumulator: which has it in the end.
+        pieces: how often something will be added.
+    """
+    if pieces <= 1 or accumulator.sums:
+        yield accumulator
+        return
+    total = Accumulator()
+    yield total
+    accumulator.accumulate(total.pos, total.neg)
+
+
+def per_sample_parts(terms: Sequence[Term], geometry: Geometry) -> Parts:
+    """The change of each sample that ``terms`` make over a window, ``[B, ...]``, by part."""
+    parts: list[Tensor | None] = [None, None]
+    with torch.no_grad():
         for term in terms:
-            folded.add(term)
-        if geometry is None or matrix:
-            folded.into(accumulator, scale)
-        else:
-            folded.through(geometry, accumulator, scale)
+            if term.rate == 0:
+                continue
+            size = _activity(term.post).shape[1]
+            found = [_product(term, slice(b, b + 1), geometry) for b in range(size)]
+            change = torch.stack(found).mul_(abs(term.rate))
+            known = parts[term.rate < 0]
+            parts[term.rate < 0] = change if known is None else known.add_(change)
+    return parts[0], parts[1]
+
+
+def _folds(term: Term, geometry: Geometry) -> bool:
+    """Whether a term may be folded with others; products of what is always one are cheap alone."""
+    one = isinstance(term.pre, Signal) and term.pre.source.side == "one"
+    return term.then is None and not (one and isinstance(geometry, Outer))
+
+
+def _product(term: Term, samples: slice, geometry: Geometry) -> Tensor:
+    """What a term makes of some samples, but for its rate."""
+    dtype = _widest([term])
+    post, pre = (
+        _values(side)[:, samples].to(dtype).flatten(0, 1) for side in (term.post, term.pre)
+    )
+    product = geometry.sum(post, pre)
+    return product if term.then is None else term.then(product)
+
+
+def _fused(
+    accumulator: Accumulator, terms: Sequence[Term], scale: float, path: Path, geometry: Geometry
+) -> None:
+    """Adds terms whose time folds into few products."""
+    matrix = isinstance(geometry, Outer)
+    if not matrix:
+        path = "dense"
+    elif path == "auto":
+        path = _cheapest(terms)
+    side: Side = "post" if path == "post" else "pre"
+    folded = _Folded(side, events=path != "dense", dtype=_widest(terms))
+    for term in terms:
+        folded.add(term)
+    if matrix:
+        folded.into(accumulator, scale)
+    else:
+        folded.through(geometry, accumulator, scale)
 
 
 class _Group:
@@ -200,9 +250,16 @@ def _summed(parts: list[tuple[float, Tensor]]) -> tuple[float, Tensor]:
 
 
 def _per_sample(
-    accumulator: Accumulator, terms: Sequence[Term], batch: Reduction, geometry: Geometry | None
+    accumulator: Accumulator,
+    terms: Sequence[Term],
+    addends: Sequence[Addend],
+    batch: Reduction,
+    geometry: Geometry,
 ) -> None:
     """Reduces every sample's own change of each part."""
+    if addends or not (isinstance(geometry, Outer) and all(_folds(t, geometry) for t in terms)):
+        accumulator.accumulate(*_reduced(terms, addends, batch, geometry))
+        return
     dtype = _widest(terms)
     for negative in (False, True):
         sides = [
@@ -210,30 +267,40 @@ def _per_sample(
             for term in terms
             if (term.rate < 0) == negative
         ]
-        if not sides:
-            continue
-        if geometry is None or isinstance(geometry, Outer):
+        if sides:
             reduced = _reduced_matrix(sides, batch)
-        else:
-            reduced = _reduced(sides, batch, geometry)
-        accumulator.accumulate(**{"neg" if negative else "pos": reduced})
+            accumulator.accumulate(**{"neg" if negative else "pos": reduced})
 
 
 def _reduced(
-    sides: Sequence[tuple[Tensor, Tensor]], batch: Reduction, geometry: Geometry
-) -> Tensor:
+    terms: Sequence[Term], addends: Sequence[Addend], batch: Reduction, geometry: Geometry
+) -> Parts:
     """The reduced change of any parameter; a maximum or minimum in the memory of two samples'."""
-    total: Tensor | None = None
-    kept: list[Tensor] = []
-    for b in range(sides[0][0].shape[1]):
-        change = geometry.sum(sides[0][0][:, b], sides[0][1][:, b])
-        for post, pre in sides[1:]:
-            change.add_(geometry.sum(post[:, b], pre[:, b]))
-        if batch.merge is None:
-            kept.append(change)
-        else:
-            total = change if total is None else batch.merge(total, change)
-    return batch.of(torch.stack(kept)) if total is None else total
+    totals: list[Tensor | None] = [None, None]
+    kept: tuple[list[Tensor], list[Tensor]] = ([], [])
+    size = _activity(terms[0].post).shape[1] if terms else addends[0].size
+    for b in range(size):
+        change: list[Tensor | None] = [None, None]
+        found: list[Parts] = [addend.parts(slice(b, b + 1)) for addend in addends]
+        for term in terms:
+            product = _product(term, slice(b, b + 1), geometry).mul_(abs(term.rate))
+            found.append((None, product) if term.rate < 0 else (product, None))
+        for parts in found:
+            for side, part in enumerate(parts):
+                known = change[side]
+                if part is not None:
+                    change[side] = part if known is None else known + part
+        for side, sample in enumerate(change):
+            before = totals[side]
+            if sample is None:
+                continue
+            if batch.merge is None:
+                kept[side].append(sample)
+            else:
+                totals[side] = sample if before is None else batch.merge(before, sample)
+    if batch.merge is None:
+        totals = [batch.of(torch.stack(samples)) if samples else None for samples in kept]
+    return totals[0], totals[1]
 
 
 def _reduced_matrix(sides: Sequence[tuple[Tensor, Tensor]], batch: Reduction) -> Tensor:

@@ -54,6 +54,19 @@ class Geometry(ABC):
             A tensor of the parameter's shape.
         """
 
+    def one(self, post: Tensor, pre: Tensor) -> Tensor:
+        """Input that is always one, beside ``post`` and ``pre`` of a window, ``[T, B, ...]``.
+
+        Raises:
+            ValueError: if the input is indices, of which none is one.
+        """
+        if _indices(pre):
+            raise ValueError(
+                f"Parameter {self.place} should have a rule that asks for no constant input, for"
+                " it takes indices. Found one that does: a decay, a target."
+            )
+        return post.new_ones(()).expand(pre.shape)
+
     def sum(self, post: Tensor, pre: Tensor) -> Tensor:
         """As :meth:`contract`, in chunks of bounded size; either side may be spikes.
 
@@ -105,6 +118,10 @@ class Geometry(ABC):
 class Outer(Geometry):
     """A matrix, ``[out, in]``: the outer product, with what stands between batch and neurons."""
 
+    def one(self, post: Tensor, pre: Tensor) -> Tensor:
+        """One column of ones, whose product stands for all of them."""
+        return post.new_ones(()).expand(*post.shape[:-1], 1)
+
     def contract(self, post: Tensor, pre: Tensor) -> Tensor:
         """``[out, in]`` of ``[K, ..., out]`` and ``[K, ..., in]``."""
         return post.reshape(-1, post.shape[-1]).T @ pre.reshape(-1, pre.shape[-1])
@@ -112,6 +129,10 @@ class Outer(Geometry):
 
 class Bias(Geometry):
     """A bias: the weight of an input that is always one, ``[K, 1, ...]``."""
+
+    def one(self, post: Tensor, pre: Tensor) -> Tensor:
+        """A single one for each step and sample."""
+        return post.new_ones(*post.shape[:2], *[1] * (post.ndim - 2))
 
     def contract(self, post: Tensor, pre: Tensor) -> Tensor:
         """``[out]`` of ``[K, ..., out]``, or ``[K, out, ...]`` of a convolution."""
@@ -175,6 +196,11 @@ class Jacobian(Geometry):
             leaf = param.to(post.dtype).requires_grad_()
             (product,) = torch.autograd.grad(self._run(leaf, pre), leaf, post, allow_unused=True)
         return torch.zeros_like(leaf) if product is None else product
+
+
+def unit_dim_of(module: nn.Module) -> int:
+    """Which dimension of a module's ``[T, B, ...]`` counts neurons: the last, or channels."""
+    return 2 if isinstance(module, nn.modules.conv._ConvNd) else -1
 
 
 def geometry_of(module: nn.Module, name: str, place: str = "") -> Geometry:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from lightning_accum._state import StateModule
 from lightning_accum.learn.cell import Cell
+from lightning_accum.learn.signal import LEARNED
 from lightning_accum.learn.trainer import CellTrainer
 from lightning_accum.observe import Monitor
 
@@ -31,8 +32,8 @@ class CellState(StateModule):
         self.hyperparameters = hyperparameters
 
     def clear(self) -> None:
-        """Drops what would pass to the next window."""
-        self._state = {}
+        """Drops what samples would pass to the next window; what a neuron has learned stays."""
+        self._state = {k: v for k, v in self._state.items() if k.startswith(LEARNED)}
 
     def _moved(self, fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
         moved = fn(tensor)  # traces never narrow below the float32 in which they are computed

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, get_args
 
 import torch
@@ -13,34 +14,29 @@ from torch import Tensor, nn
 from lightning_accum.functional.reductions import ReductionFn, reduction
 from lightning_accum.functional.traces import TraceMode
 from lightning_accum.learn.cell import Cell
-from lightning_accum.learn.engine import Path, Term, accumulate_terms
-from lightning_accum.learn.geometry import Bias, Geometry, geometry_of
+from lightning_accum.learn.engine import Path, accumulate_terms, one_contribution
+from lightning_accum.learn.geometry import Bias, Geometry, geometry_of, unit_dim_of
 from lightning_accum.learn.independent import (
     CellState,
     Hyperparameters,
     IndependentCellTrainer,
     Unit,
 )
-from lightning_accum.learn.signal import Signal, Source
-from lightning_accum.observe import InputMonitor, Monitor, OutputMonitor, WindowRecorder
-from lightning_accum.updates import Accumulator, attach_updater
+from lightning_accum.learn.signal import LEARNED, Signal, Source
+from lightning_accum.learn.terms import Addend, Term
+from lightning_accum.learn.window import Memory, Window
+from lightning_accum.observe import (
+    InputMonitor,
+    Monitor,
+    OutputMonitor,
+    Picker,
+    WindowRecorder,
+    first_tensor,
+)
+from lightning_accum.updates import attach_updater
 
-
-@dataclass(frozen=True)
-class Window:
-    """What a rule sees of one cell and one parameter since its last call.
-
-    Args:
-        pre: presynaptic signal, ``[T, B, ..., in]``.
-        post: postsynaptic signal, ``[T, B, ..., out]``.
-        dt: step, in ms.
-        given: what the caller of the rule passed along, such as a reward, by name.
-    """
-
-    pre: Signal
-    post: Signal
-    dt: float
-    given: dict[str, Any] = field(default_factory=dict)
+# Elements of both sides that are numbers at a time: 32 MB of each trace in float32.
+_PIECE_ELEMENTS = 1 << 23
 
 
 class _Seen(NamedTuple):
@@ -76,6 +72,7 @@ class Rule(IndependentCellTrainer, ABC):
             input that is always one.
         carry: whether traces pass from call to call; without, every window begins at rest.
         path: how the sums are evaluated; ``"auto"`` takes the cheapest.
+        picker: finds the activity in what a neuron gives out; its first tensor when ``None``.
 
     Raises:
         TypeError: if an option is none of these.
@@ -109,6 +106,7 @@ class Rule(IndependentCellTrainer, ABC):
         params: Sequence[str] = ("weight",),
         carry: bool = True,
         path: Path = "auto",
+        picker: Picker | None = None,
     ) -> None:
         if path not in get_args(Path):
             raise ValueError(
@@ -120,19 +118,26 @@ class Rule(IndependentCellTrainer, ABC):
             batch_reduction=batch_reduction,
             time_dim=time_dim,
             params=(params,) if isinstance(params, str) else tuple(params),
+            picker=picker,
         )
         self.carry = carry
         self.path: Path = path
         self._checked: set[tuple[str, str]] = set()  # cells and parameters whose shapes fit
 
     @abstractmethod
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term | Addend]:
         """The products whose sum is the change of a parameter.
+
+        A long window comes in pieces, one after the other.
 
         Args:
             window: the signals of one cell.
             h: the hyperparameters in force for it.
         """
+
+    def geometry(self, module: nn.Module, name: str, place: str) -> Geometry:
+        """How products become a change of a parameter; a subclass may have its own."""
+        return geometry_of(module, name, place)
 
     def check(self, h: Hyperparameters) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense.
@@ -159,6 +164,11 @@ class Rule(IndependentCellTrainer, ABC):
             raise ValueError(
                 f"Argument `trace_mode` should be one of {get_args(TraceMode)}."
                 f" Found `trace_mode = {mode!r}`."
+            )
+        if not (h.picker is None or callable(h.picker)):
+            raise TypeError(
+                "Argument `picker` should be a callable that finds a tensor in what a neuron gives"
+                f" out, or None. Found `{type(h.picker).__name__}`."
             )
         WindowRecorder(self.spikes, h.time_dim, h.dt)  # for its check of `time_dim`
 
@@ -191,8 +201,10 @@ class Rule(IndependentCellTrainer, ABC):
             ("pre", "connection", InputMonitor, self.spikes and not indices),
             ("post", "neuron", OutputMonitor, self.spikes),
         ):
-            make = kind.partialconstructor(reducer=WindowRecorder(spikes, h.time_dim, h.dt))
-            tags = {"spikes": spikes, "time_dim": h.time_dim, "dt": h.dt}
+            picker = (side == "post" and h.picker) or first_tensor
+            recorder = WindowRecorder(spikes, h.time_dim, h.dt)
+            make = kind.partialconstructor(reducer=recorder, picker=picker)
+            tags = {"spikes": spikes, "time_dim": h.time_dim, "dt": h.dt, "picker": picker}
             self.add_monitor(name, side, attr, make, **tags)
         return self.get_unit(name)
 
@@ -240,7 +252,7 @@ class Rule(IndependentCellTrainer, ABC):
         geometries = {}
         for param in self._state_for(name).hyperparameters.params:
             place = f"`{param}` of cell `{name}`"
-            geometries[param] = geometry_of(cell.connection, param, place)
+            geometries[param] = self.geometry(cell.connection, param, place)
             if (name, param) not in self._checked:
                 geometries[param].check(post[0, :1], pre[0, :1])
                 self._checked.add((name, param))
@@ -256,31 +268,50 @@ class Rule(IndependentCellTrainer, ABC):
         cell, pre, post, geometries = seen
         state = self._state_for(name)
         h = state.hyperparameters
-        carried = state._state
         batch = reduction(h.batch_reduction)
         updater = attach_updater(cell.connection, *h.params)
-        params = {name: getattr(cell.connection, name) for name in h.params}
+        params = {name: getattr(cell.connection, name).detach() for name in h.params}
         dtype = torch.float32
         for param in params.values():
             dtype = torch.promote_types(dtype, param.dtype)
-        sources = {
-            "pre": Source(pre, h.dt, carried, "pre", dtype),
-            "post": Source(post, h.dt, carried, "post", dtype),
-        }
-        for param_name in params:
-            geometry = geometries[param_name]
-            side = "one" if isinstance(geometry, Bias) else "pre"
-            if side not in sources:
-                ones = post.new_ones(*post.shape[:2], *[1] * (post.ndim - 2))
-                sources[side] = Source(ones, h.dt, carried, side, dtype)
-            window = Window(Signal(sources[side]), Signal(sources["post"]), h.dt, given)
-            accumulator: Accumulator = getattr(updater, param_name)
-            accumulate_terms(accumulator, self.terms(window, h), batch, self.path, geometry)
-        state._state = (
-            {k: v for source in sources.values() for k, v in source.carry().items()}
-            if carry
-            else {}
-        )
+        before, total = state._state, pre.shape[0]
+        unit_dim = unit_dim_of(cell.connection)
+        pieces = _pieces(pre, post) if batch.adds else [slice(0, total)]
+        with ExitStack() as stack:
+            accumulators = {
+                name: stack.enter_context(one_contribution(getattr(updater, name), len(pieces)))
+                for name in params
+            }
+            for piece in pieces:
+                source = partial(Source, dt=h.dt, carried=before, dtype=dtype, unit_dim=unit_dim)
+                own, other = pre[piece], post[piece]
+                sources = [source(own, side="pre"), source(other, side="post")]
+                memory = Memory(before, {} if carry else None)
+                for param_name, param in params.items():
+                    geometry = geometries[param_name]
+                    incoming = sources[0]
+                    if isinstance(geometry, Bias):  # the weight of what is always one
+                        incoming = source(geometry.one(other, own), side="one")
+                        sources.append(incoming)
+                    window = Window(
+                        pre=Signal(incoming),
+                        post=Signal(sources[1]),
+                        param=param,
+                        dt=h.dt,
+                        given=given,
+                        start=piece.start,
+                        total=total,
+                        geometry=geometry,
+                        memory=memory,
+                    )
+                    terms = self.terms(window, h)
+                    accumulate_terms(accumulators[param_name], terms, batch, self.path, geometry)
+                whole = carry or piece.stop < total
+                before = {k: v for k, v in before.items() if k.startswith(LEARNED)}
+                for used in sources:
+                    before.update(used.carry(whole))
+                before.update(memory.after or {})
+        state._state = before
 
     def _state_for(self, name: str) -> CellState:
         state = self._states[name]
@@ -288,13 +319,21 @@ class Rule(IndependentCellTrainer, ABC):
         return state
 
     def __repr__(self) -> str:
-        settings = ", ".join(f"{k}={v!r}" for k, v in vars(self.defaults).items())
+        known = {k: v for k, v in vars(self.defaults).items() if v is not None or k == "time_dim"}
+        settings = ", ".join(f"{k}={v!r}" for k, v in known.items())
         return f"{type(self).__name__}({settings}\n  cells: {', '.join(self._refs) or 'none'})"
 
 
 def _window(monitor: Monitor | None) -> Tensor | None:
     recorder = None if monitor is None else monitor.reducer
     return recorder.window() if isinstance(recorder, WindowRecorder) else None
+
+
+def _pieces(pre: Tensor, post: Tensor) -> list[slice]:
+    """Spans of steps whose signals fit in bounded memory as numbers; one is exact after another."""
+    steps = pre.shape[0]
+    length = max(1, _PIECE_ELEMENTS // max(1, pre[0].numel() + post[0].numel()))
+    return [slice(at, min(at + length, steps)) for at in range(0, steps, length)]
 
 
 def _shape_of(window: Tensor | None) -> tuple[int, ...]:

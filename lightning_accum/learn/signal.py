@@ -7,6 +7,9 @@ from torch import Tensor
 
 from lightning_accum.functional.traces import TraceMode, decay_factor, last_trace, trace
 
+LEARNED = "learned:"
+"""Begins the key of what belongs to a neuron, not to a sample, and so outlasts `clear`."""
+
 
 class Source:
     """Recorded activity of one side and what its traces carry from one window to the next.
@@ -18,6 +21,7 @@ class Source:
             shape belong to other samples and are left out.
         side: prefix of the keys.
         dtype: in which to compute, unless the activity is wider.
+        unit_dim: which dimension counts neurons: the last, or a convolution's channels.
     """
 
     def __init__(
@@ -27,20 +31,21 @@ class Source:
         carried: dict[str, Tensor | None],
         side: str,
         dtype: torch.dtype = torch.float32,
+        unit_dim: int = -1,
     ) -> None:
         self.activity = activity
+        self.unit_dim = unit_dim
         self.dtype = torch.promote_types(activity.dtype, dtype)
         self.dt = dt
         self.side = side
         self._carried = carried
         self._traces: dict[tuple[float, TraceMode], Tensor | None] = {}
+        self._age: Tensor | None = None
+        self._averages: dict[tuple[float, int], tuple[Tensor, Tensor]] = {}
 
     def initial(self, decay: float, mode: TraceMode) -> Tensor | None:
         """The trace before the window's first step, or ``None`` for zero."""
-        value = self._carried.get(self._key(decay, mode))
-        if value is None or value.shape != self.activity.shape[1:]:
-            return None
-        return value.to(self.activity.device, self.dtype)
+        return self._before(self._key(decay, mode), self.activity.shape[1:])
 
     def request(self, decay: float, mode: TraceMode) -> None:
         """Notes that a trace is in use, so that it will be carried."""
@@ -54,9 +59,46 @@ class Source:
             self._traces[decay, mode] = known
         return known
 
-    def carry(self) -> dict[str, Tensor]:
-        """Every trace in use at the end of the window, by key."""
-        return {
+    def age(self) -> Tensor:
+        """Time since the latest spike, in ms; infinite before the first one."""
+        if self._age is None:
+            spikes = self.activity != 0
+            age = torch.full(spikes.shape, self.dt, dtype=self.dtype, device=spikes.device)
+            before = self._before(f"{self.side}:age", spikes.shape[1:])
+            for now, spike in zip(age.unbind(0), spikes.unbind(0), strict=True):
+                now.add_(torch.inf if before is None else before).masked_fill_(spike, 0.0)
+                before = now
+            self._age = age
+        return self._age
+
+    def average(self, decay: float, power: int) -> Tensor:
+        """The running average over samples and all earlier steps, of every neuron."""
+        known = self._averages.get((decay, power))
+        if known is None:
+            values = self.activity.to(self.dtype) ** power
+            rest = sorted(set(range(1, values.ndim)) - {self.unit_dim % values.ndim})
+            mean = values.mean(rest, keepdim=True)
+            key = f"{LEARNED}{self.side}:{power}:{decay!r}"
+            ones = mean.new_ones(len(mean))
+            total = trace(mean, decay, "cumulative", self._before(f"{key}:sum", mean.shape[1:]))
+            weight = trace(ones, decay, "cumulative", self._before(f"{key}:weight", ones.shape[1:]))
+            known = self._averages[decay, power] = total, weight
+        total, weight = known
+        return total / weight.reshape(-1, *[1] * (total.ndim - 1))
+
+    def carry(self, whole: bool = True) -> dict[str, Tensor]:
+        """What is in use, at the end of the window, by key.
+
+        Args:
+            whole: whether with what belongs to samples; else what was learned alone.
+        """
+        left: dict[str, Tensor] = {}
+        for (decay, power), sums in self._averages.items():
+            for name, values in zip(("sum", "weight"), sums, strict=True):
+                left[f"{LEARNED}{self.side}:{power}:{decay!r}:{name}"] = values[-1].clone()
+        if not whole:
+            return left
+        left |= {
             self._key(decay, mode): last_trace(
                 self.activity, decay, mode, self.initial(decay, mode), self.dtype
             )
@@ -64,9 +106,18 @@ class Source:
             else values[-1].clone()
             for (decay, mode), values in self._traces.items()
         }
+        if self._age is not None:
+            left[f"{self.side}:age"] = self._age[-1].clone()
+        return left
 
     def _key(self, decay: float, mode: TraceMode) -> str:
         return f"{self.side}:{mode}:{decay!r}"
+
+    def _before(self, key: str, shape: torch.Size) -> Tensor | None:
+        value = self._carried.get(key)
+        if value is None or value.shape != shape:
+            return None
+        return value.to(self.activity.device, self.dtype)
 
 
 class Signal:
@@ -118,6 +169,36 @@ class Signal:
                 " into a term as a tensor, `functional.trace(signal.values(), decay)`."
             )
         return Signal(self.source, decay_factor(tc, self.source.dt), mode)
+
+    def age(self) -> Tensor:
+        """``[T, B, ...]`` time since this side's latest spike, in ms, infinite before the first.
+
+        A spike's age is zero in the step in which it happens.
+        """
+        return self.source.age()
+
+    def average(self, tc: float, power: int = 1) -> Tensor:
+        r"""The running average of a neuron's activity, over samples and steps up to this one.
+
+        .. math:: \bar y(t) = \frac{\sum_{s \le t} a^{t-s} \langle y(s)^p \rangle_b}
+                                   {\sum_{s \le t} a^{t-s}}
+
+        It belongs to the neuron, not to a sample: :meth:`~lightning_accum.CellTrainer.clear` keeps
+        it, and it is saved with the rule.
+
+        Args:
+            tc: time constant, in ms.
+            power: :math:`p`, to which activity is raised first.
+
+        Returns:
+            ``[T, 1, ...]``, which stands beside ``[T, B, ...]``.
+        """
+        return self.source.average(decay_factor(tc, self.source.dt), power)
+
+    @property
+    def unit_dim(self) -> int:
+        """Which dimension of ``[T, B, ...]`` counts neurons: the last, or channels."""
+        return self.source.unit_dim
 
     def values(self) -> Tensor:
         """``[T, B, ...]`` the signal itself, in the dtype of the computation."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import final
 
-from lightning_accum.functional.reductions import ReductionFn
-from lightning_accum.functional.traces import TraceMode
-from lightning_accum.learn.engine import Term
 from lightning_accum.learn.independent import Hyperparameters
-from lightning_accum.learn.rule import Rule, Window
+from lightning_accum.learn.pair import PairRule
+from lightning_accum.learn.terms import Term
+from lightning_accum.learn.window import Window
 
 
-class STDP(Rule):
+@final
+class STDP(PairRule):
     r"""Pair-based spike-timing-dependent plasticity.
 
     .. math::
@@ -66,33 +66,6 @@ class STDP(Rule):
         doi:10.1007/s00422-008-0233-1, eq. 4.
     """
 
-    def __init__(
-        self,
-        lr_post: float,
-        lr_pre: float,
-        tc_post: float = 20.0,
-        tc_pre: float = 20.0,
-        dt: float = 1.0,
-        trace_mode: TraceMode = "cumulative",
-        batch_reduction: ReductionFn | str = "mean",
-        **options: Any,
-    ) -> None:
-        super().__init__(
-            {
-                "lr_post": lr_post,
-                "lr_pre": lr_pre,
-                "tc_post": tc_post,
-                "tc_pre": tc_pre,
-                "trace_mode": trace_mode,
-            },
-            dt=dt,
-            batch_reduction=batch_reduction,
-            **options,
-        )
-
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
         """Potentiation on postsynaptic spikes, depression on presynaptic ones."""
-        return (
-            Term(h.lr_post, window.post, window.pre.trace(h.tc_pre, h.trace_mode)),
-            Term(h.lr_pre, window.post.trace(h.tc_post, h.trace_mode), window.pre),
-        )
+        return self.pairs(window, h)

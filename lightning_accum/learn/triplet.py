@@ -7,9 +7,10 @@ from typing import Any
 
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.functional.traces import TraceMode
-from lightning_accum.learn.engine import Term
 from lightning_accum.learn.independent import Hyperparameters
-from lightning_accum.learn.rule import Rule, Window
+from lightning_accum.learn.rule import Rule
+from lightning_accum.learn.terms import Term
+from lightning_accum.learn.window import Window
 
 
 class TripletSTDP(Rule):

@@ -242,6 +242,11 @@ class Accumulator(nn.Module):
         self._set_bound("full", bound, {"max": max, "min": min}, kw)
 
     @property
+    def sums(self) -> bool:
+        """Whether contributions are summed, so that one may come in pieces."""
+        return self._reduction.adds and not self._reduction.averages
+
+    @property
     def bounded(self) -> bool:
         """Whether any bound is set."""
         return bool(self._bounds)

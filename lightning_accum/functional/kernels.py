@@ -1,0 +1,75 @@
+"""Kernels of the difference between two spikes' times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ExponentialKernel:
+    r"""The classic window of pair STDP, with one exponential on either side.
+
+    .. math::
+        K(\Delta) = \begin{cases}
+            A_\text{post}\, e^{-\Delta / \tau_\text{pre}} & \Delta \ge 0 \\
+            A_\text{pre}\, e^{\Delta / \tau_\text{post}} & \Delta < 0
+        \end{cases}
+
+    Args:
+        lr_post: change :math:`A_\text{post}` where the postsynaptic spike comes last.
+        lr_pre: change :math:`A_\text{pre}` where the presynaptic spike comes last.
+        tc_post: time constant of the postsynaptic trace, in ms.
+        tc_pre: time constant of the presynaptic trace, in ms.
+
+    Example:
+        >>> import torch
+        >>> ExponentialKernel(1.0, -0.5)(torch.tensor([-20.0, 0.0, 20.0]))
+        tensor([-0.1839,  1.0000,  0.3679])
+
+    Source:
+        Bi & Poo 1998, doi:10.1523/JNEUROSCI.18-24-10464.1998, fig. 7.
+    """
+
+    lr_post: float
+    lr_pre: float
+    tc_post: float = 20.0
+    tc_pre: float = 20.0
+
+    def __call__(self, delta: Tensor) -> Tensor:
+        """The change for differences of any shape, post minus pre, in ms."""
+        after = self.lr_post * torch.exp(-delta.clamp(min=0) / self.tc_pre)
+        before = self.lr_pre * torch.exp(delta.clamp(max=0) / self.tc_post)
+        return torch.where(delta >= 0, after, before)
+
+
+@dataclass(frozen=True)
+class GaussianKernel:
+    r"""A symmetric window, less a constant: what comes together in any order.
+
+    .. math:: K(\Delta) = A\, e^{-\Delta^2 / 2\sigma^2} - B
+
+    Args:
+        lr: height :math:`A`.
+        width: :math:`\sigma`, in ms.
+        offset: :math:`B`, what every pair takes away.
+
+    Example:
+        >>> import torch
+        >>> GaussianKernel(1.0, width=10.0, offset=0.1)(torch.tensor([-10.0, 0.0, 10.0]))
+        tensor([0.5065, 0.9000, 0.5065])
+
+    Source:
+        Symmetric windows of inhibitory synapses: Woodin, Ganguly & Poo 2003,
+        doi:10.1016/S0896-6273(03)00507-5.
+    """
+
+    lr: float
+    width: float = 20.0
+    offset: float = 0.0
+
+    def __call__(self, delta: Tensor) -> Tensor:
+        """The change for differences of any shape, post minus pre, in ms."""
+        return self.lr * torch.exp(-0.5 * (delta / self.width) ** 2) - self.offset

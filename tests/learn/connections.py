@@ -1,0 +1,74 @@
+"""Every kind of connection that a rule should train."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from rasters import raster
+from torch import Tensor, nn
+from torch.nn.utils import prune
+
+
+class OneToOne(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.rand(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.gain
+
+
+class Transposed(nn.Module):
+    """A square weight that is used the other way round."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(4, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight
+
+
+class BlockSparse(nn.Module):
+    """A matrix of which only some blocks exist."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.Parameter(torch.rand(3, 2, 2))
+        self.places = ((0, 0), (1, 1), (2, 0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        inputs = x.unflatten(-1, (2, 2))
+        out = x.new_zeros(*x.shape[:-1], 3, 2)
+        for block, (row, column) in zip(self.blocks, self.places, strict=True):
+            out = out.index_add(
+                -2, torch.tensor([row]), (inputs[..., column, :] @ block.T).unsqueeze(-2)
+            )
+        return out.flatten(-2)
+
+
+def masked() -> nn.Module:
+    return prune.custom_from_mask(nn.Linear(4, 3), "weight", raster(3, 4, seed=9))
+
+
+# kind: module, shape of its input, parameters
+KINDS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], tuple[str, ...]]] = {
+    "linear": (lambda: nn.Linear(4, 3), (4,), ("weight", "bias")),
+    "linear, tokens": (lambda: nn.Linear(4, 3), (2, 4), ("weight", "bias")),
+    "conv1d": (lambda: nn.Conv1d(2, 3, 3, stride=2, padding=1), (2, 7), ("weight", "bias")),
+    "conv2d": (
+        lambda: nn.Conv2d(2, 4, 2, padding=1, dilation=2, groups=2), (2, 5, 4), ("weight", "bias")
+    ),
+    "conv3d": (lambda: nn.Conv3d(1, 2, 2), (1, 3, 2, 3), ("weight", "bias")),
+    "depthwise": (lambda: nn.Conv2d(3, 3, 2, groups=3), (3, 3, 3), ("weight",)),
+    "conv2d, same": (lambda: nn.Conv2d(1, 2, 3, padding="same"), (1, 4, 4), ("weight", "bias")),
+    "conv2d, circular": (
+        lambda: nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular"), (1, 4, 4), ("weight",)
+    ),
+    "conv transposed": (lambda: nn.ConvTranspose2d(2, 3, 2, 2), (2, 2, 3), ("weight", "bias")),
+    "masked": (masked, (4,), ("weight_orig",)),
+    "block-sparse": (BlockSparse, (4,), ("blocks",)),
+    "one to one": (OneToOne, (4,), ("gain",)),
+    "the other way round": (Transposed, (4,), ("weight",)),
+}  # fmt: skip

@@ -1,0 +1,198 @@
+"""Every rule as a loop over steps and samples, and the connection's derivative by autograd."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+import lightning_accum as la
+from lightning_accum.functional import ExponentialKernel
+
+Product = tuple[float, Tensor, Tensor, bool]  # rate, post, pre, whether times the parameter
+State = dict[str, Any]
+Step = Callable[[State, Tensor, Tensor, Tensor, dict[str, Any]], Iterator[Product]]
+
+PAIR = {"lr_post": 0.3, "lr_pre": -0.2, "tc_post": 8.0, "tc_pre": 12.0}
+TRIPLET = {
+    "lr_post_pair": 0.3, "lr_post_triplet": 0.4, "lr_pre_pair": -0.2, "lr_pre_triplet": -0.1,
+    "tc_post_fast": 8.0, "tc_post_slow": 20.0, "tc_pre_fast": 12.0, "tc_pre_slow": 30.0,
+}  # fmt: skip
+TAU = 5.0
+
+
+def left(tc: float) -> float:
+    return math.exp(-1 / tc)
+
+
+def follow(state: State, key: str, seen: Tensor, tc: float, mode: str) -> Tensor:
+    before = left(tc) * state.get(key, torch.zeros_like(seen))
+    state[key] = torch.where(seen != 0, seen, before) if mode == "nearest" else before + seen
+    return state[key]
+
+
+def age(state: State, key: str, seen: Tensor) -> Tensor:
+    before = state.get(key, torch.full_like(seen, math.inf))
+    state[key] = torch.where(seen != 0, 0.0, before + 1.0)
+    return state[key]
+
+
+def pair(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+    yield 0.3, y, follow(state, "x", x, 12.0, known["mode"]), False
+    yield -0.2, follow(state, "y", y, 8.0, known["mode"]), x, False
+
+
+def triplet(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+    mode = known["mode"]
+    gate_x = left(30.0) * state.get("x2", torch.zeros_like(x))
+    gate_y = left(20.0) * state.get("y2", torch.zeros_like(y))
+    follow(state, "x2", x, 30.0, mode), follow(state, "y2", y, 20.0, mode)
+    yield 0.3, y * (1 + 0.4 / 0.3 * gate_y), follow(state, "x", x, 12.0, mode), False
+    yield -0.2, follow(state, "y", y, 8.0, mode), x * (1 + 0.5 * gate_x), False
+
+
+def reward(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+    for rate, post, pre, _ in pair(state, x, y, one, known):
+        yield rate * known["reward"], post, pre, False
+
+
+def window_of(ms: Tensor) -> Tensor:
+    return torch.where(ms >= 0, 0.3 * torch.exp(-ms / 12.0), -0.2 * torch.exp(ms / 8.0))
+
+
+def kernel(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+    pre, post = age(state, "x", x), age(state, "y", y)
+    yield 1.0, y, torch.where(pre.isfinite(), window_of(pre), 0.0), False
+    late = post.isfinite() & (post > 0)
+    yield -1.0, torch.where(late, -window_of(-post), 0.0), x, False
+
+
+def hebb(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+    yield 0.3, y, x, False
+
+
+def anti(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+    yield -0.3, y, x, False
+
+
+def covariance(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+    yield 0.3, y - known["average y"], x - known["average x"], False
+
+
+def bcm(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+    phi = y * (y - known["average y²"])
+    yield 0.3, phi.clamp(min=0), x, False
+    yield -0.3, (-phi).clamp(min=0), x, False
+
+
+def oja(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+    yield 0.3, y, x, False
+    yield -0.3, y * y, one, True
+
+
+def wta(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+    won = (y == y.amax(known["unit dim"], keepdim=True)).to(y)
+    yield 0.3, won, x, False
+    yield -0.3, won, one, True
+
+
+def soft(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+    e = torch.exp(y / 0.7)
+    share = e / e.sum(known["unit dim"], keepdim=True)
+    yield 0.3, share, x, False
+    yield -0.3, share * y, one, True
+
+
+def homeostasis(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+    yield 0.3 * 0.2, torch.ones_like(y), one, False
+    yield -0.3, y, one, False
+
+
+class Case(NamedTuple):
+    make: Callable[..., la.Rule]
+    step: Step
+    spikes: bool = True
+    modes: tuple[str, ...] = ("cumulative",)
+    rewarded: bool = False
+    eligible: bool = False
+
+
+BOTH = ("cumulative", "nearest")
+RULES: dict[str, Case] = {
+    "STDP": Case(lambda **o: la.STDP(**PAIR, **o), pair, modes=BOTH),
+    "TripletSTDP": Case(lambda **o: la.TripletSTDP(**TRIPLET, **o), triplet, modes=BOTH),
+    "MSTDP": Case(lambda **o: la.MSTDP(**PAIR, **o), reward, modes=BOTH, rewarded=True),
+    "MSTDPET": Case(
+        lambda **o: la.MSTDPET(**PAIR, tc_eligibility=TAU, **o),
+        pair, modes=BOTH, rewarded=True, eligible=True,
+    ),
+    "KernelSTDP": Case(lambda **o: la.KernelSTDP(ExponentialKernel(*PAIR.values()), **o), kernel),
+    "Homeostasis": Case(lambda **o: la.Homeostasis(0.3, 200.0, **o), homeostasis),
+    "Hebb": Case(lambda **o: la.Hebb(0.3, **o), hebb, spikes=False),
+    "AntiHebb": Case(lambda **o: la.AntiHebb(0.3, **o), anti, spikes=False),
+    "Covariance": Case(lambda **o: la.Covariance(0.3, 7.0, **o), covariance, spikes=False),
+    "BCM": Case(lambda **o: la.BCM(0.3, 7.0, **o), bcm, spikes=False),
+    "Oja": Case(lambda **o: la.Oja(0.3, **o), oja, spikes=False),
+    "WTAHebb": Case(lambda **o: la.WTAHebb(0.3, **o), wta, spikes=False),
+    "SoftHebb": Case(lambda **o: la.SoftHebb(0.3, 0.7, **o), soft, spikes=False),
+}  # fmt: skip
+
+
+class _Average:
+    """The running mean over samples and places, as a quotient of two sums."""
+
+    def __init__(self, dim: int, power: int = 1) -> None:
+        self.dim, self.power, self.total, self.weight = dim, power, 0.0, 0.0
+
+    def __call__(self, values: Tensor) -> Tensor:
+        dims = [d for d in range(values.ndim) if d != self.dim % values.ndim]
+        self.total = left(7.0) * self.total + (values**self.power).mean(dims, keepdim=True)
+        self.weight = left(7.0) * self.weight + 1.0
+        return (self.total / self.weight)[0]
+
+
+def reference(
+    case: Case, module: nn.Module, name: str, pre: Tensor, post: Tensor, mode: str, rewards: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Both parts, ``[T, B, ...]``, of every step and sample."""
+    param = getattr(module, name).detach().clone().requires_grad_()
+    fixed, is_bias = param.detach(), name == "bias"
+    unit_dim = 1 if isinstance(module, nn.modules.conv._ConvNd) else -1
+
+    def change(product: Product, x: Tensor) -> Tensor:
+        rate, y, given, decays = product
+        if is_bias:  # the weight of an input that is one: whatever its trace is, times the output
+            y, given = y * given, x
+        out = torch.func.functional_call(module, {name: param}, (given.unsqueeze(0),))
+        grad = torch.autograd.grad(out, param, y.unsqueeze(0))[0]
+        return abs(rate) * (grad * fixed if decays else grad)
+
+    steps, batch = pre.shape[:2]
+    parts = torch.zeros(2, steps, batch, *param.shape, dtype=torch.float64)
+    states: list[State] = [{} for _ in range(batch)]
+    eligible = torch.zeros(2, batch, *param.shape, dtype=torch.float64)
+    seen = torch.ones(steps, batch, *[1] * (post.ndim - 2)).double() if is_bias else pre
+    averages = {
+        "average x": (_Average(unit_dim), seen),
+        "average y": (_Average(unit_dim), post),
+        "average y²": (_Average(unit_dim, 2), post),
+    }
+    for t in range(steps):
+        known = {key: average(values[t]) for key, (average, values) in averages.items()}
+        # of one sample the batch dimension is missing
+        known |= {"mode": mode, "unit dim": 0 if unit_dim == 1 else -1}
+        for b in range(batch):
+            known["reward"] = float(rewards[t, b])
+            x, now = pre[t, b], torch.zeros(2, *param.shape, dtype=torch.float64)
+            mine, one = (seen[t, b], seen[t, b]) if is_bias else (x, torch.ones_like(x))
+            for product in case.step(states[b], mine, post[t, b], one, known):
+                now[int(product[0] < 0)] += change(product, x)
+            if case.eligible:
+                eligible[:, b] = left(TAU) * eligible[:, b] + now / TAU
+                r = known["reward"]
+                now = abs(r) * (eligible[:, b] if r > 0 else eligible[:, b].flip(0))
+            parts[:, t, b] = now
+    return parts[0], parts[1]

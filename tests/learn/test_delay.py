@@ -1,0 +1,131 @@
+"""Spike-time differences, shifted: synapse by synapse."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rasters import layer, raster, show
+from torch import Tensor, nn
+
+from lightning_accum import (
+    DelayAdjustedKernelSTDP,
+    DelayAdjustedSTDP,
+    KernelSTDP,
+    get_updater,
+)
+from lightning_accum.functional import ExponentialKernel
+
+RATES = {"lr_pos": 0.3, "lr_neg": -0.2, "tc_pos": 12.0, "tc_neg": 8.0}
+exact = {"rtol": 1e-10, "atol": 1e-10}
+
+
+def naive(pre: Tensor, post: Tensor, delay: Tensor) -> Tensor:
+    """Both parts of each step and sample, ``[2, T, B, out, in]``."""
+    steps, batch, inputs, outputs = *pre.shape, post.shape[-1]
+    parts = torch.zeros(2, steps, batch, outputs, inputs, dtype=torch.float64)
+    for b in range(batch):
+        for o in range(outputs):
+            for i in range(inputs):
+                at_pre = at_post = None
+                for t in range(steps):
+                    at_pre = t if pre[t, b, i] else at_pre
+                    at_post = t if post[t, b, o] else at_post
+                    if None in (at_pre, at_post) or t not in (at_pre, at_post):
+                        continue
+                    d = at_post - at_pre - delay[o, i].item()
+                    if d >= 0:
+                        parts[0, t, b, o, i] = 0.3 * math.exp(-d / 12)
+                    else:
+                        parts[1, t, b, o, i] = 0.2 * math.exp(d / 8)
+    return parts
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    steps=st.integers(1, 6),
+    batch=st.integers(1, 3),
+    reduce=st.sampled_from(["mean", "sum", "amax"]),
+    param=st.sampled_from(["weight", "delay"]),
+    by_step=st.booleans(),
+    by_kernel=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_against_a_loop(
+    steps: int, batch: int, reduce: str, param: str, by_step: bool, by_kernel: bool, seed: int
+) -> None:
+    pre, post = raster(steps, batch, 3, seed=seed), raster(steps, batch, 2, seed=seed + 1)
+    model = layer(3, 2)
+    torch.manual_seed(seed)
+    model.connection.delay = nn.Parameter(4 * torch.rand(2, 3).double())
+    options = {"params": [param], "batch_reduction": reduce}
+    rule = DelayAdjustedSTDP(**RATES, **options)
+    if by_kernel:
+        kernel = ExponentialKernel(0.3, -0.2, tc_post=8.0, tc_pre=12.0)
+        rule = DelayAdjustedKernelSTDP(kernel, **options)
+    rule.register_cell("cell", model.cell)
+    calls = steps if by_step else 1
+    for x, y in zip(pre.chunk(calls), post.chunk(calls), strict=True):
+        show(model, x, y)
+        rule()
+    pending = getattr(get_updater(model.connection), param)
+    for found, expected in zip(
+        (pending.pos, pending.neg), naive(pre, post, model.connection.delay), strict=True
+    ):
+        total = sum(getattr(torch, reduce)(call.sum(0), 0) for call in expected.chunk(calls))
+        torch.testing.assert_close(found, total, **exact)
+
+
+def test_without_delay_it_is_the_kernel_alone():
+    pre, post = raster(30, 2, 4), raster(30, 2, 3, seed=1)
+    kernel = ExponentialKernel(0.3, -0.2)
+    found = []
+    for rule in (KernelSTDP(kernel), DelayAdjustedKernelSTDP(kernel)):
+        model = layer(4, 3)
+        model.connection.register_buffer("delay", torch.zeros(3, 4))
+        rule.register_cell("cell", model.cell)
+        show(model, pre, post)
+        rule()
+        weight = get_updater(model.connection).weight
+        found.append(torch.stack((weight.pos, weight.neg)))
+    torch.testing.assert_close(*found, **exact)
+
+
+@pytest.mark.parametrize("begin", [1.0, 9.0])
+def test_a_delay_learns_to_bring_spike_and_answer_together(begin: float):
+    model = layer(1, 1)
+    model.connection.delay = nn.Parameter(torch.full((1, 1), begin).double())
+    rule = DelayAdjustedSTDP(0.2, -0.2, params=["delay"], carry=False)
+    rule.register_cell("cell", model.cell)
+    pre, post = torch.zeros(20, 1, 1), torch.zeros(20, 1, 1)
+    pre[3], post[8] = 1, 1  # 5 ms apart
+    for _ in range(100):
+        show(model, pre, post)
+        rule()
+        rule.update()
+    assert abs(model.connection.delay.item() - 5.0) < 0.25  # within a step of the rate
+
+
+def test_what_has_no_delays():
+    model, rule = layer(3, 2), DelayAdjustedSTDP(**RATES)
+    rule.register_cell("cell", model.cell)
+    show(model, raster(2, 1, 3), raster(2, 1, 2))
+    with pytest.raises(ValueError, match=r"`delay` should name delays .*\[2, 3\]. Found `delay = "):
+        rule()
+
+
+def test_what_is_no_matrix_of_synapses():
+    model, rule = layer(3, 2), DelayAdjustedSTDP(**RATES, params=["bias"])
+    rule.register_cell("cell", model.cell)
+    show(model, raster(2, 1, 3), raster(2, 1, 2))
+    with pytest.raises(ValueError, match=r"an entry for each synapse, shape \[2, 3\]. Found \[2\]"):
+        rule()
+
+
+@pytest.mark.parametrize("rule", [KernelSTDP, DelayAdjustedKernelSTDP])
+def test_a_kernel_that_is_none(rule: type):
+    with pytest.raises(TypeError, match=r"`kernel` should be a callable .* Found `float`"):
+        rule(0.1)
