@@ -297,6 +297,9 @@ CASES: dict[str, Case] = {
         optimized, step, lambda world: world.optimizer.attach([la.get_updater(world.model)])
     ),
     "Linear": Case(lambda: lann.Linear(3, 2), forward((4, 3))),
+    "Conv1d": Case(lambda: lann.Conv1d(3, 2, 2), forward((4, 3, 5))),
+    "Conv2d": Case(lambda: lann.Conv2d(3, 2, 2), forward((4, 3, 3, 3))),
+    "Conv3d": Case(lambda: lann.Conv3d(3, 2, 2), forward((4, 3, 2, 2, 2))),
     "LIF": Case(lambda: lann.LIF(3, refractory=1.0, time_dim=0), forward(SEQUENCE)),
     "AdaptiveLIF": Case(lambda: lann.AdaptiveLIF(3, theta_plus=0.5, time_dim=0), forward(SEQUENCE)),
     "WinnerTakeAll": Case(lambda: inhibited(lann.WinnerTakeAll(1)), forward(SEQUENCE)),

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from lightning_accum import STDP, Cell, get_updater
+from lightning_accum.nn import LIF, Conv1d, Conv2d, Conv3d
+
+KINDS = [(Conv1d, nn.Conv1d, 1), (Conv2d, nn.Conv2d, 2), (Conv3d, nn.Conv3d, 3)]
+
+
+@pytest.mark.parametrize(("ours", "plain", "dims"), KINDS)
+def test_as_torch_step_by_step_and_with_its_state_dict(ours: type, plain: type, dims: int):
+    torch.manual_seed(0)
+    options = {"kernel_size": 2, "stride": 2, "padding": 1, "groups": 2}
+    one, other = ours(2, 4, **options), plain(2, 4, **options)
+    other.load_state_dict(one.state_dict())
+    spikes = torch.rand(3, 2, 2, *[4] * dims) < 0.5
+    out = one(spikes)
+    assert out.shape == (3, 2, 4, *[3] * dims)
+    for step, found in zip(spikes, out, strict=True):
+        torch.testing.assert_close(found, other(step.float()))
+    torch.testing.assert_close(one(spikes[0, 0]), other(spikes[0, 0].float()))
+
+
+def test_a_whole_sequence_learns_as_its_steps_do():
+    torch.manual_seed(0)
+    spikes = torch.rand(6, 2, 1, 5, 5) < 0.3
+    changes = []
+    for time_dim in (None, 0):
+        torch.manual_seed(1)
+        conv = Conv2d(1, 3, 3).double()
+        nn.init.uniform_(conv.weight, 0.0, 1.0)
+        neuron = LIF((3, 3, 3), tc_mem=5.0, v_threshold=0.3, time_dim=time_dim)
+        rule = STDP(0.1, -0.05, time_dim=time_dim, params=("weight", "bias"))
+        rule.register_cell("v1", Cell(conv, neuron))
+        for x in [spikes] if time_dim == 0 else spikes:
+            neuron(conv(x))
+        rule()
+        updater = get_updater(conv)
+        changes.append([p for name in ("weight", "bias") for p in (
+            getattr(updater, name).pos, getattr(updater, name).neg
+        )])  # fmt: skip
+    for one, other in zip(*changes, strict=True):
+        assert one.any()
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
