@@ -35,8 +35,8 @@ from lightning_accum.observe import (
 )
 from lightning_accum.updates import attach_updater
 
-# Elements of both sides that are numbers at a time: 32 MB of each trace in float32.
-_PIECE_ELEMENTS = 1 << 23
+# Elements of both sides that are numbers at a time: 16 MB of a trace of both in float32.
+_PIECE_ELEMENTS = 1 << 22
 
 
 class _Seen(NamedTuple):
