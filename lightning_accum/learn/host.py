@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from lightning_accum.learn.cell import CellSpec
+from lightning_accum.learn.exchange import check_exchangeable, exchange, shares_of
 from lightning_accum.learn.independent import IndependentCellTrainer
 from lightning_accum.learn.rule import Rule
 from lightning_accum.learn.trainer import CellTrainer
@@ -92,6 +93,7 @@ class CellHost:
                 "Argument `cells` should name at least one cell. Found none, and none registered"
                 " with the trainer."
             )
+        check_exchangeable(self.trainer)
         self.trainer.recording = False
         self.trainer.clear()
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
@@ -100,6 +102,7 @@ class CellHost:
             if self.nonfinite is not None:
                 updater.nonfinite = self.nonfinite
             updater.clear()
+        shares_of(self.trainer)  # counts anew
         self._bound = True
         if pending is not None:
             self._load(pending)
@@ -152,6 +155,14 @@ class CellHost:
     def evaluate(self, **given: Any) -> None:
         """Accumulates what the window since the last call changes; traces pass on."""
         self.trainer(**given)
+
+    def exchange(self, ids: set[int] | None = None) -> None:
+        """Gives every process what all of them have pending; to be called in all of them.
+
+        Args:
+            ids: the ``id`` of every parameter that is about to change; all when ``None``.
+        """
+        exchange(shares_of(self.trainer, ids))
 
     def finish_batch(self, **given: Any) -> None:
         """Evaluates the rest of a batch; traces pass on only where batches are one stream."""

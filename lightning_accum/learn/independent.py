@@ -30,6 +30,8 @@ class CellState(StateModule):
     def __init__(self, hyperparameters: Hyperparameters) -> None:
         super().__init__()
         self.hyperparameters = hyperparameters
+        # by parameter, how many samples' changes are pending: the weight among processes
+        self.samples: dict[str, int] = {}
 
     def clear(self) -> None:
         """Drops what samples would pass to the next window; what a neuron has learned stays."""
@@ -39,6 +41,15 @@ class CellState(StateModule):
         moved = fn(tensor)  # traces never narrow below the float32 in which they are computed
         wide = torch.promote_types(moved.dtype, torch.float32)
         return tensor.to(moved.device, wide)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """What passes to the next window, and how many samples' changes are pending."""
+        return {"carried": super().get_extra_state(), "samples": dict(self.samples)}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Takes what :meth:`get_extra_state` gave."""
+        super().set_extra_state(state["carried"])
+        self.samples = dict(state["samples"])
 
     def extra_repr(self) -> str:
         """The hyperparameters."""

@@ -312,6 +312,8 @@ class Rule(IndependentCellTrainer, ABC):
                     before.update(used.carry(whole))
                 before.update(memory.after or {})
         state._state = before
+        for param_name in params:
+            state.samples[param_name] = state.samples.get(param_name, 0) + pre.shape[1]
 
     def _state_for(self, name: str) -> CellState:
         state = self._states[name]
