@@ -1,5 +1,6 @@
 """Lightning callbacks; the only part of the package that imports lightning."""
 
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback
+from lightning_accum.callbacks.strategy import LocalDDPStrategy
 
-__all__ = ["CellTrainerCallback"]
+__all__ = ["CellTrainerCallback", "LocalDDPStrategy"]

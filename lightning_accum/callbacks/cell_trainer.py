@@ -234,6 +234,7 @@ class CellTrainerCallback(Callback):
         if self._in_batch:
             self._note_activity()
             self.host.evaluate()
+        self.host.exchange(optimizer.ids)
         self._measured = Measurement(self.host, optimizer.ids) if self._measuring else None
 
     def _after_apply(self, optimizer: UpdateOptimizer) -> None:

@@ -1,0 +1,164 @@
+"""Fits in one of several processes: `python ddp_run.py RANK RANKS PORT FOLDER`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+import lightning_accum as la
+from lightning_accum.callbacks import CellTrainerCallback, LocalDDPStrategy
+from lightning_accum.functional import GaussianKernel
+from lightning_accum.nn import LIF
+from lightning_accum.optim import UpdateOptimizer
+
+STEPS, INPUTS, OUTPUTS = 6, 5, 4
+PAIR = {"lr_post": 0.3, "lr_pre": -0.2}
+# The running averages of BCM and Covariance are of each process' own samples.
+OWN_AVERAGES = ("BCM", "Covariance")
+RULES: dict[str, Callable[..., la.Rule]] = {
+    "STDP": lambda **o: la.STDP(**PAIR, **o),
+    "STDP, nearest": lambda **o: la.STDP(**PAIR, trace_mode="nearest", **o),
+    "TripletSTDP": lambda **o: la.TripletSTDP(0.3, 0.2, -0.2, -0.1, **o),
+    "MSTDP": lambda **o: la.MSTDP(**PAIR, **o),
+    "MSTDPET": lambda **o: la.MSTDPET(**PAIR, **o),
+    "KernelSTDP": lambda **o: la.KernelSTDP(GaussianKernel(0.2, 5.0, 0.1), **o),
+    "DelayAdjustedSTDP": lambda **o: la.DelayAdjustedSTDP(0.3, -0.2, **{**o, "params": ["weight"]}),
+    "Homeostasis": lambda **o: la.Homeostasis(0.1, 200.0, **o),
+    "Hebb": lambda **o: la.Hebb(0.05, **o),
+    "AntiHebb": lambda **o: la.AntiHebb(0.05, **o),
+    "Covariance": lambda **o: la.Covariance(0.05, **o),
+    "Oja": lambda **o: la.Oja(0.05, **o),
+    "Sanger": lambda **o: la.Sanger(0.05, **{**o, "params": ["weight"]}),
+    "BCM": lambda **o: la.BCM(0.05, **o),
+    "WTAHebb": lambda **o: la.WTAHebb(0.05, **o),
+    "SoftHebb": lambda **o: la.SoftHebb(0.05, **o),
+}
+
+
+class Pieces:
+    """Each batch's share of this process, ragged, in the end nothing for most."""
+
+    def __init__(self, rank: int, ranks: int) -> None:
+        generator = torch.Generator().manual_seed(3)
+        self.batches = []
+        for size in (8, 8, 5, 1):  # of the last one process has all
+            spikes = (torch.rand(STEPS, size, INPUTS, generator=generator) < 0.4).double()
+            reward = torch.randn(size, generator=generator).double()
+            mine = torch.arange(size).tensor_split(ranks)[rank]
+            self.batches.append((spikes[:, mine], reward[mine]))
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
+        return self.batches[i]
+
+
+class Model(pl.LightningModule):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.kind = kind
+        self.automatic_optimization = kind == "hybrid"
+        self.fc = nn.Linear(INPUTS, OUTPUTS).requires_grad_(False)
+        nn.init.uniform_(self.fc.weight, 0.0, 1.0)
+        self.fc.register_buffer("delay", 3 * torch.rand(OUTPUTS, INPUTS))
+        self.lif = LIF(OUTPUTS, tc_mem=5.0, v_threshold=0.4, time_dim=0)
+        if kind == "hybrid":
+            self.head = nn.Linear(OUTPUTS, 1)
+        self.double()
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Any:
+        spikes, reward = batch
+        self.lif.reset()
+        out = self.lif(self.fc(spikes))
+        if self.kind == "hybrid":
+            loss = (self.head(out.sum(0)).squeeze(-1) - reward).square().sum()
+            return {"loss": loss, "reward": reward}
+        if self.kind == "stepped":
+            self.optimizers().step()
+        return {"reward": reward}
+
+    def configure_optimizers(self) -> Any:
+        if self.kind == "hybrid":
+            return torch.optim.SGD(self.head.parameters(), lr=0.0)
+        if self.kind == "stepped":
+            return UpdateOptimizer(self.fc.parameters(), lr=0.5)
+        return None
+
+
+def fit(rule: la.Rule, kind: str, rank: int, ranks: int, every: int = 1) -> Model:
+    model = Model(kind)
+    if rank:  # the first process' weights count
+        nn.init.zeros_(model.fc.weight)
+    rewarded = isinstance(rule, (la.MSTDP, la.MSTDPET))
+    trainer = pl.Trainer(
+        max_epochs=2,
+        accelerator="cpu",
+        devices=ranks,
+        strategy=LocalDDPStrategy(process_group_backend="gloo") if ranks > 1 else "auto",
+        use_distributed_sampler=False,
+        logger=False,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        enable_progress_bar=False,
+        callbacks=[
+            CellTrainerCallback(
+                rule,
+                cells={"enc": la.CellSpec("fc", "lif")},
+                reward_key="reward" if rewarded else None,
+                apply_every_n_batches=every,
+            )
+        ],
+    )
+    trainer.fit(model, DataLoader(Pieces(rank, ranks), batch_size=None))
+    return model
+
+
+def runs() -> Iterator[tuple[str, la.Rule, str, int]]:
+    """Name, rule, kind of model, and batches that are applied together."""
+    for name, make in RULES.items():
+        for reduce in ("mean", "sum"):
+            rule = make(time_dim=0, batch_reduction=reduce, params=["weight", "bias"])
+            yield f"{name}, {reduce}", rule, "local", 1
+    yield "hybrid", RULES["STDP"](time_dim=0), "hybrid", 1
+    yield "stepped", RULES["STDP"](time_dim=0), "stepped", 1
+    yield "grouped", RULES["STDP"](time_dim=0, batch_reduction="sum"), "local", 2
+
+
+def main(rank: int, ranks: int, folder: Path) -> None:
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning")
+    torch.set_num_threads(1)
+    found = {
+        name: [param.detach() for param in fit(rule, kind, rank, ranks, every).fc.parameters()]
+        for name, rule, kind, every in runs()
+    }
+    torch.save(found, folder / f"{rank} of {ranks}.pt")
+    if ranks > 1:
+        try:
+            fit(la.STDP(**PAIR, time_dim=0, batch_reduction="amax"), "local", rank, ranks)
+        except ValueError as error:
+            (folder / f"refused by {rank}").write_text(str(error))
+
+
+if __name__ == "__main__":
+    own, of, port = map(int, sys.argv[1:4])
+    os.environ |= {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(of),
+        "LOCAL_RANK": str(own),
+        "NODE_RANK": "0",
+    }
+    main(own, of, Path(sys.argv[4]))

@@ -1,0 +1,67 @@
+"""Several processes with a share of each batch learn what one learns with the whole."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from ddp_run import OWN_AVERAGES, runs
+
+SCRIPT = Path(__file__).with_name("ddp_run.py")
+NAMES = [name for name, *_ in runs()]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def run(ranks: int, folder: Path) -> list[dict[str, list[torch.Tensor]]]:
+    port = str(free_port())
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    started = [
+        subprocess.Popen(
+            [sys.executable, SCRIPT, str(rank), str(ranks), port, folder],
+            stderr=subprocess.PIPE, text=True, env=env,
+        )
+        for rank in range(ranks)
+    ]  # fmt: skip
+    for process in started:
+        _, errors = process.communicate(timeout=240)
+        assert process.returncode == 0, errors
+    return [torch.load(folder / f"{rank} of {ranks}.pt") for rank in range(ranks)]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list]:
+    folder = tmp_path_factory.mktemp("ddp")
+    return {ranks: run(ranks, folder) for ranks in (1, 2, 4)} | {0: [folder]}
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("name", NAMES)
+def test_as_one_process_with_the_whole_batch(found: dict[int, list], name: str, ranks: int):
+    (alone,), several = found[1], found[ranks]
+    for other in several[1:]:
+        for one, two in zip(several[0][name], other[name], strict=True):
+            assert torch.equal(one, two)
+    if not name.startswith(OWN_AVERAGES):
+        for one, two in zip(alone[name], several[0][name], strict=True):
+            torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-11)
+
+
+def test_every_rule_has_learned(found: dict[int, list]):
+    weights = {float(weight.sum()) for weight, _ in found[1][0].values()}
+    assert len(weights) == len(NAMES)  # each has done something else
+
+
+def test_a_maximum_over_samples_is_refused(found: dict[int, list]):
+    for rank in range(2):
+        said = (found[0][0] / f"refused by {rank}").read_text()
+        assert "`batch_reduction` of cell `enc` should be 'mean' or 'sum'" in said
