@@ -1,0 +1,110 @@
+"""Fields learned from photographs are oriented, and the measure of that is right."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("sklearn")
+EXAMPLES = Path(__file__).parents[2] / "examples"
+sys.path.append(str(EXAMPLES))
+science = importlib.import_module("receptive_fields")
+
+
+@pytest.fixture(scope="module")
+def fields():
+    return science.experiment(neurons=64, count=10_000, epochs=2, seed=1)
+
+
+def gratings(degrees, period=6.0):
+    """Gabor patches whose brightness changes in a direction, counted from the right downwards."""
+    offset = torch.arange(16) - 7.5
+    angle = torch.deg2rad(torch.as_tensor(degrees, dtype=torch.float32))[:, None, None]
+    along = torch.cos(angle) * offset + torch.sin(angle) * offset[:, None]
+    envelope = torch.exp(-(offset**2 + offset[:, None] ** 2) / 32)
+    return torch.cos(2 * torch.pi * along / period) * envelope
+
+
+def test_orientation_of_gratings():
+    degrees = torch.arange(-85.0, 90.0, 5.0)
+    selectivity, preferred = science.orientation(gratings(degrees))
+    assert (selectivity > 0.8).all()
+    away = (preferred - degrees + 90) % 180 - 90
+    assert away.abs().max() < 2
+    assert science.orientations_covered(gratings(degrees)) == 8
+    assert science.orientations_covered(gratings([30.0, 31.0, -60.0])) == 2
+
+
+def test_what_has_no_orientation():
+    offset = torch.arange(16) - 7.5
+    square = offset**2 + offset[:, None] ** 2
+    blobs = torch.stack([torch.exp(-square / s) - 0.5 * torch.exp(-square / s / 2) for s in (4, 9)])
+    plaid = gratings([0.0]) + gratings([90.0])
+    assert science.orientation(torch.cat([blobs, plaid]))[0].max() < 0.05
+    noise = torch.randn(200, 16, 16, generator=torch.Generator().manual_seed(0))
+    assert science.share_oriented(noise) < 0.02
+
+
+def test_scrambling_keeps_the_spectrum_and_no_edges():
+    (image, *_), generator = science.photographs(), torch.Generator().manual_seed(0)
+    control = science.scrambled(image, generator)
+    was, now = (torch.fft.rfft2(picture).abs() for picture in (image, control))
+    # where the phase has to be real, that of the noise is too
+    torch.testing.assert_close(now, was, rtol=1e-6, atol=1e-6)
+
+    def tails(picture):  # the kurtosis of differences: high with edges, 3 without structure
+        steps = picture.diff(dim=1)
+        return (steps**4).mean() / (steps**2).mean() ** 2
+
+    assert tails(image) > 6
+    assert 2.7 < tails(control) < 3.3
+
+
+def test_patches_are_white():
+    generator = torch.Generator().manual_seed(0)
+    noise = [science.scrambled(image, generator) for image in science.photographs()]
+    seen, directions = science.patches(noise, 20_000, generator)
+    identity = torch.eye(science.KEPT)
+    torch.testing.assert_close(directions @ directions.T, identity, rtol=0, atol=1e-5)
+    torch.testing.assert_close(seen @ directions.T @ directions, seen, rtol=0, atol=1e-5)
+    variances = torch.linalg.eigvalsh((seen @ directions.T).T.cov())
+    assert variances.max() / variances.min() < 1.001
+    assert seen.mean(0).abs().max() < 1e-5
+
+
+def test_photographs_make_oriented_fields(fields):
+    assert fields["photographs"].shape == (64, 16, 16)
+    assert science.share_oriented(fields["photographs"]) > 0.5
+    assert science.orientations_covered(fields["photographs"]) > 5
+
+
+def test_neither_chance_nor_the_spectrum_does(fields):
+    assert science.share_oriented(fields["untrained"]) < 0.03
+    assert science.share_oriented(fields["scrambled phases"]) < 0.1
+
+
+def test_all_fields_learned_and_kept_their_length(fields):
+    norms = fields["photographs"].flatten(1).norm(dim=1)
+    torch.testing.assert_close(norms, torch.ones(64), rtol=0, atol=1e-5)
+    overlap = (fields["photographs"] * fields["untrained"]).sum((1, 2))
+    assert overlap.abs().max() < 0.9
+
+
+def test_only_the_strongest_of_either_sign_answers():
+    found = science.Winner()(torch.tensor([[1.0, -3.0, 2.0], [0.5, 0.2, -0.1]]))
+    assert found.tolist() == [[0.0, -3.0, 0.0], [0.5, 0.0, 0.0]]
+
+
+def test_runs_and_draws(tmp_path):
+    picture = tmp_path / "fields.png"
+    command = [sys.executable, "receptive_fields.py", "--short", "--picture", str(picture)]
+    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr.strip()
+    assert "share oriented:" in done.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
