@@ -1,0 +1,140 @@
+"""A Fabric loop learns what the Trainer's loop does, and resumes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from lightning.fabric import Fabric
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from lightning_accum import MSTDP, STDP, CellSpec
+from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
+from lightning_accum.nn import LIF
+
+CELLS = {"enc": CellSpec("fc", "lif")}
+
+
+class Net(pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.automatic_optimization = False
+        self.fc = nn.Linear(6, 4, bias=False)
+        nn.init.uniform_(self.fc.weight, 0.0, 1.0)
+        self.lif = LIF(4, tc_mem=5.0, v_threshold=0.5, time_dim=0)
+
+    def forward(self, spikes: Tensor) -> Tensor:
+        self.lif.reset()
+        return self.lif(self.fc(spikes))
+
+    def training_step(self, batch: Tensor, batch_idx: int) -> None:
+        self(batch)
+
+    def configure_optimizers(self) -> None:
+        return None
+
+
+def data() -> list[Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return [(torch.rand(7, 3, 6, generator=generator) < 0.4).float() for _ in range(5)]
+
+
+def rule() -> STDP:
+    return STDP(0.1, -0.05, time_dim=0)
+
+
+def loop(learner: FabricCellTrainer, model: nn.Module, batches: list[Tensor]) -> None:
+    for batch in batches:
+        with learner.batch():
+            model(batch)
+        learner.step(lr=0.5)
+
+
+def hooks(model: nn.Module) -> int:
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_as_the_trainer_does(wrapped: bool):
+    by_trainer, by_fabric = Net(), Net()
+    trainer = pl.Trainer(
+        max_epochs=1,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        enable_progress_bar=False,
+        callbacks=[CellTrainerCallback(rule(), CELLS, lr=0.5)],
+    )
+    trainer.fit(by_trainer, DataLoader(data(), batch_size=None))
+    fabric = Fabric(accelerator="cpu", devices=1)
+    model = fabric.setup(by_fabric) if wrapped else fabric.to_device(by_fabric)
+    learner = FabricCellTrainer(rule(), CELLS)
+    learner.setup(model)
+    loop(learner, model, data())
+    assert not torch.equal(by_fabric.fc.weight, Net().fc.weight)
+    assert torch.equal(by_fabric.fc.weight, by_trainer.fc.weight)
+    learner.release()
+    assert hooks(by_fabric) == 0
+
+
+def test_saved_between_accumulating_and_applying_it_resumes(tmp_path: Path):
+    fabric = Fabric(accelerator="cpu", devices=1)
+    whole, begun, resumed = Net(), Net(), Net()
+
+    def learn(model: Net, stop: bool) -> None:
+        learner = FabricCellTrainer(rule(), CELLS, carry=True)
+        learner.setup(model)
+        loop(learner, model, data()[:2])
+        with learner.batch():
+            model(data()[2])
+        learner.accumulate()
+        if stop:
+            fabric.save(tmp_path / "state.ckpt", {"model": model, "learner": learner})
+            model, learner = resumed, FabricCellTrainer(rule(), CELLS, carry=True)
+            fabric.load(tmp_path / "state.ckpt", {"model": model, "learner": learner})
+            learner.setup(model)
+        learner.step(lr=0.5)
+        loop(learner, model, data()[3:])
+
+    learn(whole, False)
+    learn(begun, True)
+    assert torch.equal(resumed.fc.weight, whole.fc.weight)
+
+
+def test_a_batch_that_fails_leaves_nothing_behind():
+    model, learner = Net(), FabricCellTrainer(rule(), CELLS)
+    learner.setup(model)
+
+    def fail() -> None:
+        with learner.batch():
+            model(data()[0])
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    learner.step()
+    assert torch.equal(model.fc.weight, Net().fc.weight)
+    model(data()[0])  # outside of a batch nothing is recorded
+    learner.accumulate()
+    learner.step()
+    assert torch.equal(model.fc.weight, Net().fc.weight)
+
+
+def test_a_reward_comes_with_the_step():
+    model, learner = Net(), FabricCellTrainer(MSTDP(0.1, -0.05, time_dim=0), CELLS)
+    learner.setup(model)
+    with learner.batch():
+        model(data()[0])
+    learner.step(reward=0.0)
+    assert torch.equal(model.fc.weight, Net().fc.weight)
+    with learner.batch():
+        model(data()[0])
+    with pytest.raises(ValueError, match="`lr` should"):
+        learner.step(lr=-1.0, reward=1.0)
+    learner.step(reward=1.0)
+    assert not torch.equal(model.fc.weight, Net().fc.weight)
