@@ -1,0 +1,165 @@
+"""The examples of optimizers in their short forms: what they print, draw and log."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import lightning_accum.optim
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SAMPLES = {"fit": 1213, "validation": 134, "test": 450}
+LAYERS = ("conv1", "conv2", "fc1", "fc2")
+
+
+def run(folder: Path, script: str, *options: str) -> str:
+    command = [sys.executable, str(EXAMPLES / script), "--short", *options]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr.strip()
+    return done.stdout
+
+
+def logged(folder: Path) -> dict[str, list[float]]:
+    """All that a run of the CNN in a folder has logged to TensorBoard, and when it has stepped."""
+    events = EventAccumulator(str(folder / "lightning_logs" / "cnn_optimizers" / "version_0"))
+    events.Reload()
+    return {tag: [e.value for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def test_cnn_learns_and_logs(tmp_path: Path) -> None:
+    printed = run(tmp_path, "cnn_optimizers.py")
+    assert "AdaBelief: 38 steps" in printed
+    found = re.search(r"test accuracy ([\d.]+) %, best in validation ([\d.]+) %", printed)
+    assert found
+    assert float(found[1]) > 85  # two epochs of ten; chance is 10
+
+    values = logged(tmp_path)
+    for name, samples in SAMPLES.items():
+        # of batches of different sizes, each with its weight: a whole number of samples
+        for accuracy in values[f"{name}/accuracy"]:
+            assert samples * accuracy == pytest.approx(round(samples * accuracy), abs=1e-3)
+        assert len(values[f"{name}/loss"]) == (1 if name == "test" else 2)
+    assert values["fit/loss"][1] < 0.5 * values["fit/loss"][0]
+    assert values["test/accuracy"] == pytest.approx([float(found[1]) / 100], abs=6e-4)
+    assert values["validation/best_accuracy"][1] == max(values["validation/accuracy"])
+    assert values["lr-AdaBelief"] == pytest.approx([1e-3] * len(values["lr-AdaBelief"]))
+    for layer in LAYERS:
+        for part in ("weight", "bias"):
+            updates = f"updates/layers.{layer}.{part}"
+            assert len(values[f"{updates}/ratio"]) == 3  # every tenth step of 38
+            assert all(0 < ratio < 1 for ratio in values[f"{updates}/ratio"])
+            assert set(values[f"{updates}/nonfinite"]) == {0.0}
+
+
+def test_cnn_takes_an_optimizer_and_a_scheduler_of_torch(tmp_path: Path) -> None:
+    optimizer = ("--optimizer=torch.optim.SGD", "--optimizer.lr=0.1", "--optimizer.momentum=0.9")
+    schedule = ("--lr_scheduler=torch.optim.lr_scheduler.StepLR", "--lr_scheduler.step_size=1")
+    printed = run(tmp_path, "cnn_optimizers.py", "fit", *optimizer, *schedule)
+    assert "SGD: 38 steps" in printed
+    assert float(re.findall(r"test accuracy ([\d.]+) %", printed)[0]) > 80
+    assert logged(tmp_path)["lr-SGD"] == pytest.approx([0.1, 0.01])
+
+
+def test_a_scheduler_reaches_an_optimizer_with_a_schedule_of_its_own(tmp_path: Path) -> None:
+    optimizer = ("--optimizer=lightning_accum.optim.Noam", "--optimizer.lr=0.1")
+    options = ("--optimizer.warmup=10", "--optimizer.d_model=500")
+    name = "--lr_scheduler=torch.optim.lr_scheduler.ExponentialLR"
+    run(tmp_path, "cnn_optimizers.py", *optimizer, *options, name, "--lr_scheduler.gamma=0")
+    values = logged(tmp_path)
+    assert values["lr-Noam"] == pytest.approx([0.1, 0.0])
+    for layer in LAYERS:
+        # of steps 10, 20 and 30, the last two are of the second epoch, which has a rate of zero
+        first, *others = values[f"updates/layers.{layer}.weight/update_norm"]
+        assert first > 0
+        assert others == [0.0, 0.0]
+
+
+def test_cnn_learns_files_in_mnists_format(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    prototypes = generator.integers(0, 256, (10, 28, 28)) * (generator.random((10, 28, 28)) < 0.2)
+    for name, count in (("train", 640), ("t10k", 30)):
+        labels = np.arange(count, dtype=np.uint8) % 10
+        images = prototypes[labels].astype(np.uint8)
+        head = struct.pack(">IIII", 2051, count, 28, 28)
+        (tmp_path / f"{name}-images-idx3-ubyte").write_bytes(head + images.tobytes())
+        head = struct.pack(">II", 2049, count)
+        (tmp_path / f"{name}-labels-idx1-ubyte").write_bytes(head + labels.tobytes())
+    options = (f"--data.dir={tmp_path}", "--data.batch_size=32", "--trainer.max_epochs=3")
+    printed = run(tmp_path, "cnn_optimizers.py", "fit", *options)
+    assert "AdaBelief: 54 steps" in printed  # 576 of 640 in batches of 32, three times
+    assert "test accuracy 100.0 %" in printed  # ten patterns without any noise
+
+
+ADAPTIVE = ("AMSGrad", "AdaBelief", "Adam", "AdamWarmup", "AdamWarmupCosineDecay", "Noam", "RAdam")
+
+
+def test_all_optimizers_are_compared() -> None:
+    public = {getattr(lightning_accum.optim, name) for name in lightning_accum.optim.__all__}
+    base = lightning_accum.optim.GenericAdaptiveOptimizer
+    kinds = {kind for kind in public if isinstance(kind, type) and issubclass(kind, base)} - {base}
+    assert {kind.__name__ for kind in kinds} == set(ADAPTIVE)
+
+
+# Lightning remarks that the command line's optimizer takes the default's place.
+@pytest.mark.filterwarnings("ignore:.*configure_optimizers. will be overridden:UserWarning")
+@pytest.mark.parametrize("name", ADAPTIVE)
+def test_command_line_chooses_among_all(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(EXAMPLES)
+    example = importlib.import_module("cnn_optimizers")
+    trainer = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False}
+    options = [f"--optimizer=lightning_accum.optim.{name}", "--optimizer.lr=0.25"]
+    options += ["--optimizer.betas=[0.8, 0.99]", "--optimizer.weight_decay=0.125"]
+    monkeypatch.setattr(sys, "argv", ["cnn_optimizers.py", *options])
+    cli = example.CLI(
+        *(example.CNN, example.Digits),
+        run=False,
+        trainer_defaults=trainer,
+        seed_everything_default=False,
+    )
+    optimizer = cli.model.configure_optimizers()
+    assert type(optimizer) is getattr(lightning_accum.optim, name)
+    (group,) = optimizer.param_groups
+    assert len(group["params"]) == 8
+    named = {"lr": 0.25, "betas": (0.8, 0.99), "weight_decay": 0.125}
+    # what is not named is of its own defaults, not of another's
+    own = type(optimizer)([torch.nn.Parameter(torch.ones(1))]).defaults
+    assert {key: group[key] for key in own} == {**own, **named}
+
+
+def test_comparison_prints_a_table_and_draws(tmp_path: Path) -> None:
+    picture = tmp_path / "found.png"
+    printed = run(tmp_path, "compare_optimizers.py", "--picture", str(picture))
+    rows = re.findall(r"^\| (.+?) \| 0\.003 \| ([\d.]+) ± .*\| ([\d.]+) ± 0.0 \|$", printed, re.M)
+    assert [name for name, _, _ in rows] == ["AdamW of torch", "AdaBelief"]
+    for _, loss, accuracy in rows:
+        assert float(loss) < 1.8  # ten classes; by chance it is 2.3
+        assert float(accuracy) > 60
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert list(tmp_path.iterdir()) == [picture]
+
+
+def test_adam_ends_at_the_worst_point_and_amsgrad_at_the_best(tmp_path: Path) -> None:
+    picture = tmp_path / "found.png"
+    printed = run(tmp_path, "amsgrad_problem.py", "--picture", str(picture))
+    ends = dict(re.findall(r"^(\w+, \w+) after 1000 steps: x = ([+-][\d.]+)", printed, re.M))
+    for problem in ("online", "stochastic"):
+        assert float(ends[f"{problem}, AMSGrad"]) == pytest.approx(-1.0, abs=0.05)
+        assert float(ends[f"{problem}, Adam"]) > 0.9
+        regret = rf"{problem}, (\w+) .*average regret ([\d.]+)$"
+        regrets = dict(re.findall(regret, printed, re.M))
+        assert float(regrets["AMSGrad"]) < 0.1 < 0.5 < float(regrets["Adam"])
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert list(tmp_path.iterdir()) == [picture]
