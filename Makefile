@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 DOCS_OUT := docs/_build
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test doctest lint format types docs examples bench-smoke bench build ci clean
+.PHONY: help setup demo test doctest crash lint format types docs examples bench-smoke bench build ci clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -29,6 +29,9 @@ test: $(READY) ## the tests, and the examples in the docstrings; options by ARGS
 
 doctest: $(READY) ## the examples in the docstrings alone
 	OMP_NUM_THREADS=1 $(PY) -m pytest --doctest-modules lightning_accum $(ARGS)
+
+crash: $(READY) ## kill and resume training fifty times
+	OMP_NUM_THREADS=1 LIGHTNING_ACCUM_CUTS=50 $(PY) -m pytest tests/survival $(ARGS)
 
 lint: $(READY) ## ruff: rules and format
 	$(PY) -m ruff check .
