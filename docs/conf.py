@@ -54,8 +54,8 @@ default_role = "py:obj"
 nitpicky = True
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!lightning_accum\b).*"),
-    # The engine makes signals of it; a rule never does.
-    (r"py:class", r"lightning_accum\.learn\.signal\.Source"),
+    # The engine makes signals and windows of them; a rule never does.
+    (r"py:class", r"lightning_accum\.learn\.(signal\.Source|geometry\.Geometry|window\.Memory)"),
 ]
 
 # The pages' own code runs here; pytest runs the docstrings', with their modules' names in scope.

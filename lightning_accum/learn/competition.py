@@ -29,7 +29,8 @@ class WTAHebb(Rule):
 
     Args:
         lr: rate, at most one.
-        winners: how many win, :math:`k`; ties go to the first.
+        winners: how many win, :math:`k`, also where nobody is driven. Of equals the first wins, or
+            any where several do.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
         **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
@@ -88,7 +89,8 @@ class WTAHebb(Rule):
                 "Argument `winners` should be at most the number of neurons, "
                 f"{post.shape[dim]}. Found `winners = {h.winners}`."
             )
-        best = post.topk(h.winners, dim).indices
+        one = h.winners == 1
+        best = post.argmax(dim, keepdim=True) if one else post.topk(h.winners, dim).indices
         won = torch.zeros_like(post).scatter_(dim, best, 1.0)
         decay = Term(-h.lr, won, window.one, then=partial(torch.mul, window.param))
         return Term(h.lr, won, window.pre), decay

@@ -113,7 +113,7 @@ class DelayRule(Rule):
         kernel: Kernel = h.kernel
         return kernel
 
-    def geometry(self, module: nn.Module, name: str, place: str) -> Geometry:
+    def _geometry(self, module: nn.Module, name: str, place: str) -> Geometry:
         """Weights and delays alike have an entry for each synapse."""
         return _Synapses(module, name, place)
 
@@ -179,8 +179,8 @@ class DelayAdjustedSTDP(DelayRule):
         tensor([[2.0952]])
 
     Source:
-        Sun et al. 2023, "Learnable axonal delay in spiking neural networks improves spoken word
-        recognition", doi:10.3389/fnins.2023.1275944.
+        Nadafian & Ganjtabesh 2024, "Bioplausible unsupervised delay learning for extracting
+        spatiotemporal features in spiking neural networks", doi:10.1162/neco_a_01674.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ class Hebb(Rule):
         lr: rate; negative for the anti-Hebbian rule.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry`` and ``path`` of
+        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
             :class:`~lightning_accum.learn.rule.Rule`.
 
     Example:
@@ -123,7 +123,8 @@ class Covariance(Rule):
 
     with running averages of each neuron over samples and steps (see
     :meth:`Signal.average <lightning_accum.learn.Signal.average>`). Activity that is merely high
-    changes nothing. It needs a bound or a constraint, as Hebb's rule does.
+    changes nothing. Both parts take either sign: constrain the weights, as for Hebb's rule, rather
+    than bound them.
 
     Args:
         lr: rate.

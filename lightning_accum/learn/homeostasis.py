@@ -23,7 +23,8 @@ class Homeostasis(Rule):
     Time alone raises the drive, each spike lowers it: on average both cancel where the rate is
     :math:`\rho`, from either side. All weights of a neuron move alike, those of inputs without
     activity too; ``params=["bias"]`` moves the bias alone. For an inhibitory connection, whose
-    weights lower the drive, the rate is negative.
+    weights lower the drive, the rate is negative. What the input is, spikes or values, does not
+    matter.
 
     Args:
         lr: rate, the change that one spike makes.
@@ -57,6 +58,8 @@ class Homeostasis(Rule):
         doi:10.1038/nrn1327; with a constant drive against each spike as in the rate term of Vogels
         et al. 2011, doi:10.1126/science.1211095.
     """
+
+    _reads_input = False
 
     def __init__(
         self,

@@ -96,6 +96,9 @@ class Rule(IndependentCellTrainer, ABC):
     spikes: ClassVar[bool] = True
     """Whether both sides are spikes, so that they are kept as booleans."""
 
+    _reads_input: ClassVar[bool] = True
+    """Whether it matters what comes in; else it may be anything."""
+
     def __init__(
         self,
         hyperparameters: Mapping[str, Any] | None = None,
@@ -135,7 +138,7 @@ class Rule(IndependentCellTrainer, ABC):
             h: the hyperparameters in force for it.
         """
 
-    def geometry(self, module: nn.Module, name: str, place: str) -> Geometry:
+    def _geometry(self, module: nn.Module, name: str, place: str) -> Geometry:
         """How products become a change of a parameter; a subclass may have its own."""
         return geometry_of(module, name, place)
 
@@ -202,9 +205,11 @@ class Rule(IndependentCellTrainer, ABC):
             ("post", "neuron", OutputMonitor, self.spikes),
         ):
             picker = (side == "post" and h.picker) or first_tensor
-            recorder = WindowRecorder(spikes, h.time_dim, h.dt)
+            validate = side == "post" or self._reads_input
+            recorder = WindowRecorder(spikes, h.time_dim, h.dt, validate)
             make = kind.partialconstructor(reducer=recorder, picker=picker)
             tags = {"spikes": spikes, "time_dim": h.time_dim, "dt": h.dt, "picker": picker}
+            tags["validate"] = validate
             self.add_monitor(name, side, attr, make, **tags)
         return self.get_unit(name)
 
@@ -252,7 +257,7 @@ class Rule(IndependentCellTrainer, ABC):
         geometries = {}
         for param in self._state_for(name).hyperparameters.params:
             place = f"`{param}` of cell `{name}`"
-            geometries[param] = self.geometry(cell.connection, param, place)
+            geometries[param] = self._geometry(cell.connection, param, place)
             if (name, param) not in self._checked:
                 geometries[param].check(post[0, :1], pre[0, :1])
                 self._checked.add((name, param))

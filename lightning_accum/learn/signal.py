@@ -124,7 +124,7 @@ class Signal:
     """What one side of a connection contributes to a term: its activity, or a trace of it.
 
     A rule gets ``window.pre`` and ``window.post``, asks them for traces, and puts either into a
-    :class:`~lightning_accum.learn.engine.Term`. Nothing is computed before the engine has chosen
+    :class:`~lightning_accum.learn.Term`. Nothing is computed before the engine has chosen
     the cheapest way.
 
     Args:
@@ -191,7 +191,8 @@ class Signal:
             power: :math:`p`, to which activity is raised first.
 
         Returns:
-            ``[T, 1, ...]``, which stands beside ``[T, B, ...]``.
+            ``[T, 1, ...]``, which stands beside ``[T, B, ...]``; to be expanded where it stands in
+            a term alone.
         """
         return self.source.average(decay_factor(tc, self.source.dt), power)
 

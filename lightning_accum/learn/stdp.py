@@ -39,7 +39,7 @@ class STDP(PairRule):
         dt: step, in ms.
         trace_mode: ``"cumulative"``, every pair of spikes counts, or ``"nearest"``, the nearest.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry`` and ``path`` of
+        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
             :class:`~lightning_accum.learn.rule.Rule`.
 
     Raises:

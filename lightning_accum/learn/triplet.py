@@ -41,7 +41,7 @@ class TripletSTDP(Rule):
         dt: step, in ms.
         trace_mode: ``"cumulative"``, every spike counts, or ``"nearest"``, the nearest.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry`` and ``path`` of
+        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
             :class:`~lightning_accum.learn.rule.Rule`.
 
     Raises:
@@ -64,7 +64,8 @@ class TripletSTDP(Rule):
     Source:
         Pfister & Gerstner 2006, "Triplets of spikes in a model of spike timing-dependent
         plasticity", doi:10.1523/JNEUROSCI.1425-06.2006, eqs. 1-4; the defaults of the time
-        constants are those of its table 4, visual cortex.
+        constants are those of its table 4, visual cortex, all-to-all: the slow presynaptic one of
+        the full model, the slow postsynaptic one of the minimal model.
     """
 
     def __init__(

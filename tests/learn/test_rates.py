@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+import lightning_accum as la
 from lightning_accum import BCM, Homeostasis, Oja, Sanger, SoftHebb, WTAHebb, get_updater
 from lightning_accum.learn import Serial
 
@@ -135,3 +136,24 @@ def test_more_winners_than_neurons():
     model(torch.rand(1, 2).double())
     with pytest.raises(ValueError, match=r"at most the number of neurons, 3. Found `winners = 4`"):
         rule()
+
+
+def test_homeostasis_takes_whatever_comes_in():
+    model, rule = linear(2, 3), Homeostasis(0.1, 500.0)
+    model.neuron = nn.Identity()
+    rule.register_cell("cell", la.Cell(model.connection, model.neuron))
+    model.connection(torch.tensor([[0.3, -2.0]]).double())
+    model.neuron(torch.tensor([[1.0, 0.0, 1.0]]).double())
+    rule()
+    change = get_updater(model.connection).weight.update(model.connection.weight)
+    assert torch.allclose(change, torch.tensor([[-0.05], [0.05], [-0.05]]).double().expand(3, 2))
+
+
+def test_of_equals_the_first_wins():
+    model, rule = linear(2, 30), WTAHebb(1.0)
+    nn.init.ones_(model.connection.weight)
+    rule.register_cell("cell", model.cell)
+    model(torch.tensor([[2.0, 3.0]]).double())
+    rule()
+    pending = get_updater(model.connection).weight
+    assert torch.equal(pending.pos.any(1).nonzero().flatten(), torch.tensor([0]))
