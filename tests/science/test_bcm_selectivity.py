@@ -1,0 +1,72 @@
+"""BCM makes neurons selective, for one pattern in K with K, and Hebb's rule does not."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+sys.path.append(str(EXAMPLES))
+science = importlib.import_module("bcm_selectivity")
+
+
+@pytest.fixture(scope="module")
+def found():
+    return science.experiment(updates=3000, seed=1)
+
+
+def test_index_of_known_responses():
+    alike, single = torch.full((10,), 3.0), torch.eye(10)[4] * 7
+    index = science.selectivity(torch.stack([alike, single], 1))
+    torch.testing.assert_close(index, torch.tensor([0.0, 0.9]))
+
+
+def test_patterns_overlap():
+    overlaps = science.bumps() @ science.bumps().T
+    torch.testing.assert_close(overlaps.diagonal(), torch.ones(science.PATTERNS))
+    assert 0.7 < overlaps[0, 1] < 0.8
+    assert overlaps[0, 9] == pytest.approx(overlaps[0, 1].item())  # a ring
+    assert overlaps[0, 5] < 0.01
+
+
+def test_neurons_become_selective(found):
+    history = found["BCM"]
+    assert science.selectivity(history.before).max() < 0.3
+    after = science.selectivity(history.after)
+    assert after.mean() > 0.85
+    assert after.min() > 0.75
+
+
+def test_the_response_is_one_over_the_share(found):
+    best, second, third, *rest = found["BCM"].after.sort(dim=0, descending=True).values
+    selective = second < 1  # some still have to leave a neighbour
+    assert selective.float().mean() > 0.5
+    assert ((best[selective] - science.PATTERNS).abs() < 2).all()
+    assert max(third.max(), *(r.max() for r in rest)) < 2.5
+
+
+def test_neurons_choose_different_patterns(found):
+    assert len(found["BCM"].after.argmax(0).unique()) >= 5
+
+
+def test_hebb_makes_all_neurons_alike(found):
+    history = found["Hebb, constant length"]
+    assert torch.equal(history.before, found["BCM"].before)
+    assert science.selectivity(history.after).max() < science.selectivity(history.before).mean()
+    spread = history.after.std(dim=1) / history.after.mean(dim=1)
+    assert spread.max() < 0.05
+
+
+def test_runs_and_draws(tmp_path):
+    picture = tmp_path / "bcm.png"
+    command = [sys.executable, "bcm_selectivity.py", "--short", "--picture", str(picture)]
+    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr.strip()
+    assert "20 neurons, 10 patterns" in done.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,83 @@
+"""Oja's neuron finds the first principal component in a Lightning Trainer, Sanger's the first k."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from lightning_accum import Oja, Sanger
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+sys.path.append(str(EXAMPLES))
+science = importlib.import_module("oja_pca")
+
+logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Data whose components are known: random directions, of variance 1, 0.6, 0.36, and so on."""
+    generator = torch.Generator().manual_seed(0)
+    directions = torch.linalg.qr(torch.randn(12, 12, generator=generator)).Q
+    scaled = torch.randn(1000, 12, generator=generator) * 0.6 ** (torch.arange(12) / 2)
+    scaled = scaled - scaled.mean(0)
+    return scaled @ directions
+
+
+def test_components_are_those_of_the_covariance(data):
+    variances, vectors = torch.linalg.eigh(data.T.cov())
+    found = science.principal_components(data, 3)
+    expected = vectors.flip(1)[:, :3].T
+    torch.testing.assert_close((found * expected).sum(1).abs(), torch.ones(3), rtol=0, atol=1e-5)
+    assert (variances.diff() > 0).all()
+
+
+def test_oja_finds_the_first(data):
+    found = science.learn(Oja(lr=1.0), data, 1, epochs=8)
+    assert found.cosines.shape == (9, 1)
+    assert found.cosines[0] < 0.9
+    assert found.cosines[-1] > 0.995
+    assert found.weights.norm() == pytest.approx(1, abs=0.02)
+
+
+def test_all_of_ojas_neurons_find_the_same(data):
+    found = science.learn(Oja(lr=1.0), data, 3, epochs=8)
+    first = found.weights @ found.truth[0]
+    assert first.abs().min() > 0.99
+    assert found.cosines[-1, 1:].max() < 0.15
+
+
+def test_sanger_finds_the_first_three_in_order(data):
+    found = science.learn(Sanger(lr=1.0), data, 3, epochs=12)
+    assert found.cosines[-1].min() > 0.99
+    gram = found.weights @ found.weights.T
+    torch.testing.assert_close(gram, torch.eye(3), rtol=0, atol=0.05)
+
+
+def test_digits_are_centred():
+    pytest.importorskip("sklearn")
+    digits = science.digits()
+    assert digits.shape == (1797, 64)
+    assert digits.mean(0).abs().max() < 1e-5
+
+
+def test_runs_and_draws(tmp_path):
+    pytest.importorskip("sklearn")
+    picture = tmp_path / "pca.png"
+    command = [sys.executable, "oja_pca.py", "--short", "--picture", str(picture)]
+    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr.strip()
+    lines = done.stdout.splitlines()
+    for name, count in (("Oja", 1), ("Sanger", 4)):
+        (line,) = (line for line in lines if line.split()[0] == name)
+        cosines = [float(value) for value in line.split()[1:]]
+        assert len(cosines) == count
+        assert min(cosines) > 0.99
+    assert picture.read_bytes().startswith(b"\x89PNG")

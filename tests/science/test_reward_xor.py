@@ -1,0 +1,101 @@
+"""Reward alone teaches a spiking network XOR; its sign decides, and dealt at random it does not."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+sys.path.append(str(EXAMPLES))
+science = importlib.import_module("reward_xor")
+
+EPOCHS = 30
+
+
+@pytest.fixture(scope="module")
+def rates():
+    return science.learn(science.RULES["MSTDPET"](), EPOCHS, seed=0)
+
+
+def test_learns(rates):
+    zero, right, left, both = science.final(rates).tolist()
+    assert zero == 0  # no input, no spikes
+    assert min(right, left) > 2 * both
+    assert science.learned(rates)
+
+
+def test_knew_nothing_before(rates):
+    _, right, left, both = rates[:3].mean(0).tolist()
+    assert max(right, left) < both  # two inputs drive more than one
+
+
+def test_the_sign_of_the_reward_decides(rates):
+    other = science.learn(science.RULES["MSTDPET"](), EPOCHS, seed=0, rewards=-science.XOR)
+    _, right, left, both = science.final(other).tolist()
+    assert both > 1.5 * max(right, left)
+    assert both > 4 * science.final(rates)[3]
+
+
+def test_shuffled_rewards_teach_nothing():
+    rates = science.learn(science.RULES["MSTDPET"](), EPOCHS, seed=0, shuffled=True)
+    assert not science.learned(rates)
+
+
+@pytest.mark.parametrize("name", science.RULES)
+def test_rewarded_spikes_increase_and_punished_ones_decrease(name):
+    first, *_, last = science.learn(science.RULES[name](), 12, seed=1, rewards=torch.ones(4))
+    assert last.sum() > 1.5 * first.sum()
+    first, *_, last = science.learn(science.RULES[name](), 12, seed=1, rewards=-torch.ones(4))
+    assert last.sum() < 0.2 * first.sum()
+
+
+def test_no_reward_changes_no_weight():
+    generator = torch.Generator().manual_seed(0)
+    network = science.Network(generator)
+    before = [parameter.clone() for parameter in network.parameters()]
+    rule = science.RULES["MSTDP"]()
+    rule.register_cell("hidden", science.Cell(network[0], network[2]))
+    spikes = (torch.rand(100, 4, science.INPUTS, generator=generator) < 0.1).float()
+    answers = network(spikes).squeeze(-1)
+    assert answers.sum() > 0
+    rule(reward=0.0 * answers)
+    rule.update()
+    assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True))
+
+
+def test_weights_keep_their_signs_and_bounds():
+    generator = torch.Generator().manual_seed(0)
+    sign = torch.tensor([1.0, -1.0])
+    synapses = science.Synapses(sign, 3, generator)
+    assert (synapses.weight * sign > 0).all()
+    updater = science.attach_updater(synapses, "weight")
+    for change, bounds in ((100.0, [5.0, 0.0]), (-100.0, [0.0, -5.0])):
+        updater.weight = torch.full((3, 2), change)
+        updater()
+        assert synapses.weight.tolist() == [bounds] * 3
+
+
+def test_a_delayed_sequence_goes_on_from_call_to_call():
+    steps = torch.rand(7, 2, 3)
+    delay = science.Delay()
+    whole = delay(steps)
+    assert torch.equal(whole[1:], steps[:-1])
+    assert whole[0].eq(0).all()
+    delay.reset()
+    pieces = torch.cat([delay(piece) for piece in steps.split(3)])
+    assert torch.equal(pieces, whole)
+
+
+def test_runs_and_draws(tmp_path):
+    picture = tmp_path / "xor.png"
+    command = [sys.executable, "reward_xor.py", "--short", "--picture", str(picture)]
+    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr.strip()
+    assert "of 1 seeds" in done.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
