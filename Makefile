@@ -14,10 +14,10 @@ help: ## list the targets
 
 setup: $(READY) ## make .venv and install everything into it
 
-$(READY): pyproject.toml scripts/install.py scripts/install_neurons.py
+$(READY): pyproject.toml scripts/install.py scripts/install_alone.py
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) scripts/install.py --editable '.[dev]'
-	$(PY) scripts/install_neurons.py
+	$(PY) scripts/install_alone.py
 	@touch $@
 
 demo: $(READY) ## learn handwritten digits with STDP; options by ARGS="..."

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
+from _rivals import published
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
@@ -86,6 +87,13 @@ FORMS: dict[str, Make] = {
     "RAdam compiled": functools.partial(RAdam, lr=LR, compile=True),
     "AdaBelief": functools.partial(AdaBelief, lr=LR, weight_decay=DECAY),
     "AdaBelief compiled": functools.partial(AdaBelief, lr=LR, weight_decay=DECAY, compile=True),
+    "AdaBelief compiled rectify": functools.partial(
+        AdaBelief, lr=LR, weight_decay=DECAY, rectify=True, compile=True
+    ),
+    "AdaBelief compiled amsgrad": functools.partial(
+        AdaBelief, lr=LR, weight_decay=DECAY, amsgrad=True, compile=True
+    ),
+    **published(LR, DECAY),
 }
 # what has to end where
 EQUAL = {
@@ -147,6 +155,17 @@ def extra_memory(step: Callable[[], object]) -> float:
     return peak / 2**20
 
 
+def bandwidth(elements: int = 10_000_000, repeats: int = 15) -> float:
+    """GB/s of ``a = b + s * c`` in float32, what memory gives at its best."""
+    a, b, c = (torch.ones(elements) for _ in range(3))
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        torch.add(b, c, alpha=2.0, out=a)
+        times.append(time.perf_counter() - start)
+    return 3 * 4 * elements / statistics.median(times) / 1e9
+
+
 def measure(name: str, shapes: Shapes, steps: int) -> None:
     agree(shapes if len(shapes) < 100 else shapes[:20])
     params = parameters(shapes)
@@ -162,13 +181,18 @@ def measure(name: str, shapes: Shapes, steps: int) -> None:
             times[form].append(1e3 * (time.perf_counter() - start))
     base = statistics.median(times[BASE])
     print(f"\n### {name}\n")
-    print(f"| optimizer | ms a step (quartiles) | of {BASE} | extra MB |")
-    print("|---|---|---|---|")
+    most, numbers = bandwidth(), sum(param.numel() for param in params)
+    print(f"Memory gives {most:.1f} GB/s; a step of Adam has to read and write 7 numbers for each"
+          f" parameter, {1e3 * 28 * numbers / most / 1e9:.2f} ms.\n")  # fmt: skip
+    print(f"| optimizer | ms a step (quartiles) | of {BASE} | GB/s at 7 numbers | extra MB |")
+    print("|---|---|---|---|---|")
     for form, optimizer in optimizers.items():
         low, median, high = statistics.quantiles(times[form], n=4)
         memory = extra_memory(optimizer.step)
+        rate = 28 * numbers / median / 1e6
         print(
-            f"| {form} | {median:.2f} ({low:.2f}–{high:.2f}) | {median / base:.2f} | {memory:.1f} |"
+            f"| {form} | {median:.2f} ({low:.2f}–{high:.2f}) | {median / base:.2f} | {rate:.1f} |"
+            f" {memory:.1f} |"
         )
 
 

@@ -40,8 +40,8 @@ TIMED = Load(784, 400, 32, 250)
 SMOKE = Load(16, 8, 4, 10)
 # A tensor of [batch, out, in] alone would be 512 MB.
 WIDE = Load(1000, 1000, 128, 8, most=128)
-# Every trace alone, all steps at once, would be 328 MB; what is recorded is 82 MB for spikes.
-LONG = Load(512, 512, 8, 10_000, most=256)
+# Traces of both sides alone, all steps at once, would be 328 MB, and a rule makes several such.
+LONG = Load(512, 512, 8, 10_000, most=384)
 
 PAIR = {"lr_post": 0.01, "lr_pre": -0.005}
 RULES: dict[str, tuple[Callable[[], la.Rule], bool]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, final
 
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.functional.traces import TraceMode
@@ -13,6 +13,7 @@ from lightning_accum.learn.terms import Term
 from lightning_accum.learn.window import Window
 
 
+@final
 class TripletSTDP(Rule):
     r"""Triplet-based spike-timing-dependent plasticity.
 

@@ -1,11 +1,11 @@
-"""Installs the libraries of the extra ``neurons`` for the tests, with what their neurons import.
+"""Installs the libraries of the extras ``neurons`` and ``rivals``, with what is imported of them.
 
 A plain ``pip install`` of them also brings torchvision, of which the registry has no CPU build, and
-which breaks beside a torch of another build. Their neurons do without it; so each library is
-installed alone, with the few packages that it imports. One that cannot be installed is left out,
-for its tests and its example skip where it is missing.
+which breaks beside a torch of another build. Their neurons and optimizers do without it; so each
+library is installed alone, with the few packages that it imports. One that cannot be installed is
+left out, for its tests, examples and benchmarks skip where it is missing.
 
-    .venv/bin/python scripts/install_neurons.py
+    .venv/bin/python scripts/install_alone.py
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from pathlib import Path
 
 PYPROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
 
-# What importing the neurons takes beside torch, NumPy and Matplotlib.
+# What importing them takes beside torch, NumPy and Matplotlib.
 IMPORTS = {
     "snntorch": (),
     "norse": ("nir", "nirtorch", "h5py"),
     "spikingjelly": ("loguru",),
+    "pytorch_optimizer": (),
+    "timm": (),
 }
 
 

@@ -1,0 +1,50 @@
+"""Published optimizers to compare with, where they are installed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import types
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+Make = Callable[..., torch.optim.Optimizer]
+
+
+def published(lr: float, decay: float) -> dict[str, Make]:
+    """AdaBelief and RAdam of pytorch_optimizer and timm, by name."""
+    found: dict[str, Make] = {}
+    if importlib.util.find_spec("pytorch_optimizer"):
+        library: Any = importlib.import_module("pytorch_optimizer")
+        for rectify, amsgrad in ((False, False), (True, False), (False, True)):
+            name = "pytorch_optimizer AdaBelief" + " rectify" * rectify + " amsgrad" * amsgrad
+            found[name] = partial(
+                library.AdaBelief, lr=lr, weight_decay=decay, rectify=rectify, ams_bound=amsgrad
+            )
+        found["pytorch_optimizer RAdam"] = partial(library.RAdam, lr=lr)
+    if _bare("timm", "timm.optim"):
+        for rectify, amsgrad in ((False, False), (True, False), (False, True)):
+            name = "timm AdaBelief" + " rectify" * rectify + " amsgrad" * amsgrad
+            belief: Any = importlib.import_module("timm.optim.adabelief").AdaBelief
+            found[name] = partial(
+                belief, lr=lr, weight_decay=decay, rectify=rectify, amsgrad=amsgrad
+            )
+    return found
+
+
+def _bare(*packages: str) -> bool:
+    """Stands packages in whose own imports, torchvision for one, are not wanted here."""
+    spec = importlib.util.find_spec(packages[0])
+    if spec is None or spec.origin is None:
+        return False
+    root = Path(spec.origin).parent
+    for package in packages:
+        module = types.ModuleType(package)
+        module.__path__ = [str(root.joinpath(*package.split(".")[1:]))]
+        sys.modules[package] = module
+    return True
