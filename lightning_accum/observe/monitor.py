@@ -228,7 +228,8 @@ class Monitor(nn.Module, ABC):
         return found, ""
 
     def _observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
-        self._take(self._pick(self._seen(module, args, rest)))
+        value = self._seen(module, args, rest)
+        self._take(value if isinstance(value, Tensor) else self.picker(value))
 
     def _pick(self, value: Any) -> Tensor:
         return value if isinstance(value, Tensor) else self.picker(value)
@@ -239,7 +240,9 @@ class Monitor(nn.Module, ABC):
             return
         if self.map_ is not None:
             observation = self.map_(observation)
-        self.reducer.forward(observation)
+        reducer = self._modules["reducer"]  # spares a slow look-up on the hot path
+        assert reducer is not None
+        reducer.forward(observation)
 
     # ------------------------------------------------------------------ what was seen
     def forward(self, observation: Tensor) -> None:

@@ -57,7 +57,8 @@ class WindowRecorder(Reducer):
         self._state = {"buffer": None}
         self._rows: list[Tensor] = []  # the buffer's steps, as views: the hot path is one copy
         self._shape: torch.Size | None = None
-        self._sure = False  # that what comes is spikes
+        self._sure = False  # that what comes may be recorded without a look
+        self._dtype: torch.dtype | None = None  # of what was looked at
 
     def forward(self, observation: Tensor) -> None:
         """Records one step, or one sequence.
@@ -65,8 +66,18 @@ class WindowRecorder(Reducer):
         Raises:
             ValueError: if the shape changes within a window, or spikes are no spikes.
         """
-        if not self._sure:
+        if self._sure and self.time_dim is None:
+            # the hot path: all attributes are plain, and none is set through the module
+            at = self.length
+            fits = observation.shape == self._shape and observation.dtype is self._dtype
+            if fits and 0 < at < len(self._rows):
+                own = observation.detach() if observation.requires_grad else observation
+                self._rows[at].copy_(own)
+                self.__dict__["length"] = at + 1
+                return
+        if not self._sure or observation.dtype is not self._dtype:
             self._look(observation)
+            self._dtype = observation.dtype
         if self.time_dim is None:
             if self.length == 0 or observation.shape != self._shape:
                 self._begin(observation, observation.shape)
@@ -133,7 +144,8 @@ class WindowRecorder(Reducer):
         """Looks at what comes until it has seen a spike; where that would mean to wait, at none."""
         if self.spikes:
             looks = self.validate and observation.dtype != torch.bool
-            if looks and observation.device.type == "cpu":
+            self._sure = not looks or observation.device.type != "cpu"
+            if not self._sure:
                 if not torch.equal(observation * observation, observation):
                     value = observation[(observation != 0) & (observation != 1)][0].item()
                     raise ValueError(
@@ -143,6 +155,7 @@ class WindowRecorder(Reducer):
                     )
                 self._sure = bool(observation.any())
             return
+        self._sure = True
         buffer = self._state["buffer"]
         if self.length and buffer is not None and buffer.dtype != observation.dtype:
             wide = buffer.to(torch.promote_types(buffer.dtype, observation.dtype))
