@@ -2,6 +2,14 @@
 
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback
 from lightning_accum.callbacks.fabric import FabricCellTrainer
+from lightning_accum.callbacks.pictures import TensorBoardPictures
 from lightning_accum.callbacks.strategy import LocalDDPStrategy
+from lightning_accum.callbacks.update_monitor import UpdateMonitor
 
-__all__ = ["CellTrainerCallback", "FabricCellTrainer", "LocalDDPStrategy"]
+__all__ = [
+    "CellTrainerCallback",
+    "FabricCellTrainer",
+    "LocalDDPStrategy",
+    "TensorBoardPictures",
+    "UpdateMonitor",
+]

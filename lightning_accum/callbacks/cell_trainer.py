@@ -9,20 +9,19 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback
-from torch import Tensor
+from lightning.pytorch.utilities import rank_zero_info
 
-from lightning_accum.callbacks._measure import Measurement, activity
+from lightning_accum.callbacks._lent import give_back, own_state
 from lightning_accum.callbacks._optimizers import attach_optimizers
+from lightning_accum.callbacks._report import Report
 from lightning_accum.callbacks._sentinel import ModeSentinel, is_compiled
+from lightning_accum.callbacks._summary import Summary
 from lightning_accum.learn.cell import CellSpec
 from lightning_accum.learn.host import CellHost
 from lightning_accum.learn.trainer import CellTrainer
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.optim.update import check_lr
 from lightning_accum.updates import NonFinite
-
-# Lightning lends callbacks these methods of the module; they would keep it alive, and copy it.
-_LENT = ("log", "log_dict")
 
 
 class CellTrainerCallback(Callback):
@@ -58,6 +57,10 @@ class CellTrainerCallback(Callback):
             ``"raise"`` ends the fit, ``"ignore"`` applies it.
         name: tells several of these callbacks in one trainer apart; made of the cells' names when
             ``None``.
+        prog_bar: whether the ratios are shown in the progress bar too.
+        summary: whether to say at the end of a fit what the logging steps have seen of each cell:
+            how much updates changed weights, which are at a limit, and how many neurons never
+            fired, with advice where one of these is out of the usual.
 
     Raises:
         TypeError: if ``cell_trainer`` is no CellTrainer or ``cells`` holds no CellSpecs.
@@ -84,6 +87,8 @@ class CellTrainerCallback(Callback):
         log: bool = True,
         nonfinite: NonFinite = "skip",
         name: str | None = None,
+        prog_bar: bool = False,
+        summary: bool = True,
     ) -> None:
         if not isinstance(apply_every_n_batches, int) or apply_every_n_batches < 1:
             raise ValueError(
@@ -96,6 +101,8 @@ class CellTrainerCallback(Callback):
         self.reward_key = reward_key
         self.lr = lr
         self.log_statistics = log
+        self.prog_bar = prog_bar
+        self.summary = summary
         self.name = name or ",".join([type(cell_trainer).__name__, *(cells or ())])
         self._optimizers: list[UpdateOptimizer] = []
         self._applies = True
@@ -103,16 +110,19 @@ class CellTrainerCallback(Callback):
         self._in_batch = False
         self._batches = 0
         self._steps_before = 0
-        self._observing = False
-        self._measuring = False
-        self._measured: Measurement | None = None
-        self._unlogged: dict[str, Tensor] = {}
+        self._current: Report | None = None
         self._skipped: dict[tuple[str, str], int] = {}
 
     @property
     def cell_trainer(self) -> CellTrainer:
         """The trainer that is hosted."""
         return self.host.trainer
+
+    @property
+    def _report(self) -> Report:
+        """What is measured, while a fit runs."""
+        assert self._current is not None
+        return self._current
 
     @property
     def state_key(self) -> str:
@@ -124,9 +134,9 @@ class CellTrainerCallback(Callback):
         """Binds the cells, and finds or adds the optimizer that applies their updates."""
         if not self.host.resuming:
             self._batches = 0
-        self._unlogged = {}
         self.host.bind(pl_module)
         self._skipped = self._counts()
+        self._current = Report(self.host, self.log_statistics, Summary() if self.summary else None)
         updaters = list(self.host.updaters.values())
         self._optimizers, own = attach_optimizers(
             trainer, updaters, self.lr, self._before_apply, self._after_apply
@@ -164,7 +174,10 @@ class CellTrainerCallback(Callback):
         self._release(pl_module)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Says which updates were dropped for NaN or Inf."""
+        """Sums up, and says which updates were dropped for NaN or Inf."""
+        lines = self._report.text(self._optimizers)
+        if lines:
+            rank_zero_info("\n".join(lines))
         for (cell, name), count in self._counts().items():
             dropped = count - self._skipped.get((cell, name), 0)
             if dropped:
@@ -182,9 +195,7 @@ class CellTrainerCallback(Callback):
         """Opens the gate."""
         assert self._sentinel is not None
         self._steps_before = trainer.global_step
-        logs = self.log_statistics and trainer._logger_connector.should_update_logs
-        self._observing = logs
-        self._measuring = logs or (self.log_statistics and self._log_is_near(trainer))
+        self._report.begin_batch(trainer, self.apply_every_n_batches)
         self._in_batch = self._sentinel.in_batch = True
 
     def on_train_batch_end(
@@ -200,7 +211,7 @@ class CellTrainerCallback(Callback):
             if isinstance(module, ModeSentinel):  # the batch is over for other callbacks too
                 module.in_batch = False
         self._in_batch = False
-        self._note_activity()
+        self._report.note_activity()
         self.host.finish_batch(**self._given(outputs))
         self._batches += 1
         if self._applies and (
@@ -208,14 +219,13 @@ class CellTrainerCallback(Callback):
         ):
             self._batches = 0
             self._step(trainer, pl_module)
-        if self._unlogged and trainer._logger_connector.should_update_logs:
-            pl_module.log_dict(self._unlogged, on_step=True, on_epoch=False, batch_size=1)
-            self._unlogged = {}
+        self._report.log(trainer, pl_module, self.prog_bar)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Applies the partial group of an epoch that was stopped before its last batch."""
         if self._applies and self._batches:
-            self._batches, self._measuring = 0, False
+            self._batches = 0
+            self._report.end_epoch()
             self._step(trainer, pl_module)
 
     def _step(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -232,20 +242,14 @@ class CellTrainerCallback(Callback):
     def _before_apply(self, optimizer: UpdateOptimizer) -> None:
         """Runs in an optimizer's step: evaluates what a user's own step within a batch needs."""
         if self._in_batch:
-            self._note_activity()
+            self._report.note_activity()
             self.host.evaluate()
         self.host.exchange(optimizer.ids)
-        self._measured = Measurement(self.host, optimizer.ids) if self._measuring else None
+        self._report.before_apply(optimizer)
 
     def _after_apply(self, optimizer: UpdateOptimizer) -> None:
-        """Runs when the optimizer has applied: what others do to the weights is not counted."""
-        if self._measured is not None:
-            self._unlogged.update(self._measured.values())
-            self._measured = None
-
-    def _note_activity(self) -> None:
-        if self._observing:
-            self._unlogged.update(activity(self.host))
+        """Runs when the optimizer has applied."""
+        self._report.after_apply(optimizer)
 
     def _given(self, outputs: Any) -> dict[str, Any]:
         if self.reward_key is None:
@@ -258,12 +262,6 @@ class CellTrainerCallback(Callback):
             )
         return {"reward": outputs[self.reward_key]}
 
-    def _log_is_near(self, trainer: pl.Trainer) -> bool:
-        """Whether the next logging step may come before another update is applied."""
-        step = trainer.fit_loop.epoch_loop._batches_that_stepped + 1
-        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
-        return every > 0 and -step % every < self.apply_every_n_batches
-
     # ------------------------------------------------------------------ survival
     def _release(self, pl_module: pl.LightningModule) -> None:
         for optimizer in self._optimizers:
@@ -274,9 +272,8 @@ class CellTrainerCallback(Callback):
         for name, module in list(pl_module._modules.items()):
             if module is not None and module is self._sentinel:
                 del pl_module._modules[name]
-        self._sentinel = None
-        for name in _LENT:
-            self.__dict__.pop(name, None)
+        self._sentinel = self._current = None
+        give_back(self)
 
     def _counts(self) -> dict[tuple[str, str], int]:
         """How many updates were ever dropped, by cell and parameter."""
@@ -287,8 +284,8 @@ class CellTrainerCallback(Callback):
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {name: value for name, value in self.__dict__.items() if name not in _LENT}
-        return {**own, "_sentinel": None, "_in_batch": False, "_measured": None, "_optimizers": []}
+        own = own_state(self)
+        return {**own, "_sentinel": None, "_current": None, "_in_batch": False, "_optimizers": []}
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and builtins alone; empty before there are cells."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
-#: The statistics of :func:`update_statistics` that are averaged over updates; ``nonfinite`` counts.
+#: The statistics of :func:`update_statistics`, in their order, but for the last, a count.
 AVERAGED = (
     "update_norm",
     "weight_norm",
@@ -18,6 +21,82 @@ AVERAGED = (
     "at_bound",
     "zero_share",
 )
+
+
+class Change(NamedTuple):
+    """What happened to one parameter, in numbers that combine over parameters."""
+
+    update_norm: Tensor
+    norm_before: Tensor
+    norm_after: Tensor
+    zeros: Tensor
+    nonfinite: Tensor
+    size: int
+
+
+@torch.no_grad()
+def measure_change(before: Tensor, after: Tensor) -> Change:
+    """Measures the change of one parameter.
+
+    Args:
+        before: the parameter before, of any shape; a copy, not a view.
+        after: the parameter after, of the same shape.
+
+    Raises:
+        ValueError: if they differ in shape.
+    """
+    if before.shape != after.shape:
+        raise ValueError(
+            "Arguments `before` and `after` should be the same parameter, of one shape. Found"
+            f" `before.shape = {tuple(before.shape)}`, `after.shape = {tuple(after.shape)}`."
+        )
+    delta = _wide(after) - _wide(before)
+    return Change(
+        update_norm=_size(delta, 2),
+        norm_before=_size(_wide(before), 2),
+        norm_after=_size(_wide(after), 2),
+        zeros=(delta == 0).sum(),
+        nonfinite=_nonfinite(delta),
+        size=delta.numel(),
+    )
+
+
+@torch.no_grad()
+def change_statistics(changes: Sequence[Change]) -> dict[str, Tensor]:
+    """``update_norm``, ``weight_norm``, ``ratio``, ``zero_share`` and ``nonfinite`` of a change.
+
+    Those of several parameters are taken as if they were one vector.
+
+    Args:
+        changes: at least one, on any devices.
+
+    Returns:
+        The statistics by name, as :func:`update_statistics` has them.
+
+    Example:
+        >>> import torch
+        >>> w = torch.tensor([3.0, 4.0])
+        >>> parts = [measure_change(x, x + torch.tensor([0.5])) for x in w.split(1)]
+        >>> {name: round(float(value), 3) for name, value in change_statistics(parts).items()}
+        {'update_norm': 0.707, 'weight_norm': 5.701, 'ratio': 0.141, 'zero_share': 0.0,
+         'nonfinite': 0.0}
+    """
+    device = changes[0].update_norm.device
+    parts = [
+        torch.stack([value.to(device) for value in values])
+        for values in zip(*(change[:-1] for change in changes), strict=True)
+    ]
+    update_norm, norm_before, norm_after = (torch.linalg.vector_norm(norms) for norms in parts[:3])
+    zeros, nonfinite = (counts.sum() for counts in parts[3:])
+    return {
+        "update_norm": update_norm,
+        "weight_norm": norm_after,
+        "ratio": torch.where(
+            update_norm > 0, update_norm / norm_before, torch.zeros_like(update_norm)
+        ),
+        "zero_share": zeros.float() / max(sum(change.size for change in changes), 1),
+        "nonfinite": nonfinite,
+    }
 
 
 @torch.no_grad()
@@ -68,34 +147,25 @@ def update_statistics(
         >>> {name: round(float(found[name]), 3) for name in ("update_norm", "ratio", "at_upper")}
         {'update_norm': 0.5, 'ratio': 0.1, 'at_upper': 0.5}
     """
-    if before.shape != after.shape:
-        raise ValueError(
-            "Arguments `before` and `after` should be the same parameter, of one shape. Found"
-            f" `before.shape = {tuple(before.shape)}`, `after.shape = {tuple(after.shape)}`."
-        )
-    delta = _wide(after) - _wide(before)
-    update_norm, ratio_base = _size(delta, 2), _size(_wide(before), 2)
-    zero = torch.zeros_like(update_norm)
+    found = change_statistics([measure_change(before, after)])
+    zero = torch.zeros_like(found["update_norm"])
     parts = [None if part is None else _wide(part) for part in (pos, neg)]
     pos_norm, neg_norm = (zero if part is None else _size(part, 2) for part in parts)
     up, down = (zero if part is None else _size(part, 1) for part in parts)
     # A limit is rounded as a weight is: one clamped to 0.3 is at 0.3 in bfloat16 too.
     at_lower = zero if lower is None else _share(after <= after.new_full((), lower))
     at_upper = zero if upper is None else _share(after >= after.new_full((), upper))
-    counts = [(~part.isfinite()).sum() for part in (delta, *parts) if part is not None]
-    return {
-        "update_norm": update_norm,
-        "weight_norm": _size(_wide(after), 2),
-        "ratio": torch.where(update_norm > 0, update_norm / ratio_base, zero),
+    counts = [_nonfinite(part) for part in parts if part is not None]
+    found |= {
         "pos_norm": pos_norm,
         "neg_norm": neg_norm,
         "balance": torch.where(up + down > 0, (up - down) / (up + down), zero),
         "at_lower": at_lower,
         "at_upper": at_upper,
         "at_bound": at_lower + at_upper,
-        "zero_share": _share(delta == 0),
-        "nonfinite": torch.stack(counts).sum(),
+        "nonfinite": torch.stack([found["nonfinite"], *counts]).sum(),
     }
+    return {name: found[name] for name in (*AVERAGED, "nonfinite")}
 
 
 @torch.no_grad()
@@ -131,6 +201,10 @@ def _wide(value: Tensor) -> Tensor:
 def _size(value: Tensor, order: int) -> Tensor:
     size: Tensor = torch.linalg.vector_norm(value.nan_to_num(0.0, 0.0, 0.0), order)
     return size
+
+
+def _nonfinite(value: Tensor) -> Tensor:
+    return (~value.isfinite()).sum()
 
 
 def _share(mask: Tensor) -> Tensor:

@@ -10,6 +10,8 @@ from torch import Tensor
 from lightning_accum.functional.statistics import AVERAGED, spike_counts, update_statistics
 from lightning_accum.metrics._additive import AdditiveMetric
 
+_NAMES = (*AVERAGED, "nonfinite")
+
 
 class UpdateStatistics(AdditiveMetric):
     """What was actually applied to one parameter, averaged over the updates since the last reset.
@@ -17,9 +19,10 @@ class UpdateStatistics(AdditiveMetric):
     ``compute`` returns the scalars of
     :func:`~lightning_accum.functional.statistics.update_statistics` by name: ``update_norm``,
     ``weight_norm``, ``ratio``, ``pos_norm``, ``neg_norm``, ``balance``, ``at_lower``, ``at_upper``,
-    ``at_bound`` and ``zero_share`` as means, ``nonfinite`` as a count. The names are the same
-    whatever was passed. Over several processes, means are over the updates of all of them and the
-    count is their sum.
+    ``at_bound``, ``zero_share`` and ``nonfinite``, each as its mean over updates, so that one NaN
+    shows in ``nonfinite`` until the next reset. The names are the same whatever was passed. Over
+    several processes means are over the updates of all of them: the same whether each process saw
+    updates of its own, or all of them, as under DDP, the same ones.
 
     Args:
         **kwargs: passed to :class:`torchmetrics.Metric`.
@@ -35,13 +38,11 @@ class UpdateStatistics(AdditiveMetric):
     """
 
     totals: Tensor
-    nonfinite: Tensor
     updates: Tensor
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.add_sum("totals", torch.zeros(len(AVERAGED)))
-        self.add_sum("nonfinite", torch.zeros((), dtype=torch.long))
+        self.add_sum("totals", torch.zeros(len(_NAMES)))
         self.add_sum("updates", torch.zeros((), dtype=torch.long))
 
     def update(
@@ -68,17 +69,13 @@ class UpdateStatistics(AdditiveMetric):
         """
         found = update_statistics(before, after, pos, neg, lower, upper)
         # Replaced, not written in place: a state made in inference mode could not be written to.
-        self.totals = self.totals + torch.stack([found[name].float() for name in AVERAGED])
-        self.nonfinite = self.nonfinite + found["nonfinite"]
+        self.totals = self.totals + torch.stack([found[name].float() for name in _NAMES])
         self.updates = self.updates + 1
 
     def compute(self) -> dict[str, Tensor]:
         """The statistics by name, float32 without dimensions; all zero before any update."""
         means = self.totals / self.updates.clamp(min=1)
-        # A float, for loggers warn of integers.
-        return dict(zip(AVERAGED, means.unbind(), strict=True)) | {
-            "nonfinite": self.nonfinite.to(means.dtype)
-        }
+        return dict(zip(_NAMES, means.unbind(), strict=True))
 
 
 class FiringStatistics(AdditiveMetric):

@@ -12,7 +12,7 @@ from callback_helpers import Net, close, fit_by_hand, loader
 from lightning.pytorch.cli import LightningCLI
 
 from lightning_accum import STDP, CellSpec
-from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.callbacks import CellTrainerCallback, TensorBoardPictures, UpdateMonitor
 from lightning_accum.optim import UpdateOptimizer
 
 CONFIG = """
@@ -69,6 +69,25 @@ def test_everything_from_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
     made.trainer.fit(made.model, loader(4))
     assert close(made.model.fc.weight, expected)
     assert made.trainer.global_step == 4
+
+
+def test_callbacks_that_look_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    more = """\
+    - class_path: lightning_accum.callbacks.UpdateMonitor
+      init_args: {by: module, params: ["fc.*"], prog_bar: true}
+    - class_path: lightning_accum.callbacks.TensorBoardPictures
+      init_args:
+        every_n_logs: 2
+        shapes:
+          enc: [2, 3]
+"""
+    made = cli(monkeypatch, CONFIG + more)
+    kinds = (UpdateMonitor, TensorBoardPictures)
+    monitor, pictures = (c for c in made.trainer.callbacks if isinstance(c, kinds))
+    assert vars(monitor) == vars(UpdateMonitor("module", ["fc.*"], prog_bar=True))
+    assert vars(pictures) == vars(TensorBoardPictures(2, {"enc": (2, 3)}))
+    again = cli(monkeypatch, made.parser.dump(made.config))
+    assert again.parser.dump(again.config) == made.parser.dump(made.config)
 
 
 def test_the_whole_can_be_written_and_read_back(monkeypatch: pytest.MonkeyPatch) -> None:

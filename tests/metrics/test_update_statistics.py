@@ -171,6 +171,13 @@ def test_plot(cls, batches):
     assert figure is not None
 
 
+@both
+def test_plot_without_matplotlib_says_what_to_install(cls, batches, monkeypatch):
+    monkeypatch.setattr("torchmetrics.utilities.plot._MATPLOTLIB_AVAILABLE", False)
+    with pytest.raises(ModuleNotFoundError, match="pip install matplotlib"):
+        fed(cls, batches()).plot()
+
+
 def test_update_statistics_average_and_count():
     metric = UpdateStatistics()
     w = torch.tensor([3.0, 4.0])
@@ -189,9 +196,34 @@ def test_update_statistics_average_and_count():
             "at_upper": 0.5,
             "at_bound": 0.5,
             "zero_share": 0.25,
-            "nonfinite": 2.0,
+            "nonfinite": 1.0,
         }
     )
+
+
+def test_update_statistics_of_recorded_weights():
+    # Weights from 0 to 1, as they stood before and after two updates.
+    recorded = torch.tensor([[0.6, 0.8, 0.0, 0.0], [1.0, 0.8, 0.0, 0.2], [1.0, 0.2, 0.0, 0.2]])
+    pos = torch.tensor([[0.6, 0.0, 0.0, 0.2], [0.0, 0.0, 0.0, 0.0]])
+    neg = torch.tensor([[0.0, 0.0, 0.4, 0.0], [0.0, 0.6, 0.0, 0.0]])
+    metric = UpdateStatistics()
+    for i in range(2):
+        metric.update(recorded[i], recorded[i + 1], pos[i], neg[i], lower=0.0, upper=1.0)
+    # ‖Δw‖: √(0.4² + 0.2²) = √0.2, then 0.6; ‖w‖: 1, √1.68, √1.08
+    expected = {
+        "update_norm": (math.sqrt(0.2) + 0.6) / 2,
+        "weight_norm": (math.sqrt(1.68) + math.sqrt(1.08)) / 2,
+        "ratio": (math.sqrt(0.2) / 1 + 0.6 / math.sqrt(1.68)) / 2,
+        "pos_norm": (math.sqrt(0.4) + 0) / 2,
+        "neg_norm": (0.4 + 0.6) / 2,
+        "balance": ((0.8 - 0.4) / (0.8 + 0.4) + (0 - 0.6) / (0 + 0.6)) / 2,
+        "at_lower": (1 / 4 + 1 / 4) / 2,
+        "at_upper": (1 / 4 + 1 / 4) / 2,
+        "at_bound": (2 / 4 + 2 / 4) / 2,
+        "zero_share": (2 / 4 + 3 / 4) / 2,
+        "nonfinite": 0.0,
+    }
+    assert {k: float(v) for k, v in metric.compute().items()} == pytest.approx(expected, rel=1e-6)
 
 
 def test_update_statistics_names_do_not_depend_on_what_was_passed():

@@ -1,0 +1,87 @@
+"""Weights and spikes as images in grey, dark for low."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, isqrt, sqrt
+
+import torch
+from torch import Tensor
+
+
+def fields_of(weight: Tensor, shape: Sequence[int] | None, most: int) -> Tensor | None:
+    """The weights of each neuron as an image.
+
+    Args:
+        weight: weights ``[out, in]`` of a linear layer, or ``[out, in, height, width]`` of a
+            convolution, of which every input channel is an image of its own.
+        shape: height and width of the input of a linear layer; where it is ``None``, and no
+            square fits, all weights are one image.
+        most: how many images at most.
+
+    Returns:
+        Images ``[N, height, width]`` from 0 to 1, all on one scale; ``None`` for other weights.
+
+    Raises:
+        ValueError: if ``shape`` does not fit.
+    """
+    weight = weight.detach().float().cpu()
+    if weight.ndim == 4:
+        fields = weight.flatten(0, 1)
+    elif weight.ndim == 2 and weight.numel():
+        inputs = weight.shape[1]
+        side = isqrt(inputs)
+        if shape is None and side**2 == inputs and side > 1:
+            shape = (side, side)
+        if shape is None:
+            return _scaled(weight[:most].unsqueeze(0))
+        if shape[0] * shape[1] != inputs:
+            raise ValueError(
+                f"Argument `shapes` should give the height and width of {inputs} inputs. Found"
+                f" `{tuple(shape)}`."
+            )
+        fields = weight.unflatten(1, tuple(shape))
+    else:
+        return None
+    return _scaled(fields[:most])
+
+
+def grid(images: Tensor) -> Tensor:
+    """Images ``[N, height, width]`` side by side, in about a square, with a line between them.
+
+    Example:
+        >>> import torch
+        >>> grid(torch.ones(3, 1, 2))
+        tensor([[1.0000, 1.0000, 0.5000, 1.0000, 1.0000],
+                [0.5000, 0.5000, 0.5000, 0.5000, 0.5000],
+                [1.0000, 1.0000, 0.5000, 0.5000, 0.5000]])
+    """
+    number, height, width = images.shape
+    columns = ceil(sqrt(number))
+    rows = ceil(number / columns)
+    canvas = images.new_full((rows * (height + 1), columns * (width + 1)), 0.5)
+    for i, image in enumerate(images):
+        top, left = (i // columns) * (height + 1), (i % columns) * (width + 1)
+        canvas[top : top + height, left : left + width] = image
+    return canvas[:-1, :-1]
+
+
+def raster(window: Tensor, most: int) -> Tensor:
+    """The first sample of a window ``[T, B, ...]`` as an image ``[neurons, T]``, spikes white.
+
+    Args:
+        window: activity; what is not binary is scaled to its largest value.
+        most: how many neurons at most.
+    """
+    return _scaled(window[:, 0].flatten(1)[:, :most].float().cpu().T, low=0.0)
+
+
+def _scaled(values: Tensor, low: float | None = None) -> Tensor:
+    """From the lowest to the highest finite value, or from ``low``, to 0 to 1."""
+    finite = values[values.isfinite()]
+    if not finite.numel():
+        return torch.zeros_like(values)
+    least = finite.min() if low is None else torch.tensor(low)
+    span = finite.max() - least
+    scaled = (values - least) / torch.where(span > 0, span, torch.ones(()))
+    return scaled.nan_to_num(0.0, 1.0, 0.0).clamp(0, 1)

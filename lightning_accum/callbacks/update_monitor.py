@@ -1,0 +1,194 @@
+"""The callback that measures what optimizers do to parameters."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+import lightning.pytorch as pl
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lightning_accum.callbacks._lent import give_back, own_state
+from lightning_accum.callbacks._logging import (
+    batches_that_stepped,
+    log_is_near,
+    log_values,
+    logs_now,
+)
+from lightning_accum.callbacks._steps import StepWatch
+from lightning_accum.functional.statistics import Change, change_statistics
+
+_REMEMBERED_PAUSES = 16
+
+
+class UpdateMonitor(Callback):
+    r"""Logs what every optimizer's step did to each parameter, of any LightningModule.
+
+    ==========================  ==================================================================
+    ``update_norm``             :math:`\|\Delta w\|_2`, of the change that the step has made
+    ``weight_norm``             :math:`\|w'\|_2`, after it
+    ``ratio``                   :math:`\|\Delta w\|_2 / \|w\|_2`; about 1e-3 is common
+    ``zero_share``              share of weights that the step left as they were
+    ``nonfinite``               number of NaN and Inf in :math:`\Delta w`
+    ==========================  ==================================================================
+
+    Each stands under ``updates/<parameter>/``, or ``updates/<module>/``, for example
+    ``updates/encoder.weight/ratio``. What is measured is the step itself: clipping, schedules,
+    weight decay and momentum are in it, and what else writes to the weights is not. It works with
+    automatic and manual optimization, any number and kind of optimizers, accumulated batches and
+    mixed precision; a step that a gradient scaler skips has no values. Where several optimizers
+    have one parameter, or one steps several times in a batch, the last step counts. Under DDP every
+    process logs the same, for the weights are the same.
+
+    On logging steps alone (``log_every_n_steps``) parameters are copied and measured; other steps
+    cost a few microseconds. An optimizer that does not step in every batch is measured as often as
+    a logging step may come before it steps again, by the longest pause between its latest steps, so
+    that a logging step has the values of the last step before it. Where the pauses are irregular
+    such a logging step may have none.
+
+    Args:
+        by: ``"parameter"``, or ``"module"`` for one set of values for each top-level module, as if
+            its parameters were one vector.
+        params: patterns for the dotted names of the parameters to measure, such as ``"encoder.*"``
+            or ``"*.weight"``, of which one has to match; ``None`` for all.
+        prog_bar: whether the ratios are shown in the progress bar too.
+
+    Raises:
+        ValueError: if ``by`` is neither of the two, or, when a fit begins, if a pattern matches no
+            parameter.
+
+    Example:
+        >>> monitor = UpdateMonitor(params=["*.weight"])
+        >>> trainer = pl.Trainer(callbacks=[monitor], logger=False)
+    """
+
+    def __init__(
+        self,
+        by: Literal["parameter", "module"] = "parameter",
+        params: str | Sequence[str] | None = None,
+        prog_bar: bool = False,
+    ) -> None:
+        if by not in ("parameter", "module"):
+            raise ValueError(f"Argument `by` should be 'parameter' or 'module'. Found `{by = }`.")
+        self.by = by
+        self.params = [params] if isinstance(params, str) else params
+        self.prog_bar = prog_bar
+        self._run: _Run | None = None
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Begins to watch the optimizers; other callbacks have added theirs by now."""
+        names = [name for name, _ in pl_module.named_parameters()]
+        for pattern in self.params or ():
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise ValueError(
+                    "Argument `params` should hold patterns that match parameters of"
+                    f" `{type(pl_module).__name__}`, which has {names}. Found `{pattern!r}`, which"
+                    " matches none."
+                )
+        self._run = _Run(self, trainer)
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Steps come before this callback's turn again."""
+        assert self._run is not None
+        self._run.logged_at = None
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Logs what was measured, on logging steps."""
+        assert self._run is not None
+        self._run.logged_at = batches_that_stepped(trainer)
+        self._run.log()
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Leaves the optimizers as they were."""
+        self._release()
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        """Leaves the optimizers as they were, for no teardown follows."""
+        self._release()
+
+    def _release(self) -> None:
+        if self._run is not None:
+            self._run.watch.remove()
+        self._run = None
+        give_back(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**own_state(self), "_run": None}
+
+
+class _Run:
+    """What a monitor knows during one fit."""
+
+    def __init__(self, monitor: UpdateMonitor, trainer: pl.Trainer) -> None:
+        self.monitor = monitor
+        self.trainer = trainer
+        self.logged_at: int | None = None
+        self._unlogged: dict[str, Change] = {}
+        self._stepped_at: dict[int, int] = {}
+        self._pauses: dict[int, deque[int]] = {}
+        optimizers = [getattr(each, "optimizer", each) for each in trainer.optimizers]
+        self.watch = StepWatch(optimizers, self._wanted, self._measured)
+
+    def _wanted(self, optimizer: Optimizer) -> list[Tensor]:
+        """The parameters to measure in a step that begins."""
+        now, key = batches_that_stepped(self.trainer), id(optimizer)
+        pauses = self._pauses.setdefault(key, deque([1], maxlen=_REMEMBERED_PAUSES))
+        if now > self._stepped_at.get(key, now):
+            pauses.append(now - self._stepped_at[key])
+        self._stepped_at[key] = now
+        if not (logs_now(self.trainer) or log_is_near(self.trainer, max(pauses))):
+            return []
+        names = self._names()
+        params = (param for group in optimizer.param_groups for param in group["params"])
+        return [param for param in params if id(param) in names]
+
+    def _measured(
+        self, optimizer: Optimizer, params: Sequence[Tensor], changes: Sequence[Change]
+    ) -> None:
+        names = self._names()
+        self._unlogged |= {
+            names[id(param)]: change for param, change in zip(params, changes, strict=True)
+        }
+        # A callback that stands behind this one has stepped at the batch's end.
+        if self.logged_at == batches_that_stepped(self.trainer):
+            self.log()
+
+    def _names(self) -> dict[int, str]:
+        """The names of the parameters that are asked for; the module's may change in a fit."""
+        patterns = self.monitor.params
+        return {
+            id(param): name
+            for name, param in self.trainer.lightning_module.named_parameters()
+            if patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)
+        }
+
+    def log(self) -> None:
+        """Logs what there is, if this is a logging step."""
+        if not self._unlogged or not logs_now(self.trainer):
+            return
+        groups: dict[str, list[Change]] = {}
+        for name, change in self._unlogged.items():
+            group = name.split(".", 1)[0] if self.monitor.by == "module" else name
+            groups.setdefault(group, []).append(change)
+        self._unlogged = {}
+        values = {
+            f"updates/{group}/{statistic}": value.float()
+            for group, changes in groups.items()
+            for statistic, value in change_statistics(changes).items()
+        }
+        log_values(self.trainer.lightning_module, values, self.monitor.prog_bar)

@@ -1,0 +1,380 @@
+"""What TensorBoard is given, read back from the event file tag by tag."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from callback_helpers import (
+    BATCH,
+    INPUTS,
+    OUTPUTS,
+    RULE,
+    STEPS,
+    Net,
+    Probe,
+    callback,
+    fit_by_hand,
+    loader,
+    trainer,
+)
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.custom_scalar import layout_pb2
+from tensorboard.plugins.hparams import plugin_data_pb2
+from torch import Tensor, nn
+
+from lightning_accum import STDP, Cell, CellSpec
+from lightning_accum.callbacks import CellTrainerCallback, TensorBoardPictures
+from lightning_accum.callbacks._images import fields_of, grid, raster
+
+IMAGES = {"fields/enc/weight", "spikes/enc"}
+HISTOGRAMS = {"weights/enc/weight", "updates/enc/weight", "firing_rates/enc"}
+
+
+def read(log_dir: str | None) -> EventAccumulator:
+    assert log_dir is not None
+    everything = {"images": 0, "histograms": 0, "scalars": 0, "tensors": 0}
+    events = EventAccumulator(log_dir, size_guidance=everything)
+    events.Reload()
+    return events
+
+
+def fit(
+    net: Net, path: Path, *callbacks: Any, batches: int = 8, **options: Any
+) -> EventAccumulator:
+    run = trainer(path, *callbacks, logger=TensorBoardLogger(path, name=""), **options)
+    run.fit(net, loader(batches))
+    return read(run.log_dir)
+
+
+def image(event: Any) -> Tensor:
+    """An image as it was before it was written, from 0 to 1."""
+    pixels = np.array(Image.open(io.BytesIO(event.encoded_image_string)).convert("L"))
+    return torch.from_numpy(pixels).double() / 255
+
+
+def scaled(values: Tensor) -> Tensor:
+    return (values - values.min()) / (values.max() - values.min())
+
+
+def steps(events: list[Any]) -> list[int]:
+    return [event.step for event in events]
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    ("every", "log_every", "every_n_logs", "drawn"),
+    [
+        (1, 1, 1, [1, 2, 3, 4, 5, 6, 7, 8]),
+        (1, 2, 2, [4, 8]),
+        (1, 1, 3, [3, 6]),
+        (3, 4, 1, [4, 8]),
+        (1, 4, 10, []),
+        (1, 0, 1, []),
+    ],
+)
+def test_every_n_logging_steps(
+    every: int, log_every: int, every_n_logs: int, drawn: list[int], first: bool, tmp_path: Path
+) -> None:
+    use, pictures = callback(apply_every_n_batches=every), TensorBoardPictures(every_n_logs)
+    order = (pictures, use) if first else (use, pictures)
+    found = fit(Net(), tmp_path, *order, log_every_n_steps=log_every)
+    tags = found.Tags()
+    assert set(tags["images"]) == (IMAGES if drawn else set())
+    assert set(tags["histograms"]) == (HISTOGRAMS if drawn else set())
+    for tag in IMAGES if drawn else ():
+        assert steps(found.Images(tag)) == [step - 1 for step in drawn]
+    for tag in HISTOGRAMS if drawn else ():
+        assert steps(found.Histograms(tag)) == [step - 1 for step in drawn]
+
+
+@pytest.mark.parametrize(("every", "applied"), [(1, (4, 8)), (3, (1, 3))])
+def test_histograms_are_of_the_update_that_is_logged(
+    every: int, applied: tuple[int, int], tmp_path: Path
+) -> None:
+    net = Net()
+    weights = [net.fc.weight.detach().clone(), *fit_by_hand(net, list(loader(8)), every=every)]
+    found = fit(
+        net, tmp_path, callback(apply_every_n_batches=every), TensorBoardPictures(1),
+        log_every_n_steps=4,
+    )  # fmt: skip
+    for i, at in enumerate(applied):
+        pairs = {"weights": weights[at], "updates": weights[at] - weights[at - 1]}
+        for tag, values in pairs.items():
+            histogram = found.Histograms(f"{tag}/enc/weight")[i].histogram_value
+            assert histogram.num == INPUTS * OUTPUTS
+            assert histogram.min == pytest.approx(float(values.min()), rel=1e-5)
+            assert histogram.max == pytest.approx(float(values.max()), rel=1e-5)
+            assert histogram.sum == pytest.approx(float(values.sum()), rel=1e-4)
+            assert histogram.sum_squares == pytest.approx(float(values.square().sum()), rel=1e-4)
+
+
+def test_spikes_and_rates_are_those_of_the_batch(tmp_path: Path) -> None:
+    net, batches = Net(), list(loader(4))
+    past = Net()
+    with torch.no_grad():
+        past.fc.weight.copy_(fit_by_hand(net, batches)[2])
+        spikes = past(batches[3][0])
+    found = fit(net, tmp_path, callback(), TensorBoardPictures(1), batches=4, log_every_n_steps=4)
+    (event,) = found.Images("spikes/enc")
+    assert (event.width, event.height) == (STEPS, OUTPUTS)
+    assert torch.equal(image(event), spikes[:, 0].T.double())
+    assert 0 < spikes[:, 0].sum() < spikes[:, 0].numel()
+    rates = found.Histograms("firing_rates/enc")[0].histogram_value
+    assert rates.num == OUTPUTS
+    assert rates.sum == pytest.approx(float(spikes.sum()) / (STEPS * BATCH), rel=1e-5)
+
+
+def test_receptive_fields_in_a_given_shape(tmp_path: Path) -> None:
+    net = Net()
+    weight = fit_by_hand(net, list(loader(2)))[-1]
+    pictures = TensorBoardPictures(1, shapes={"enc": (2, 3)})
+    found = fit(net, tmp_path, callback(), pictures, batches=2, log_every_n_steps=2)
+    (event,) = found.Images("fields/enc/weight")
+    fields = scaled(weight).reshape(4, 2, 3)
+    line = torch.full((2, 1), 0.5)
+    rows = [torch.cat((fields[i], line, fields[i + 1]), 1) for i in (0, 2)]
+    expected = torch.cat((rows[0], torch.full((1, 7), 0.5), rows[1]))
+    assert image(event).shape == expected.shape
+    assert (image(event) - expected).abs().max() < 1.01 / 255
+
+
+def test_other_inputs_are_one_image(tmp_path: Path) -> None:
+    net = Net()
+    weight = fit_by_hand(net, list(loader(2)))[-1]
+    found = fit(net, tmp_path, callback(), TensorBoardPictures(2), batches=2)
+    (event,) = found.Images("fields/enc/weight")
+    assert (image(event) - scaled(weight)).abs().max() < 1.01 / 255
+
+
+def test_two_callbacks_and_the_most_neurons(tmp_path: Path) -> None:
+    class Deep(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.out = nn.Linear(OUTPUTS, 9, dtype=torch.float64)
+            self.end = nn.Hardtanh(0, 1)
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            self.end((self.out(self(batch[0])) > 0).double())
+
+    second = CellTrainerCallback(
+        STDP(**RULE, time_dim=0), {"out": CellSpec("out", "end", params=("weight", "bias"))}
+    )
+    pictures = TensorBoardPictures(1, most=3)
+    found = fit(Deep(), tmp_path, callback(), second, pictures, batches=1)
+    assert set(found.Tags()["images"]) == IMAGES | {"fields/out/weight", "spikes/out"}
+    assert set(found.Tags()["histograms"]) == HISTOGRAMS | {
+        "weights/out/weight", "updates/out/weight", "weights/out/bias", "updates/out/bias",
+        "firing_rates/out",
+    }  # fmt: skip
+    assert found.Images("spikes/out")[0].height == 3
+    # Four inputs are a square of two; three of them lie in two rows.
+    assert found.Images("fields/out/weight")[0].height == 5
+
+
+def test_one_that_does_not_log_is_left_out(tmp_path: Path) -> None:
+    class Wide(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.out = nn.Linear(OUTPUTS, 2, dtype=torch.float64)
+            self.end = nn.Hardtanh(0, 1)
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            self.end((self.out(self(batch[0])) > 0).double())
+
+    second = CellTrainerCallback(
+        STDP(**RULE, time_dim=0), {"out": CellSpec("out", "end")}, log=False
+    )
+    found = fit(Wide(), tmp_path, callback(), second, TensorBoardPictures(1), batches=1)
+    assert set(found.Tags()["images"]) == IMAGES
+
+
+def layout_of(found: EventAccumulator) -> dict[str, dict[str, list[str]]]:
+    (event,) = found.Tensors("custom_scalars__config__")
+    layout = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0])
+    return {
+        category.title: {chart.title: list(chart.multiline.tag) for chart in category.chart}
+        for category in layout.category
+    }
+
+
+def test_charts_show_tags_that_there_are(tmp_path: Path) -> None:
+    found = fit(Net(), tmp_path, callback(), TensorBoardPictures())
+    charts = layout_of(found)
+    assert list(charts) == ["enc"]
+    assert set(charts["enc"]) == {"ratio", "parts", "limits", "activity"}
+    seen = {
+        chart: [tag for tag in found.Tags()["scalars"] for p in patterns if matches(p, tag)]
+        for chart, patterns in charts["enc"].items()
+    }
+    assert {chart: len(tags) for chart, tags in seen.items()} == {
+        "ratio": 1, "parts": 2, "limits": 2, "activity": 2,
+    }  # fmt: skip
+
+
+def matches(pattern: str, tag: str) -> bool:
+    """As TensorBoard's plugin does it."""
+    return re.match(pattern, tag) is not None
+
+
+def hparams_of(found: EventAccumulator) -> dict[str, Any]:
+    content = found.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+    values = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info.hparams
+    return {name: getattr(value, str(value.WhichOneof("kind"))) for name, value in values.items()}
+
+
+def test_hyperparameters_beside_the_modules_own(tmp_path: Path) -> None:
+    class Own(Net):
+        def __init__(self, width: int = 3, kind: str = "wide") -> None:
+            super().__init__()
+            self.save_hyperparameters()
+
+    specs = {"enc": CellSpec("fc", "lif", overrides={"lr_post": 0.5})}
+    use = CellTrainerCallback(STDP(**RULE, time_dim=0), specs)
+    run = trainer(tmp_path, use, TensorBoardPictures(), logger=TensorBoardLogger(tmp_path, name=""))
+    net = Own()
+    run.fit(net, loader(1))
+    found = hparams_of(read(run.log_dir))
+    expected = {"width": 3.0, "kind": "wide", "enc/rule": "STDP", **{
+        f"enc/{name}": 0.5 if name == "lr_post" else value for name, value in RULE.items()
+    }}  # fmt: skip
+    assert {name: found[name] for name in expected} == expected
+    assert found["enc/params"] == "('weight',)"
+    assert dict(net.hparams) == {"width": 3, "kind": "wide"}
+    assert "enc/lr_post: 0.5" in Path(str(run.log_dir), "hparams.yaml").read_text()
+
+
+def test_hyperparameters_of_cells_registered_by_hand(tmp_path: Path) -> None:
+    net, rule = Net(), STDP(**RULE, time_dim=0)
+    rule.register_cell("mine", Cell(net.fc, net.lif), lr_pre=-0.25)
+    found = hparams_of(fit(net, tmp_path, callback(rule, cells=None), TensorBoardPictures()))
+    assert (found["mine/rule"], found["mine/lr_pre"]) == ("STDP", -0.25)
+
+
+def test_other_loggers_get_the_scalars(tmp_path: Path) -> None:
+    logger = CSVLogger(tmp_path, name="")
+    run = trainer(tmp_path, callback(), TensorBoardPictures(1), logger=logger)
+    run.fit(Net(), loader(2))
+    head, *lines = Path(logger.log_dir, "metrics.csv").read_text().splitlines()
+    assert {"activity/enc/firing_rate", "updates/enc/weight/ratio"} <= set(head.split(","))
+    assert len(lines) == 2
+    assert [p for p in tmp_path.rglob("*") if "tfevents" in p.name] == []
+
+
+def test_beside_another_logger(tmp_path: Path) -> None:
+    board = TensorBoardLogger(tmp_path, name="board")
+    run = trainer(tmp_path, callback(), TensorBoardPictures(1), logger=[CSVLogger(tmp_path), board])
+    run.fit(Net(), loader(2))
+    assert set(read(board.log_dir).Tags()["images"]) == IMAGES
+
+
+def test_weights_with_nan_are_drawn(tmp_path: Path) -> None:
+    net = Net()
+    with torch.no_grad():
+        net.fc.weight[0, 0] = float("nan")
+    found = fit(net, tmp_path, callback(), TensorBoardPictures(1), batches=1)
+    histogram = found.Histograms("weights/enc/weight")[0].histogram_value
+    assert histogram.num == INPUTS * OUTPUTS - 1
+    assert image(found.Images("fields/enc/weight")[0])[0, 0] == 0
+
+
+# ---------------------------------------------------------------------------- misuse, survival
+@pytest.mark.parametrize("learners", [0, 1])
+def test_needs_one_that_measures(learners: int, tmp_path: Path) -> None:
+    others = [callback(log=False)] * learners
+    with pytest.raises(ValueError, match=r"with `log=True`.* Found none"):
+        fit(Net(), tmp_path, TensorBoardPictures(), *others)
+
+
+def test_shapes_are_of_cells(tmp_path: Path) -> None:
+    pictures = TensorBoardPictures(shapes={"enc": (2, 3), "fc": (2, 3)})
+    with pytest.raises(ValueError, match=r"which are \['enc'\]\. Found \['fc'\]"):
+        fit(Net(), tmp_path, callback(), pictures)
+
+
+def test_shapes_fit(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"of 6 inputs\. Found `\(2, 2\)`"):
+        fit(Net(), tmp_path, callback(), TensorBoardPictures(1, shapes={"enc": (2, 2)}))
+
+
+@pytest.mark.parametrize("options", [{"every_n_logs": 0}, {"most": -1}])
+def test_numbers_are_positive(options: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"should be a positive integer\. Found `"):
+        TensorBoardPictures(**options)  # type: ignore[arg-type]
+
+
+def test_copies_in_the_midst_of_a_fit(tmp_path: Path) -> None:
+    pictures, made = TensorBoardPictures(3, {"enc": (2, 3)}, 5), []
+
+    def copies(*_: Any) -> None:
+        made.extend((copy.deepcopy(pictures), pickle.loads(pickle.dumps(pictures))))
+
+    fit(Net(), tmp_path, callback(), pictures, Probe("on_train_batch_end", copies), batches=1)
+    for twin in (*made, pictures):
+        assert vars(twin) == vars(TensorBoardPictures(3, {"enc": (2, 3)}, 5))
+
+
+def test_another_fit_draws_as_the_first(tmp_path: Path) -> None:
+    use, pictures = callback(), TensorBoardPictures(4)
+    for name in ("one", "two"):
+        found = fit(Net(), tmp_path / name, use, pictures)
+        assert steps(found.Images("spikes/enc")) == [3, 7]
+        gc.collect()  # the model is gone, and its cell is replaced without a warning
+
+
+# ---------------------------------------------------------------------------- the images
+def test_grid_by_hand() -> None:
+    found = grid(torch.arange(5.0).reshape(5, 1, 1))
+    h = 0.5
+    assert found.tolist() == [[0, h, 1, h, 2], [h, h, h, h, h], [3, h, 4, h, h]]
+    assert grid(torch.ones(1, 2, 3)).tolist() == [[1.0] * 3] * 2
+
+
+def test_fields_are_on_one_scale_and_constant_ones_are_dark() -> None:
+    fields = fields_of(torch.tensor([[0.0, 1, 2, 3], [4, 4, 4, 4]]), None, 9)
+    assert fields is not None
+    assert fields.tolist() == [[[0, 0.25], [0.5, 0.75]], [[1, 1], [1, 1]]]
+    constant = fields_of(torch.full((2, 4), 7.0), None, 9)
+    assert constant is not None
+    assert not constant.any()
+    lost = fields_of(torch.full((2, 4), torch.nan), None, 9)
+    assert lost is not None
+    assert not lost.any()
+
+
+@pytest.mark.parametrize(
+    ("weight", "shape", "found"),
+    [
+        ((5, 16), None, (5, 4, 4)),
+        ((5, 12), None, (1, 5, 12)),
+        ((5, 12), (3, 4), (5, 3, 4)),
+        ((5, 1), None, (1, 5, 1)),
+        ((9, 16), None, (6, 4, 4)),
+        ((4, 2, 3, 3), None, (6, 3, 3)),
+        ((7,), None, None),
+        ((7, 3, 2), None, None),
+        ((0, 4), None, None),
+    ],
+)
+def test_shapes_of_fields(weight: Any, shape: Any, found: Any) -> None:
+    fields = fields_of(torch.rand(weight), shape, most=6)
+    assert found == (None if fields is None else tuple(fields.shape))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.bfloat16, torch.float64])
+def test_raster_of_any_dtype(dtype: torch.dtype) -> None:
+    window = (torch.rand(7, 2, 2, 3) < 0.5).to(dtype)
+    found = raster(window, most=4)
+    assert torch.equal(found, window[:, 0].reshape(7, 6)[:, :4].T.float())
+    assert not raster(torch.zeros(3, 1, 2), 4).any()
+    assert raster(torch.full((3, 1, 2), 0.5), 4).eq(1).all()

@@ -1,0 +1,182 @@
+"""What is said at the end of a fit is what the logging steps saw."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from callback_helpers import (
+    RULE,
+    Net,
+    Probe,
+    callback,
+    fit_by_hand,
+    loader,
+    trainer,
+)
+
+from lightning_accum import STDP, CellSpec, Clamp, attach_updater
+from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.optim import UpdateOptimizer
+
+TITLE = "Local learning, by what the logging steps saw:"
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> Any:
+    """Gives the lines that were said, without the title."""
+    caplog.set_level(logging.INFO)
+
+    def lines() -> list[str]:
+        found = [m for m in caplog.messages if m.startswith(TITLE)]
+        caplog.clear()
+        assert len(found) <= 1
+        return found[0].splitlines()[1:] if found else []
+
+    return lines
+
+
+def rows(lines: list[str]) -> list[list[str]]:
+    """The table, without its head and what follows."""
+    assert lines[0].split("  ")[0] == "cell"
+    return [line.split() for line in lines[1:] if not line.endswith(".")]
+
+
+def test_the_table(said: Any, tmp_path: Path) -> None:
+    net, batches = Net(), list(loader(8))
+    with torch.no_grad():
+        net.fc.weight[0] = 0  # one of four neurons never fires
+    seen = [net.fc.weight.detach().clone(), *fit_by_hand(net, batches, lr=0.5)]
+    ratios = [float((seen[i] - seen[i - 1]).norm() / seen[i - 1].norm()) for i in (4, 8)]
+    trainer(tmp_path, callback(lr=0.5), log_every_n_steps=4).fit(net, loader(8))
+    lines = said()
+    assert rows(lines) == [
+        ["enc", "weight", "8", f"{sum(ratios) / 2:.1e}", "0%", "0%", "25%"],
+    ]
+    assert len(lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("every", "log_every", "count"), [(3, 4, "3"), (1, 8, "8"), (2, 3, "4"), (4, 1, "2")]
+)
+def test_counts_all_updates(
+    every: int, log_every: int, count: str, said: Any, tmp_path: Path
+) -> None:
+    use = callback(apply_every_n_batches=every)
+    for _ in range(2):  # another fit begins anew
+        trainer(tmp_path, use, log_every_n_steps=log_every).fit(Net(), loader(8))
+        assert rows(said())[0][2] == count
+
+
+def test_two_optimizers_count_apart(said: Any, tmp_path: Path) -> None:
+    class Two(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.other = torch.nn.Linear(4, 4, bias=False, dtype=torch.float64)
+            self.end = torch.nn.Hardtanh(0, 1)
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            self.end((self.other(self(batch[0])) > 0).double())
+            first, second = self.optimizers()
+            first.step()
+            if batch_idx % 2:
+                second.step()
+
+        def configure_optimizers(self) -> Any:
+            return [UpdateOptimizer(each.parameters()) for each in (self.fc, self.other)]
+
+    use = CellTrainerCallback(
+        STDP(**RULE, time_dim=0),
+        cells={"enc": CellSpec("fc", "lif"), "out": CellSpec("other", "end")},
+        apply_every_n_batches=2,
+    )
+    trainer(tmp_path, use, log_every_n_steps=2).fit(Two(), loader(8))
+    assert [(row[0], row[2]) for row in rows(said())] == [("enc", "8"), ("out", "4")]
+
+
+def test_advice_on_silent_neurons(said: Any, tmp_path: Path) -> None:
+    net = Net(outputs=20)
+    with torch.no_grad():
+        net.fc.weight[1:] = 0
+    trainer(tmp_path, callback()).fit(net, loader(4))
+    (*_, last) = said()
+    assert last.startswith("95% of the neurons of `enc` never fired: lower their threshold")
+
+
+def test_a_neuron_that_fired_once_is_not_silent(said: Any, tmp_path: Path) -> None:
+    """Half of the neurons fire in the first batch alone, the other half in the second."""
+
+    class Turns(Net):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            self.lif.reset()
+            half = torch.arange(4) // 2 == batch_idx
+            self.lif(self.fc(batch[0].transpose(0, 1)) * half + 100.0 * half)
+
+    trainer(tmp_path, callback(STDP(0.0, 0.0, time_dim=0))).fit(Turns(), loader(2))
+    assert rows(said())[0][-1] == "0%"
+
+
+@pytest.mark.parametrize(("lr", "side", "part"), [(1.0, "upper", "po"), (-1.0, "lower", "de")])
+def test_advice_on_limits(lr: float, side: str, part: str, said: Any, tmp_path: Path) -> None:
+    net = Net()
+    attach_updater(net.fc, "weight").register_constraint(Clamp(0.0, 0.5))
+    trainer(tmp_path, callback(STDP(lr, lr, time_dim=0)), log_every_n_steps=4).fit(net, loader(4))
+    row, *advice = said()[1:]
+    assert row.split()[4:6] == (["0%", "100%"] if side == "upper" else ["100%", "0%"])
+    wanted = f"100% of the weights of `enc.weight` sit at the {side} limit: weaken {part}"
+    assert any(line.startswith(wanted) for line in advice)
+
+
+def test_advice_on_large_updates(said: Any, tmp_path: Path) -> None:
+    rule = STDP(**{**RULE, "lr_post": 2.0}, time_dim=0)
+    trainer(tmp_path, callback(rule)).fit(Net(), loader(1))
+    row, line = said()[1:]
+    ratio = float(row.split()[3])
+    assert ratio > 0.5
+    percent = int(line.removeprefix("An update changes `enc.weight` by ").split("%")[0])
+    assert percent == pytest.approx(100 * ratio, rel=0.06)
+    assert line.endswith("on average: lower `lr_post` and `lr_pre`.")
+
+
+def test_weights_that_were_zero_do_not_spoil_the_mean(said: Any, tmp_path: Path) -> None:
+    class Wakes(Net):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            self.lif.reset()
+            self.lif(self.fc(batch[0].transpose(0, 1)) + 100.0)
+
+    net = Wakes()
+    with torch.no_grad():
+        net.fc.weight.zero_()
+    trainer(tmp_path, callback()).fit(net, loader(2))
+    assert 0 < float(rows(said())[0][3]) < float("inf")
+
+
+@pytest.mark.parametrize(
+    "options", [{"summary": False}, {"log": False}, {"log_every_n_steps": 100}]
+)
+def test_nothing_is_said(options: dict[str, Any], said: Any, tmp_path: Path) -> None:
+    ours = {k: options[k] for k in options if k != "log_every_n_steps"}
+    rest = {k: options[k] for k in options if k == "log_every_n_steps"}
+    trainer(tmp_path, callback(**ours), **rest).fit(Net(), loader(2))
+    assert said() == []
+
+
+def test_advice_is_no_warning(said: Any, tmp_path: Path) -> None:
+    net = Net()
+    with torch.no_grad():
+        net.fc.weight.zero_()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        trainer(tmp_path, callback()).fit(net, loader(1))
+    assert len(said()) == 3
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_ratios_in_the_progress_bar(wanted: bool, tmp_path: Path) -> None:
+    probe = Probe("on_train_end", lambda run, _: set(run.progress_bar_metrics))
+    trainer(tmp_path, callback(prog_bar=wanted), probe).fit(Net(), loader(2))
+    assert probe.found == [{"updates/enc/weight/ratio"} if wanted else set()]

@@ -1,0 +1,584 @@
+"""What UpdateMonitor logs is what the optimizers did, and nothing else."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from callback_helpers import Net, Probe, callback, loader, trainer
+from lightning.pytorch.callbacks import TQDMProgressBar
+from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.plugins import MixedPrecision
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import Tensor, nn
+from torch.optim import SGD, AdamW
+from torch.utils.data import DataLoader
+
+from lightning_accum.callbacks import UpdateMonitor
+from lightning_accum.callbacks._steps import _Copies
+
+STATISTICS = ("update_norm", "weight_norm", "ratio", "zero_share", "nonfinite")
+Weights = dict[str, Tensor]
+
+
+def data(batches: int = 8) -> list[Tensor]:
+    return list(torch.randn(batches, 4, 3, generator=torch.Generator().manual_seed(3)).double())
+
+
+class Model(pl.LightningModule):
+    """Two layers, of which the second has a parameter that no gradient reaches."""
+
+    def __init__(self, manual: bool = False) -> None:
+        super().__init__()
+        self.automatic_optimization = not manual
+        generator = torch.Generator().manual_seed(0)
+        self.enc = nn.Linear(3, 5, dtype=torch.float64)
+        self.dec = nn.Linear(5, 2, dtype=torch.float64)
+        self.dec.register_parameter("idle", nn.Parameter(torch.ones(4, dtype=torch.float64)))
+        with torch.no_grad():
+            for param in self.parameters():
+                param.copy_(torch.randn(param.shape, generator=generator).double())
+
+    def loss(self, x: Tensor) -> Tensor:
+        return self.dec(torch.relu(self.enc(x))).square().mean()
+
+    def training_step(self, x: Tensor, batch_idx: int) -> Any:
+        return self.loss(x)
+
+    def configure_optimizers(self) -> Any:
+        return AdamW(self.parameters(), lr=0.01)
+
+
+class Two(Model):
+    """Manual optimization: one optimizer for each layer, each with a rhythm of its own."""
+
+    def __init__(self, every: tuple[int, int] = (1, 1), offset: tuple[int, int] = (0, 0)) -> None:
+        super().__init__(manual=True)
+        self.every, self.offset = every, offset
+
+    def training_step(self, x: Tensor, batch_idx: int) -> None:
+        self.manual_backward(self.loss(x))
+        for i, optimizer in enumerate(self.optimizers()):
+            if (batch_idx + 1 - self.offset[i]) % self.every[i] == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    def configure_optimizers(self) -> Any:
+        return SGD(self.enc.parameters(), lr=0.1, momentum=0.9), AdamW(self.dec.parameters())
+
+
+def weights(model: nn.Module) -> Weights:
+    return {name: param.detach().clone() for name, param in model.named_parameters()}
+
+
+def expected_of(before: Weights, after: Weights) -> dict[str, float]:
+    """The five statistics of a change, written out; those of several weights as of one vector."""
+    old, new = (torch.cat([w.reshape(-1) for w in side.values()]) for side in (before, after))
+    delta = new - old
+    return {
+        "update_norm": float(delta.square().sum().sqrt()),
+        "weight_norm": float(new.square().sum().sqrt()),
+        "ratio": float(delta.square().sum().sqrt() / old.square().sum().sqrt()),
+        "zero_share": sum(float(d) == 0 for d in delta) / len(delta),
+        "nonfinite": 0.0,
+    }
+
+
+def one(weights: Weights, name: str) -> Weights:
+    return {name: weights[name]}
+
+
+def fit(
+    model: pl.LightningModule, path: Path, *callbacks: pl.Callback, batches: int = 8, **options: Any
+) -> dict[str, dict[int, float]]:
+    """What stands in the event files after a fit, by tag and step."""
+    run = trainer(path, *callbacks, logger=TensorBoardLogger(path, name=""), **options)
+    run.fit(model, DataLoader(data(batches), batch_size=None))
+    assert run.log_dir is not None
+    reader = EventAccumulator(run.log_dir)
+    reader.Reload()
+    return {
+        tag: {event.step: event.value for event in reader.Scalars(tag)}
+        for tag in reader.Tags()["scalars"]
+        if tag not in ("epoch", "hp_metric")
+    }
+
+
+def by_hand(model: Model, every: int = 1, clip: float | None = None) -> list[Weights]:
+    """The weights before and after every step of a loop that is written out."""
+    model = copy.deepcopy(model)
+    optimizer = AdamW(model.parameters(), lr=0.01)
+    found = [weights(model)]
+    for i, x in enumerate(data(), 1):
+        (model.loss(x) / every).backward()
+        if i % every == 0 or i == len(data()):
+            if clip is not None:
+                nn.utils.clip_grad_norm_(model.parameters(), clip)
+            optimizer.step()
+            optimizer.zero_grad()
+            found.append(weights(model))
+    return found
+
+
+def assert_logged(found: dict[str, dict[int, float]], expected: dict[str, dict[int, Any]]) -> None:
+    """Compares with statistics by name and step; there is nothing else."""
+    tags = {
+        f"updates/{name}/{statistic}": {step: values[statistic] for step, values in steps.items()}
+        for name, steps in expected.items()
+        for statistic in STATISTICS
+    }
+    assert set(found) == set(tags)
+    for tag, values in tags.items():
+        assert found[tag] == pytest.approx(values, rel=1e-5), tag
+
+
+@pytest.mark.parametrize("log_every", [1, 3, 8])
+def test_automatic_optimization(log_every: int, tmp_path: Path) -> None:
+    model = Model()
+    seen = by_hand(model)
+    found = fit(model, tmp_path, UpdateMonitor(), log_every_n_steps=log_every)
+    steps = range(log_every, 9, log_every)
+    assert_logged(
+        found,
+        {
+            name: {i - 1: expected_of(one(seen[i - 1], name), one(seen[i], name)) for i in steps}
+            for name in seen[0]
+        },
+    )
+    assert set(found["updates/dec.idle/zero_share"].values()) == {1.0}
+
+
+def test_by_module(tmp_path: Path) -> None:
+    class Loose(Model):
+        """A parameter of the module's own stands for itself."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(3, dtype=torch.float64))
+
+        def loss(self, x: Tensor) -> Tensor:
+            return super().loss(x * self.scale)
+
+    model = Loose()
+    seen = by_hand(model)
+    found = fit(model, tmp_path, UpdateMonitor(by="module"), log_every_n_steps=4)
+
+    def part(weights: Weights, top: str) -> Weights:
+        return {name: w for name, w in weights.items() if name.split(".")[0] == top}
+
+    assert_logged(
+        found,
+        {
+            top: {i - 1: expected_of(part(seen[i - 1], top), part(seen[i], top)) for i in (4, 8)}
+            for top in ("enc", "dec", "scale")
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names"),
+    [
+        (["*.weight"], {"enc.weight", "dec.weight"}),
+        ("enc.*", {"enc.weight", "enc.bias"}),
+        (["enc.bias", "dec.[bi]*"], {"enc.bias", "dec.bias", "dec.idle"}),
+    ],
+)
+def test_patterns(patterns: Any, names: set[str], tmp_path: Path) -> None:
+    found = fit(Model(), tmp_path, UpdateMonitor(params=patterns), log_every_n_steps=8)
+    assert {tag.split("/")[1] for tag in found} == names
+
+
+def test_a_pattern_without_a_parameter_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"which has \['enc\.weight'.* Found `'encoder\.\*'`"):
+        fit(Model(), tmp_path, UpdateMonitor(params=["enc.*", "encoder.*"]))
+
+
+def test_by_is_one_of_two() -> None:
+    with pytest.raises(
+        ValueError, match=r"should be 'parameter' or 'module'\. Found `by = 'layer'`"
+    ):
+        UpdateMonitor(by="layer")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("log_every", [1, 2])
+def test_accumulated_batches(log_every: int, tmp_path: Path) -> None:
+    """Three groups of 3, 3 and 2 batches, which Lightning counts as three steps."""
+    model = Model()
+    seen = by_hand(model, every=3)
+    assert len(seen) == 4
+    found = fit(
+        model, tmp_path, UpdateMonitor(), log_every_n_steps=log_every, accumulate_grad_batches=3
+    )
+    steps = range(log_every, 4, log_every)
+    assert_logged(
+        found,
+        {
+            name: {i - 1: expected_of(one(seen[i - 1], name), one(seen[i], name)) for i in steps}
+            for name in seen[0]
+        },
+    )
+
+
+def test_clipped_gradients(tmp_path: Path) -> None:
+    class Plain(Model):
+        def configure_optimizers(self) -> Any:
+            return SGD(self.parameters(), lr=0.5)
+
+    found = fit(
+        Plain(), tmp_path, UpdateMonitor("module"), gradient_clip_val=0.01, log_every_n_steps=1
+    )
+    sides = [found[f"updates/{top}/update_norm"] for top in ("enc", "dec")]
+    norms = [(sides[0][i] ** 2 + sides[1][i] ** 2) ** 0.5 for i in range(8)]
+    assert norms == pytest.approx([0.5 * 0.01] * 8, rel=1e-3)
+
+
+def two_by_hand(model: Two) -> tuple[list[Weights], list[list[int]]]:
+    """The weights after every batch, and the batches in which each optimizer stepped."""
+    model, steps = copy.deepcopy(model), [[], []]
+    optimizers = (
+        SGD(model.enc.parameters(), lr=0.1, momentum=0.9),
+        AdamW(model.dec.parameters()),
+    )
+    found = [weights(model)]
+    for batch, x in enumerate(data(), 1):
+        model.loss(x).backward()
+        for i, optimizer in enumerate(optimizers):
+            if (batch - model.offset[i]) % model.every[i] == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+                steps[i].append(batch)
+        found.append(weights(model))
+    return found, steps
+
+
+@pytest.mark.parametrize(
+    ("every", "offset", "log_every", "at"),
+    [
+        ((1, 1), (0, 0), 4, ({4: 4, 8: 8}, {4: 4, 8: 8})),
+        ((1, 2), (0, 0), 4, ({4: 4, 8: 8}, {4: 4, 8: 8})),
+        # They do not step in the batches that are logged: their last step before is meant. Its
+        # rhythm is known from the second step on.
+        ((1, 2), (0, 1), 4, ({4: 4, 8: 8}, {4: 3, 8: 7})),
+        ((1, 3), (0, 1), 4, ({4: 4, 8: 8}, {4: 4, 8: 7})),
+        ((2, 3), (1, 0), 8, ({8: 7}, {8: 6})),
+    ],
+)
+def test_several_optimizers_by_hand(
+    every: tuple[int, int], offset: tuple[int, int], log_every: int, at: Any, tmp_path: Path
+) -> None:
+    model = Two(every, offset)
+    seen, steps = two_by_hand(model)
+    for last, own in zip(at, steps, strict=True):
+        assert all(max(s for s in own if s <= log) == step for log, step in last.items())
+    found = fit(model, tmp_path, UpdateMonitor(), log_every_n_steps=log_every)
+    assert_logged(
+        found,
+        {
+            name: {
+                log - 1: expected_of(one(seen[i - 1], name), one(seen[i], name))
+                for log, i in at[name.startswith("dec")].items()
+            }
+            for name in seen[0]
+        },
+    )
+
+
+def test_an_optimizer_that_never_steps_has_no_values(tmp_path: Path) -> None:
+    found = fit(Two(every=(1, 100)), tmp_path, UpdateMonitor(), log_every_n_steps=2)
+    assert {tag.split("/")[1].split(".")[0] for tag in found} == {"enc"}
+
+
+def test_of_several_steps_in_a_batch_the_last_counts(tmp_path: Path) -> None:
+    class Twice(Model):
+        def training_step(self, x: Tensor, batch_idx: int) -> None:
+            optimizer = self.optimizers()
+            for factor in (1.0, 3.0):
+                optimizer.zero_grad()
+                self.manual_backward(factor * self.dec.weight.sum())
+                optimizer.step()
+
+        def configure_optimizers(self) -> Any:
+            return SGD(self.parameters(), lr=0.5)
+
+    found = fit(Twice(manual=True), tmp_path, UpdateMonitor(), log_every_n_steps=4)
+    assert found["updates/dec.weight/update_norm"] == pytest.approx(
+        {3: 1.5 * 10**0.5, 7: 1.5 * 10**0.5}
+    )
+
+
+@pytest.mark.parametrize("in_step", [True, False])
+def test_only_what_the_optimizer_does_is_counted(in_step: bool, tmp_path: Path) -> None:
+    """Weights are scaled before, in and after the step; the optimizer adds 0.5 to each."""
+
+    class Scaled(Model):
+        def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+            self.enc.weight.data.mul_(2)
+
+        def training_step(self, x: Tensor, batch_idx: int) -> Any:
+            if in_step:  # in the optimizer's closure, as SwAV normalizes its prototypes
+                with torch.no_grad():
+                    self.enc.weight.copy_(self.enc.weight * 0.25)
+            return -self.enc.weight.sum()
+
+        def on_train_batch_end(self, *_: Any) -> None:
+            self.enc.weight.data.mul_(2)
+
+        def configure_optimizers(self) -> Any:
+            return SGD(self.parameters(), lr=0.5)
+
+    found = fit(Scaled(), tmp_path, UpdateMonitor(), log_every_n_steps=1)
+    assert found["updates/enc.weight/update_norm"] == pytest.approx(
+        dict.fromkeys(range(8), 0.5 * 15**0.5)
+    )
+
+
+class Perturbing(SGD):
+    """Looks at gradients in two places, as sharpness-aware minimization does."""
+
+    away = 0.0
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        params = [param for group in self.param_groups for param in group["params"]]
+        for shift in (self.away, -self.away - 0.5):
+            for param in params:
+                param.add_(shift)
+            with torch.enable_grad():
+                loss = closure()
+        for param in params:
+            param.sub_(0.5)
+        return loss
+
+
+@pytest.mark.parametrize(
+    ("away", "writes"),
+    [
+        (7.0, False),  # it moves weights before the first call: the copy is older than that
+        (0.0, True),  # weights are written to in both calls: of those, the first alone is left out
+    ],
+)
+def test_an_optimizer_that_moves_weights_for_a_while(
+    away: float, writes: bool, tmp_path: Path
+) -> None:
+    class Sharp(Model):
+        def training_step(self, x: Tensor, batch_idx: int) -> Any:
+            if writes:
+                with torch.no_grad():
+                    self.enc.weight.copy_(self.enc.weight * 1.0)
+            return self.loss(x)
+
+        def configure_optimizers(self) -> Any:
+            optimizer = Perturbing(self.parameters(), lr=0.5)
+            optimizer.away = away
+            return optimizer
+
+    found = fit(Sharp(), tmp_path, UpdateMonitor(params="enc.weight"), batches=2)
+    assert found["updates/enc.weight/update_norm"] == pytest.approx(
+        dict.fromkeys(range(2), 15**0.5)
+    )
+
+
+def test_an_optimizer_that_calls_its_closure_many_times(tmp_path: Path) -> None:
+    """LBFGS moves the weights between the calls: all of it is its own."""
+
+    class Newton(Model):
+        def configure_optimizers(self) -> Any:
+            return torch.optim.LBFGS(self.parameters(), max_iter=4)
+
+    model = Newton()
+    by_loop = copy.deepcopy(model)
+    optimizer = torch.optim.LBFGS(by_loop.parameters(), max_iter=4)
+    seen = [weights(by_loop)]
+    for x in data():
+
+        def closure(x: Tensor = x) -> Tensor:
+            optimizer.zero_grad()
+            loss = by_loop.loss(x)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        seen.append(weights(by_loop))
+    found = fit(model, tmp_path, UpdateMonitor("module", "enc.*"), log_every_n_steps=4)
+
+    def enc(weights: Weights) -> Weights:
+        return {name: w for name, w in weights.items() if name.startswith("enc")}
+
+    steps = {i - 1: expected_of(enc(seen[i - 1]), enc(seen[i])) for i in (4, 8)}
+    assert_logged(found, {"enc": steps})
+
+
+def test_a_step_that_the_gradient_scaler_skips_has_no_values(tmp_path: Path) -> None:
+    class Overflows(Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.float()
+
+        def training_step(self, x: Tensor, batch_idx: int) -> Tensor:
+            self.log("scale", scaler.get_scale())
+            return self.loss(x.float()) * (float("inf") if batch_idx in (0, 1, 4) else 1.0)
+
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    found = fit(
+        Overflows(),
+        tmp_path,
+        UpdateMonitor(params=["enc.weight"]),
+        log_every_n_steps=1,
+        plugins=[MixedPrecision("16-mixed", "cpu", scaler)],
+        batches=4,
+    )
+    assert found.pop("scale") == {0: 8.0, 1: 4.0, 2: 2.0, 3: 2.0}
+    assert set(found) == {f"updates/enc.weight/{name}" for name in STATISTICS}
+    for tag, values in found.items():
+        assert set(values) == {2, 3}, tag
+    assert all(v > 0 for v in found["updates/enc.weight/update_norm"].values())
+
+
+def test_nonfinite_updates_are_counted(tmp_path: Path) -> None:
+    class Breaks(Model):
+        def training_step(self, x: Tensor, batch_idx: int) -> Any:
+            return self.enc.bias[:2].sum() * float("nan") + self.enc.weight.sum()
+
+        def configure_optimizers(self) -> Any:
+            return SGD(self.parameters(), lr=0.1)
+
+    found = fit(Breaks(), tmp_path, UpdateMonitor(), batches=1)
+    assert found["updates/enc.bias/nonfinite"] == {0: 2.0}
+    assert found["updates/enc.weight/nonfinite"] == {0: 0.0}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_beside_a_cell_trainer(first: bool, tmp_path: Path) -> None:
+    """It sees the optimizer that the other callback adds, from either side of it."""
+    ours, monitor = callback(), UpdateMonitor()
+    run = trainer(
+        tmp_path,
+        *((monitor, ours) if first else (ours, monitor)),
+        logger=TensorBoardLogger(tmp_path, name=""),
+        log_every_n_steps=2,
+    )
+    run.fit(Net(), loader(8))
+    reader = EventAccumulator(str(run.log_dir))
+    reader.Reload()
+    for statistic in STATISTICS:
+        found, expected = (
+            {e.step: e.value for e in reader.Scalars(f"updates/{name}/{statistic}")}
+            for name in ("fc.weight", "enc/weight")
+        )
+        assert found == pytest.approx(expected)
+        assert set(found) == {1, 3, 5, 7}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_step_at_the_end_of_a_stopped_epoch(first: bool, tmp_path: Path) -> None:
+    """It belongs to no batch, and nothing may be logged then."""
+    ours, monitor = callback(apply_every_n_batches=4), UpdateMonitor()
+
+    def stop(run: pl.Trainer, _: Any) -> None:
+        run.should_stop = run.fit_loop.epoch_loop.batch_idx == 5
+
+    run = trainer(
+        tmp_path,
+        Probe("on_train_batch_start", stop),
+        *((monitor, ours) if first else (ours, monitor)),
+        max_epochs=3,
+    )
+    run.fit(Net(), loader(8))
+    assert run.fit_loop.epoch_loop.batch_idx == 5
+
+
+def test_only_logging_steps_copy_weights(tmp_path: Path) -> None:
+    """Counts the copies that exist while a gradient is made, in the optimizer's closure."""
+    alive: list[int] = []
+
+    def count(*_: Any) -> None:
+        alive.append(sum(type(thing) is _Copies for thing in gc.get_objects()))
+
+    gc.collect()
+    monitor = UpdateMonitor()
+    fit(Model(), tmp_path, monitor, Probe("on_before_optimizer_step", count), log_every_n_steps=4)
+    assert alive == [0, 0, 0, 1, 0, 0, 0, 1]
+
+
+def test_without_logging_steps_nothing_is_measured(tmp_path: Path) -> None:
+    assert fit(Model(), tmp_path, UpdateMonitor(), log_every_n_steps=0) == {}
+
+
+def test_ratios_stand_in_the_progress_bar_where_they_are_wanted(tmp_path: Path) -> None:
+    seen: list[set[str]] = []
+    for wanted in (True, False):
+        probe = Probe("on_train_end", lambda run, _: set(run.progress_bar_metrics))
+        fit(Model(), tmp_path, UpdateMonitor("module", prog_bar=wanted), probe)
+        seen += probe.found
+    assert seen == [{"updates/enc/ratio", "updates/dec/ratio"}, set()]
+
+
+def test_in_a_real_progress_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    use = UpdateMonitor("module", prog_bar=True)
+    run = trainer(tmp_path, use, TQDMProgressBar(), enable_progress_bar=True)
+    run.fit(Model(), DataLoader(data(2), batch_size=None))
+    assert "updates/enc/ratio=0." in capsys.readouterr().out
+
+
+# ---------------------------------------------------------------------------- survival
+class Kept(Model):
+    """Its optimizer can be looked at afterwards."""
+
+    def configure_optimizers(self) -> Any:
+        self.kept = super().configure_optimizers()
+        return self.kept
+
+
+def hooks(model: Kept) -> int:
+    return len(model.kept._optimizer_step_pre_hooks) + len(model.kept._optimizer_step_post_hooks)
+
+
+def test_hooks_are_there_in_a_fit_alone(tmp_path: Path) -> None:
+    model = Kept()
+    probe = Probe("on_train_batch_start", lambda *_: hooks(model))
+    fit(model, tmp_path, UpdateMonitor(), probe)
+    assert set(probe.found) == {2}
+    assert hooks(model) == 0
+
+
+@pytest.mark.parametrize(
+    "hook", ["on_train_start", "on_before_optimizer_step", "on_train_batch_end", "on_train_end"]
+)
+def test_hooks_are_gone_after_an_exception(hook: str, tmp_path: Path) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError("on purpose")
+
+    model, monitor = Kept(), UpdateMonitor()
+    with pytest.raises(OSError, match="on purpose"):
+        fit(model, tmp_path, monitor, Probe(hook, fail))
+    assert hooks(model) == 0
+    model = Model()
+    seen = by_hand(model)
+    found = fit(model, tmp_path / "again", monitor, log_every_n_steps=8)
+    last = {name: {7: expected_of(one(seen[7], name), one(seen[8], name))} for name in seen[0]}
+    assert_logged(found, last)
+
+
+def test_copies_in_the_midst_of_a_fit(tmp_path: Path) -> None:
+    monitor, made = UpdateMonitor("module", ["enc.*"], True), []
+
+    def copies(*_: Any) -> None:
+        made.extend((copy.deepcopy(monitor), pickle.loads(pickle.dumps(monitor))))
+
+    fit(Model(), tmp_path, monitor, Probe("on_before_optimizer_step", copies), batches=2)
+    for twin in made:
+        assert vars(twin) == vars(monitor) == vars(UpdateMonitor("module", ["enc.*"], True))
+
+
+def test_a_model_is_let_go(tmp_path: Path) -> None:
+    monitor = UpdateMonitor()
+    for _ in range(3):
+        fit(Model(), tmp_path, monitor, batches=1)
+    gc.collect()
+    assert not any(type(thing) is Model for thing in gc.get_objects())

@@ -1,0 +1,49 @@
+"""A fit that two processes share, or one has to itself: `python two_ranks.py RANKS FOLDER`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from callback_helpers import trainer
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from lightning_accum.callbacks import UpdateMonitor
+
+
+class Model(pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.enc = nn.Linear(3, 2, dtype=torch.float64)
+        with torch.no_grad():
+            for i, param in enumerate(self.parameters()):
+                param.copy_(torch.arange(1.0, 1 + param.numel()).reshape(param.shape) / (3 + i))
+
+    def training_step(self, x: Tensor, batch_idx: int) -> Any:
+        return self.enc(x).square().mean()
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.AdamW(self.parameters(), lr=0.01)
+
+
+def main(ranks: int, folder: Path) -> None:
+    samples = torch.randn(16, 3, generator=torch.Generator().manual_seed(0)).double()
+    options: dict[str, Any] = {
+        "devices": ranks,
+        "strategy": "ddp" if ranks > 1 else "auto",
+        "use_distributed_sampler": False,
+    }
+    run = trainer(folder, UpdateMonitor(), log_every_n_steps=2, max_epochs=1, **options)
+    if ranks > 1:  # two samples of each batch of four
+        samples = samples.reshape(4, 2, 2, 3)[:, run.global_rank].reshape(8, 3)
+    data = DataLoader(samples, batch_size=4 // ranks)
+    run.fit(Model(), data)
+    torch.save(dict(run.callback_metrics), folder / f"{ranks}-{run.global_rank}.pt")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]))
