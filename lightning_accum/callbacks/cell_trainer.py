@@ -14,6 +14,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from lightning_accum.callbacks._lent import give_back, own_state
 from lightning_accum.callbacks._optimizers import attach_optimizers
 from lightning_accum.callbacks._report import Report
+from lightning_accum.callbacks._schedule import Interval, MakeScheduler, Schedule
 from lightning_accum.callbacks._sentinel import ModeSentinel, is_compiled
 from lightning_accum.callbacks._summary import Summary
 from lightning_accum.learn.cell import CellSpec
@@ -52,6 +53,9 @@ class CellTrainerCallback(Callback):
         reward_key: key of the reward in what ``training_step`` returns, for rules that ask for it.
         carry: whether batches are pieces of one stream, so that traces pass from one to the next.
         lr: factor of every change, for the optimizer that the callback adds.
+        lr_scheduler: makes a scheduler of that optimizer, such as
+            ``functools.partial(StepLR, step_size=100)``.
+        lr_interval: whether it steps after every applied ``"update"`` or after every ``"epoch"``.
         log: whether to log statistics, on logging steps.
         nonfinite: what happens to an update with NaN or Inf: ``"skip"`` drops and counts it,
             ``"raise"`` ends the fit, ``"ignore"`` applies it.
@@ -89,6 +93,8 @@ class CellTrainerCallback(Callback):
         name: str | None = None,
         prog_bar: bool = False,
         summary: bool = True,
+        lr_scheduler: MakeScheduler | None = None,
+        lr_interval: Interval = "update",
     ) -> None:
         if not isinstance(apply_every_n_batches, int) or apply_every_n_batches < 1:
             raise ValueError(
@@ -100,6 +106,7 @@ class CellTrainerCallback(Callback):
         self.apply_every_n_batches = apply_every_n_batches
         self.reward_key = reward_key
         self.lr = lr
+        self._schedule = Schedule(lr_scheduler, lr_interval)
         self.log_statistics = log
         self.prog_bar = prog_bar
         self.summary = summary
@@ -129,6 +136,19 @@ class CellTrainerCallback(Callback):
         """Tells callbacks of this class apart in a checkpoint."""
         return self._generate_state_key(name=self.name)
 
+    def updates_as_gradients(self, **given: Any) -> None:
+        """Hands what the batch changes to an optimizer, which the module then steps by itself.
+
+        For manual optimization: to be called in ``training_step``, by every process, between
+        ``zero_grad()`` and ``step()`` of the optimizer that holds the parameters. What all
+        processes have pending is summed first, and the same in all of them. What then is left for
+        this callback to apply is nothing.
+
+        Args:
+            **given: what the rule asks for, such as a ``reward``.
+        """
+        self.host.updates_as_gradients(**given)
+
     # ------------------------------------------------------------------ begin and end
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Binds the cells, and finds or adds the optimizer that applies their updates."""
@@ -149,6 +169,7 @@ class CellTrainerCallback(Callback):
                 f" `reward_key = {self.reward_key!r}`: return no UpdateOptimizer from"
                 " `configure_optimizers`."
             )
+        self._schedule.begin(self._optimizers[0], own)
         compiled = is_compiled(pl_module)
         self.cell_trainer.train(compiled)
         if compiled:
@@ -227,6 +248,7 @@ class CellTrainerCallback(Callback):
             self._batches = 0
             self._report.end_epoch()
             self._step(trainer, pl_module)
+        self._schedule.passed("epoch")
 
     def _step(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Applies, and has the run count it unless the batch has counted by itself."""
@@ -236,6 +258,7 @@ class CellTrainerCallback(Callback):
             progress.increment_ready()
         for optimizer in self._optimizers:
             optimizer.step()
+        self._schedule.passed("update")
         if progress is not None:
             progress.increment_completed()
 
@@ -267,6 +290,7 @@ class CellTrainerCallback(Callback):
         for optimizer in self._optimizers:
             optimizer.detach(self.host.updaters.values(), self._before_apply, self._after_apply)
         self._optimizers = []
+        self._schedule.end()
         self._in_batch = False
         self.host.release()
         for name, module in list(pl_module._modules.items()):
@@ -290,9 +314,12 @@ class CellTrainerCallback(Callback):
     def state_dict(self) -> dict[str, Any]:
         """Tensors and builtins alone; empty before there are cells."""
         host = self.host.state_dict()
-        return {"host": host, "batches": self._batches} if host else {}
+        if not host:
+            return {}
+        return {"host": host, "batches": self._batches, "schedule": self._schedule.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes up a state, now or, before the cells are bound, when they are."""
         self._batches = state_dict["batches"]
+        self._schedule.load_state_dict(state_dict["schedule"])
         self.host.load_state_dict(state_dict["host"])

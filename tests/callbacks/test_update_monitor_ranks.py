@@ -45,11 +45,13 @@ def test_two_ranks_log_what_one_process_does(tmp_path: Path) -> None:
     main(1, tmp_path)
     alone = torch.load(tmp_path / "1-0.pt")
     first, second = run_two(tmp_path)
-    assert set(alone) == {
+    assert set(alone["monitored"]) == {
         f"updates/enc.{name}/{statistic}"
         for name in ("weight", "bias")
         for statistic in ("update_norm", "weight_norm", "ratio", "zero_share", "nonfinite")
     }
     assert_close(first, second, rtol=0, atol=0)
     assert_close(first, alone, rtol=1e-6, atol=0)
-    assert float(alone["updates/enc.weight/update_norm"]) > 0
+    assert float(alone["monitored"]["updates/enc.weight/update_norm"]) > 0
+    assert 0 < float(alone["local"]["activity/enc/firing_rate"]) < 1
+    assert {"activity/enc/silent_share", "updates/enc/weight/ratio"} < set(alone["local"])

@@ -8,11 +8,11 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from callback_helpers import trainer
+from callback_helpers import Net, callback, spikes, trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from lightning_accum.callbacks import UpdateMonitor
+from lightning_accum.callbacks import LocalDDPStrategy, UpdateMonitor
 
 
 class Model(pl.LightningModule):
@@ -30,6 +30,32 @@ class Model(pl.LightningModule):
         return torch.optim.AdamW(self.parameters(), lr=0.01)
 
 
+class Local(Net):
+    """Learns by a local rule; its neurons fire more for some samples than for others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc.requires_grad_(False)
+
+
+def local(ranks: int, folder: Path) -> dict[str, Tensor]:
+    """What a callback logs of a fit by a local rule."""
+    options: dict[str, Any] = {
+        "devices": ranks,
+        "strategy": LocalDDPStrategy() if ranks > 1 else "auto",
+        "use_distributed_sampler": False,
+    }
+    run = trainer(folder, callback(), log_every_n_steps=1, max_epochs=1, **options)
+    samples = spikes(12)
+    if ranks > 1:  # of each batch of four, one sample and three
+        own = slice(0, 1) if run.global_rank == 0 else slice(1, 4)
+        batches = [[batch[own]] for batch in samples.split(4)]
+    else:
+        batches = [[batch] for batch in samples.split(4)]
+    run.fit(Local(), DataLoader(batches, batch_size=None))
+    return dict(run.callback_metrics)
+
+
 def main(ranks: int, folder: Path) -> None:
     samples = torch.randn(16, 3, generator=torch.Generator().manual_seed(0)).double()
     options: dict[str, Any] = {
@@ -42,7 +68,8 @@ def main(ranks: int, folder: Path) -> None:
         samples = samples.reshape(4, 2, 2, 3)[:, run.global_rank].reshape(8, 3)
     data = DataLoader(samples, batch_size=4 // ranks)
     run.fit(Model(), data)
-    torch.save(dict(run.callback_metrics), folder / f"{ranks}-{run.global_rank}.pt")
+    found = {"monitored": dict(run.callback_metrics), "local": local(ranks, folder)}
+    torch.save(found, folder / f"{ranks}-{run.global_rank}.pt")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,113 @@
+"""The rate of local learning follows a schedule of its own, beside any optimizer."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from pathlib import Path
+from typing import Any
+
+import lightning
+import lightning.pytorch as pl
+import pytest
+import torch
+from callback_helpers import Net, callback, loader, spikes, trainer
+from lightning.pytorch.callbacks import LearningRateMonitor
+from lightning.pytorch.loggers import CSVLogger
+from test_resume import Resumable, SaveAt
+from test_three_ways import WithHead
+from packaging import version
+from torch.optim.lr_scheduler import ExponentialLR, StepLR
+from torch.utils.data import TensorDataset
+
+from lightning_accum.optim import UpdateOptimizer
+
+halve = functools.partial(ExponentialLR, gamma=0.5)
+
+
+class Automatic(WithHead):
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = True
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        return self.losses(batch)[0]
+
+
+def changes(folder: Path, model: Net, **options: Any) -> list[float]:
+    """By how much each batch changes the weights of the layer that learns locally."""
+    seen: list[torch.Tensor] = [model.fc.weight.detach().clone()]
+
+    class Watch(pl.Callback):
+        def on_train_batch_end(self, *_: Any) -> None:
+            seen.append(model.fc.weight.detach().clone())
+
+    trainer(folder, callback(**options), Watch(), max_epochs=2).fit(model, loader(3))
+    return [float((b - a).norm()) for a, b in itertools.pairwise(seen)]
+
+
+def lrs(folder: Path, model: Net, **options: Any) -> list[float]:
+    """The rate in force at each batch, as the monitor logs it."""
+    seen: list[float] = []
+
+    class Watch(pl.Callback):
+        def on_train_batch_start(self, run: Any, *_: Any) -> None:
+            (own,) = [o for o in run.optimizers if isinstance(o, UpdateOptimizer)]
+            seen.append(own.param_groups[0]["lr"])
+
+    run = trainer(
+        folder, callback(**options), Watch(), LearningRateMonitor("step"),
+        max_epochs=2, logger=CSVLogger(folder), log_every_n_steps=1,
+    )  # fmt: skip
+    run.fit(model, loader(4))
+    return seen
+
+
+@pytest.mark.parametrize("model", [Net, Automatic])
+def test_by_update_and_by_epoch(model: type[Net], tmp_path: Path):
+    by_update = lrs(tmp_path, model(), lr_scheduler=halve)
+    assert by_update == [0.5**i for i in range(8)]
+    by_epoch = lrs(tmp_path, model(), lr_scheduler=halve, lr_interval="epoch")
+    assert by_epoch == [1.0] * 4 + [0.5] * 4
+    grouped = lrs(tmp_path, model(), lr_scheduler=halve, apply_every_n_batches=3)
+    assert grouped == [1, 1, 1, 0.5, 0.25, 0.25, 0.25, 0.125]
+    steps = functools.partial(StepLR, step_size=2, gamma=0.1)
+    assert lrs(tmp_path, model(), lr_scheduler=steps, lr=3.0)[:3] == pytest.approx([3, 3, 0.3])
+
+
+def test_a_rate_of_zero_changes_nothing_any_more(tmp_path: Path):
+    off = functools.partial(ExponentialLR, gamma=0.0)
+    first, *rest = changes(tmp_path, Automatic(), lr_scheduler=off)
+    assert first > 0
+    assert not any(rest)
+
+
+@pytest.mark.skipif(
+    version.parse(lightning.__version__) < version.parse("2.5"),
+    reason="Lightning 2.4 does not go on within an epoch where a stateful loader stopped",
+)
+@pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before")
+@pytest.mark.parametrize("batches", [2, 5])
+def test_it_resumes(batches: int, tmp_path: Path):
+    data = functools.partial(Resumable, TensorDataset(spikes(20)), batch_size=5)
+    options: dict[str, Any] = {"lr_scheduler": halve, "apply_every_n_batches": 2}
+    whole, rest, path = Net(), Net(), tmp_path / "middle.ckpt"
+    trainer(tmp_path, callback(**options), max_epochs=2).fit(whole, data())
+    trainer(tmp_path, callback(**options), SaveAt(batches, path), max_epochs=2).fit(Net(), data())
+    run = trainer(tmp_path, callback(**options), max_epochs=2)
+    run.fit(rest, data(), ckpt_path=path)
+    assert torch.equal(rest.fc.weight, whole.fc.weight)
+
+
+def test_a_modules_own_optimizer_has_its_own_schedule(tmp_path: Path):
+    model = Net()
+    model.optimizers_given = UpdateOptimizer(model.parameters())
+    with pytest.raises(ValueError, match="`lr_scheduler` should be None where the module has"):
+        trainer(tmp_path, callback(lr_scheduler=halve)).fit(model, loader(2))
+
+
+def test_what_makes_no_sense():
+    with pytest.raises(TypeError, match="`lr_scheduler` should be a callable"):
+        callback(lr_scheduler=0.5)
+    with pytest.raises(ValueError, match="`lr_interval` should be one of"):
+        callback(lr_scheduler=halve, lr_interval="step")
