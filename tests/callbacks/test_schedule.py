@@ -14,9 +14,9 @@ import torch
 from callback_helpers import Net, callback, loader, spikes, trainer
 from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import CSVLogger
+from packaging import version
 from test_resume import Resumable, SaveAt
 from test_three_ways import WithHead
-from packaging import version
 from torch.optim.lr_scheduler import ExponentialLR, StepLR
 from torch.utils.data import TensorDataset
 
