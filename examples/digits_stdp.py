@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater
-from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.callbacks import CellTrainerCallback, TensorBoardPictures
 from lightning_accum.metrics import MaxRateClassifier
 from lightning_accum.nn import AdaptiveLIF, PoissonEncoder, WinnerTakeAll
 from lightning_accum.optim import UpdateOptimizer
@@ -85,8 +85,6 @@ class DiehlCook(pl.LightningModule):
     def on_train_epoch_end(self) -> None:
         self.last_readout.load_state_dict(self.readout.state_dict())
         self.readout.reset()
-        board = self.logger.experiment
-        board.add_image("receptive_fields/fc", fields(self.fc.weight), self.current_epoch)
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         """Labels the neurons; run on the training set, after training."""
@@ -110,17 +108,6 @@ def drive(pixels: int) -> float:
     With incoming weights of L2 norm one, the current grows as the norm of the image does.
     """
     return pixels**0.5 / 8
-
-
-def fields(weight: Tensor) -> Tensor:
-    """The incoming weights of each neuron as a picture ``[1, H, W]``, in a grid."""
-    side, columns = int(weight.shape[1] ** 0.5), int(weight.shape[0] ** 0.5)
-    shown = (
-        weight.detach()[: columns * columns]
-        / weight.detach().amax(1, keepdim=True)[: columns * columns]
-    )
-    tiles = nn.functional.pad(shown.view(columns, columns, side, side), (1, 1, 1, 1))
-    return tiles.permute(0, 2, 1, 3).reshape(1, columns * (side + 2), -1)
 
 
 def k_means(data: Split, centres: int, seed: int) -> float:
@@ -152,6 +139,7 @@ def learn(data: Split, seed: int, args: argparse.Namespace) -> tuple[float, floa
                 STDP(lr_post=lr, lr_pre=-0.3 * lr, time_dim=0),
                 cells={"input": CellSpec(connection="fc", neuron="lif")},
             ),
+            TensorBoardPictures(every_n_logs=1),
             LearningRateMonitor(),
         ],
         enable_model_summary=False,
