@@ -29,7 +29,7 @@ TITLE = "Local learning, by what the logging steps saw:"
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture) -> Any:
     """Gives the lines that were said, without the title."""
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "lightning.pytorch")  # others may have set it higher
 
     def lines() -> list[str]:
         found = [m for m in caplog.messages if m.startswith(TITLE)]
