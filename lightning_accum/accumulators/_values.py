@@ -18,11 +18,26 @@ def wide(value: Any, device: torch.device, integers: torch.dtype | None = None) 
         device: where a value that is no tensor goes.
         integers: dtype of integers and booleans; the default dtype when missing.
     """
-    tensor = value if isinstance(value, Tensor) else torch.as_tensor(value, device=device)
+    tensor = value if isinstance(value, Tensor) else as_tensor("value", value, device)
     if tensor.dtype not in _WIDE:
         narrow = torch.float32 if tensor.dtype.is_floating_point else None
         tensor = tensor.to(narrow or integers or torch.get_default_dtype())
     return tensor.detach()
+
+
+def as_tensor(name: str, value: Any, device: torch.device) -> Tensor:
+    """A number, or what else ``torch.as_tensor`` takes, as a tensor.
+
+    Raises:
+        TypeError: if it takes no such thing.
+    """
+    try:
+        return torch.as_tensor(value, device=device)
+    except (RuntimeError, OverflowError, ValueError) as error:
+        raise TypeError(
+            f"Argument `{name}` should be a tensor or a number. Found `{type(value).__name__}`:"
+            f" {error}."
+        ) from None
 
 
 def check_shape(owner: str, value: Tensor, before: Tensor) -> None:

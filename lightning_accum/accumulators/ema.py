@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_numbers
 from lightning_accum.accumulators._base import State
 from lightning_accum.accumulators._elementwise import ElementWise
 
@@ -43,6 +44,7 @@ class EMA(ElementWise):
     def __init__(self, decay: float = 0.9, **kwargs: Any) -> None:
         # The weight first, for it tells averages of different decay apart.
         super().__init__({"weight": torch.tensor(0.0), "scaled": torch.tensor(0.0)}, **kwargs)
+        check_numbers(decay=decay)
         if not 0 < decay < 1:
             raise ValueError(
                 f"Argument `decay` should be between 0 and 1. Found `decay = {decay}`: give 0.9 for"

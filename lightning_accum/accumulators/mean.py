@@ -7,9 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_integers
 from lightning_accum.accumulators._arithmetic import finished, two_sum
 from lightning_accum.accumulators._base import State
 from lightning_accum.accumulators._elementwise import ElementWise
+from lightning_accum.accumulators._values import as_tensor
 
 
 class Mean(ElementWise):
@@ -58,6 +60,7 @@ class Mean(ElementWise):
         """
         tensor = self._value(value)
         if isinstance(weight, int):
+            check_integers(weight=int(weight))
             tensor = tensor if weight == 1 else tensor * weight
         else:
             weight = self._weight(weight)
@@ -77,10 +80,14 @@ class Mean(ElementWise):
         """The weight, in float64 where the device has it: a float32 sum of many would stop."""
         if not isinstance(weight, Tensor):
             double = torch.float64 if self.device.type != "mps" else torch.float32
-            exact = double if isinstance(weight, float) else None
-            weight = torch.as_tensor(weight, dtype=exact, device=self.device)
+            if isinstance(weight, float):
+                weight = torch.as_tensor(weight, dtype=double, device=self.device)
+            else:
+                weight = as_tensor("weight", weight, self.device)
         elif weight.is_floating_point() and weight.device.type != "mps":
             weight = weight.double()
+        if weight.is_complex():
+            raise TypeError(f"Argument `weight` should be real. Found `{weight.dtype = }`.")
         return weight.detach()
 
     def _shaped(self) -> list[str]:

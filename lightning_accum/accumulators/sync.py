@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from lightning_accum.accumulators._base import StreamAccumulator
 from lightning_accum.accumulators._bytes import from_bytes, to_bytes
@@ -65,5 +65,10 @@ def _within(accumulators: Any) -> Iterable[StreamAccumulator]:
                 yield module
     else:
         several = accumulators.values() if isinstance(accumulators, Mapping) else accumulators
+        if isinstance(several, (str, bytes, Tensor)) or not isinstance(several, Iterable):
+            raise TypeError(
+                "Argument `accumulators` should be an accumulator, a module that has some, or a"
+                f" list or dictionary of these. Found `{type(several).__name__}`."
+            )
         for accumulator in several:
             yield from _within(accumulator)

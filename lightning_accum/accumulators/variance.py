@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_numbers
 from lightning_accum.accumulators._arithmetic import merge_moments
 from lightning_accum.accumulators._base import State
 from lightning_accum.accumulators._elementwise import ElementWise
@@ -46,6 +47,7 @@ class Variance(ElementWise):
 
     def __init__(self, correction: float = 1, **kwargs: Any) -> None:
         super().__init__({"mean": torch.tensor(0.0), "squares": torch.tensor(0.0)}, **kwargs)
+        check_numbers(correction=correction)
         self.correction = correction
 
     def update(self, value: Tensor | float) -> None:

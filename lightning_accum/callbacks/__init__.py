@@ -1,5 +1,6 @@
 """Lightning callbacks; the only part of the package that imports lightning."""
 
+from lightning_accum.callbacks.buffers import AverageBuffers
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback
 from lightning_accum.callbacks.fabric import FabricCellTrainer
 from lightning_accum.callbacks.pictures import TensorBoardPictures
@@ -7,6 +8,7 @@ from lightning_accum.callbacks.strategy import LocalDDPStrategy
 from lightning_accum.callbacks.update_monitor import UpdateMonitor
 
 __all__ = [
+    "AverageBuffers",
     "CellTrainerCallback",
     "FabricCellTrainer",
     "LocalDDPStrategy",

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
+from lightning_accum.accumulators._bytes import from_bytes, to_bytes
+from lightning_accum.accumulators._exchange import CAPACITY, gather_bytes
 from lightning_accum.functional.statistics import spike_counts, update_statistics
+from lightning_accum.learn.exchange import processes
 from lightning_accum.learn.host import CellHost
 from lightning_accum.observe import WindowRecorder
 from lightning_accum.updates import Updater
@@ -16,15 +20,22 @@ Values = dict[str, Tensor]
 
 
 class Activity(NamedTuple):
-    """What the neuron of a cell gave out in a window."""
+    """What the neuron of a cell gave out in a window.
+
+    Attributes:
+        window: the activity of this process' samples.
+        counts: spikes of each neuron, in all processes together.
+        slots: in how many steps of a sample, in all processes together.
+    """
 
     window: Tensor
     counts: Tensor
+    slots: int
 
     @property
     def rates(self) -> Tensor:
         """Spikes in a step of one sample, of each neuron."""
-        return self.counts / (self.window.shape[0] * self.window.shape[1])
+        return self.counts / max(self.slots, 1)
 
     def values(self) -> Values:
         """Firing rate and share of silent neurons, by name."""
@@ -43,8 +54,23 @@ def activities(host: CellHost) -> dict[str, Activity]:
             continue
         window = recorder.window()
         if window is not None:
-            found[cell] = Activity(window, spike_counts(window))
-    return found
+            slots = window.shape[0] * window.shape[1]
+            found[cell] = Activity(window, spike_counts(window), slots)
+    return _together(found) if processes() > 1 else found
+
+
+def _together(found: dict[str, Activity]) -> dict[str, Activity]:
+    """The same with what all processes have counted; on logging steps alone, for it waits."""
+    own = {cell: (activity.counts.cpu(), activity.slots) for cell, activity in found.items()}
+    device = next((a.counts.device for a in found.values()), torch.device("cpu"))
+    rows = [from_bytes(row) for row in gather_bytes(to_bytes(own), CAPACITY, device)]
+    return {
+        cell: activity._replace(
+            counts=sum(row[cell][0] for row in rows if cell in row).to(activity.counts),
+            slots=sum(row[cell][1] for row in rows if cell in row),
+        )
+        for cell, activity in found.items()
+    }
 
 
 class Before(NamedTuple):

@@ -12,6 +12,7 @@ from torch import nn
 from lightning_accum.learn.cell import CellSpec
 from lightning_accum.learn.host import CellHost
 from lightning_accum.learn.trainer import CellTrainer
+from lightning_accum.optim import updates_as_gradients
 from lightning_accum.optim.update import check_lr
 from lightning_accum.updates import NonFinite
 
@@ -117,6 +118,19 @@ class FabricCellTrainer:
             self.accumulate(**given)
         self.host.exchange()
         self.cell_trainer.update(scale=lr)
+
+    def updates_as_gradients(self, **given: Any) -> None:
+        """In the place of :meth:`step`: hands what is pending to an optimizer, for it to step.
+
+        What all processes have pending is summed first; every process has to call it.
+
+        Args:
+            **given: what the rule asks for, where activity was recorded and not yet evaluated.
+        """
+        if self._recorded:
+            self.accumulate(**given)
+        self.host.exchange()
+        updates_as_gradients(*self.host.updaters.values())
 
     def release(self) -> None:
         """Takes every hook away; what is learned, recorded and pending stays."""

@@ -20,6 +20,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_numbers
+
 __all__ = [
     "FullBounding",
     "HalfBounding",
@@ -73,6 +75,7 @@ class FullBounding(Protocol):
 
 # ---------------------------------------------------------------- functions of the room
 def _power(room: Tensor, power: float) -> Tensor:
+    check_numbers(power=power)
     if not power >= 0:
         raise ValueError(
             "Argument `power` should be a non-negative number, 0 for additive and 1 for"
@@ -101,12 +104,14 @@ def _sharp(room: Tensor) -> Tensor:
 def _upper(
     headroom: Callable[..., Tensor], param: Tensor, update: Tensor, limit: float, *args: float
 ) -> Tensor:
+    check_numbers(limit=limit)
     return headroom(limit - _widened(param, update), *args) * update
 
 
 def _lower(
     headroom: Callable[..., Tensor], param: Tensor, update: Tensor, limit: float, *args: float
 ) -> Tensor:
+    check_numbers(limit=limit)
     return headroom(_widened(param, update) - limit, *args) * update
 
 
@@ -119,6 +124,7 @@ def _full(
     min: float | None,
     *args: float,
 ) -> Tensor:
+    check_numbers(**{k: v for k, v in (("max", max), ("min", min)) if v is not None})
     up = pos if max is None else _upper(headroom, param, pos, max, *args)
     down = neg if min is None else _lower(headroom, param, neg, min, *args)
     return up - down
@@ -129,6 +135,7 @@ def _widened(param: Tensor, update: Tensor) -> Tensor:
 
 
 def _scaled(room: Tensor, range: float) -> Tensor:
+    check_numbers(range=range)
     if not range > 0:
         raise ValueError(
             "Argument `range` should be positive, the upper limit minus the lower one."
@@ -138,6 +145,7 @@ def _scaled(room: Tensor, range: float) -> Tensor:
 
 
 def _range(max: float | None, min: float | None) -> float:
+    check_numbers(**{k: v for k, v in (("max", max), ("min", min)) if v is not None})
     if max is None or min is None or not max > min:
         raise ValueError(
             "A scaled full bound needs both limits, `max` above `min`, for its scale is their"

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_numbers
+
 
 @torch.no_grad()
 def clamp_(param: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
@@ -34,6 +36,7 @@ def clamp_(param: Tensor, min: float | None = None, max: float | None = None) ->
             "Arguments `min` and `max` should not both be None: there is nothing to clamp to."
             " Give at least one."
         )
+    check_numbers(**{k: v for k, v in (("min", min), ("max", max)) if v is not None})
     if min is not None and max is not None and not min <= max:
         raise ValueError(
             f"Argument `min` should not be above `max`. Found `min = {min}`, `max = {max}`."
@@ -81,6 +84,7 @@ def normalize_(
             "Argument `param` should be a floating-point tensor."
             f" Found `param.dtype = {param.dtype}`."
         )
+    check_numbers(norm=norm, order=order)
     if not 0 < norm < math.inf:
         raise ValueError(f"Argument `norm` should be a positive number. Found `norm = {norm}`.")
     if not order > 0:
@@ -90,6 +94,11 @@ def normalize_(
         raise ValueError(
             "Argument `dim` should name at least one dimension of a parameter that has no"
             f" incoming one. Found `dim = {dim}`, `param.shape = {tuple(param.shape)}`."
+        )
+    if not all(isinstance(d, int) and -param.ndim <= d < param.ndim for d in dims):
+        raise ValueError(
+            f"Argument `dim` should name dimensions of a parameter that has {param.ndim}. Found"
+            f" `dim = {dim}`."
         )
     wide = param.to(torch.promote_types(param.dtype, torch.float32))
     total = torch.linalg.vector_norm(wide, order, tuple(dims), keepdim=True)

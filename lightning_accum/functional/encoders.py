@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_integers, check_numbers
+
 
 def poisson_encode(
     x: Tensor,
@@ -39,6 +41,8 @@ def poisson_encode(
                 [False,  True],
                 [False,  True]])
     """
+    check_integers(steps=steps)
+    check_numbers(p=p)
     if steps < 1:
         raise ValueError(
             f"Argument `steps` should be a positive number of time steps. Found `steps = {steps}`."

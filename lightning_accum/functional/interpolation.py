@@ -7,6 +7,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_numbers, check_tensors
+
 
 class Interpolation(Protocol):
     """Says what stood ``elapsed`` ms after one observation and ``dt - elapsed`` before the next.
@@ -83,6 +85,7 @@ def interp_nearest(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) -
         >>> interp_nearest(torch.zeros(2), torch.ones(2), torch.tensor([0.5, 0.6]), 1.0)
         tensor([0., 1.])
     """
+    _check(earlier, later, elapsed, dt)
     return torch.where(elapsed > dt / 2, later, earlier)
 
 
@@ -103,6 +106,7 @@ def interp_linear(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) ->
         >>> interp_linear(torch.tensor([1.0]), torch.tensor([2.0]), torch.tensor(0.5), 2.0)
         tensor([1.2500])
     """
+    _check(earlier, later, elapsed, dt)
     dtype = torch.promote_types(earlier.dtype, torch.float32)
     weight = (elapsed / dt).to(dtype)
     return earlier.to(dtype).lerp(later.to(dtype), weight)
@@ -134,9 +138,21 @@ def interp_exponential(
         >>> decayed(torch.tensor([1.0]), torch.tensor([9.0]), torch.tensor(0.5), 1.0)
         tensor([0.9753])
     """
+    _check(earlier, later, elapsed, dt)
+    check_numbers(tc=tc)
     if not tc > 0:
         raise ValueError(
             f"Argument `tc` should be a positive time constant in ms. Found `{tc = }`."
         )
     dtype = torch.promote_types(earlier.dtype, torch.float32)
     return earlier.to(dtype) * torch.exp(-elapsed / tc).to(dtype)
+
+
+def _check(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) -> None:
+    check_tensors(earlier=earlier, later=later, elapsed=elapsed)
+    check_numbers(dt=dt)
+    for name, value in (("later", later), ("elapsed", elapsed)):
+        if value.is_complex() and not (name == "later" and earlier.is_complex()):
+            raise TypeError(
+                f"Argument `{name}` should be real. Found `{name}.dtype = {value.dtype}`."
+            )

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_numbers
+
 
 @dataclass(frozen=True)
 class ExponentialKernel:
@@ -24,6 +26,9 @@ class ExponentialKernel:
         tc_post: time constant of the postsynaptic trace, in ms.
         tc_pre: time constant of the presynaptic trace, in ms.
 
+    Raises:
+        ValueError: if a time constant is not positive.
+
     Example:
         >>> import torch
         >>> ExponentialKernel(1.0, -0.5)(torch.tensor([-20.0, 0.0, 20.0]))
@@ -37,6 +42,11 @@ class ExponentialKernel:
     lr_pre: float
     tc_post: float = 20.0
     tc_pre: float = 20.0
+
+    def __post_init__(self) -> None:
+        check_numbers(**vars(self))
+        for name in ("tc_post", "tc_pre"):
+            _check_positive(name, getattr(self, name))
 
     def __call__(self, delta: Tensor) -> Tensor:
         """The change for differences of any shape, post minus pre, in ms."""
@@ -56,6 +66,9 @@ class GaussianKernel:
         width: :math:`\sigma`, in ms.
         offset: :math:`B`, what every pair takes away.
 
+    Raises:
+        ValueError: if the width is not positive.
+
     Example:
         >>> import torch
         >>> GaussianKernel(1.0, width=10.0, offset=0.1)(torch.tensor([-10.0, 0.0, 10.0]))
@@ -70,6 +83,17 @@ class GaussianKernel:
     width: float = 20.0
     offset: float = 0.0
 
+    def __post_init__(self) -> None:
+        check_numbers(**vars(self))
+        _check_positive("width", self.width)
+
     def __call__(self, delta: Tensor) -> Tensor:
         """The change for differences of any shape, post minus pre, in ms."""
         return self.lr * torch.exp(-0.5 * (delta / self.width) ** 2) - self.offset
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not value > 0:
+        raise ValueError(
+            f"Argument `{name}` should be a positive time in ms. Found `{name} = {value}`."
+        )

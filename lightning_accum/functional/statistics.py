@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_numbers
+
 #: The statistics of :func:`update_statistics`, in their order, but for the last, a count.
 AVERAGED = (
     "update_norm",
@@ -147,6 +149,7 @@ def update_statistics(
         >>> {name: round(float(found[name]), 3) for name in ("update_norm", "ratio", "at_upper")}
         {'update_norm': 0.5, 'ratio': 0.1, 'at_upper': 0.5}
     """
+    check_numbers(**{k: v for k, v in (("lower", lower), ("upper", upper)) if v is not None})
     found = change_statistics([measure_change(before, after)])
     zero = torch.zeros_like(found["update_norm"])
     parts = [None if part is None else _wide(part) for part in (pos, neg)]

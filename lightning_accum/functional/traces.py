@@ -8,6 +8,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_numbers, check_tensors
+
 TraceMode = Literal["cumulative", "nearest"]
 
 
@@ -25,6 +27,7 @@ def decay_factor(tc: float, dt: float = 1.0) -> float:
         >>> round(decay_factor(20.0), 4)
         0.9512
     """
+    check_numbers(tc=tc, dt=dt)
     if not tc > 0:
         raise ValueError(
             f"Argument `tc` should be a positive time constant in ms. Found `{tc = }`."
@@ -72,6 +75,7 @@ def trace(
         raise ValueError(
             f"Argument `mode` should be one of {get_args(TraceMode)}. Found `mode = {mode!r}`."
         )
+    _check("activity", activity, decay, initial)
     dtype = torch.promote_types(activity.dtype, dtype)
     out = activity.to(dtype, copy=True, memory_format=torch.contiguous_format)
     before = initial
@@ -105,6 +109,7 @@ def reverse_trace(values: Tensor, decay: float) -> Tensor:
         >>> reverse_trace(torch.tensor([1.0, 0.0, 1.0]), 0.5)
         tensor([1.2500, 0.5000, 1.0000])
     """
+    _check("values", values, decay)
     dtype = torch.promote_types(values.dtype, torch.float32)
     out = values.to(dtype, copy=True, memory_format=torch.contiguous_format)
     steps = out.unbind(0)
@@ -137,6 +142,7 @@ def last_trace(
         >>> last_trace(torch.tensor([1.0, 0.0, 1.0]), 0.5)
         tensor(1.2500)
     """
+    _check("activity", activity, decay, initial)
     dtype = torch.promote_types(activity.dtype, dtype)
     x = torch.zeros(activity.shape[1:], dtype=dtype, device=activity.device)
     if initial is not None:
@@ -148,3 +154,16 @@ def last_trace(
         else:
             x.mul_(decay).add_(step)
     return x
+
+
+def _check(name: str, values: Tensor, decay: float, initial: Tensor | None = None) -> None:
+    check_tensors(**{name: values})
+    if values.ndim == 0:
+        raise ValueError(f"Argument `{name}` should be `[T, ...]`. Found no dimension.")
+    check_numbers(decay=decay)
+    if initial is not None:
+        check_tensors(initial=initial)
+        if initial.is_complex() and not values.is_complex():
+            raise TypeError(
+                f"Argument `initial` should be real, as `{name}`. Found `{initial.dtype = }`."
+            )

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from lightning_accum._checks import check_mapping, check_strings, names_in
 from lightning_accum.updates import Updater, get_updater, set_updater
 
 
@@ -87,8 +88,10 @@ class CellSpec:
     overrides: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if isinstance(self.params, str):
-            object.__setattr__(self, "params", (self.params,))
+        check_strings(connection=self.connection, neuron=self.neuron)
+        if self.params is not None:
+            object.__setattr__(self, "params", names_in("params", self.params))
+        check_mapping("overrides", self.overrides)
 
     def find(self, model: nn.Module) -> Cell:
         """The cell in ``model``.

@@ -8,6 +8,7 @@ from typing import Any, final
 
 import torch
 
+from lightning_accum._checks import is_number
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.learn.independent import Hyperparameters
 from lightning_accum.learn.rule import Rule
@@ -155,7 +156,7 @@ class SoftHebb(Rule):
     def check(self, h: Hyperparameters) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense."""
         super().check(h)
-        if not (isinstance(h.temperature, (int, float)) and 0 < h.temperature < float("inf")):
+        if not (is_number(h.temperature) and 0 < h.temperature < float("inf")):
             raise ValueError(
                 "Argument `temperature` should be a positive, finite number."
                 f" Found `temperature = {h.temperature!r}`."

@@ -8,6 +8,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from lightning_accum._checks import check_strings
 from lightning_accum.functional.kernels import ExponentialKernel
 from lightning_accum.functional.outer import events_of
 from lightning_accum.functional.reductions import ReductionFn
@@ -107,6 +108,11 @@ class DelayRule(Rule):
     ) -> None:
         every = {**hyperparameters, "delay": delay}
         super().__init__(every, dt=dt, batch_reduction=batch_reduction, **options)
+
+    def check(self, h: Hyperparameters) -> None:
+        """Raises an error if hyperparameters make no sense."""
+        super().check(h)
+        check_strings(delay=h.delay)
 
     def kernel(self, h: Hyperparameters) -> Kernel:
         """The change for a time difference."""

@@ -62,20 +62,22 @@ def exchange(shares: Sequence[Share], group: Any = None) -> None:
     device = shares[0].param.device
     counts = torch.tensor([share.samples or 0 for share in shares], dtype=dtype)
     sizes = [part for share in shares for part in 2 * [share.param.numel()]]
-    flat = torch.zeros(len(shares) + sum(sizes), dtype=dtype, device=device)
+    flat = torch.empty(len(shares) + sum(sizes), dtype=dtype, device=device)
     flat[: len(shares)] = counts
     places = flat[len(shares) :].split(sizes)
     for i, share in enumerate(shares):
         weight = 1 if share.samples is None else share.samples
         for place, part in zip(places[2 * i :], share.accumulator.parts(share.param), strict=False):
             if part is not None and weight:
-                place.copy_(part.reshape(-1)).mul_(weight)
+                torch.mul(part.reshape(-1), weight, out=place)
+            else:
+                place.zero_()
     dist.all_reduce(flat, group=group)
     totals = flat[: len(shares)].clamp(min=1)
     for i, share in enumerate(shares):
         pos, neg = (place.view(share.param.shape) for place in places[2 * i : 2 * i + 2])
         if share.samples is not None:
-            pos, neg = pos / totals[i], neg / totals[i]
+            pos, neg = pos.div_(totals[i]), neg.div_(totals[i])
         share.accumulator.clear()
         share.accumulator.accumulate(pos, neg)
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import grad
 
+from lightning_accum.learn.sharding import Bare, is_fsdp
 from lightning_accum.observe import first_tensor, unobserved
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -110,8 +111,11 @@ class Geometry(ABC):
     def _run(self, param: Tensor, pre: Tensor) -> Tensor:
         """What the connection gives with ``param`` in the place of the parameter."""
         inputs = (_operand(pre, param.dtype),)
+        module, name = self.module, self.name
+        if is_fsdp(module):
+            module, name = Bare(module), f"module.{name}"
         with unobserved():
-            out: Any = torch.func.functional_call(self.module, {self.name: param}, inputs)
+            out: Any = torch.func.functional_call(module, {name: param}, inputs)
         return first_tensor((out,))
 
 
@@ -194,7 +198,14 @@ class Jacobian(Geometry):
     def _product(self, param: Tensor, post: Tensor, pre: Tensor) -> Tensor:
         with torch.enable_grad():
             leaf = param.to(post.dtype).requires_grad_()
-            (product,) = torch.autograd.grad(self._run(leaf, pre), leaf, post, allow_unused=True)
+            out = self._run(leaf, pre)
+            if not out.requires_grad:
+                raise ValueError(
+                    f"Parameter {self.place} should take part in what its module, a"
+                    f" {type(self.module).__name__}, gives, with a derivative. Found that it has"
+                    " none: name another in `params`, and run the module with gradients."
+                )
+            (product,) = torch.autograd.grad(out, leaf, post, allow_unused=True)
         return torch.zeros_like(leaf) if product is None else product
 
 

@@ -7,6 +7,7 @@ from typing import Any, final
 
 import torch
 
+from lightning_accum._checks import is_number
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.learn.independent import Hyperparameters
 from lightning_accum.learn.rule import Rule
@@ -76,7 +77,7 @@ class Homeostasis(Rule):
         """Raises a ``ValueError`` if hyperparameters make no sense."""
         super().check(h)
         most = 1000.0 / h.dt
-        if not (isinstance(h.target, (int, float)) and 0 <= h.target <= most):
+        if not (is_number(h.target) and 0 <= h.target <= most):
             raise ValueError(
                 f"Argument `target` should be a rate between 0 and {most:g} Hz, one spike a step."
                 f" Found `target = {h.target!r}`."

@@ -7,11 +7,14 @@ from typing import Any, get_args
 import torch
 from torch import nn
 
+from lightning_accum._checks import check_mapping
 from lightning_accum.learn.cell import CellSpec
 from lightning_accum.learn.exchange import check_exchangeable, exchange, shares_of
 from lightning_accum.learn.independent import IndependentCellTrainer
 from lightning_accum.learn.rule import Rule
+from lightning_accum.learn.sharding import shard_holders, whole_parameters
 from lightning_accum.learn.trainer import CellTrainer
+from lightning_accum.optim import updates_as_gradients
 from lightning_accum.updates import NonFinite, Updater
 
 
@@ -58,6 +61,8 @@ class CellHost:
                 f" itself. Found it given with `{type(trainer).__name__}`: add the cells with"
                 " `add_cell`."
             )
+        if cells is not None:
+            check_mapping("cells", cells)
         for name, spec in (cells or {}).items():
             if not isinstance(spec, CellSpec):
                 raise TypeError(
@@ -75,6 +80,7 @@ class CellHost:
         self.nonfinite = nonfinite
         self._bound = False
         self._pending: dict[str, Any] | None = None
+        self._sharded: list[Any] = []  # modules of the model, under FSDP2
 
     # ------------------------------------------------------------------ binding
     def bind(self, model: nn.Module) -> None:
@@ -94,6 +100,7 @@ class CellHost:
                 " with the trainer."
             )
         check_exchangeable(self.trainer)
+        self._sharded = shard_holders(model, self.updaters.values())
         self.trainer.recording = False
         self.trainer.clear()
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
@@ -126,8 +133,8 @@ class CellHost:
                 overrides.setdefault("params", tuple(params))
             try:
                 self.trainer.register_cell(name, cell, **overrides)
-            except Exception:
-                if name in refs:  # half made
+            except BaseException:  # also Ctrl-C: what is half made would train nothing
+                if name in refs:
                     self.trainer.del_cell(name)
                 raise
 
@@ -143,6 +150,7 @@ class CellHost:
         """
         self._bound = False
         self._pending = None
+        self._sharded = []
         self.trainer.recording = False
         self.trainer.eval()
 
@@ -154,7 +162,8 @@ class CellHost:
     # ------------------------------------------------------------------ running
     def evaluate(self, **given: Any) -> None:
         """Accumulates what the window since the last call changes; traces pass on."""
-        self.trainer(**given)
+        with whole_parameters(self._sharded):
+            self.trainer(**given)
 
     def exchange(self, ids: set[int] | None = None) -> None:
         """Gives every process what all of them have pending; to be called in all of them.
@@ -164,12 +173,20 @@ class CellHost:
         """
         exchange(shares_of(self.trainer, ids))
 
+    def updates_as_gradients(self, **given: Any) -> None:
+        """Evaluates, and hands what all processes have pending to whoever steps the parameters.
+
+        To be called in all processes.
+        """
+        self.evaluate(**given)
+        self.exchange()
+        updates_as_gradients(*self.updaters.values())
+
     def finish_batch(self, **given: Any) -> None:
         """Evaluates the rest of a batch; traces pass on only where batches are one stream."""
         if isinstance(self.trainer, Rule):
-            self.trainer(carry=self.carry, **given)
-        else:
-            self.trainer(**given)
+            given["carry"] = self.carry
+        self.evaluate(**given)
         if not self.carry:
             self.trainer.clear()
 
@@ -187,7 +204,8 @@ class CellHost:
         return {"trainer": dict(self.trainer.state_dict()), "updaters": updaters}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_bound": False}  # the cells stay with the original
+        # the cells stay with the original
+        return {**self.__dict__, "_bound": False, "_sharded": []}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes what :meth:`state_dict` gave, now or, before the cells are bound, when they are."""

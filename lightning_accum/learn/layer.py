@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from lightning_accum._checks import check_mapping
 from lightning_accum.learn.cell import Cell
 
 
@@ -34,8 +35,15 @@ class Layer(nn.Module):
     def __init__(self, connections: dict[str, nn.Module], neurons: dict[str, nn.Module]) -> None:
         super().__init__()
         for name, given in (("connections", connections), ("neurons", neurons)):
+            check_mapping(name, given)
             if not given:
                 raise ValueError(f"Argument `{name}` should name at least one module. Found none.")
+            for key, module in given.items():
+                if not isinstance(module, nn.Module):
+                    raise TypeError(
+                        f"Argument `{name}` should hold torch.nn.Modules. Found"
+                        f" `{type(module).__name__}` for `{key}`."
+                    )
         self.connections = nn.ModuleDict(connections)
         self.neurons = nn.ModuleDict(neurons)
 

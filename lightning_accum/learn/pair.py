@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lightning_accum._checks import check_mapping
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.functional.traces import TraceMode
 from lightning_accum.learn.independent import Hyperparameters
@@ -49,6 +50,8 @@ class PairRule(Rule):
             "tc_pre": tc_pre,
             "trace_mode": trace_mode,
         }
+        if hyperparameters is not None:
+            check_mapping("hyperparameters", hyperparameters)
         every = {**pair, **(hyperparameters or {})}
         super().__init__(every, dt=dt, batch_reduction=batch_reduction, **options)
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
+from lightning_accum._checks import check_mapping, is_number, names_in
 from lightning_accum.functional.reductions import ReductionFn, reduction
 from lightning_accum.functional.traces import TraceMode
 from lightning_accum.learn.cell import Cell
@@ -111,16 +112,18 @@ class Rule(IndependentCellTrainer, ABC):
         path: Path = "auto",
         picker: Picker | None = None,
     ) -> None:
-        if path not in get_args(Path):
+        if not isinstance(path, str) or path not in get_args(Path):
             raise ValueError(
                 f"Argument `path` should be one of {get_args(Path)}. Found `{path = }`."
             )
+        if hyperparameters is not None:
+            check_mapping("hyperparameters", hyperparameters)
         super().__init__(
             **(hyperparameters or {}),
             dt=dt,
             batch_reduction=batch_reduction,
             time_dim=time_dim,
-            params=(params,) if isinstance(params, str) else tuple(params),
+            params=names_in("params", params),
             picker=picker,
         )
         self.carry = carry
@@ -149,15 +152,16 @@ class Rule(IndependentCellTrainer, ABC):
         one that there is; a subclass adds to that.
         """
         reduction(h.batch_reduction)
+        names_in("params", h.params)
         for name, value in vars(h).items():
             if name == "dt" or name.startswith("tc_"):
-                if not (isinstance(value, (int, float)) and 0 < value < float("inf")):
+                if not (is_number(value) and 0 < value < float("inf")):
                     raise ValueError(
                         f"Argument `{name}` should be a positive, finite number of ms."
                         f" Found `{name} = {value!r}`."
                     )
             elif (name == "lr" or name.startswith("lr_")) and not (
-                isinstance(value, (int, float)) and abs(value) < float("inf")
+                is_number(value) and abs(value) < float("inf")
             ):
                 raise ValueError(
                     f"Argument `{name}` should be a finite number. Found `{name} = {value!r}`."
@@ -251,6 +255,11 @@ class Rule(IndependentCellTrainer, ABC):
                 f" {_shape_of(pre)} and {steps[1]} of the neuron {_shape_of(post)}: both should be"
                 " called once per step (`time_dim=None`) or once per sequence (`time_dim=0`), and"
                 " be in training mode: in evaluation mode nothing is recorded."
+            )
+        if pre.is_complex() or post.is_complex():
+            raise TypeError(
+                f"Activity of cell `{name}` should be real. Found {pre.dtype} before and"
+                f" {post.dtype} after the connection: record its magnitude or its real part."
             )
         if pre.shape[1] == 0:
             return None

@@ -27,7 +27,7 @@ class _OverSequences(Updatable):
             Weighted sums, with the same dimensions before the channels.
         """
         inner = self.weight.ndim - 1
-        if not x.is_floating_point():
+        if not x.is_floating_point() and not x.is_complex():
             x = x.to(self.weight.dtype)
         flat = x.reshape(-1, *x.shape[-inner:])
         out: Tensor = self._conv_forward(flat, self.weight, self.bias)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lightning_accum._checks import check_integers, check_numbers
 from lightning_accum.functional.encoders import poisson_encode
 
 
@@ -48,6 +49,8 @@ class PoissonEncoder(nn.Module):
         validate: bool = True,
     ) -> None:
         super().__init__()
+        check_integers(steps=steps)
+        check_numbers(max_rate=max_rate, dt=dt)
         if steps < 1:
             raise ValueError(
                 "Argument `steps` should be a positive number of time steps. "
@@ -68,6 +71,7 @@ class PoissonEncoder(nn.Module):
         self.validate = validate
         self.generator: torch.Generator | None = None
         if seed is not None:
+            check_integers(seed=seed)
             self.generator = torch.Generator().manual_seed(seed)
 
     def forward(self, x: Tensor) -> Tensor:

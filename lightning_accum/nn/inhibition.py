@@ -7,6 +7,8 @@ from typing import Protocol, final
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_integers, check_numbers
+
 
 class Inhibition(Protocol):
     """What a layer of neurons asks of its inhibition, twice in every time step.
@@ -59,6 +61,7 @@ class WinnerTakeAll:
     """
 
     def __init__(self, steps: int) -> None:
+        check_integers(steps=steps)
         if steps < 0:
             raise ValueError(
                 "Argument `steps` should be a non-negative number of time steps. "
@@ -110,6 +113,7 @@ class LateralInhibition:
     """
 
     def __init__(self, strength: float) -> None:
+        check_numbers(strength=strength)
         if strength < 0:
             raise ValueError(
                 "Argument `strength` should be a non-negative potential. "

@@ -44,6 +44,6 @@ class Linear(Updatable, nn.Linear):
         Returns:
             Weighted sums, shape ``[..., out_features]``.
         """
-        if not x.is_floating_point():
+        if not x.is_floating_point() and not x.is_complex():
             x = x.to(self.weight.dtype)
         return F.linear(x, self.weight, self.bias)

@@ -10,6 +10,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_numbers
 from lightning_accum._state import StateModule
 from lightning_accum.nn.inhibition import Inhibition
 
@@ -20,6 +21,20 @@ def _decay(name: str, tc: float, dt: float) -> float:
             f"Argument `{name}` should be a positive time constant in ms. Found `{name} = {tc}`."
         )
     return math.exp(-dt / tc)
+
+
+def _sizes(size: int | Sequence[int]) -> tuple[int, ...]:
+    try:
+        sizes = (size,) if isinstance(size, int) else tuple(size)
+    except TypeError:
+        sizes = ()
+    if not sizes or not all(isinstance(n, int) and 0 <= n < 2**63 for n in sizes):
+        found = repr(size) if isinstance(size, (int, float, str, tuple, list)) else type(size)
+        raise ValueError(
+            "Argument `size` should be a number of neurons, or the shape of a layer. Found"
+            f" `size = {found}`."
+        )
+    return sizes
 
 
 class Neurons(StateModule):
@@ -42,6 +57,14 @@ class Neurons(StateModule):
         inhibition: Inhibition | None,
     ) -> None:
         super().__init__()
+        check_numbers(
+            tc_mem=tc_mem,
+            v_threshold=v_threshold,
+            v_reset=v_reset,
+            v_rest=v_rest,
+            refractory=refractory,
+            dt=dt,
+        )
         if not dt > 0:
             raise ValueError(
                 f"Argument `dt` should be a positive step length in ms. Found `dt = {dt}`."
@@ -51,17 +74,17 @@ class Neurons(StateModule):
                 "Argument `v_threshold` should lie above `v_reset` and `v_rest`. Found "
                 f"`v_threshold = {v_threshold}`, `v_reset = {v_reset}`, `v_rest = {v_rest}`."
             )
-        if not refractory >= 0:
+        if not 0 <= refractory < math.inf:
             raise ValueError(
-                "Argument `refractory` should be a non-negative period in ms. "
+                "Argument `refractory` should be a finite, non-negative period in ms. "
                 f"Found `refractory = {refractory}`."
             )
-        if time_dim not in (None, 0):
+        if time_dim is not None and not (isinstance(time_dim, int) and time_dim == 0):
             raise ValueError(
                 "Argument `time_dim` should be `None` (one step a call) or 0 (a sequence, time "
                 f"first). Found `time_dim = {time_dim}`. Transpose the input."
             )
-        self.size = (size,) if isinstance(size, int) else tuple(size)
+        self.size = _sizes(size)
         self.tc_mem = tc_mem
         self.v_threshold = v_threshold
         self.v_reset = v_reset
@@ -149,7 +172,7 @@ class Neurons(StateModule):
                 self.inhibition.select(work, spikes)
             v.addcmul_(v, spikes, value=-1)
             if period:
-                torch.mul(spikes, period, out=work)
+                torch.mul(spikes, float(period), out=work)
                 torch.maximum(hold, work, out=hold)
             if self.inhibition is not None:
                 self.inhibition.suppress(spikes, v, hold)
@@ -311,6 +334,7 @@ class AdaptiveLIF(Neurons):
             spike_dtype,
             inhibition,
         )
+        check_numbers(theta_plus=theta_plus, tc_theta=tc_theta)
         if not theta_plus >= 0:
             raise ValueError(
                 "Argument `theta_plus` should be a non-negative potential. "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from lightning_accum._checks import check_numbers
 from lightning_accum.observe.history import FoldReducer, at_least_float32
 
 
@@ -32,6 +33,7 @@ class EMAReducer(FoldReducer):
 
     def __init__(self, alpha: float, duration: float = 0.0, dt: float = 1.0) -> None:
         super().__init__(duration, dt)
+        check_numbers(alpha=alpha)
         if not 0 < alpha <= 1:
             raise ValueError(
                 f"Argument `alpha` should be above 0 and at most 1. Found `{alpha = }`."

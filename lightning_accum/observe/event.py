@@ -7,7 +7,14 @@ import math
 import torch
 from torch import Tensor
 
-from lightning_accum.observe.history import Criterion, FoldReducer, at_least_float32, nonzero
+from lightning_accum._checks import check_callables
+from lightning_accum.observe.history import (
+    Criterion,
+    FoldReducer,
+    at_least_float32,
+    events,
+    nonzero,
+)
 
 
 class EventReducer(FoldReducer):
@@ -38,12 +45,13 @@ class EventReducer(FoldReducer):
         self, duration: float = 0.0, dt: float = 1.0, criterion: Criterion = nonzero
     ) -> None:
         super().__init__(duration, dt)
+        check_callables(criterion=criterion)
         self.criterion = criterion
 
     def _fold(self, observation: Tensor, last: Tensor | None) -> Tensor:
         if last is None:
             last = torch.full_like(at_least_float32(observation), math.inf)
-        return (last + self.dt).masked_fill(self.criterion(observation), 0)
+        return (last + self.dt).masked_fill(events(self.criterion, observation), 0)
 
     def _between(self, earlier: Tensor, later: Tensor, elapsed: Tensor) -> Tensor:
         return earlier + elapsed

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_numbers
 from lightning_accum.observe.reducer import Reducer
 
 Criterion = Callable[[Tensor], Tensor]
@@ -18,6 +19,22 @@ Criterion = Callable[[Tensor], Tensor]
 def nonzero(observation: Tensor) -> Tensor:
     """Where an observation is not zero, which is where a spike is."""
     return observation != 0
+
+
+def events(criterion: Criterion, observation: Tensor) -> Tensor:
+    """Where a criterion says that an event is.
+
+    Raises:
+        TypeError: if it does not give booleans.
+    """
+    found = criterion(observation)
+    if not isinstance(found, Tensor) or found.dtype != torch.bool:
+        kind = found.dtype if isinstance(found, Tensor) else type(found).__name__
+        raise TypeError(
+            f"Argument `criterion` should give booleans of the observation's shape. Found `{kind}`:"
+            " compare with a threshold."
+        )
+    return found
 
 
 class HistoryReducer(Reducer, ABC):
@@ -33,6 +50,7 @@ class HistoryReducer(Reducer, ABC):
 
     def __init__(self, duration: float = 0.0, dt: float = 1.0) -> None:
         super().__init__(dt)
+        check_numbers(duration=duration)
         if not 0 <= duration < math.inf:
             raise ValueError(
                 "Argument `duration` should be a finite, non-negative time in ms."

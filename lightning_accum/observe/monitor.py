@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from lightning_accum._checks import check_callables, check_strings
 from lightning_accum.functional.interpolation import Interpolation
 from lightning_accum.observe.reducer import Latest, Reducer
 
@@ -78,12 +79,16 @@ def unobserved() -> Iterator[None]:
         >>> monitor.peek() is None
         True
     """
-    before = getattr(_unobserved, "on", False)
-    _unobserved.on = True
+    before, mark = getattr(_unobserved, "mark", None), _Mark()
+    _unobserved.mark = weakref.ref(mark)
     try:
         yield
     finally:
-        _unobserved.on = before
+        _unobserved.mark = before
+
+
+class _Mark:
+    """Lives as long as a call of :func:`unobserved`: if an interrupt leaves it set, it is dead."""
 
 
 class _Hook:
@@ -97,7 +102,10 @@ class _Hook:
         if self.monitor is None or self.module is None or self.module() is not module:
             return
         monitor = self.monitor()
-        if monitor is None or not monitor.recording or getattr(_unobserved, "on", False):
+        if monitor is None or not monitor.recording:
+            return
+        mark = getattr(_unobserved, "mark", None)
+        if mark is not None and mark() is not None:
             return
         if monitor.train_update if module.training else monitor.eval_update:
             monitor._observe(module, args, rest)
@@ -143,6 +151,14 @@ class Monitor(nn.Module, ABC):
         register: bool = True,
     ) -> None:
         super().__init__()
+        check_strings(attr=attr)
+        if reducer is not None and not isinstance(reducer, Reducer):
+            raise TypeError(
+                "Argument `reducer` should be a Reducer, such as `WindowRecorder()`. Found"
+                f" `{type(reducer).__name__}`."
+            )
+        given = {"picker": picker, "filter_": filter_, "map_": map_}
+        check_callables(**{k: v for k, v in given.items() if k == "picker" or v is not None})
         self.attr = attr
         self.reducer = Latest() if reducer is None else reducer
         self.train_update = train_update
@@ -200,15 +216,19 @@ class Monitor(nn.Module, ABC):
                 f"The module that `{self.attr or 'this monitor'}` watches no longer exists, or this"
                 " monitor is a copy: bind it with `monitor.bind(module)`."
             )
-        handles = self._hook(module, _Hook(self, module))
-        # the hooks go when the monitor does, wherever it is dropped
+        handles: list[RemovableHandle] = []
+        # The hooks go when the monitor does, wherever it is dropped. Before they are in place, so
+        # that an interrupt in between leaves none.
         self._unhook = weakref.finalize(self, _remove, handles)
         self._unhook.atexit = False
+        handles += self._hook(module, _Hook(self, module))
 
     def deregister(self) -> None:
         """Takes the hook away; what was recorded stays."""
         if self._unhook is not None:
-            self._unhook()
+            if found := self._unhook.peek():  # not called, which would not do twice if interrupted
+                _remove(*found[2])
+            self._unhook.detach()
             self._unhook = None
 
     @abstractmethod
@@ -362,7 +382,7 @@ def attribute(module: Any, attr: str) -> tuple[nn.Module, str]:
     return found, name
 
 
-def _remove(handles: Handles) -> None:
+def _remove(handles: list[RemovableHandle]) -> None:
     for handle in handles:
         handle.remove()
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lightning_accum._checks import names_in
 from lightning_accum.observe.monitor import Handles, Monitor, _Hook, attribute
 from lightning_accum.observe.reducer import Reducer
 
@@ -50,7 +51,7 @@ class MultiStateMonitor(Monitor):
         names: Sequence[str],
         **options: Any,
     ) -> None:
-        if isinstance(names, str) or not names:
+        if isinstance(names, str) or not names_in("names", names):
             raise ValueError(
                 "Argument `names` should be a sequence of at least one attribute's path."
                 f" Found `{names = }`."

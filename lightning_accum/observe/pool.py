@@ -34,9 +34,10 @@ class MonitorPool(nn.Module):
 
     def del_group(self, group: str) -> None:
         """Deletes a group and those of its monitors that no other group has."""
-        for name, _ in self.of(group):
-            self.delete(group, name)
-        del self._groups[group]
+        if group in self._groups:  # or else it was interrupted before there was one
+            for name, _ in self.of(group):
+                self.delete(group, name)
+            del self._groups[group]
 
     def add(
         self, group: str, name: str, monitor: Monitor, tags: tuple[Hashable, ...] | None = None
@@ -69,8 +70,8 @@ class MonitorPool(nn.Module):
                 return existing
             self.delete(group, name)
         chosen = equal[0] if equal else monitor
+        self._keys[group, name] = key  # first: no member is ever without
         self._group(group)[name] = chosen
-        self._keys[group, name] = key
         return chosen
 
     def get(self, group: str, name: str) -> Monitor | None:
@@ -84,7 +85,8 @@ class MonitorPool(nn.Module):
         """Deletes a monitor from a group; other groups that share it keep it running."""
         monitor = self.get(group, name)
         assert monitor is not None
-        del self._group(group)[name], self._keys[group, name]
+        del self._group(group)[name]
+        self._keys.pop((group, name), None)
         if all(other is not monitor for other in self.unique()):
             monitor.deregister()
 

@@ -45,7 +45,7 @@ class WindowRecorder(Reducer):
         validate: bool = True,
     ) -> None:
         super().__init__(dt)
-        if time_dim not in (None, 0):
+        if time_dim is not None and not (isinstance(time_dim, int) and time_dim == 0):
             raise ValueError(
                 "Argument `time_dim` should be None (a call per step, `[B, ...]`) or 0 (a call per"
                 f" sequence, `[T, B, ...]`). Found `{time_dim = }`."

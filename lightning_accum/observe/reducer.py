@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_numbers
 from lightning_accum._state import StateModule
 from lightning_accum.functional.interpolation import Interpolation, interp_previous
 
@@ -21,6 +22,7 @@ class Reducer(StateModule, ABC):
 
     def __init__(self, dt: float = 1.0) -> None:
         super().__init__()
+        check_numbers(dt=dt)
         if not dt > 0:
             raise ValueError(f"Argument `dt` should be a positive step in ms. Found `{dt = }`.")
         self.dt = dt
@@ -61,6 +63,9 @@ class Reducer(StateModule, ABC):
             ValueError: if ``time`` is negative, before the kept history, or of a shape that does
                 not broadcast, or if ``tolerance`` is negative.
         """
+        check_numbers(tolerance=tolerance)
+        if not isinstance(time, Tensor):
+            check_numbers(time=time)
         if not tolerance >= 0:
             raise ValueError(
                 f"Argument `tolerance` should be a non-negative time in ms. Found `{tolerance = }`."

@@ -8,9 +8,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_callables, check_numbers
 from lightning_accum.functional.interpolation import interp_exponential
 from lightning_accum.functional.traces import TraceMode, decay_factor
-from lightning_accum.observe.history import Criterion, FoldReducer, at_least_float32, nonzero
+from lightning_accum.observe.history import (
+    Criterion,
+    FoldReducer,
+    at_least_float32,
+    events,
+    nonzero,
+)
 
 
 class TraceReducer(FoldReducer, ABC):
@@ -60,12 +67,14 @@ class SpikeTraceReducer(TraceReducer, ABC):
         criterion: Criterion = nonzero,
     ) -> None:
         super().__init__(tc, duration, dt)
+        check_numbers(amplitude=amplitude)
+        check_callables(criterion=criterion)
         self.amplitude = amplitude
         self.criterion = criterion
 
     def _fold(self, observation: Tensor, last: Tensor | None) -> Tensor:
         amplitude = torch.full_like(at_least_float32(observation), self.amplitude)
-        return self._traced(amplitude, self.criterion(observation), last)
+        return self._traced(amplitude, events(self.criterion, observation), last)
 
 
 class ScaledTraceReducer(TraceReducer, ABC):
@@ -80,12 +89,14 @@ class ScaledTraceReducer(TraceReducer, ABC):
         criterion: Criterion = nonzero,
     ) -> None:
         super().__init__(tc, duration, dt)
+        check_numbers(scale=scale)
+        check_callables(criterion=criterion)
         self.scale = scale
         self.criterion = criterion
 
     def _fold(self, observation: Tensor, last: Tensor | None) -> Tensor:
         amplitude = self.scale * at_least_float32(observation)
-        return self._traced(amplitude, self.criterion(observation), last)
+        return self._traced(amplitude, events(self.criterion, observation), last)
 
 
 class ConditionalTraceReducer(TraceReducer, ABC):
@@ -100,6 +111,9 @@ class ConditionalTraceReducer(TraceReducer, ABC):
         criterion: Criterion | None = None,
     ) -> None:
         super().__init__(tc, duration, dt)
+        check_numbers(scale=scale)
+        if criterion is not None:
+            check_callables(criterion=criterion)
         self.scale = scale
         self.criterion = criterion
 
@@ -135,7 +149,7 @@ class ConditionalTraceReducer(TraceReducer, ABC):
                 " it with the observation, or give the reducer a `criterion`."
             )
         amplitude = self.scale * at_least_float32(observation)
-        return self._traced(amplitude, self.criterion(observation), last)
+        return self._traced(amplitude, events(self.criterion, observation), last)
 
 
 class NearestTraceReducer(SpikeTraceReducer):

@@ -7,16 +7,13 @@ from typing import Any
 
 from torch import Tensor
 
+from lightning_accum._checks import is_number
+
 
 def check(name: str, value: object, ok: Callable[[Any], bool], should: str) -> None:
     """Raises a ``ValueError`` unless ``ok(value)``."""
     if not ok(value):
         raise ValueError(f"Argument `{name}` should be {should}. Found `{name} = {value!r}`.")
-
-
-def is_number(value: object) -> bool:
-    """Whether this is an ordinary number."""
-    return isinstance(value, (int, float))
 
 
 def non_negative(value: Any) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from lightning_accum._checks import is_number
 from lightning_accum.functional.moments import Number
 from lightning_accum.functional.schedules import warmup_cosine_factor
-from lightning_accum.optim._checks import check, is_number, non_negative
+from lightning_accum.optim._checks import check, non_negative
 from lightning_accum.optim.adam import AdamFormula
 from lightning_accum.optim.base import Group, Params
 from lightning_accum.optim.weight_decay import WeightDecay

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from lightning_accum.updates import Updater
+from lightning_accum.updates.shards import sharded_like
 
 
 def updates_as_gradients(*updaters: Updater) -> None:
@@ -46,6 +47,6 @@ def updates_as_gradients(*updaters: Updater) -> None:
         targets = [param.detach() for param in params]
         deltas = updater._finite(changes, targets, [1.0] * len(targets))
         for param, delta in zip(params, deltas, strict=True):
-            grad = delta.detach().neg().to(param.dtype)
+            grad = sharded_like(delta.detach().neg().to(param.dtype), param)
             param.grad = grad if param.grad is None else param.grad + grad
         updater.clear()

@@ -8,11 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_numbers
 from lightning_accum.updates import Updater
+from lightning_accum.updates.shards import is_sharded
 
 
 def check_lr(lr: float) -> None:
     """Raises a ``ValueError`` if a factor is negative or NaN."""
+    check_numbers(lr=lr)
     if not lr >= 0:
         raise ValueError(f"Argument `lr` should be a non-negative factor. Found `{lr = }`.")
 
@@ -71,6 +74,17 @@ class UpdateOptimizer(torch.optim.Optimizer):
         """
         check_lr(param_group.get("lr", self.defaults["lr"]))
         super().add_param_group(param_group)
+        self._begin_states()
+
+    def _begin_states(self) -> None:
+        """Gives sharded parameters a state, of nothing that matters.
+
+        Of an optimizer without any, torch makes a checkpoint by having it step at a rate of zero,
+        with which what is pending would be gone, and then cannot load it.
+        """
+        for group in self.param_groups:
+            for param in filter(is_sharded, group["params"]):
+                self.state.setdefault(param, {"sharded": torch.ones(1, device=param.device)})
 
     @property
     def ids(self) -> set[int]:
@@ -91,6 +105,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
                 still outstanding.
             finish: is called with this optimizer when everything is applied.
         """
+        updaters = _checked(updaters)
         self._updaters += [u for u in updaters if all(u is not known for known in self._updaters)]
         if prepare is not None:
             self._prepare.append(prepare)
@@ -111,6 +126,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        self._begin_states()
         # a copy belongs to other parameters: its updaters are attached anew
         self.__dict__.setdefault("added", False)
         self.__dict__.setdefault("_updaters", [])
@@ -146,3 +162,17 @@ class UpdateOptimizer(torch.optim.Optimizer):
         for finish in self._finish:
             finish(self)
         return result
+
+
+def _checked(updaters: Iterable[Updater]) -> list[Updater]:
+    try:
+        found = list(updaters)
+    except TypeError:
+        found = [updaters]  # type: ignore[list-item]
+    for updater in found:
+        if not isinstance(updater, Updater):
+            raise TypeError(
+                "Argument `updaters` should hold Updaters. Found"
+                f" `{type(updater).__name__}`: attach one with `attach_updater(module)`."
+            )
+    return found

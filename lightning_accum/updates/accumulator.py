@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lightning_accum._checks import check_numbers
 from lightning_accum.functional import bounds
 from lightning_accum.functional.bounds import FullBounding, HalfBounding
 from lightning_accum.functional.reductions import Reduction, ReductionFn, reduction
@@ -40,7 +41,13 @@ class Accumulator(nn.Module):
 
     def __init__(self, shape: torch.Size | None = None, *, name: str = "parameter") -> None:
         super().__init__()
-        self.shape = None if shape is None else torch.Size(shape)
+        try:
+            self.shape = None if shape is None else torch.Size(shape)
+        except (TypeError, RuntimeError):
+            raise TypeError(
+                "Argument `shape` should be the shape of a parameter, or None. Found"
+                f" `{type(shape).__name__}`."
+            ) from None
         self.name = name
         self._pos = Part()
         self._neg = Part()
@@ -130,6 +137,7 @@ class Accumulator(nn.Module):
         """
         posts, pres = ([x] if isinstance(x, Tensor) else list(x) for x in (post, pre))
         scales = list(scale) if isinstance(scale, Sequence) else [scale] * len(posts)
+        check_numbers(**{f"scale[{i}]": each for i, each in enumerate(scales)})
         part, which = (self._neg, "neg") if negative else (self._pos, "pos")
         shape = self.shape
         for left, right in zip(posts, pres, strict=True):
@@ -347,6 +355,11 @@ class Accumulator(nn.Module):
                 f"A contribution to `{self.name}.{which}` should be a tensor or None."
                 f" Found `{type(value).__name__}`: wrap it with `torch.as_tensor`."
             )
+        if value.is_complex():
+            raise TypeError(
+                f"A contribution to `{self.name}.{which}` should be real. Found `{value.dtype}`:"
+                " take its real part, or its magnitude."
+            )
         self._check_shape(value.shape, part, which)
         return value if self.shape is None else value.expand(self.shape)
 
@@ -385,6 +398,14 @@ class Accumulator(nn.Module):
                 f"Argument `{missing}` of the {side} bound should be a number when there is a"
                 f" bound. Found `{missing} = None`."
             )
+        if bound is not None:
+            check_numbers(**limits)
+            for name, limit in limits.items():
+                if limit != limit:
+                    raise ValueError(
+                        f"Argument `{name}` of the {side} bound should be a number. Found"
+                        f" `{name} = nan`."
+                    )
         if side == "full" and bound is not None and not found[0] > found[1]:
             raise ValueError(
                 "Argument `max` of the full bound should lie above `min`. Found"
@@ -446,7 +467,9 @@ class Accumulator(nn.Module):
             if not saved["name"].startswith("bound_"):
                 raise ValueError(f"The state of `{self.name}` names no bound: {saved['name']!r}.")
             fn = getattr(bounds, saved["name"])
-            self._set_bound(side, fn, dict(enumerate(saved["limits"])), saved["kwargs"])  # type: ignore[arg-type]
+            names = {"full": ("max", "min"), "upper": ("max",), "lower": ("min",)}[side]
+            limits = dict(zip(names, saved["limits"], strict=True))
+            self._set_bound(side, fn, limits, saved["kwargs"])
 
     def extra_repr(self) -> str:
         """Name, shape, reduction and bounds."""

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from lightning_accum._checks import names_in
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.accumulator import Accumulator
 from lightning_accum.updates.constraints import Clamp
+from lightning_accum.updates.shards import anywhere, local, shard_like
 
 NonFinite = Literal["raise", "skip", "ignore"]
 Constraint = Callable[[Tensor], Any]
@@ -85,7 +87,7 @@ class Updater(nn.Module):
             ValueError: if a name collides with an attribute of ``Updater``.
         """
         module = self.parent
-        for name in params:
+        for name in names_in("params", params):
             if name in self.names:
                 continue
             param = module._parameters.get(name, module._buffers.get(name))
@@ -176,14 +178,15 @@ class Updater(nn.Module):
             scales = dict.fromkeys(names, scale) if not isinstance(scale, dict) else scale
             self._checked(list(scales))
             factors = [float(scales.get(name, 1.0)) for name in changes]
-            targets = [getattr(parent, name).detach() for name in changes]
-            deltas = self._finite(changes, targets, factors)
+            current = [getattr(parent, name).detach() for name in changes]
+            deltas = self._finite(changes, current, factors)
             if deltas:
+                targets = [local(param) for param in current]
                 if len(set(factors)) == 1:
                     torch._foreach_add_(targets, deltas, alpha=factors[0])
                 else:
-                    for target, delta, factor in zip(targets, deltas, factors, strict=True):
-                        target.add_(delta, alpha=factor)
+                    # in one call, which nothing interrupts: all parameters change, or none
+                    torch._foreach_add_(targets, torch._foreach_mul(deltas, factors))
             if clear:  # before the constraints, which may raise: applied twice is never
                 for name in names:
                     self._delacc_(self, name)
@@ -237,7 +240,10 @@ class Updater(nn.Module):
         return params or self.names
 
     def _changes(self, parent: nn.Module, names: Sequence[str]) -> dict[str, Tensor]:
-        """The changes pending, by name; those without a bound are made with few kernels."""
+        """The changes pending, by name; those without a bound are made with few kernels.
+
+        Of a sharded parameter it is the change of this process' shard.
+        """
         changes: dict[str, Tensor] = {}
         plain: dict[str, tuple[Tensor, Tensor]] = {}
         for name in names:
@@ -245,7 +251,11 @@ class Updater(nn.Module):
             if accumulator.empty:
                 continue
             param = getattr(parent, name).detach()
-            pos, neg = accumulator.parts(param)
+            pos, neg = (
+                None if part is None else shard_like(part, param)
+                for part in accumulator.parts(param)
+            )
+            param = local(param)
             if not accumulator.bounded and pos is not None and neg is not None:
                 plain[name] = (pos, neg)
             delta = None if name in plain else accumulator.delta(param, (pos, neg))
@@ -257,13 +267,16 @@ class Updater(nn.Module):
         return changes
 
     def _finite(
-        self, changes: dict[str, Tensor], targets: list[Tensor], factors: list[float]
+        self, changes: dict[str, Tensor], params: list[Tensor], factors: list[float]
     ) -> list[Tensor]:
         """The changes with the policy applied: one reduction each, no wait unless it raises."""
         deltas = list(changes.values())
         if self.nonfinite == "ignore" or not deltas:
             return deltas
-        bad = [_overflows(*each) for each in zip(deltas, targets, factors, strict=True)]
+        bad = [
+            anywhere(_overflows(delta, param, factor), param)
+            for delta, param, factor in zip(deltas, params, factors, strict=True)
+        ]
         if self.nonfinite == "raise":
             named = [name for name, is_bad in zip(changes, bad, strict=True) if bool(is_bad)]
             if named:
@@ -334,12 +347,12 @@ class Updater(nn.Module):
         return f"of {self.label}, nonfinite={self.nonfinite!r}"
 
 
-def _overflows(delta: Tensor, target: Tensor, factor: float) -> Tensor:
+def _overflows(delta: Tensor, param: Tensor, factor: float) -> Tensor:
     """Whether any element is NaN or Inf, or is so when it is scaled and cast to be applied."""
     if not delta.numel():
         return torch.zeros((), dtype=torch.bool, device=delta.device)
     low, high = delta.aminmax()  # NaN where any element is
-    dtype = target.dtype if target.is_floating_point() else delta.dtype
+    dtype = param.dtype if param.is_floating_point() else delta.dtype
     return ~torch.isfinite((torch.maximum(-low, high) * factor).to(dtype))
 
 

@@ -24,7 +24,7 @@ from callback_helpers import (
 )
 from torch import Tensor, nn
 
-from lightning_accum import CellSpec
+from lightning_accum import CellSpec, Hebb
 from lightning_accum.nn import LIF
 
 
@@ -142,4 +142,29 @@ def test_a_compiled_layer_step_by_step(tmp_path: Path) -> None:
     trainer(tmp_path, callback(rule)).fit(net, data)
     assert same_windows(rule.windows, list(data))
     assert close(net.fc.weight, expected)
+    assert clean(net)
+
+
+class Rates(Validated):
+    """Rates alone, in a graph that torch differentiates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lif = nn.Tanh()
+        self.net = torch.compile(nn.Sequential(self.fc, self.lif), backend="aot_eager")
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x.transpose(0, 1))
+
+
+def test_a_smaller_last_batch(tmp_path: Path) -> None:
+    """A batch of another size is compiled anew, or for sizes of all kinds; hooks are in both."""
+    net, data = Rates(), loader(4, last=2)
+    weight = net.fc.weight.detach().clone()
+    for x, _ in list(data) * 2:
+        pre = x.transpose(0, 1).flatten(0, 1)
+        weight += 0.01 * (pre @ weight.T).tanh().T @ pre / len(x)
+    rule = Hebb(0.01, time_dim=0)
+    trainer(tmp_path, callback(rule), max_epochs=2).fit(net, data, loader(1, last=3, seed=9))
+    assert close(net.fc.weight, weight)
     assert clean(net)

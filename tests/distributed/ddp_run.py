@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from run_ranks import join
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -154,11 +154,5 @@ def main(rank: int, ranks: int, folder: Path) -> None:
 
 if __name__ == "__main__":
     own, of, port = map(int, sys.argv[1:4])
-    os.environ |= {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "WORLD_SIZE": str(of),
-        "LOCAL_RANK": str(own),
-        "NODE_RANK": "0",
-    }
+    join(own, of, port)
     main(own, of, Path(sys.argv[4]))

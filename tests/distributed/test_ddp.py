@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from ddp_run import OWN_AVERAGES, runs
+from run_ranks import run_ranks
 
 SCRIPT = Path(__file__).with_name("ddp_run.py")
 NAMES = [name for name, *_ in runs()]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def run(ranks: int, folder: Path) -> list[dict[str, list[torch.Tensor]]]:
-    port = str(free_port())
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
-    started = [
-        subprocess.Popen(
-            [sys.executable, SCRIPT, str(rank), str(ranks), port, folder],
-            stderr=subprocess.PIPE, text=True, env=env,
-        )
-        for rank in range(ranks)
-    ]  # fmt: skip
-    for process in started:
-        _, errors = process.communicate(timeout=240)
-        assert process.returncode == 0, errors
-    return [torch.load(folder / f"{rank} of {ranks}.pt") for rank in range(ranks)]
-
-
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list]:
     folder = tmp_path_factory.mktemp("ddp")
-    return {ranks: run(ranks, folder) for ranks in (1, 2, 4)} | {0: [folder]}
+    return {ranks: run_ranks(SCRIPT, ranks, folder) for ranks in (1, 2, 4)} | {0: [folder]}
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

@@ -1,0 +1,95 @@
+"""Checks of the kinds of arguments, and the one form of what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any
+
+from torch import Tensor
+
+_LARGEST = 2**63
+
+
+def is_number(value: object) -> bool:
+    """Whether this is an ordinary number, within what a float can hold; no tensor or bool is."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
+
+
+def check_numbers(**values: object) -> None:
+    """Raises a ``TypeError`` for an argument, given by its name, that is no number."""
+    for name, value in values.items():
+        if not is_number(value):
+            _refuse(name, "a number", value)
+
+
+def check_integers(**values: object) -> None:
+    """Raises a ``TypeError`` for an argument that is no integer, or one of no sense."""
+    for name, value in values.items():
+        ok = isinstance(value, Integral) and not isinstance(value, bool)
+        if not ok or not -_LARGEST <= int(value) < _LARGEST:  # type: ignore[call-overload]
+            _refuse(name, "an integer of 64 bits", value)
+
+
+def check_callables(**values: object) -> None:
+    """Raises a ``TypeError`` for an argument that cannot be called."""
+    for name, value in values.items():
+        if not callable(value):
+            _refuse(name, "callable", value)
+
+
+def check_strings(**values: object) -> None:
+    """Raises a ``TypeError`` for an argument that is no string."""
+    for name, value in values.items():
+        if not isinstance(value, str):
+            _refuse(name, "a string", value)
+
+
+def check_tensors(**values: object) -> None:
+    """Raises a ``TypeError`` for an argument that is no tensor."""
+    for name, value in values.items():
+        if not isinstance(value, Tensor):
+            _refuse(name, "a tensor", value)
+
+
+def check_mapping(name: str, value: object) -> None:
+    """Raises a ``TypeError`` for an argument that is no mapping."""
+    if not isinstance(value, Mapping):
+        _refuse(name, "a mapping of names to values", value)
+
+
+def names_in(name: str, value: Any) -> tuple[str, ...]:
+    """Names as a tuple, where one alone may come without.
+
+    Raises:
+        TypeError: if they are no names.
+    """
+    try:
+        given = (value,) if isinstance(value, str) else tuple(value)
+    except TypeError:
+        given = (None,)
+    if not all(isinstance(each, str) for each in given):
+        _refuse(name, "a sequence of names, such as `['weight']`", value)
+    return given
+
+
+def _refuse(name: str, should: str, value: object) -> None:
+    raise TypeError(f"Argument `{name}` should be {should}. Found {_shown(name, value)}.")
+
+
+def _shown(name: str, value: object) -> str:
+    plain = value is None or isinstance(value, (str, bytes, int, float, complex))
+    return f"`{name} = {_short(value)}`" if plain else f"`{type(value).__name__}`"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, int) and abs(value) >= _LARGEST:
+        return "an endless integer"
+    text = repr(value)
+    return text if len(text) < 80 else f"{text[:76]}..."

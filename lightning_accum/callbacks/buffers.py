@@ -1,0 +1,54 @@
+"""Buffers that every process adapts by its own samples, brought together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+import torch.distributed as dist
+from lightning.pytorch.callbacks import Callback
+
+from lightning_accum.learn.exchange import processes
+
+
+class AverageBuffers(Callback):
+    r"""Averages buffers over processes after every training batch, in one all-reduce.
+
+    .. math:: \theta \leftarrow \frac{1}{R} \sum_r \theta_r
+
+    For what adapts to activity in a forward pass, such as the thresholds ``theta`` of
+    :class:`~lightning_accum.nn.AdaptiveLIF`: without it each process has its own, and DDP, where it
+    wraps the module, gives all of them the first one's at the next batch. Processes count alike,
+    however many samples they had. With one process nothing happens.
+
+    Args:
+        names: dotted paths of the buffers in the module.
+
+    Example:
+        >>> callback = AverageBuffers(["lif.theta"])
+        >>> trainer = pl.Trainer(callbacks=[callback], logger=False)
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = [names] if isinstance(names, str) else list(names)
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Finds the buffers; an ``AttributeError`` says which is not there."""
+        for name in self.names:
+            pl_module.get_buffer(name)
+
+    @torch.no_grad()
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
+    ) -> None:
+        """Averages."""
+        if (count := processes()) == 1 or not self.names:
+            return
+        buffers = [pl_module.get_buffer(name) for name in self.names]
+        flat = torch.cat([buffer.flatten() for buffer in buffers])
+        dist.all_reduce(flat)
+        means = flat.div_(count).split([buffer.numel() for buffer in buffers])
+        for buffer, mean in zip(buffers, means, strict=True):
+            buffer.copy_(mean.view_as(buffer))

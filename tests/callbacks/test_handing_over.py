@@ -1,0 +1,61 @@
+"""Updates that another optimizer steps: SGD does with them what the callback itself would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from callback_helpers import Net, callback, clean, close, fit_by_hand, loader, trainer
+
+from lightning_accum import MSTDP, STDP, CellSpec
+from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
+
+
+class Stepping(Net):
+    """Steps an optimizer of its own, given what its callback hands over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.optimizers_given = torch.optim.SGD(self.parameters(), lr=0.5)
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        optimizer: Any = self.optimizers()
+        optimizer.zero_grad()
+        self(batch[0])
+        (own,) = (c for c in self.trainer.callbacks if isinstance(c, CellTrainerCallback))
+        own.updates_as_gradients()
+        optimizer.step()
+
+
+def test_in_a_trainer(tmp_path: Path) -> None:
+    net, data = Stepping(), loader(4, last=3)
+    expected = fit_by_hand(Net(), list(data), lr=0.5)[-1]
+    run = trainer(tmp_path, callback())
+    run.fit(net, data)
+    assert close(net.fc.weight, expected)
+    assert run.global_step == 4
+    assert clean(net)
+
+
+@pytest.mark.parametrize("rewarded", [False, True])
+def test_in_a_loop(rewarded: bool) -> None:
+    nets = Net(), Net()
+    given = {"reward": torch.tensor(0.25)} if rewarded else {}
+    for net, handed in zip(nets, (False, True), strict=True):
+        rule = (MSTDP if rewarded else STDP)(0.02, -0.01, time_dim=0)
+        learner = FabricCellTrainer(rule, {"enc": CellSpec("fc", "lif")})
+        learner.setup(net)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+        for x, _ in loader(3):
+            with learner.batch():
+                net(x)
+            if handed:
+                optimizer.zero_grad()
+                learner.updates_as_gradients(**given)
+                optimizer.step()
+            else:
+                learner.step(lr=0.5, **given)
+    assert close(nets[1].fc.weight, nets[0].fc.weight)
+    assert not close(nets[1].fc.weight, Net().fc.weight)

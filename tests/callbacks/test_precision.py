@@ -1,0 +1,176 @@
+"""In every precision of a Trainer, what was computed in it is summed in float32 or wider."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from callback_helpers import (
+    Net,
+    Probe,
+    Validated,
+    callback,
+    close,
+    fit_by_hand,
+    loader,
+    parts_by_hand,
+    trainer,
+)
+from lightning.pytorch.plugins import MixedPrecision
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from lightning_accum import CellSpec, Hebb
+from lightning_accum.callbacks import CellTrainerCallback
+
+TRUE = {"32-true": torch.float32, "16-true": torch.float16, "bf16-true": torch.bfloat16}
+MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+
+
+class Single(Net):
+    """In single precision, whatever comes in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.float()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.to(self.fc.weight.dtype))
+
+
+class WithHead(Single):
+    """A head on the counts is trained by its gradient, which a scaler may scale."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = True
+        self.fc.requires_grad_(False)
+        self.head = nn.Linear(4, 4)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return nn.functional.cross_entropy(self.head(self(batch[0]).mean(0)), batch[1])
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.head.parameters(), 0.1)
+
+
+def by_hand(net: Net, batches: list[Any], context: Any) -> list[Tensor]:
+    """The weight after every batch, spikes in the run's precision and sums in float64."""
+    net, weights = copy.deepcopy(net), []
+    for x, *_ in batches:
+        with context:
+            pos, neg = parts_by_hand(net, x)
+        with torch.no_grad():
+            net.fc.weight.copy_((net.fc.weight.double() + pos - neg).to(net.fc.weight.dtype))
+        weights.append(net.fc.weight.detach().clone())
+    return weights
+
+
+@pytest.mark.parametrize("model", [Single, WithHead])
+@pytest.mark.parametrize("precision", [*TRUE, *MIXED])
+def test_spikes_are_narrow_and_sums_are_not(
+    precision: str, model: type[Single], tmp_path: Path
+) -> None:
+    net, data = model(), loader(4, last=3)
+    before, options = copy.deepcopy(net), {"precision": precision}
+    context: Any = nullcontext()
+    if precision in MIXED:
+        context = torch.autocast("cpu", MIXED[precision])
+    if precision == "16-mixed":  # asked for by name, Lightning does it on a GPU alone
+        scaler = torch.amp.GradScaler("cpu")
+        options = {"plugins": [MixedPrecision("16-mixed", "cpu", scaler)]}
+    kept = Probe("on_train_batch_end", lambda _, module: copy.deepcopy(module.fc.weight.detach()))
+    trainer(tmp_path, callback(), kept, **options).fit(net, data)
+    dtype = TRUE.get(precision, torch.float32)
+    expected = by_hand(before.to(dtype), list(data), context)
+    assert len(kept.found) == 4
+    for found, wanted in zip(kept.found, expected, strict=True):
+        assert found.dtype == wanted.dtype == dtype
+        # one rounding of the weight in a batch
+        torch.testing.assert_close(found, wanted, rtol=2 * torch.finfo(dtype).eps, atol=1e-6)
+    assert not torch.equal(expected[-1], before.fc.weight)
+    if model is WithHead:
+        assert not torch.equal(net.head.weight, before.head.weight)
+
+
+@pytest.mark.parametrize("precision", ["64-true", "32-true"])
+def test_traces_of_a_stream_are_as_wide_as_the_model(precision: str, tmp_path: Path) -> None:
+    """Cut in pieces that carry over, a sequence is what it is as a whole."""
+    x = (torch.rand(1, 5, 40, 6, generator=torch.Generator().manual_seed(5)) < 0.4).double()
+
+    class Stream(Single):
+        def on_train_epoch_start(self) -> None:
+            self.lif.reset()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.lif(self.fc(x.transpose(0, 1).to(self.fc.weight.dtype)))
+
+    def fitted(pieces: int) -> Tensor:
+        net = Stream()
+        own = callback(carry=True, apply_every_n_batches=pieces)
+        data = DataLoader([(piece,) for piece in x[0].split(40 // pieces, 1)], batch_size=None)
+        trainer(tmp_path, own, precision=precision).fit(net, data)
+        return net.fc.weight.detach()
+
+    whole, pieces = fitted(1), fitted(8)
+    assert whole.dtype == (torch.float64 if precision == "64-true" else torch.float32)
+    tolerance = 1e-12 if precision == "64-true" else 1e-5
+    torch.testing.assert_close(pieces, whole, rtol=tolerance, atol=tolerance)
+    assert not torch.equal(whole, Stream().fc.weight)
+
+
+def test_many_small_products_are_not_lost(tmp_path: Path) -> None:
+    """In bfloat16 a sum of 4000 equal terms would stop growing at 256 of them."""
+
+    class Rates(Single):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lif = nn.Identity()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.lif(self.fc(x))
+
+    net = Rates()
+    nn.init.constant_(net.fc.weight, 0.25)
+    own = CellTrainerCallback(
+        Hebb(1e-3, time_dim=0, batch_reduction="sum"), cells={"enc": CellSpec("fc", "lif")}
+    )
+    data = DataLoader([(torch.full((40, 100, 6), 0.5),)], batch_size=None)
+    trainer(tmp_path, own, precision="bf16-mixed").fit(net, data)
+    expected = 0.25 + 1e-3 * 4000 * 0.5 * 0.75
+    torch.testing.assert_close(net.fc.weight, torch.full_like(net.fc.weight, expected))
+
+
+@pytest.mark.parametrize("way", ["called", "validated", "predicted"])
+def test_inference_mode_before_training(way: str, tmp_path: Path) -> None:
+    """What it leaves behind in neurons is no obstacle."""
+
+    class Carrying(Validated):
+        def forward(self, x: Tensor) -> Tensor:  # the neurons keep what they hold
+            return self.lif(self.fc(x.transpose(0, 1)))
+
+        def on_train_start(self) -> None:
+            self.lif.reset()
+
+        def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+            self.lif.reset()
+
+        def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
+            return self(batch[0])
+
+    net, data = Carrying(), loader(3)
+    expected = fit_by_hand(Net(), list(data))[-1]
+    run = trainer(tmp_path, callback())
+    if way == "called":
+        with torch.inference_mode():
+            net(next(iter(data))[0])
+    elif way == "validated":
+        run.validate(net, data, verbose=False)
+    else:
+        run.predict(net, data)
+    run.fit(net, data, loader(1, seed=9))
+    assert close(net.fc.weight, expected)

@@ -1,0 +1,89 @@
+"""Neurons with thresholds of their own in one of several processes: `python ... RANK RANKS ...`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from run_ranks import join
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+import lightning_accum as la
+from lightning_accum.callbacks import AverageBuffers, CellTrainerCallback, LocalDDPStrategy
+from lightning_accum.nn import AdaptiveLIF
+
+
+class Model(pl.LightningModule):
+    def __init__(self, steps: int, wrapped: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.automatic_optimization = False
+        self.steps = steps
+        self.fc = nn.Linear(5, 4, bias=False).requires_grad_(wrapped)
+        nn.init.uniform_(self.fc.weight, 0.0, 1.0)
+        self.lif = AdaptiveLIF(4, tc_mem=5.0, v_threshold=0.6, theta_plus=0.2, time_dim=0)
+        self.register_buffer("seen", torch.zeros(2, 1))
+        self.double()
+
+    def training_step(self, batch: Tensor, batch_idx: int) -> None:
+        self.lif.reset()
+        self.lif(self.fc(batch[: self.steps]))
+        self.seen[1] += batch.sum()
+
+    def configure_optimizers(self) -> None:
+        return None
+
+
+def fit(rank: int, ranks: int, steps: int, names: list[str], wrapped: bool) -> dict[str, Tensor]:
+    model = Model(steps, wrapped)
+    rule = la.STDP(0.06, -0.04, time_dim=0)
+    options: dict[str, Any] = {} if ranks == 1 else {
+        "strategy": LocalDDPStrategy(process_group_backend="gloo")
+    }  # fmt: skip
+    generator = torch.Generator().manual_seed(0)
+    data = (torch.rand(6, 5, 8, 5, generator=generator) < 0.4).double()
+    mine = data[:, :, torch.arange(8).tensor_split(ranks)[rank]]
+    pl.Trainer(
+        max_epochs=1,
+        accelerator="cpu",
+        devices=ranks,
+        use_distributed_sampler=False,
+        logger=False,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        enable_progress_bar=False,
+        callbacks=[
+            CellTrainerCallback(rule, cells={"enc": la.CellSpec("fc", "lif")}),
+            AverageBuffers(names),
+        ],
+        **options,
+    ).fit(model, DataLoader(mine, batch_size=None))
+    return {"theta": model.lif.theta, "seen": model.seen, "weight": model.fc.weight.detach()}
+
+
+RUNS: dict[str, tuple[int, list[str], bool]] = {
+    "one step a batch": (1, ["lif.theta", "seen"], False),
+    "one step a batch, wrapped": (1, ["lif.theta", "seen"], True),
+    "five steps a batch": (5, ["lif.theta"], False),
+    "each its own": (5, [], False),
+}
+
+
+def main(rank: int, ranks: int, folder: Path) -> None:
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning")
+    torch.set_num_threads(1)
+    found = {name: fit(rank, ranks, *options) for name, options in RUNS.items()}
+    torch.save(found, folder / f"{rank} of {ranks}.pt")
+
+
+if __name__ == "__main__":
+    own, of, port = map(int, sys.argv[1:4])
+    join(own, of, port)
+    main(own, of, Path(sys.argv[4]))

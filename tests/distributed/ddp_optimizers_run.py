@@ -1,0 +1,110 @@
+"""Fits by optimizers in one of several processes: `python ... RANK RANKS PORT FOLDER`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from ddp_run import INPUTS, OUTPUTS, Pieces
+from run_ranks import join
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+import lightning_accum as la
+from lightning_accum.callbacks import CellTrainerCallback, LocalDDPStrategy
+from lightning_accum.nn import LIF
+from lightning_accum.optim import AdaBelief, Noam
+
+# What trains the head by its gradient, and what the connection by its updates: the callback alone,
+# or the same optimizer, to which they are handed as gradients.
+FITS = {
+    "AdaBelief": ("AdaBelief", False),
+    "Noam": ("Noam", False),
+    "AdaBelief for both": ("AdaBelief", True),
+    "Noam for both": ("Noam", True),
+    "AdaBelief without a head": (None, True),
+}
+
+
+class Model(pl.LightningModule):
+    def __init__(self, head: str | None, handed: bool, ranks: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.automatic_optimization = not handed
+        self.handed, self.ranks, self.made = handed, ranks, head or "AdaBelief"
+        self.fc = nn.Linear(INPUTS, OUTPUTS).requires_grad_(False)
+        nn.init.uniform_(self.fc.weight, 0.0, 1.0)
+        self.lif = LIF(OUTPUTS, tc_mem=5.0, v_threshold=0.4, time_dim=0)
+        self.head = nn.Linear(OUTPUTS, 1).requires_grad_(head is not None)
+        self.double()
+
+    def loss(self, batch: tuple[Tensor, Tensor]) -> Tensor:
+        spikes, target = batch
+        self.lif.reset()
+        out = self.head(self.lif(self.fc(spikes)).sum(0)).squeeze(-1)
+        return self.ranks * (out - target).square().sum() / 10  # DDP averages over processes
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Any:
+        if not self.handed:
+            return self.loss(batch)
+        optimizer = self.optimizers()
+        optimizer.zero_grad()
+        loss = self.loss(batch)
+        if loss.requires_grad:
+            self.manual_backward(loss)
+        (callback,) = (c for c in self.trainer.callbacks if isinstance(c, CellTrainerCallback))
+        callback.updates_as_gradients()
+        optimizer.step()
+        self.lr_schedulers().step()
+
+    def configure_optimizers(self) -> Any:
+        trained = self if self.handed else self.head
+        if self.made == "Noam":
+            optimizer: Any = Noam(trained.parameters(), lr=0.3, warmup=3, d_model=4)
+        else:
+            optimizer = AdaBelief(trained.parameters(), lr=0.1, weight_decay=0.1)
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)
+        return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+
+def fit(name: str, rank: int, ranks: int) -> dict[str, Any]:
+    model = Model(*FITS[name], ranks)
+    start = {key: param.detach().clone() for key, param in model.named_parameters()}
+    if rank:  # the first process' weights count
+        nn.init.zeros_(model.fc.weight)
+    rule = la.STDP(0.06, -0.04, time_dim=0, params=["weight", "bias"])
+    trainer = pl.Trainer(
+        max_epochs=2,
+        accelerator="cpu",
+        devices=ranks,
+        strategy=LocalDDPStrategy(process_group_backend="gloo") if ranks > 1 else "auto",
+        use_distributed_sampler=False,
+        logger=False,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        enable_progress_bar=False,
+        callbacks=[CellTrainerCallback(rule, cells={"enc": la.CellSpec("fc", "lif")})],
+    )
+    trainer.fit(model, DataLoader(Pieces(rank, ranks), batch_size=None))
+    params = {key: param.detach() for key, param in model.named_parameters()}
+    state = trainer.optimizers[0].state_dict()
+    return {"start": start, "params": params, "state": state, "steps": trainer.global_step}
+
+
+def main(rank: int, ranks: int, folder: Path) -> None:
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning")
+    torch.set_num_threads(1)
+    found = {name: fit(name, rank, ranks) for name in FITS}
+    torch.save(found, folder / f"{rank} of {ranks}.pt")
+
+
+if __name__ == "__main__":
+    own, of, port = map(int, sys.argv[1:4])
+    join(own, of, port)
+    main(own, of, Path(sys.argv[4]))

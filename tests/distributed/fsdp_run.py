@@ -1,0 +1,240 @@
+"""Fits under FSDP2 in one of several processes: `python fsdp_run.py RANK RANKS PORT FOLDER`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from ddp_run import INPUTS, Pieces
+from lightning.pytorch.strategies import ModelParallelStrategy
+from run_ranks import join
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+from torch.utils.data import DataLoader
+
+import lightning_accum as la
+from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.functional import bound_power, bound_upper_multiplicative
+from lightning_accum.learn.host import CellHost
+from lightning_accum.nn import LIF
+from lightning_accum.optim import AdaBelief, Noam, RAdam, UpdateOptimizer, updates_as_gradients
+
+OUTPUTS = 5  # three rows for one process, two for the other
+HEADS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "AdaBelief": lambda params: AdaBelief(params, lr=0.01, weight_decay=0.1),
+    "Noam": lambda params: Noam(params, lr=0.1, warmup=3, d_model=4),
+    "RAdam": lambda params: RAdam(params, lr=0.01, foreach=True),
+}
+
+
+class Net(nn.Module):
+    """A connection, its neurons, and a head on their counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.fc = nn.Linear(INPUTS, OUTPUTS)
+        nn.init.uniform_(self.fc.weight, 0.0, 1.0)
+        self.lif = LIF(OUTPUTS, tc_mem=5.0, v_threshold=0.4, time_dim=0)
+        self.head = nn.Linear(OUTPUTS, 3)
+
+    def forward(self, spikes: Tensor) -> Tensor:
+        self.lif.reset()
+        return self.head(self.lif(self.fc(spikes)).sum(0))
+
+
+class Model(pl.LightningModule):
+    """Local learning alone, or beside a head with an optimizer."""
+
+    def __init__(
+        self, ranks: int, head: str | None = None, own: bool = True, in_one_file: bool = True
+    ) -> None:
+        super().__init__()
+        self.ranks, self.own, self.trained_by = ranks, own, head
+        self.in_one_file = in_one_file
+        self.automatic_optimization = head is not None
+        self.net = Net().double()
+        self.net.fc.requires_grad_(head is None)
+
+    def configure_model(self) -> None:
+        if self.ranks == 1:
+            return
+        mesh = self.device_mesh["data_parallel"]
+        if self.own:  # else the weight is one of those of the whole
+            fully_shard(self.net.fc, mesh=mesh)
+        fully_shard(self.net, mesh=mesh)
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Any:
+        spikes, target = batch
+        errors = (self.net(spikes) - target[:, None]).square()
+        self.net.lif.reset()  # a distributed checkpoint has no place for what one process holds
+        if self.trained_by is None:
+            return None
+        return self.ranks * errors.sum() / 10  # gradients are averaged over processes
+
+    def configure_optimizers(self) -> Any:
+        make = HEADS.get(self.trained_by or "")
+        return None if make is None else make(self.net.head.parameters())
+
+
+def constrained(model: Model) -> None:
+    updater = la.attach_updater(model.net.fc, "weight", "bias")
+    updater.weight.fullbound(bound_power, 1.5, 0.0, power=0.5)
+    updater.register_constraint(la.Normalize(2.0), "weight")
+    updater.register_constraint(la.Clamp(0.0, 0.9), "weight")
+
+
+def fit(model: Model, rule: la.Rule, rank: int, folder: Path, **options: Any) -> pl.Trainer:
+    strategy: Any = "auto"
+    if model.ranks > 1:
+        strategy = ModelParallelStrategy(  # of itself it would make all of a node one group
+            data_parallel_size=model.ranks,
+            tensor_parallel_size=1,
+            save_distributed_checkpoint=not model.in_one_file,
+            process_group_backend="gloo",
+        )
+    resumed = options.pop("ckpt_path", None)
+    every = options.pop("every", 1)
+    given: dict[str, Any] = {
+        "max_epochs": 2,
+        "accelerator": "cpu",
+        "devices": model.ranks,
+        "strategy": strategy,
+        "use_distributed_sampler": False,
+        "log_every_n_steps": 1,
+        "default_root_dir": folder,
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_model_summary": False,
+        "enable_progress_bar": False,
+        "callbacks": [
+            CellTrainerCallback(
+                rule, cells={"enc": la.CellSpec("net.fc", "net.lif")}, apply_every_n_batches=every
+            )
+        ],
+    }
+    trainer = pl.Trainer(**given | options)
+    data = DataLoader(Pieces(rank, model.ranks), batch_size=None)
+    trainer.fit(model, data, ckpt_path=resumed, weights_only=True if resumed else None)
+    return trainer
+
+
+def resumed(
+    first: Model, second: Model, rule: Callable[[], la.Rule], rank: int, folder: Path
+) -> tuple[Model, pl.Trainer]:
+    """A fit of one epoch, and one of two that goes on from its checkpoint."""
+    path = folder / f"{first.ranks}-{first.in_one_file}.ckpt"
+    fit(first, rule(), rank, folder, max_epochs=1).save_checkpoint(path)
+    nn.init.zeros_(second.net.fc.weight)
+    trainer = fit(second, rule(), rank, folder, ckpt_path=path)
+    return second, trainer
+
+
+def sharded(dim: int) -> tuple[nn.Linear, la.Updater]:
+    """A connection of ``[5, 4]`` whose rows or columns are shared out, and its updater."""
+    fc = nn.Linear(4, 5, bias=False, dtype=torch.float64)
+    nn.init.constant_(fc.weight, 0.25)
+    mesh = init_device_mesh("cpu", (2,))
+    fully_shard(fc, mesh=mesh, shard_placement_fn=lambda _: Shard(dim))
+    return fc, la.attach_updater(fc, "weight")
+
+
+def by_hand(dim: int) -> dict[str, Any]:
+    """What becomes of shards of dimension ``dim`` without any Trainer."""
+    change = torch.arange(20.0, dtype=torch.float64).reshape(5, 4) / 20
+    found: dict[str, Any] = {}
+
+    fc, updater = sharded(dim)
+    updater.register_constraint(la.Normalize(2.0))
+    updater.register_constraint(lambda weight: weight.clamp_(max=0.5))
+    updater.weight.upperbound(bound_upper_multiplicative, 1.0)
+    updater.weight = change, 0.5 * change
+    updater(scale=0.5)
+    found["constrained"] = full(fc.weight.detach())
+
+    fc, updater = sharded(dim)
+    updater.weight = change
+    updates_as_gradients(updater)
+    torch.optim.SGD(fc.parameters(), lr=0.5).step()
+    found["gradient"] = full(fc.weight.detach())
+
+    fc, updater = sharded(dim)
+    optimizer = UpdateOptimizer(fc.parameters(), updaters=[updater])
+    updater.weight = change
+    get_optimizer_state_dict(fc, optimizer)
+    found["pending"] = updater.weight.pos
+
+    updater.clear()
+    change[-1, -1] = torch.nan  # in the shard of one process
+    updater.weight = change
+    try:
+        optimizer.step()
+    except la.NonFiniteUpdateError as error:
+        found["raised"] = str(error)
+    updater.nonfinite = "skip"
+    optimizer.step()
+    found["skipped"] = updater.skipped["weight"], full(fc.weight.detach())
+    return found
+
+
+def parallel_otherwise() -> str:
+    """What is said of a weight that torch's tensor parallelism has sharded."""
+    net = Net()
+    parallelize_module(net, init_device_mesh("cpu", (2,)), {"fc": ColwiseParallel()})
+    try:
+        CellHost(la.STDP(0.1, -0.1, time_dim=0), {"enc": la.CellSpec("fc", "lif")}).bind(net)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def full(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def main(rank: int, ranks: int, folder: Path) -> None:
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning")
+    torch.set_num_threads(1)
+    found: dict[str, Any] = {}
+
+    def keep(name: str, model: Model, trainer: pl.Trainer) -> None:
+        found[name] = {key: full(param.detach()) for key, param in model.named_parameters()}
+        found[name] |= {"steps": trainer.global_step, "logged": trainer.logged_metrics}
+
+    def stdp() -> la.STDP:
+        return la.STDP(0.06, -0.06, time_dim=0, params=["weight", "bias"])
+
+    for head in HEADS:
+        model = Model(ranks, head, own=head == "Noam")
+        constrained(model)
+        keep(head, model, fit(model, stdp(), rank, folder))
+    for name, own in (("alone", True), ("of the whole", False)):
+        model = Model(ranks, own=own)
+        oja = la.Oja(0.05, time_dim=0, batch_reduction="sum")  # looks at the weight
+        keep(name, model, fit(model, oja, rank, folder, every=3))
+    for name, in_one_file in (("one file", True), ("distributed", False)):
+        pair = [Model(ranks, "AdaBelief", in_one_file=in_one_file) for _ in range(2)]
+        for model in pair:
+            constrained(model)
+        keep(f"resumed from {name}", *resumed(*pair, stdp, rank, folder))
+    if ranks > 1:
+        found |= {f"by hand, {dim}": by_hand(dim) for dim in (0, 1)}
+        found["parallel otherwise"] = parallel_otherwise()
+    torch.save(found, folder / f"{rank} of {ranks}.pt")
+
+
+if __name__ == "__main__":
+    own, of, port = map(int, sys.argv[1:4])
+    join(own, of, port)
+    main(own, of, Path(sys.argv[4]))

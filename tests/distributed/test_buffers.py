@@ -1,0 +1,58 @@
+"""Thresholds that adapt to activity: each process' own, or averaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from buffers_run import Model
+from run_ranks import run_ranks
+from torch.testing import assert_close
+from torch.utils.data import DataLoader
+
+from lightning_accum.callbacks import AverageBuffers
+
+Found = dict[int, list[dict[str, dict[str, torch.Tensor]]]]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    folder, script = tmp_path_factory.mktemp("buffers"), Path(__file__).with_name("buffers_run.py")
+    return {ranks: run_ranks(script, ranks, folder) for ranks in (1, 2)}
+
+
+@pytest.mark.parametrize("name", ["one step a batch", "one step a batch, wrapped"])
+def test_as_one_process_where_nothing_happens_between(found: Found, name: str):
+    alone, first, second = (ranks[name] for ranks in (found[1][0], *found[2]))
+    for key in ("theta", "weight"):
+        assert torch.equal(first[key], second[key])
+        assert_close(first[key], alone[key], rtol=1e-9, atol=1e-12)
+    assert float(alone["theta"].min()) > 0
+    assert_close(2 * first["seen"], alone["seen"])  # a mean, of what each has summed
+    assert torch.equal(first["seen"], second["seen"])
+
+
+def test_within_a_batch_each_process_has_its_own(found: Found):
+    alone, first, second = (ranks["five steps a batch"] for ranks in (found[1][0], *found[2]))
+    assert torch.equal(first["theta"], second["theta"])
+    assert torch.equal(first["weight"], second["weight"])
+    # no spike of the other half of the batch raises a threshold before its end
+    assert_close(first["theta"], alone["theta"], rtol=0.1, atol=0)
+    assert not torch.equal(first["theta"], alone["theta"])
+
+
+def test_without_it_they_drift_apart(found: Found):
+    first, second = (rank["each its own"] for rank in found[2])
+    assert not torch.allclose(first["theta"], second["theta"])
+    assert torch.equal(first["weight"], second["weight"])  # all the same
+
+
+def test_a_buffer_that_is_not_there(tmp_path: Path):
+    trainer = pl.Trainer(
+        default_root_dir=tmp_path, accelerator="cpu", callbacks=[AverageBuffers("lif.theta_")],
+        logger=False, enable_checkpointing=False, enable_model_summary=False, max_epochs=1,
+    )  # fmt: skip
+    with pytest.raises(AttributeError, match="theta_"):
+        trainer.fit(Model(1, True), DataLoader(torch.zeros(1, 5, 1, 5), batch_size=None))

@@ -1,0 +1,78 @@
+"""Under FSDP2 two processes, each with a shard of every parameter, learn what one learns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed.fsdp
+from run_ranks import run_ranks
+from torch.testing import assert_close
+
+if not hasattr(torch.distributed.fsdp, "fully_shard"):
+    pytest.skip("torch has FSDP2 since 2.6", allow_module_level=True)
+
+SCRIPT = Path(__file__).with_name("fsdp_run.py")
+FITS = ("AdaBelief", "Noam", "RAdam", "alone", "of the whole")
+RESUMED = ("resumed from one file", "resumed from distributed")
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
+    folder = tmp_path_factory.mktemp("fsdp")
+    return {ranks: run_ranks(SCRIPT, ranks, folder) for ranks in (1, 2)}
+
+
+@pytest.mark.parametrize("name", [*FITS, *RESUMED])
+def test_as_one_process_with_whole_parameters(found: dict[int, list], name: str):
+    alone, first, second = (ranks[name] for ranks in (found[1][0], *found[2]))
+    assert first.keys() == second.keys() == alone.keys()
+    for key, value in alone.items():
+        if key.startswith("net."):
+            assert torch.equal(first[key], second[key])
+            assert_close(first[key], value, rtol=1e-9, atol=1e-11)
+    assert first["steps"] == second["steps"] == alone["steps"] > 0
+    updates = [key for key in alone["logged"] if key.startswith("updates/")]
+    assert len(updates) > 10
+    for key in updates:
+        assert float(first["logged"][key]) == float(second["logged"][key])
+        assert_close(first["logged"][key], alone["logged"][key])
+
+
+def test_a_resumed_fit_ends_as_one_that_was_left_alone(found: dict[int, list]):
+    for name in RESUMED:
+        for key, value in found[2][0]["AdaBelief"].items():
+            if key.startswith("net."):
+                assert torch.equal(found[2][0][name][key], value)
+
+
+def test_every_fit_has_learned(found: dict[int, list]):
+    heads = {float(found[1][0][name]["net.head.weight"].sum()) for name in FITS}
+    assert len(heads) == len(FITS) - 1  # two of the fits train no head
+    for name in FITS:
+        assert all(float(found[1][0][name]["logged"][f"updates/enc/weight/{of}_norm"]) > 0
+                   for of in ("update", "pos", "neg"))  # fmt: skip
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_shards_of_rows_and_of_columns(found: dict[int, list], rank: int, dim: int):
+    one = found[2][rank][f"by hand, {dim}"]
+    change = torch.arange(20.0, dtype=torch.float64).reshape(5, 4) / 20
+    start = torch.full((5, 4), 0.25, dtype=torch.float64)
+    bounded = start + 0.5 * (0.75 * change - 0.5 * change)
+    rows = 2.0 * bounded / bounded.sum(1, keepdim=True)
+    assert_close(one["constrained"], rows.clamp(max=0.5), rtol=1e-12, atol=0)
+    assert_close(one["gradient"], start + 0.5 * change, rtol=1e-12, atol=0)
+    assert_close(one["pending"], change, rtol=0, atol=0)  # still, after a checkpoint
+    assert "weight of `FSDPLinear` holds NaN" in one["raised"]  # in one process' shard
+    count, weight = one["skipped"]
+    assert count == 1
+    assert torch.equal(weight, start)
+
+
+def test_other_ways_to_shard_are_refused(found: dict[int, list]):
+    for rank in found[2]:
+        assert "sharded by `torch.distributed.fsdp.fully_shard`" in rank["parallel otherwise"]

@@ -1,0 +1,461 @@
+"""Whatever fails in a fit, and wherever: nothing stays behind, and the next fit goes as if new."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import sys
+import tracemalloc
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from lightning.pytorch.loggers.logger import DummyLogger
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+from lightning.pytorch.tuner import Tuner
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import lightning_accum
+from lightning_accum import CellSpec, Clamp, Monitor, attach_updater
+from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.functional import bound_power
+from lightning_accum.learn.host import CellHost
+from lightning_accum.learn.pair import PairRule
+from lightning_accum.nn import LIF
+
+PACKAGE = str(Path(lightning_accum.__file__).parent)
+BROKEN: set[str] = set()
+
+
+def stage(name: str) -> None:
+    """Fails where a test has asked for it."""
+    if name in BROKEN:
+        raise OSError(f"on purpose: {name}")
+
+
+@pytest.fixture(autouse=True)
+def _whole() -> Iterator[None]:
+    yield
+    BROKEN.clear()
+    sys.settrace(None)
+
+
+# ---------------------------------------------------------------------------- every stage
+class Neurons(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lif = LIF(4, tc_mem=10.0, time_dim=0)
+        self.time_dim = 0
+
+    def forward(self, x: Tensor) -> tuple[Tensor]:
+        stage("inside forward")
+        self.lif.reset()
+        return (self.lif(x),)  # in a tuple, for a picker to find
+
+
+class Net(pl.LightningModule):
+    """Learns weight and bias by a rule, and a head by backpropagation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        generator = torch.Generator().manual_seed(1)
+        self.fc, self.neurons, self.head = nn.Linear(6, 4), Neurons(), nn.Linear(4, 2)
+        for param in self.parameters():
+            param.data = torch.rand(param.shape, generator=generator) * 0.4
+        self.lr, self.batch_size = 0.01, 4
+        self.fc.requires_grad_(False)
+        updater = attach_updater(self.fc)
+        updater.weight.fullbound(bounded, 1.0, 0.0)
+        updater.register_constraint(constrained, "weight")
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        stage("step")
+        (spikes,) = self.neurons(self.fc(batch[0].transpose(0, 1)))
+        loss = nn.functional.cross_entropy(self.head(spikes.mean(0)), batch[1])
+        self.log("loss", loss)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.neurons(self.fc(batch[0].transpose(0, 1)))
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.head.parameters(), lr=self.lr)
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        return loader(self.batch_size)
+
+
+def bounded(param: Tensor, pos: Tensor, neg: Tensor, max: float, min: float) -> Tensor:
+    stage("bound")
+    return bound_power(param, pos, neg, max, min)
+
+
+def constrained(param: Tensor) -> None:
+    stage("constraint")
+
+
+def reduced(values: Tensor, dim: int) -> Tensor:
+    stage("reduce")
+    return values.mean(dim)
+
+
+def picked(value: Any) -> Tensor:
+    stage("pick")
+    return value[0]
+
+
+class Rule(PairRule):
+    """Pair STDP that fails on demand."""
+
+    def terms(self, window: Any, h: Any) -> Any:
+        stage("rule")
+        return self.pairs(window, h)
+
+
+class Host(CellHost):
+    def exchange(self, ids: set[int] | None = None) -> None:
+        stage("exchange")
+        super().exchange(ids)
+
+    def state_dict(self) -> dict[str, Any]:
+        stage("state")
+        return super().state_dict()
+
+
+class Logger(DummyLogger):
+    def log_metrics(self, *args: Any, **kwargs: Any) -> None:
+        stage("log")
+
+
+class Disk(TorchCheckpointIO):
+    def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        stage("save")
+        super().save_checkpoint(*args, **kwargs)
+
+
+class Notes(pl.Callback):
+    """Notes the weights after every batch."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Tensor, Tensor]] = []
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.seen.append(parameters(pl_module))
+
+    def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
+        self.seen.append(parameters(args[1]))
+
+
+def parameters(net: Any) -> tuple[Tensor, Tensor]:
+    return net.fc.weight.detach().clone(), net.fc.bias.detach().clone()
+
+
+def loader(batch_size: int = 4) -> DataLoader[Any]:
+    generator = torch.Generator().manual_seed(0)
+    x = (torch.rand(12, 5, 6, generator=generator) < 0.4).float()
+    return DataLoader(TensorDataset(x, torch.arange(12) % 2), batch_size=batch_size)
+
+
+def callback(**options: Any) -> CellTrainerCallback:
+    rule = Rule(0.02, -0.015, time_dim=0, batch_reduction=reduced, picker=picked)
+    cells = {"enc": CellSpec("fc", "neurons", ("weight", "bias"))}
+    use = CellTrainerCallback(rule, cells, summary=False, **options)
+    use.host = Host(rule, cells, use.host.carry, use.host.nonfinite)
+    return use
+
+
+def trainer(folder: Path, *callbacks: pl.Callback, **options: Any) -> pl.Trainer:
+    quiet: dict[str, Any] = {
+        "accelerator": "cpu",
+        "default_root_dir": folder,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "enable_checkpointing": False,
+        "logger": False,
+        "max_epochs": 1,
+        "log_every_n_steps": 1,
+    }
+    return pl.Trainer(callbacks=list(callbacks), **{**quiet, **options})
+
+
+def fit(run: pl.Trainer, net: Net) -> None:
+    run.fit(net, loader(), loader(6))
+
+
+def hooks(model: nn.Module) -> int:
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
+def is_clean(net: nn.Module, use: CellTrainerCallback) -> bool:
+    """Whether no hook, module or reference of ours is left."""
+    named = [name for name, _ in net.named_modules()]
+    held = [use._sentinel, use._current, *use._optimizers]
+    return hooks(net) == 0 and not any("sentinel" in n for n in named) and not any(held)
+
+
+def same(one: tuple[Tensor, ...], other: tuple[Tensor, ...]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def reference(folder: Path, net: Net) -> list[tuple[Tensor, Tensor]]:
+    """The weights before and after every batch of a fit that nothing disturbs."""
+    seen = Notes()
+    fit(trainer(folder, callback(), seen), copy.deepcopy(net))
+    return seen.seen
+
+
+def fits_again(folder: Path, net: Net, use: CellTrainerCallback) -> None:
+    """What has been through a failure learns as what has not."""
+    net.train()
+    expected = reference(folder, net)
+    assert not same(expected[0], expected[-1])
+    fit(trainer(folder, use), net)
+    assert same(parameters(net), expected[-1])
+    assert is_clean(net, use)
+
+
+# ---------------------------------------------------------------------------- stage by stage
+STAGES = ["before forward", "inside forward", "after forward", "pick", "step", "reduce", "rule"]
+STAGES += ["exchange", "bound", "constraint", "log", "save", "state"]
+
+
+@pytest.mark.parametrize("name", STAGES)
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_stage_that_fails(name: str, at: int, tmp_path: Path) -> None:
+    net, use = Net(), callback()
+    states = reference(tmp_path, net)
+
+    class Breaks(pl.Callback):
+        def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, i: int) -> None:
+            if i == at:
+                BROKEN.add(name)
+
+    saves = pl.callbacks.ModelCheckpoint(tmp_path, every_n_train_steps=1, save_top_k=-1)
+    handles = (
+        net.neurons.register_forward_pre_hook(lambda *_: stage("before forward")),
+        net.neurons.register_forward_hook(lambda *_: stage("after forward")),
+    )
+    options = {"logger": Logger(), "plugins": [Disk()], "enable_checkpointing": True}
+    run = trainer(tmp_path, Breaks(), use, saves, **options)
+    with pytest.raises(OSError, match=f"on purpose: {name}"):
+        fit(run, net)
+    for handle in handles:
+        handle.remove()
+    BROKEN.clear()
+    assert is_clean(net, use)
+    assert any(same(parameters(net), state) for state in states[at : at + 2])
+    applied = name in ("constraint", "log", "save", "state")
+    assert same(parameters(net), states[at + applied])
+    fits_again(tmp_path, net, use)
+
+
+# ---------------------------------------------------------------------------- line by line
+class Interrupts:
+    """Raises when the n-th line of the package runs; a trace function, as debuggers have."""
+
+    def __init__(self, n: int, error: type[BaseException]) -> None:
+        self.left = n
+        self.error = error
+        self.where = ""
+
+    def __call__(self, frame: Any, event: str, arg: Any) -> Any:
+        return self.line if frame.f_code.co_filename.startswith(PACKAGE) else None
+
+    def line(self, frame: Any, event: str, arg: Any) -> Any:
+        if event == "line":
+            self.left -= 1
+            if self.left == 0:
+                self.where = f"{frame.f_code.co_name}:{frame.f_lineno}"
+                sys.settrace(None)
+                raise self.error("on purpose")
+        return self.line
+
+
+def count_lines(run: Callable[[], None]) -> int:
+    counter = Interrupts(sys.maxsize, KeyError)
+    sys.settrace(counter)
+    run()
+    sys.settrace(None)
+    return sys.maxsize - counter.left
+
+
+def traced(run: Callable[[], Any], n: int, error: type[BaseException]) -> str:
+    """Where the n-th line was that a run came to."""
+    tracer = Interrupts(n, error)
+    sys.settrace(tracer)
+    try:
+        with pytest.raises((error, SystemExit)):
+            run()
+    finally:
+        sys.settrace(None)
+        # an interrupt at the very end of a `with` leaves it without its exit, as Python has it
+        torch.set_grad_enabled(True)
+    return tracer.where
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_fit_that_is_interrupted_at_any_line(part: int, tmp_path: Path) -> None:
+    states = reference(tmp_path, Net())
+    net, use = Net(), callback()
+    total = count_lines(lambda: fit(trainer(tmp_path, use), net))
+    points = [*range(1 + part * total // 40, total, total // 10)]
+    for i, n in enumerate(points):
+        error = (MemoryError, KeyboardInterrupt)[i % 2]
+        net, use = Net(), callback()
+        where = traced(lambda: fit(trainer(tmp_path, use), net), n, error)  # noqa: B023
+        assert is_clean(net, use), where
+        assert any(same(parameters(net), state) for state in states), where
+        fits_again(tmp_path, net, use)
+
+
+@pytest.mark.parametrize("scale", [0.5, {"weight": 0.5, "bias": 2.0}])
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+def test_an_apply_that_is_interrupted_at_any_line(scale: Any, error: Any) -> None:
+    """All parameters of an updater change, or none."""
+
+    def fresh() -> nn.Linear:
+        fc = nn.Linear(3, 2)
+        nn.init.constant_(fc.weight, 0.5)
+        nn.init.constant_(fc.bias, 0.5)
+        updater = attach_updater(fc)
+        updater.weight, updater.bias = torch.full((2, 3), 0.25), torch.full((2,), 0.25)
+        updater.register_constraint(Clamp(0.0, 10.0))
+        return fc
+
+    def apply(fc: nn.Linear) -> None:
+        attach_updater(fc)(scale=scale)
+
+    def values(fc: nn.Linear) -> tuple[Tensor, Tensor]:
+        return fc.weight.detach().clone(), fc.bias.detach().clone()
+
+    whole = fresh()
+    before = values(whole)
+    total = count_lines(lambda: apply(whole))
+    outcomes = set()
+    for n in range(1, total + 1):
+        fc = fresh()
+        where = traced(lambda: apply(fc), n, error)  # noqa: B023
+        changed = [not torch.equal(a, b) for a, b in zip(values(fc), before, strict=True)]
+        assert changed in ([False, False], [True, True]), where
+        assert changed[0] or not attach_updater(fc).weight.empty, where  # nothing is lost
+        outcomes.add(changed[0])
+    assert outcomes == {False, True}
+
+
+# ---------------------------------------------------------------------------- lives of other things
+def test_the_same_trainer_goes_on_after_a_failure(tmp_path: Path) -> None:
+    net, use = Net(), callback()
+    run = trainer(tmp_path, use, max_epochs=2)
+    BROKEN.add("rule")
+    with pytest.raises(OSError, match="on purpose"):
+        fit(run, net)
+    BROKEN.clear()
+    net.train()
+    expected = reference(tmp_path, net)
+    run.fit_loop.max_epochs = run.current_epoch + 1
+    fit(run, net)
+    assert any(same(parameters(net), state) for state in expected[1:])
+    assert is_clean(net, use)
+
+
+@pytest.mark.filterwarnings("ignore:Cell `enc` is dropped:RuntimeWarning")
+def test_a_connection_that_is_deleted_in_the_middle_of_a_batch(tmp_path: Path) -> None:
+    class Replaces(Net):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            loss = super().training_step(batch, batch_idx)
+            if batch_idx == 1:
+                self.fc = nn.Linear(6, 4).requires_grad_(False)
+            return loss
+
+    net, use = Replaces(), callback()
+    with pytest.raises(RuntimeError, match="no longer exists"):
+        fit(trainer(tmp_path, use), net)
+    assert is_clean(net, use)
+    fresh = Net()
+    fits_again(tmp_path, fresh, use)
+
+
+def test_forty_fits_in_one_process_hold_no_more_memory_than_ten(tmp_path: Path) -> None:
+    """What one model and one callback hold does not grow; nor does what this package allocates."""
+
+    def held() -> tuple[int, int, int]:
+        gc.collect()
+        kinds = [type(thing) for thing in gc.get_objects()]
+        tensors = sum(issubclass(kind, Tensor) for kind in kinds)
+        monitors = sum(issubclass(kind, Monitor) for kind in kinds)
+        return hooks(net), monitors, tensors
+
+    def allocated() -> int:
+        gc.collect()
+        ours = tracemalloc.Filter(True, f"{PACKAGE}/*")
+        statistics = tracemalloc.take_snapshot().filter_traces([ours]).statistics("filename")
+        return sum(statistic.size for statistic in statistics)
+
+    net, use = Net(), callback()
+    tracemalloc.start()
+    try:
+        for i in range(40):
+            fit(trainer(tmp_path, use), net)
+            if i == 9:
+                before, size = held(), allocated()
+        assert held() == before
+        assert allocated() <= size + 20_000  # less than an object and its dictionary for each fit
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_model_dropped_in_a_failing_fit_is_gone(tmp_path: Path) -> None:
+    use, net = callback(), Net()
+    BROKEN.add("bound")
+    run = trainer(tmp_path, use)
+    with pytest.raises(OSError, match="on purpose"):
+        fit(run, net)
+    BROKEN.clear()
+    gone = weakref.ref(net.fc)
+    del net, run
+    gc.collect()
+    assert gone() is None
+    fits_again(tmp_path, Net(), use)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_stochastic_weight_averaging(first: bool, tmp_path: Path) -> None:
+    """SWA copies the model while it is trained; the copy has nothing of ours in it."""
+    net, use = Net(), callback()
+    swa = pl.callbacks.StochasticWeightAveraging(0.01, swa_epoch_start=1, annealing_epochs=1)
+    run = trainer(tmp_path, *([swa, use] if first else [use, swa]), max_epochs=3)
+    if not first:  # the optimizer that the callback adds is one too many for SWA
+        with pytest.raises(pl.utilities.exceptions.MisconfigurationException, match="1 `optim"):
+            fit(run, net)
+    else:
+        fit(run, net)
+        assert hooks(swa._average_model) == 0
+        assert not any("sentinel" in name for name, _ in swa._average_model.named_modules())
+        assert torch.isfinite(net.fc.weight).all()
+    assert is_clean(net, use)
+
+
+@pytest.mark.filterwarnings("ignore:.*could not find a suggestion:UserWarning")
+@pytest.mark.parametrize("what", ["rate", "batch size"])
+def test_the_tuner_leaves_no_trace(what: str, tmp_path: Path) -> None:
+    net, use = Net(), callback()
+    before = parameters(net)
+    tuner = Tuner(trainer(tmp_path, use))
+    if what == "rate":
+        tuner.lr_find(net, loader(), loader(6), num_training=4, update_attr=False)
+    else:
+        tuner.scale_batch_size(
+            net, val_dataloaders=loader(6), steps_per_trial=1, max_trials=1, init_val=4
+        )
+        net.batch_size = 4
+    assert is_clean(net, use)
+    assert same(parameters(net), before)
+    expected = reference(tmp_path, net)
+    fit(trainer(tmp_path, use), net)
+    assert same(parameters(net), expected[-1])

@@ -1,0 +1,696 @@
+"""Wrong arguments, to everything public: it works, or it says which argument is wrong.
+
+Nothing is listed that can be found: targets come from the packages' ``__all__``, arguments from
+signatures. A new class is fuzzed without a new line here, unless it asks for an argument of a name
+that no class had before; then a test says so.
+
+``LIGHTNING_ACCUM_FUZZ=1000`` looks further.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import re
+import runpy
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import lightning_accum as la
+from lightning_accum import accumulators, callbacks, functional, metrics, optim
+from lightning_accum import nn as lann
+
+EXAMPLES = int(os.environ.get("LIGHTNING_ACCUM_FUZZ", "40"))
+fuzz = settings(
+    derandomize=True,
+    max_examples=EXAMPLES,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+PACKAGES = (la, functional, lann, optim, accumulators, metrics, callbacks)
+CASES = runpy.run_path(str(Path(__file__).parents[1] / "contract.py"))["CASES"]
+
+# Made anew for every call, for what is called may write to them.
+HOSTILE: dict[str, Callable[[], Any]] = {
+    "None": lambda: None,
+    "True": lambda: True,
+    "False": lambda: False,
+    "zero": lambda: 0,
+    "one": lambda: 1,
+    "two": lambda: 2,
+    "minus one": lambda: -1,
+    "half": lambda: 0.5,
+    "minus half": lambda: -0.5,
+    "tiny": lambda: 1e-320,
+    "nan": lambda: float("nan"),
+    "inf": lambda: float("inf"),
+    "minus inf": lambda: float("-inf"),
+    "huge": lambda: 1e308,
+    "huge integer": lambda: 2**63,
+    "endless integer": lambda: 10**400,
+    "complex": lambda: 1j,
+    "empty string": lambda: "",
+    "string": lambda: "weight",
+    "dunder": lambda: "__class__",
+    "dotted dunder": lambda: "reducer.__dict__",
+    "newline": lambda: "a\nb",
+    "bytes": lambda: b"weight",
+    "empty tuple": lambda: (),
+    "tuple": lambda: (1, -2),
+    "names": lambda: ["weight", "nothing"],
+    "dictionary": lambda: {"weight": 1.0},
+    "object": object,
+    "class": lambda: nn.Linear,
+    "function": lambda: len,
+    "function of anything": lambda: lambda *args, **kwargs: None,
+    "module": nn.ReLU,
+    "dtype": lambda: torch.int8,
+    "empty tensor": lambda: torch.empty(0),
+    "empty batch": lambda: torch.empty(0, 3),
+    "no neurons": lambda: torch.empty(2, 0),
+    "scalar": lambda: torch.tensor(0.5),
+    "vector": lambda: torch.ones(3),
+    "matrix": lambda: torch.ones(2, 2),
+    "sequence": lambda: torch.ones(5, 2, 3),
+    "many dimensions": lambda: torch.ones(1, 2, 1, 2, 1, 2),
+    "nan tensor": lambda: torch.full((2, 2), torch.nan),
+    "inf tensor": lambda: torch.full((2, 3), torch.inf),
+    "negative tensor": lambda: -torch.ones(2, 2),
+    "boolean tensor": lambda: torch.ones(2, 2, dtype=torch.bool),
+    "int8 tensor": lambda: torch.full((2, 2), -3, dtype=torch.int8),
+    "complex tensor": lambda: torch.ones(2, 2, dtype=torch.complex64),
+    "half tensor": lambda: torch.ones(2, 2, dtype=torch.float16),
+    "double tensor": lambda: torch.ones(2, 2, dtype=torch.float64),
+    "sparse tensor": lambda: torch.eye(2).to_sparse(),
+    "meta tensor": lambda: torch.ones(2, 2, device="meta"),
+    "tensor with a graph": lambda: torch.ones(2, 2, requires_grad=True) * 2,
+    "broadcast tensor": lambda: torch.ones(1).expand(2, 2),
+}  # fmt: skip
+
+
+class Spike(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x > 0.4).to(x.dtype)
+
+
+def above(x: Tensor) -> Tensor:
+    return x > 0.4
+
+
+class Writer:
+    def add_scalar(self, name: str, value: float, step: int) -> None:
+        pass
+
+
+KEPT: deque[nn.Module] = deque(maxlen=9)
+
+
+def kept(module: nn.Module) -> nn.Module:
+    """What is held weakly has to be held by someone."""
+    KEPT.append(module)
+    return module
+
+
+def weight() -> nn.Parameter:
+    return nn.Parameter(torch.full((2, 2), 0.5))
+
+
+# What to begin from where there is no default: by class and argument, or by argument alone.
+GOOD: dict[str, Callable[[], Any]] = {
+    "StateMonitor.attr": lambda: "running_var",
+    "DifferenceMonitor.attr": lambda: "running_var",
+    "LateralInhibition.strength": lambda: 0.5,
+    "Layer.connections": lambda: {"a": nn.Linear(3, 2)},
+    "Layer.neurons": lambda: {"n": Spike()},
+    "CellSpec.connection": lambda: "0",
+    "CellSpec.neuron": lambda: "1",
+    "Log.name": lambda: "loss",
+    "Clamp.min": lambda: 0.0,
+    "Except.begin": lambda: 1,
+    "ConditionalNearestTraceReducer.criterion": lambda: above,
+    "ConditionalCumulativeTraceReducer.criterion": lambda: above,
+    **{f"lr_{name}": lambda: 0.1 for name in ("post", "pre", "pos", "neg")},
+    **{f"lr_{side}_{n}": lambda: 0.1 for side in ("post", "pre") for n in ("pair", "triplet")},
+    "lr": lambda: 0.1,
+    "target": lambda: 20.0,
+    "kernel": lambda: functional.GaussianKernel(0.3),
+    "tc": lambda: 20.0,
+    "alpha": lambda: 0.3,
+    "names": lambda: ("running_mean",),
+    "module": lambda: kept(nn.BatchNorm1d(2)),
+    "connection": lambda: nn.Linear(3, 2),
+    "neuron": Spike,
+    "size": lambda: 3,
+    "steps": lambda: 5,
+    "max_rate": lambda: 100.0,
+    "params": lambda: [weight()],
+    "total_steps": lambda: 10,
+    "num_neurons": lambda: 6,
+    "num_classes": lambda: 3,
+    "accumulator": accumulators.Mean,
+    # of functions and methods
+    "density.raster": lambda: torch.eye(2, dtype=torch.bool),
+    "events_of.raster": lambda: torch.eye(2, dtype=torch.bool),
+    "event_outer_sum.rows": lambda: torch.ones(2, 3),
+    "events": lambda: torch.eye(2, dtype=torch.bool),
+    "Accumulator.post": lambda: torch.ones(5, 2),
+    "Accumulator.pre": lambda: torch.ones(5, 2),
+    "delta.parts": lambda: (torch.ones(2, 2), None),
+    "Accumulator.parts": lambda: (torch.ones(2, 2), None),
+    "Accumulator.bound": lambda: functional.bound_sharp,
+    "Accumulator.max": lambda: 1.0,
+    "Accumulator.min": lambda: 0.0,
+    "Updater.params": lambda: ("weight",),
+    "Updater.fn": lambda: la.Clamp(0.0),
+    "Updater.name": lambda: "weight",
+    "UpdateStatistics.before": lambda: torch.ones(2, 2),
+    "UpdateStatistics.after": lambda: torch.ones(2, 2),
+    "Linear.x": lambda: torch.ones(4, 3),
+    "_OverSequences.x": lambda: torch.ones(4, 3, 5),
+    "PoissonEncoder.x": lambda: torch.ones(2, 3),
+    "poisson_encode.x": lambda: torch.ones(2, 3),
+    "Neurons.x": lambda: torch.ones(5, 2, 3),
+    "CellSpec.model": lambda: nn.Sequential(nn.Linear(3, 2), Spike()),
+    "Layer.connection": lambda: "a",
+    "Layer.neuron": lambda: "n",
+    "CellTrainer.name": lambda: "cell",
+    "CellTrainer.attr": lambda: "neuron",
+    "CellTrainer.monitor": la.OutputMonitor.partialconstructor,
+    "IndependentCellTrainer.name": lambda: "cell",
+    "Monitor.module": lambda: kept(nn.BatchNorm1d(2)),
+    "MaxRateClassifier.rates": lambda: torch.ones(4, 6),
+    "MaxRateClassifier.labels": lambda: torch.tensor([0, 1, 2, 0]),
+    "Updatable.params": lambda: ("weight",),
+    "accumulators": accumulators.Mean,
+    "incoming_state": dict,
+    "data": lambda: {0: 1.0},
+    "item": lambda: 1.0,
+    "items": lambda: [1.0, 2.0],
+    "pipes": accumulators.Mean,
+    "value": lambda: 1.0,
+    "group": dict,
+    "param_group": lambda: {"params": [weight()]},
+    "updaters": list,
+    "param": lambda: torch.full((2, 2), 0.5),
+    "update": lambda: torch.full((2, 2), 0.1),
+    "pos": lambda: torch.full((2, 2), 0.1),
+    "neg": lambda: torch.full((2, 2), 0.1),
+    "limit": lambda: 1.0,
+    "max": lambda: 1.0,
+    "min": lambda: 0.0,
+    "range": lambda: 1.0,
+    "before": lambda: torch.ones(2, 2),
+    "after": lambda: torch.ones(2, 2),
+    "activity": lambda: torch.ones(5, 2, 3),
+    "values": lambda: torch.ones(5, 2, 3),
+    "decay": lambda: 0.5,
+    "earlier": lambda: torch.zeros(2, 2),
+    "later": lambda: torch.ones(2, 2),
+    "elapsed": lambda: torch.tensor(0.5),
+    "dt": lambda: 1.0,
+    "spikes": lambda: torch.ones(5, 2, 3),
+    "observation": lambda: torch.eye(2),
+    "cell": lambda: la.Cell(nn.Linear(3, 2), Spike()),
+    "inputs": lambda: torch.ones(4, 2),
+    "rate": lambda: 0.1,
+    "post": lambda: torch.ones(5, 2, 3),
+    "pre": lambda: torch.ones(5, 2, 3),
+    "fn": lambda: torch.sum,
+    "length": lambda: 3,
+    "writer": Writer,
+    "name": lambda: "loss",
+    "cell_trainer": lambda: la.STDP(0.1, -0.1),
+}  # fmt: skip
+
+# Keywords of any name.
+OTHERS: dict[str, dict[str, Any]] = {"Select": {"value": 0}}
+
+
+class Argument(NamedTuple):
+    name: str
+    many: bool  # `*args`, given as a tuple
+    required: bool
+
+
+def arguments(function: Any) -> dict[str, Argument]:
+    """Those of a signature; a class's ``**options`` are the keywords of its bases."""
+    found: dict[str, Argument] = {}
+    bases = [function]
+    if inspect.isclass(function):
+        bases = [base for base in function.__mro__ if "__init__" in vars(base) and ours(base)]
+    for base in bases:
+        every = inspect.signature(base).parameters.values()
+        for p in every:
+            if p.kind is p.VAR_KEYWORD or (base is not bases[0] and p.kind is not p.KEYWORD_ONLY):
+                continue
+            many = p.kind is p.VAR_POSITIONAL
+            found.setdefault(p.name, Argument(p.name, many, p.default is p.empty and not many))
+        if not any(p.kind is p.VAR_KEYWORD for p in every):
+            break
+    return found
+
+
+def ours(thing: Any) -> bool:
+    return str(getattr(thing, "__module__", "")).startswith("lightning_accum")
+
+
+def good(owner: str, argument: Argument) -> dict[str, Any]:
+    """What to begin from: nothing, where there is a default."""
+    for key in (f"{owner}.{argument.name}", argument.name if argument.required else ""):
+        if key in GOOD:
+            return {argument.name: GOOD[key]()}
+    assert not argument.required, f"`GOOD` should have an entry for `{argument.name}` of {owner}"
+    return {}
+
+
+def start(owner: str, found: dict[str, Argument]) -> dict[str, Any]:
+    given = {k: v for argument in found.values() for k, v in good(owner, argument).items()}
+    return {**given, **(OTHERS.get(owner, {}) if "self" not in found else {})}
+
+
+def make_good(target: type) -> Any:
+    found = arguments(target)
+    return invoke(target, found, start(target.__name__, found))
+
+
+def invoke(function: Any, found: dict[str, Argument], given: dict[str, Any]) -> Any:
+    """Calls with arguments by name, but for those that are only by place."""
+    places: list[Any] = []
+    names = dict(given)
+    for name in (name for name, argument in found.items() if argument.many and name in given):
+        values = names.pop(name)
+        places = [names.pop(n) for n in list(found)[: list(found).index(name)] if n in names]
+        places += values
+    return function(*places, **names)
+
+
+# Torch's own words for what it has no room or no kernel for: they name size, layout, dtype, device.
+TORCHS = (
+    "alloc|memory|[Oo]verflow|too large|Storage size"
+    "|[Ss]parse|not implemented for|not supported for|is not supported|(?i:meta)"
+)
+
+
+def refused(
+    call: Callable[[], Any], names: list[str], strict: bool, thin: bool = False
+) -> tuple[bool, Any]:
+    """Whether a call is refused in words, or what it gives; any other error gets through.
+
+    Args:
+        call: the call.
+        names: the arguments at fault, of which the message has to name one.
+        strict: whether a wrong type has to be named too; else Python may say it.
+        thin: whether the arguments go to torch as they are, so that torch may say it.
+    """
+    try:
+        return False, call()
+    except la.NonFiniteUpdateError:
+        return True, None
+    except (TypeError, ValueError, AttributeError, KeyError, RuntimeError) as error:
+        text, kind = str(error), type(error)
+        named = any(re.search(rf"\b{re.escape(name)}\b", text) for name in names)
+        house = "should" in text and ("Found" in text or kind is NotImplementedError)
+        ok = named or house or re.search(TORCHS, text) or (thin and kind is RuntimeError)
+        if kind is not RuntimeError and not issubclass(kind, RuntimeError) and not strict:
+            ok = True  # Python says which type is in the wrong place
+        if text.startswith("Boolean value of Tensor"):
+            ok = True  # a flag is anything that is true or false, which these are not
+        if not ok:
+            raise AssertionError(f"should name one of {names}: {kind.__name__}: {text}") from error
+        return True, None
+
+
+@pytest.fixture(autouse=True)
+def _no_hang() -> Iterator[None]:
+    """Nothing may take longer than all of it should; every warning is seen each time."""
+
+    def stop(*_: Any) -> None:
+        raise AssertionError("hangs")
+
+    before, always = signal.signal(signal.SIGALRM, stop), torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+    torch.set_warn_always(always)
+
+
+# ---------------------------------------------------------------------------- constructors
+PUBLIC = {
+    f"{package.__name__}.{name}".split("lightning_accum.")[-1]: getattr(package, name)
+    for package in PACKAGES
+    for name in package.__all__
+}
+MADE = {
+    name: thing
+    for name, thing in PUBLIC.items()
+    if inspect.isclass(thing) and ours(thing.__init__) and not inspect.isabstract(thing)
+    and not getattr(thing, "_is_protocol", False)
+}  # fmt: skip
+
+
+def run_reducer(reducer: la.Reducer) -> None:
+    for _ in range(3):
+        reducer(torch.eye(2))
+    assert reducer.peek() is not None
+    reducer.dump()
+    reducer.view(0.0)
+    reducer.clear()
+    assert reducer.peek() is None
+
+
+def run_monitor(monitor: la.Monitor) -> None:
+    module = monitor.module
+    module(torch.rand(3, 2))
+    monitor.peek()
+    monitor.deregister()
+
+
+def run_rule(rule: la.CellTrainer) -> None:
+    layer = la.Serial(nn.Linear(3, 2, bias=False), Spike())
+    layer.connection.register_buffer("delay", torch.ones(2, 3))
+    before = layer.connection.weight.detach().clone()
+    try:
+        rule.register_cell("cell", layer.cell)
+        lead = (4,) if rule.defaults.time_dim is None else (5, 4)
+        layer((torch.rand(*lead, 3) < 0.5).float())
+        rule(reward=0.5)
+    except Exception:
+        assert torch.equal(layer.connection.weight, before)
+        raise
+    assert torch.equal(layer.connection.weight, before)
+    rule.update()
+    assert torch.isfinite(layer.connection.weight).all()
+
+
+def run_optimizer(optimizer: torch.optim.Optimizer) -> None:
+    for group in optimizer.param_groups:
+        if group.get("differentiable", False) is not False:
+            return  # such a step is of no leaves
+        for param in group["params"]:
+            param.grad = torch.ones_like(param)
+    for _ in range(2):
+        optimizer.step()
+
+
+def run_neurons(neurons: nn.Module) -> None:
+    spikes = neurons(torch.full((2, *((2,) if neurons.time_dim == 0 else ()), 3), 0.7))
+    assert ((spikes == 0) | (spikes == 1)).all()
+
+
+def run_stream(stream: Any) -> None:
+    stream.update(2.0)
+    stream.compute()
+
+
+# These let Python say what is of a wrong type.
+UNTYPED = {
+    "callbacks.AverageBuffers",
+    "callbacks.TensorBoardPictures",
+    "metrics.MaxRateClassifier",
+}
+
+# How an object is used, by its class: what is accepted has to work.
+USES: list[tuple[type, Callable[[Any], None]]] = [
+    (la.Reducer, run_reducer),
+    (la.Monitor, run_monitor),
+    (la.Rule, run_rule),
+    (torch.optim.Optimizer, run_optimizer),
+    ((lann.LIF, lann.AdaptiveLIF), run_neurons),
+    (lann.PoissonEncoder, lambda encoder: encoder(torch.rand(2, 3))),
+    (accumulators.StreamAccumulator, run_stream),
+    ((la.Clamp, la.Normalize), lambda constraint: constraint(torch.rand(2, 2))),
+    (la.Updater, lambda updater: (repr(updater), updater.clear(), updater())),
+    (la.CellSpec, lambda spec: spec.find(nn.Sequential(nn.Linear(3, 2), Spike()))),
+    (metrics.MaxRateClassifier, lambda m: m.update(torch.rand(2, 6), torch.tensor([0, 1]))),
+    (
+        (functional.ExponentialKernel, functional.GaussianKernel),
+        lambda kernel: kernel(torch.linspace(-9, 9, 5)),
+    ),
+]
+
+
+def use(thing: Any) -> None:
+    for kind, run in USES:
+        if isinstance(thing, kind):
+            run(thing)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_is_good_is_accepted(name: str):
+    use(make_good(MADE[name]))
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, t in MADE.items() if arguments(t) and name not in UNTYPED]
+)
+@fuzz
+@given(data=st.data())
+def test_constructors(name: str, data: st.DataObject):
+    found = arguments(MADE[name])
+    which = data.draw(st.sampled_from(sorted(found)))
+    construct(name, which, data.draw(st.sampled_from(list(HOSTILE))))
+
+
+def construct(name: str, which: str, value: str) -> None:
+    target = MADE[name]
+    found = arguments(target)
+    given = start(target.__name__, found)
+    hostile = HOSTILE[value]()
+    given[which] = (hostile,) if found[which].many else hostile
+    # what an optimizer may be given is torch's to say
+    strict = not (issubclass(target, torch.optim.Optimizer) and which == "params")
+    failed, thing = refused(lambda: invoke(target, found, given), [which], strict)
+    if not failed:
+        refused(lambda: use(thing), [which], False)
+
+
+# ---------------------------------------------------------------------------- functions
+FUNCTIONS = {name: f for name, f in PUBLIC.items() if inspect.isfunction(f) and ours(f)}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@fuzz
+@given(data=st.data())
+def test_functions(name: str, data: st.DataObject):
+    found = arguments(FUNCTIONS[name])
+    which = data.draw(st.sampled_from(sorted(found)))
+    call(name, which, data.draw(st.sampled_from(list(HOSTILE))))
+
+
+def call(name: str, which: str, value: str) -> None:
+    function = FUNCTIONS[name]
+    found = arguments(function)
+    given = start(name.split(".")[-1], found)
+    hostile = HOSTILE[value]()
+    given[which] = (hostile,) if found[which].many else hostile
+    refused(lambda: invoke(function, found, given), [which], False, thin=True)
+
+
+# ---------------------------------------------------------------------------- methods
+# What only torch, torchmetrics and rules themselves call, with what they have.
+INNER = {
+    *("add_sum", "check", "check_cell", "delta", "extra_repr", "get_extra_state", "init_state"),
+    *("kernel", "load_state_dict", "metric_state", "pairs", "plot", "rate", "select"),
+    *("set_extra_state", "state_dict", "step_param", "suppress", "sync", "terms", "train"),
+    *("unsync", "updates", "validate"),
+}
+
+
+# The table of the contract has objects in the middle of what they do; others are made here.
+MAKERS = {
+    name.split(".")[-1]: functools.partial(make_good, target)
+    for name, target in MADE.items()
+    if name.startswith(("accumulators.", "optim."))
+} | {name: case.make for name, case in CASES.items()}
+
+
+# Whose inputs go to modules that may be any, or to torch's own layers.
+THIN = {"Serial.forward", "Layer.forward", "Linear.forward", "_OverSequences.forward"}
+
+
+class Method(NamedTuple):
+    case: str
+    part: str
+    name: str
+
+
+def part_of(root: Any, part: str) -> Any:
+    for name in part.split(".") if part else ():
+        root = la.get_updater(root) if name == "()" else getattr(root, name)
+    return root
+
+
+def methods() -> dict[str, Method]:
+    """Every public method and property of what the table of the contract makes."""
+    known: dict[str, Method] = {}
+    for case, make in MAKERS.items():
+        root = make()
+        children = [n for n, _ in root.named_children()] if isinstance(root, nn.Module) else []
+        paths = ["", *children, *[f"{n}.()" for n in children if la.get_updater(part_of(root, n))]]
+        for path in paths:
+            seen = set(INNER)
+            for base in type(part_of(root, path)).__mro__:
+                for name, value in vars(base).items():
+                    settable = isinstance(value, property) and value.fset is not None
+                    takes = inspect.isfunction(value) and len(arguments(value)) > 1
+                    if ours(base) and not name.startswith("_") and name not in seen:
+                        seen.add(name)
+                        if settable or takes:
+                            known.setdefault(f"{base.__name__}.{name}", Method(case, path, name))
+    return known
+
+
+METHODS = methods()
+
+
+@pytest.mark.parametrize("name", METHODS)
+@fuzz
+@given(data=st.data())
+def test_methods(name: str, data: st.DataObject):
+    *_, found = prepared(name)
+    which = data.draw(st.sampled_from(sorted(found)))
+    ask(name, which, data.draw(st.sampled_from(list(HOSTILE))))
+
+
+def prepared(name: str) -> tuple[Any, Any, dict[str, Argument]]:
+    case, path, attribute = METHODS[name]
+    root = MAKERS[case]()
+    part = part_of(root, path)
+    if isinstance(getattr(type(part), attribute), property):
+        method = functools.partial(setattr, part, attribute)
+        return root, lambda value: method(value), {"value": Argument("value", False, True)}
+    method = getattr(part, attribute)
+    return root, method, arguments(method)
+
+
+def ask(name: str, which: str, value: str) -> None:
+    root, method, found = prepared(name)
+    given = start(name.split(".")[0], found)
+    hostile = HOSTILE[value]()
+    given[which] = (hostile,) if found[which].many else hostile
+    before = weights(root)
+    failed, _ = refused(lambda: invoke(method, found, given), [which], False, name in THIN)
+    if failed:
+        assert same(before, weights(root)), "a weight has changed"
+
+
+def weights(root: Any) -> list[Tensor]:
+    found = list(root.parameters()) if isinstance(root, nn.Module) else []
+    return [param.detach().clone() for param in found]
+
+
+def same(before: list[Tensor], after: list[Tensor]) -> bool:
+    return all(
+        b.shape == a.shape and b.dtype == a.dtype and torch.equal(b.nan_to_num(), a.nan_to_num())
+        for b, a in zip(before, after, strict=True)
+    )
+
+
+# ---------------------------------------------------------------------------- paths and activity
+WORDS = ["fc", "lif", "weight", "__class__", "__dict__", "__init__", "forward", "training", "", "0"]
+paths = st.one_of(
+    st.lists(st.sampled_from(WORDS), max_size=4).map(".".join), st.text(max_size=12)
+)  # fmt: skip
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.lif = nn.Linear(3, 2, bias=False), Spike()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.lif(self.fc(x))
+
+
+@fuzz
+@given(connection=paths, neuron=paths, param=paths)
+@example(connection="fc.__dict__", neuron="lif", param="weight")
+@example(connection="__class__", neuron="lif", param="weight")
+@example(connection="fc", neuron="lif.__class__.__init__", param="weight")
+@example(connection="fc", neuron="lif", param="__class__")
+@example(connection="fc", neuron="lif", param="forward")
+@example(connection="fc", neuron="lif", param="training")
+def test_a_spec_leads_to_modules_and_parameters_alone(connection: str, neuron: str, param: str):
+    net = Net()
+    known = {path for path, _ in net.named_modules()}
+    spec = la.CellSpec(connection, neuron, params=(param,))
+    rule = la.STDP(0.1, -0.1)
+
+    def once() -> la.Cell:
+        cell = spec.find(net)
+        rule.register_cell("cell", cell, params=spec.params)
+        return cell
+
+    failed, cell = refused(once, ["connection", "neuron", "params"], True)
+    if failed:
+        assert not list(rule.cells)
+        assert la.get_updater(net.fc) is None
+    else:
+        assert {connection, neuron} <= known
+        assert param in dict(cell.connection.named_parameters(recurse=False))
+
+
+@fuzz
+@given(attr=paths)
+@example(attr="__class__")
+@example(attr="__dict__")
+@example(attr="lif.forward.__globals__")
+def test_what_is_watched_is_a_module(attr: str):
+    net = Net()
+    refused(lambda: la.OutputMonitor(net, attr), ["attr"], True)
+    assert sum(len(m._forward_hooks) for m in net.modules()) == 0  # the monitor is gone again
+
+
+class Exchange(nn.Module):
+    """A connection that takes any dtype, as its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((3, 3), 0.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight.to(x.dtype) if x.dtype != torch.bool else x.flip(-1)
+
+
+ACTIVITY = [0.0, 1.0, -1.0, 0.5, 1e30, float("nan"), float("inf")]
+DTYPES = [torch.float32, torch.float64, torch.bool, torch.complex64]
+
+
+@fuzz
+@given(
+    values=st.lists(st.sampled_from(ACTIVITY), min_size=6, max_size=6),
+    dtype=st.sampled_from(DTYPES),
+    spikes=st.booleans(),
+    kind=st.sampled_from([la.STDP, la.Hebb, la.Oja, la.BCM, la.MSTDP]),
+    reward=st.one_of(st.floats(), st.none(), st.sampled_from(["good", torch.ones(7)])),
+)
+def test_activity_of_any_kind(
+    values: list[float], dtype: Any, spikes: bool, kind: Any, reward: Any
+):
+    layer = la.Serial(Exchange(), Spike() if spikes else nn.Identity())
+    rule = make_good(kind)
+    rule.register_cell("cell", layer.cell)
+    before = layer.connection.weight.detach().clone()
+
+    def once() -> None:
+        layer(torch.tensor(values, dtype=torch.float64).reshape(2, 3).to(dtype))
+        rule(reward=reward)
+        rule.update()
+
+    failed, _ = refused(once, ["reward"], False)
+    after = layer.connection.weight.detach()
+    assert torch.isfinite(after).all()
+    assert not failed or torch.equal(after, before)

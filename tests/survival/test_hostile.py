@@ -1,0 +1,119 @@
+"""Configurations and checkpoints that somebody else has written."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from lightning.pytorch.cli import LightningCLI
+from torch import nn
+
+from lightning_accum import STDP, Accumulator, CellSpec
+from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.functional import bound_power
+
+CONFIG = """
+trainer:
+  accelerator: cpu
+  logger: false
+  callbacks:
+    - class_path: lightning_accum.callbacks.CellTrainerCallback
+      init_args:
+        cell_trainer:
+          class_path: lightning_accum.STDP
+          init_args: {lr_post: 0.1, lr_pre: -0.1}
+        cells:
+          enc: {connection: fc, neuron: relu}
+"""
+
+
+class Net(pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.relu = nn.Linear(2, 2), nn.ReLU()
+
+
+def cli(folder: Path, monkeypatch: pytest.MonkeyPatch, config: str) -> LightningCLI:
+    (folder / "config.yaml").write_text(config)
+    monkeypatch.setattr(sys, "argv", ["program", f"--config={folder / 'config.yaml'}"])
+    return LightningCLI(Net, run=False, save_config_callback=None, seed_everything_default=False)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("class_path: lightning_accum.STDP", "class_path: subprocess.Popen"),
+        ("class_path: lightning_accum.STDP", "class_path: os.system"),
+        ("class_path: lightning_accum.STDP", "class_path: torch.nn.Linear"),
+        ("enc: {connection: fc, neuron: relu}", "enc: {class_path: subprocess.Popen}"),
+        ("neuron: relu}", "neuron: relu, class_path: subprocess.Popen, init_args: {args: id}}"),
+        ("connection: fc", "connection: {class_path: subprocess.Popen, init_args: {args: id}}"),
+        ("connection: fc", "connection: !!python/object/apply:os.getcwd []"),
+    ],
+)
+def test_a_configuration_that_names_what_is_no_such_class(
+    right: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = cli(tmp_path, monkeypatch, CONFIG)
+    assert any(isinstance(c, CellTrainerCallback) for c in made.trainer.callbacks)
+    assert CONFIG.count(right) == 1
+    with pytest.raises(SystemExit):
+        cli(tmp_path, monkeypatch, CONFIG.replace(right, wrong))
+
+
+class Payload:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("place", ["top", "callback", "weight"])
+def test_a_checkpoint_with_code_in_it_is_refused(place: str, tmp_path: Path) -> None:
+    path, mark = tmp_path / "evil.ckpt", tmp_path / "executed"
+    use = CellTrainerCallback(STDP(0.1, -0.1), {"enc": CellSpec("fc", "relu")})
+    net = Net()
+    use.host.bind(net)
+    checkpoint = {"state_dict": net.state_dict(), "callbacks": {use.state_key: use.state_dict()}}
+    torch.save(checkpoint, path)
+    assert torch.load(path, weights_only=True).keys() == checkpoint.keys()
+    within: Any = {
+        "top": checkpoint,
+        "callback": checkpoint["callbacks"][use.state_key]["host"]["trainer"],
+        "weight": checkpoint["state_dict"],
+    }[place]
+    within["more"] = Payload(mark)
+    torch.save(checkpoint, path)
+    with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
+        torch.load(path, weights_only=True)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("torch", ValueError),
+        ("__builtins__", ValueError),
+        ("Callable", ValueError),
+        ("bound_", AttributeError),
+        ("bound_power.__globals__", AttributeError),
+    ],
+)
+def test_a_state_names_bounds_of_this_package_alone(name: str, error: type[Exception]) -> None:
+    accumulator = Accumulator()
+    accumulator.fullbound(bound_power, 1.0, 0.0)
+    state = accumulator.get_extra_state()
+    state["bounds"]["full"]["name"] = name
+    fresh = Accumulator()
+    with pytest.raises(error):
+        fresh.set_extra_state(state)
+    assert not fresh.bounded
