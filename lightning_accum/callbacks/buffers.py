@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback
 
+from lightning_accum._checks import names_in
 from lightning_accum.learn.exchange import processes
 
 
@@ -32,7 +33,7 @@ class AverageBuffers(Callback):
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.names = [names] if isinstance(names, str) else list(names)
+        self.names = names_in("names", names)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Finds the buffers; an ``AttributeError`` says which is not there."""

@@ -13,6 +13,7 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
+from lightning_accum._checks import check_integers, check_mapping
 from lightning_accum.callbacks._images import fields_of, grid, raster
 from lightning_accum.callbacks._lent import give_back, own_state
 from lightning_accum.callbacks._logging import batches_that_stepped
@@ -75,6 +76,8 @@ class TensorBoardPictures(Callback):
         shapes: dict[str, tuple[int, int]] | None = None,
         most: int = 64,
     ) -> None:
+        check_integers(every_n_logs=every_n_logs, most=most)
+        check_mapping("shapes", shapes or {})
         for name, value in (("every_n_logs", every_n_logs), ("most", most)):
             if value < 1:
                 raise ValueError(

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_integers, check_strings
 from lightning_accum.functional.readout import (
     assign_classes,
     assigned_votes,
@@ -66,6 +67,8 @@ class MaxRateClassifier(AdditiveMetric):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_integers(num_neurons=num_neurons, num_classes=num_classes)
+        check_strings(vote=vote)
         for name, value in (("num_neurons", num_neurons), ("num_classes", num_classes)):
             if value < 1:
                 raise ValueError(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
+import torch.distributed as dist
 from callback_helpers import Net, callback, spikes, trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -74,3 +76,6 @@ def main(ranks: int, folder: Path) -> None:
 
 if __name__ == "__main__":
     main(int(sys.argv[1]), Path(sys.argv[2]))
+    dist.barrier()
+    dist.destroy_process_group()
+    os._exit(0)  # an exit beside gloo's threads now and then aborts

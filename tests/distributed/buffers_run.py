@@ -10,7 +10,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from run_ranks import join
+from run_ranks import join, leave
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -87,3 +87,4 @@ if __name__ == "__main__":
     own, of, port = map(int, sys.argv[1:4])
     join(own, of, port)
     main(own, of, Path(sys.argv[4]))
+    leave()

@@ -13,7 +13,7 @@ import lightning.pytorch as pl
 import torch
 from ddp_run import INPUTS, Pieces
 from lightning.pytorch.strategies import ModelParallelStrategy
-from run_ranks import join
+from run_ranks import join, leave
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -238,3 +238,4 @@ if __name__ == "__main__":
     own, of, port = map(int, sys.argv[1:4])
     join(own, of, port)
     main(own, of, Path(sys.argv[4]))
+    leave()
