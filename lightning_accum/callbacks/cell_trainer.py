@@ -41,7 +41,8 @@ class CellTrainerCallback(Callback):
 
     On logging steps it logs, for every cell, ``updates/<cell>/<param>/...`` (what was actually
     applied) and ``activity/<cell>/...``; on others it computes no statistics. Callbacks that look
-    at the weights of each step, such as ``WeightAveraging``, should stand behind this one.
+    at the weights of each step, such as ``WeightAveraging``, should stand behind this one;
+    ``StochasticWeightAveraging``, which takes a single optimizer, before it.
 
     Args:
         cell_trainer: the trainer, usually a rule such as :class:`~lightning_accum.STDP`.

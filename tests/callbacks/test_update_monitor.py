@@ -12,7 +12,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from callback_helpers import Net, Probe, callback, loader, trainer
-from lightning.pytorch.callbacks import TQDMProgressBar
+from lightning.pytorch.callbacks import RichProgressBar, TQDMProgressBar
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.plugins import MixedPrecision
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -519,11 +519,14 @@ def test_ratios_stand_in_the_progress_bar_where_they_are_wanted(tmp_path: Path) 
     assert seen == [{"updates/enc/ratio", "updates/dec/ratio"}, set()]
 
 
-def test_in_a_real_progress_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("bar", "sign"), [(TQDMProgressBar, "="), (RichProgressBar, ":")])
+def test_in_a_real_progress_bar(
+    bar: type[pl.Callback], sign: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     use = UpdateMonitor("module", prog_bar=True)
-    run = trainer(tmp_path, use, TQDMProgressBar(), enable_progress_bar=True)
+    run = trainer(tmp_path, use, bar(), enable_progress_bar=True)
     run.fit(Model(), DataLoader(data(2), batch_size=None))
-    assert "updates/enc/ratio=0." in capsys.readouterr().out
+    assert f"updates/enc/ratio{sign}" in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------------------- survival
