@@ -56,6 +56,13 @@ def line(tensor: Tensor) -> Tensor:
     return tensor.as_strided((tensor.numel(),), (1,))
 
 
+def bare(tensor: Tensor) -> Tensor:
+    """As :func:`line`, but no view: compiled code is made anew for every shape of a view's base."""
+    alone = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    start, size = tensor.storage_offset(), tensor.numel()
+    return alone.set_(tensor.untyped_storage(), start, (size,), (1,))
+
+
 @contextmanager
 def staging(columns: Columns, staged: bool) -> Iterator[Columns]:
     """Parameters and gradients as their moments are, the parameters copied back at the end."""

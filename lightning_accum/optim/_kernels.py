@@ -16,7 +16,7 @@ from lightning_accum.functional.moments import (
     moment_step,
     second_moment,
 )
-from lightning_accum.optim._chunks import CHUNK, Columns, chunks, lightly, line, staging
+from lightning_accum.optim._chunks import CHUNK, Columns, bare, chunks, lightly, staging
 
 # Elements from which a compiled call, of about 20 µs, costs less than seven operations.
 COMPILED = 1 << 14
@@ -162,7 +162,8 @@ def compiled_step(columns: Columns, k: Coefficients, belief: bool) -> None:
     # as a tensor: the code reads the numbers, and is not compiled anew for others
     numbers = torch.tensor(k, dtype=torch.float64, device=columns[0][0].device)
     for param, grad, *moments in zip(*columns, strict=True):
-        run(line(param), line(grad), [line(moment) for moment in moments], numbers)
+        run(bare(param), bare(grad), [bare(moment) for moment in moments], numbers)
+        torch.autograd.graph.increment_version(param)  # which is told of no change otherwise
 
 
 @cache

@@ -79,6 +79,22 @@ def test_a_compiled_pass_is_made_once(make):
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs
 
 
+@pytest.mark.parametrize("make", [RAdam, AdaBelief])
+def test_it_is_made_once_for_shapes_of_any_kind(make):
+    torch.compiler.reset()
+    big = 2 * COMPILED
+    shapes = [
+        (big,), (big, 2), (big, 1), (1, big), (2, big, 1), (big, 2, 3), (big, 1, 1, 1),
+        (big, 2, 3, 3), (2, big, 1, 1), (1, 1, 1, 1, big), (big, 1, 2, 1, 2),
+    ]  # fmt: skip
+    params, others = parameters(shapes=shapes), parameters(shapes=shapes)
+    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    versions = [param._version for param in params]
+    close(run(make(params, compile=True), params, 7), run(make(others), others, 7))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] - before == 1
+    assert all(p._version > v for p, v in zip(params, versions, strict=True))
+
+
 # ---------------------------------------------------------------------- layouts
 @pytest.mark.parametrize("name", OWN)
 def test_gradients_may_lie_otherwise_than_parameters(name):
