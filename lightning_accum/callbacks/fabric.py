@@ -12,7 +12,6 @@ from torch import nn
 from lightning_accum.learn.cell import CellSpec
 from lightning_accum.learn.host import CellHost
 from lightning_accum.learn.trainer import CellTrainer
-from lightning_accum.optim import updates_as_gradients
 from lightning_accum.optim.update import check_lr
 from lightning_accum.updates import NonFinite
 
@@ -129,8 +128,7 @@ class FabricCellTrainer:
         """
         if self._recorded:
             self.accumulate(**given)
-        self.host.exchange()
-        updates_as_gradients(*self.host.updaters.values())
+        self.host.hand_over()
 
     def release(self) -> None:
         """Takes every hook away; what is learned, recorded and pending stays."""

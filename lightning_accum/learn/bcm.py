@@ -7,13 +7,13 @@ from typing import Any, final
 
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.learn.independent import Hyperparameters
-from lightning_accum.learn.rule import Rule
+from lightning_accum.learn.rate import RateRule
 from lightning_accum.learn.terms import Term
 from lightning_accum.learn.window import Window
 
 
 @final
-class BCM(Rule):
+class BCM(RateRule):
     r"""Potentiation above a threshold, depression below it, and a threshold that follows activity.
 
     .. math::
@@ -55,8 +55,6 @@ class BCM(Rule):
         the average of the square: Intrator & Cooper 1992, doi:10.1016/S0893-6080(05)80003-6.
     """
 
-    spikes = False
-
     def __init__(
         self,
         lr: float,
@@ -65,8 +63,8 @@ class BCM(Rule):
         batch_reduction: ReductionFn | str = "mean",
         **options: Any,
     ) -> None:
-        hyperparameters = {"lr": lr, "tc_threshold": tc_threshold}
-        super().__init__(hyperparameters, dt=dt, batch_reduction=batch_reduction, **options)
+        hyperparameters = {"tc_threshold": tc_threshold}
+        super().__init__(lr, dt, batch_reduction, hyperparameters=hyperparameters, **options)
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
         """What lies above the threshold potentiates, what lies below depresses."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, final
 
 import torch
@@ -11,13 +10,13 @@ import torch
 from lightning_accum._checks import is_number
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.learn.independent import Hyperparameters
-from lightning_accum.learn.rule import Rule
+from lightning_accum.learn.rate import RateRule
 from lightning_accum.learn.terms import Term
 from lightning_accum.learn.window import Window
 
 
 @final
-class WTAHebb(Rule):
+class WTAHebb(RateRule):
     r"""Competitive learning: the winners' weights move towards the input.
 
     .. math::
@@ -60,8 +59,6 @@ class WTAHebb(Rule):
         doi:10.1207/s15516709cog0901_5.
     """
 
-    spikes = False
-
     def __init__(
         self,
         lr: float,
@@ -70,8 +67,8 @@ class WTAHebb(Rule):
         batch_reduction: ReductionFn | str = "mean",
         **options: Any,
     ) -> None:
-        hyperparameters = {"lr": lr, "winners": winners}
-        super().__init__(hyperparameters, dt=dt, batch_reduction=batch_reduction, **options)
+        hyperparameters = {"winners": winners}
+        super().__init__(lr, dt, batch_reduction, hyperparameters=hyperparameters, **options)
 
     def check(self, h: Hyperparameters) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense."""
@@ -93,12 +90,12 @@ class WTAHebb(Rule):
         one = h.winners == 1
         best = post.argmax(dim, keepdim=True) if one else post.topk(h.winners, dim).indices
         won = torch.zeros_like(post).scatter_(dim, best, 1.0)
-        decay = Term(-h.lr, won, window.one, then=partial(torch.mul, window.param))
+        decay = window.decay(-h.lr, won)
         return Term(h.lr, won, window.pre), decay
 
 
 @final
-class SoftHebb(Rule):
+class SoftHebb(RateRule):
     r"""Soft winner-take-all with Hebbian learning: a Bayesian mixture of the inputs.
 
     .. math::
@@ -140,8 +137,6 @@ class SoftHebb(Rule):
         winner-take-all networks", doi:10.1088/2634-4386/aca710, eq. 2.
     """
 
-    spikes = False
-
     def __init__(
         self,
         lr: float,
@@ -150,8 +145,8 @@ class SoftHebb(Rule):
         batch_reduction: ReductionFn | str = "mean",
         **options: Any,
     ) -> None:
-        hyperparameters = {"lr": lr, "temperature": temperature}
-        super().__init__(hyperparameters, dt=dt, batch_reduction=batch_reduction, **options)
+        hyperparameters = {"temperature": temperature}
+        super().__init__(lr, dt, batch_reduction, hyperparameters=hyperparameters, **options)
 
     def check(self, h: Hyperparameters) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense."""
@@ -166,5 +161,5 @@ class SoftHebb(Rule):
         """The input of the winners, less what they have learned of it."""
         drive = window.post.values()
         share = (drive / h.temperature).softmax(window.post.unit_dim)
-        decay = Term(-h.lr, share * drive, window.one, then=partial(torch.mul, window.param))
+        decay = window.decay(-h.lr, share * drive)
         return Term(h.lr, share, window.pre), decay

@@ -14,7 +14,7 @@ from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.traces import reverse_trace
 from lightning_accum.learn.geometry import Geometry, Outer
 from lightning_accum.learn.signal import Signal
-from lightning_accum.learn.terms import Addend, Parts, Term
+from lightning_accum.learn.terms import Addend, Parts, Term, added
 from lightning_accum.updates.accumulator import Accumulator
 
 Side: TypeAlias = Literal["pre", "post"]
@@ -287,9 +287,7 @@ def _reduced(
             found.append((None, product) if term.rate < 0 else (product, None))
         for parts in found:
             for side, part in enumerate(parts):
-                known = change[side]
-                if part is not None:
-                    change[side] = part if known is None else known + part
+                change[side] = added(change[side], part)
         for side, sample in enumerate(change):
             before = totals[side]
             if sample is None:

@@ -7,13 +7,13 @@ from typing import Any, final
 
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.learn.independent import Hyperparameters
-from lightning_accum.learn.rule import Rule
+from lightning_accum.learn.rate import RateRule
 from lightning_accum.learn.terms import Term
 from lightning_accum.learn.window import Window
 
 
 @final
-class Hebb(Rule):
+class Hebb(RateRule):
     r"""What is active together is connected: the plain product of both sides.
 
     .. math:: \Delta w = \eta \sum_t y(t) \otimes x(t)
@@ -48,24 +48,13 @@ class Hebb(Rule):
         formulations of Hebbian learning", doi:10.1007/s00422-002-0353-y, eq. 2.
     """
 
-    spikes = False
-
-    def __init__(
-        self,
-        lr: float,
-        dt: float = 1.0,
-        batch_reduction: ReductionFn | str = "mean",
-        **options: Any,
-    ) -> None:
-        super().__init__({"lr": lr}, dt=dt, batch_reduction=batch_reduction, **options)
-
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
         """The product of both sides."""
         return (Term(h.lr, window.post, window.pre),)
 
 
 @final
-class AntiHebb(Rule):
+class AntiHebb(RateRule):
     r"""What is active together is driven apart: Hebb's rule with the opposite sign.
 
     .. math:: \Delta w = -\eta \sum_t y(t) \otimes x(t)
@@ -98,24 +87,13 @@ class AntiHebb(Rule):
         doi:10.1007/BF02331346.
     """
 
-    spikes = False
-
-    def __init__(
-        self,
-        lr: float,
-        dt: float = 1.0,
-        batch_reduction: ReductionFn | str = "mean",
-        **options: Any,
-    ) -> None:
-        super().__init__({"lr": lr}, dt=dt, batch_reduction=batch_reduction, **options)
-
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
         """The product of both sides, taken away."""
         return (Term(-h.lr, window.post, window.pre),)
 
 
 @final
-class Covariance(Rule):
+class Covariance(RateRule):
     r"""Hebb's rule on what departs from the average: what comes together more than by chance.
 
     .. math::
@@ -152,8 +130,6 @@ class Covariance(Rule):
         doi:10.1007/BF00275079; Dayan & Abbott 2001, "Theoretical Neuroscience", eqs. 8.8-8.9.
     """
 
-    spikes = False
-
     def __init__(
         self,
         lr: float,
@@ -162,8 +138,8 @@ class Covariance(Rule):
         batch_reduction: ReductionFn | str = "mean",
         **options: Any,
     ) -> None:
-        hyperparameters = {"lr": lr, "tc_average": tc_average}
-        super().__init__(hyperparameters, dt=dt, batch_reduction=batch_reduction, **options)
+        hyperparameters = {"tc_average": tc_average}
+        super().__init__(lr, dt, batch_reduction, hyperparameters=hyperparameters, **options)
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
         """The product of what departs from the averages."""

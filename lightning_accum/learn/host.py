@@ -179,6 +179,10 @@ class CellHost:
         To be called in all processes.
         """
         self.evaluate(**given)
+        self.hand_over()
+
+    def hand_over(self) -> None:
+        """Hands what is pending, and evaluated, to whoever steps; to be called in all processes."""
         self.exchange()
         updates_as_gradients(*self.updaters.values())
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lightning_accum.functional.traces import decay_factor, reverse_trace
 from lightning_accum.learn.engine import per_sample_parts
-from lightning_accum.learn.terms import Addend, Parts, Term
+from lightning_accum.learn.terms import Addend, Parts, Term, added
 from lightning_accum.learn.window import Window
 
 
@@ -51,7 +51,7 @@ def modulated(
     parts = ((1.0, rewards.clamp(min=0)), (-1.0, rewards.neg().clamp(min=0)))
     found: list[Term | Addend] = []
     if tc is None:
-        factors = [(sign, size) for sign, size in parts]
+        factors = list(parts)
     else:
         decay = decay_factor(tc, window.dt)
         factors = [(sign, reverse_trace(size, decay) * (window.dt / tc)) for sign, size in parts]
@@ -78,7 +78,7 @@ class _Carried(Addend):
         """The parts, which a negative reward swaps."""
         for_good, for_bad = (reward[samples] for reward in self.rewards)
         pos, neg = (None if part is None else part[samples] for part in self.eligible)
-        return _added(_weighted(for_good, pos), _weighted(for_bad, neg)), _added(
+        return added(_weighted(for_good, pos), _weighted(for_bad, neg)), added(
             _weighted(for_good, neg), _weighted(for_bad, pos)
         )
 
@@ -109,7 +109,7 @@ def _eligible(
         ):
             if first and value is not None:
                 value = value * decay**window.total
-            total = _added(value, new)
+            total = added(value, new)
             if total is not None:
                 after[key] = total.expand(batch, *window.param.shape)
     return found
@@ -139,7 +139,3 @@ def _like(window: Window) -> Tensor:
 
 def _weighted(rewards: Tensor, eligible: Tensor | None) -> Tensor | None:
     return None if eligible is None else torch.tensordot(rewards.to(eligible), eligible, dims=1)
-
-
-def _added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    return one if other is None else other if one is None else one + other

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, final
+from typing import final
 
-import torch
 from torch import Tensor
 
-from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.learn.geometry import Outer
 from lightning_accum.learn.independent import Hyperparameters
-from lightning_accum.learn.rule import Rule
+from lightning_accum.learn.rate import RateRule
 from lightning_accum.learn.terms import Term
 from lightning_accum.learn.window import Window
 
 
 @final
-class Oja(Rule):
+class Oja(RateRule):
     r"""Hebb's rule with a decay that brings each neuron's weights to unit length.
 
     .. math:: \Delta w = \eta \sum_t \left( y(t) \otimes x(t) - y(t)^2\, w \right)
@@ -53,26 +51,15 @@ class Oja(Rule):
         doi:10.1007/BF00275687, eq. 3.
     """
 
-    spikes = False
-
-    def __init__(
-        self,
-        lr: float,
-        dt: float = 1.0,
-        batch_reduction: ReductionFn | str = "mean",
-        **options: Any,
-    ) -> None:
-        super().__init__({"lr": lr}, dt=dt, batch_reduction=batch_reduction, **options)
-
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
         """Hebb's product, and a decay by the square of the output."""
         squared = window.post.values() ** 2
-        decay = Term(-h.lr, squared, window.one, then=partial(torch.mul, window.param))
+        decay = window.decay(-h.lr, squared)
         return Term(h.lr, window.post, window.pre), decay
 
 
 @final
-class Sanger(Rule):
+class Sanger(RateRule):
     r"""Oja's rule for several neurons, each on what the ones before it leave unexplained.
 
     .. math::
@@ -108,17 +95,6 @@ class Sanger(Rule):
         Sanger 1989, "Optimal unsupervised learning in a single-layer linear feedforward neural
         network", doi:10.1016/0893-6080(89)90044-0, eq. 3.
     """
-
-    spikes = False
-
-    def __init__(
-        self,
-        lr: float,
-        dt: float = 1.0,
-        batch_reduction: ReductionFn | str = "mean",
-        **options: Any,
-    ) -> None:
-        super().__init__({"lr": lr}, dt=dt, batch_reduction=batch_reduction, **options)
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
         """Hebb's product, less what this neuron and the ones before it explain."""

@@ -212,9 +212,8 @@ class Rule(IndependentCellTrainer, ABC):
             validate = side == "post" or self._reads_input
             recorder = WindowRecorder(spikes, h.time_dim, h.dt, validate)
             make = kind.partialconstructor(reducer=recorder, picker=picker)
-            tags = {"spikes": spikes, "time_dim": h.time_dim, "dt": h.dt, "picker": picker}
-            tags["validate"] = validate
-            self.add_monitor(name, side, attr, make, **tags)
+            tags = {"spikes": spikes, "time_dim": h.time_dim, "dt": h.dt}
+            self.add_monitor(name, side, attr, make, **tags, picker=picker, validate=validate)
         return self.get_unit(name)
 
     def forward(self, carry: bool | None = None, **given: Any) -> None:

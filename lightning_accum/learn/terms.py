@@ -13,6 +13,11 @@ from lightning_accum.learn.signal import Signal
 Parts = tuple[Tensor | None, Tensor | None]
 
 
+def added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    """The sum of what there is of two parts."""
+    return one if other is None else other if one is None else one + other
+
+
 @dataclass(frozen=True)
 class Term:
     r"""One product of a rule.

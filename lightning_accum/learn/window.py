@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from lightning_accum.learn.geometry import Geometry
 from lightning_accum.learn.signal import Signal, Source
+from lightning_accum.learn.terms import Term
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,15 @@ class Window:
         ones = self.geometry.one(self.post.activity, self.pre.activity)
         source = self.post.source
         return Signal(Source(ones, self.dt, {}, "one", source.dtype, source.unit_dim))
+
+    def decay(self, rate: float, post: Signal | Tensor) -> Term:
+        """What changes the parameter in proportion to itself, as postsynaptic activity says.
+
+        Args:
+            rate: factor; negative to decay.
+            post: ``[T, B, ..., out]``, how much in each step.
+        """
+        return Term(rate, post, self.one, then=partial(torch.mul, self.param))
 
     @property
     def steps(self) -> slice:
