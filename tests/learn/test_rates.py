@@ -10,7 +10,7 @@ from torch import nn
 
 import lightning_accum as la
 from lightning_accum import BCM, Homeostasis, Oja, Sanger, SoftHebb, WTAHebb, get_updater
-from lightning_accum.learn import Serial
+from lightning_accum.learn import Serial, Window
 
 
 def linear(inputs: int, outputs: int) -> Serial:
@@ -75,6 +75,34 @@ def test_a_neurons_average_outlasts_its_samples_and_is_saved():
 
     for one, other in zip(trained(False), trained(True), strict=True):
         assert torch.equal(one, other)
+
+
+class Sometimes(la.Rule):
+    """Looks at the average where it is told to."""
+
+    spikes = False
+
+    def terms(self, window: Window, h: object) -> list[la.Term]:
+        post = window.post.values()
+        if window.given["look"]:
+            post = window.post.average(5.0).expand_as(post)
+        return [la.Term(1.0, post, window.one)]
+
+
+def test_an_average_is_kept_where_a_window_does_not_ask_for_it():
+    found = []
+    for looks in ((True, True), (True, False, True)):
+        model, rule = linear(1, 1), Sometimes()
+        nn.init.ones_(model.connection.weight)
+        rule.register_cell("cell", model.cell)
+        values = (1.0, 9.0, 5.0) if len(looks) == 3 else (1.0, 5.0)
+        for value, look in zip(values, looks, strict=True):
+            get_updater(model.connection).clear()
+            model(torch.full((1, 1), value).double())
+            rule(look=look)
+        found.append(get_updater(model.connection).weight.pos)
+    assert torch.equal(*found)
+    assert 1 < found[0] < 5
 
 
 def test_the_winners_find_the_means_of_what_they_win():
