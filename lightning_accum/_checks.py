@@ -58,6 +58,16 @@ def check_tensors(**values: object) -> None:
             _refuse(name, "a tensor", value)
 
 
+def check_matrix(name: str, value: object) -> None:
+    """Raises a ``TypeError`` or a ``ValueError`` for an argument that is no matrix."""
+    check_tensors(**{name: value})
+    if isinstance(value, Tensor) and value.ndim != 2:
+        raise ValueError(
+            f"Argument `{name}` should have two dimensions. Found `{name}.shape ="
+            f" {tuple(value.shape)}`: flatten time and batch into one."
+        )
+
+
 def check_mapping(name: str, value: object) -> None:
     """Raises a ``TypeError`` for an argument that is no mapping."""
     if not isinstance(value, Mapping):

@@ -21,6 +21,12 @@ from lightning_accum.functional.bounds import (
 )
 from lightning_accum.functional.constraints import clamp_, normalize_
 from lightning_accum.functional.encoders import poisson_encode
+from lightning_accum.functional.events import (
+    Events,
+    density,
+    event_matmul,
+    event_outer_sum,
+)
 from lightning_accum.functional.interpolation import (
     Interpolation,
     interp_exponential,
@@ -30,7 +36,6 @@ from lightning_accum.functional.interpolation import (
     interp_previous,
 )
 from lightning_accum.functional.kernels import ExponentialKernel, GaussianKernel
-from lightning_accum.functional.outer import Events, density, event_outer_sum, events_of
 from lightning_accum.functional.reductions import Reduction, reduction
 from lightning_accum.functional.statistics import spike_counts, update_statistics
 from lightning_accum.functional.traces import (
@@ -68,8 +73,8 @@ __all__ = [
     "clamp_",
     "decay_factor",
     "density",
+    "event_matmul",
     "event_outer_sum",
-    "events_of",
     "interp_exponential",
     "interp_linear",
     "interp_nearest",

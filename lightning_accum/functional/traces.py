@@ -9,8 +9,12 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_numbers, check_tensors
+from lightning_accum.functional.events import Events
 
 TraceMode = Literal["cumulative", "nearest"]
+
+# Elements of activity that are converted at a time.
+_PIECE = 1 << 18
 
 
 def decay_factor(tc: float, dt: float = 1.0) -> float:
@@ -43,6 +47,7 @@ def trace(
     mode: TraceMode = "cumulative",
     initial: Tensor | None = None,
     dtype: torch.dtype = torch.float32,
+    out: Tensor | None = None,
 ) -> Tensor:
     r"""The exponential trace of activity; a spike counts in the step in which it happens.
 
@@ -56,6 +61,7 @@ def trace(
         mode: whether every earlier spike is in the trace, or the latest alone.
         initial: ``[...]`` the trace before the first step; zero when ``None``.
         dtype: of the trace, unless ``activity`` is wider.
+        out: ``[T, ...]`` to write to; a new tensor when ``None``.
 
     Returns:
         ``[T, ...]`` the trace after each step.
@@ -76,8 +82,7 @@ def trace(
             f"Argument `mode` should be one of {get_args(TraceMode)}. Found `mode = {mode!r}`."
         )
     _check("activity", activity, decay, initial)
-    dtype = torch.promote_types(activity.dtype, dtype)
-    out = activity.to(dtype, copy=True, memory_format=torch.contiguous_format)
+    out = _copied(activity, torch.promote_types(activity.dtype, dtype), out)
     before = initial
     # In place, front to back: each step reads the one before, and the copy is the only memory.
     for now in out.unbind(0):
@@ -90,7 +95,7 @@ def trace(
     return out
 
 
-def reverse_trace(values: Tensor, decay: float) -> Tensor:
+def reverse_trace(values: Tensor, decay: float, out: Tensor | None = None) -> Tensor:
     r"""The adjoint of the cumulative trace, :math:`R_t = s_t + a\,R_{t+1}`.
 
     It moves a trace to the other side of a product, so that traces are needed on the smaller side
@@ -100,6 +105,7 @@ def reverse_trace(values: Tensor, decay: float) -> Tensor:
     Args:
         values: ``[T, ...]`` spikes or values, of any dtype.
         decay: :math:`a`, what is left after one step.
+        out: ``[T, ...]`` to write to; a new tensor when ``None``.
 
     Returns:
         ``[T, ...]`` in float32 at least.
@@ -110,8 +116,7 @@ def reverse_trace(values: Tensor, decay: float) -> Tensor:
         tensor([1.2500, 0.5000, 1.0000])
     """
     _check("values", values, decay)
-    dtype = torch.promote_types(values.dtype, torch.float32)
-    out = values.to(dtype, copy=True, memory_format=torch.contiguous_format)
+    out = _copied(values, torch.promote_types(values.dtype, torch.float32), out)
     steps = out.unbind(0)
     for t in range(len(steps) - 2, -1, -1):
         steps[t].add_(steps[t + 1], alpha=decay)
@@ -147,13 +152,59 @@ def last_trace(
     x = torch.zeros(activity.shape[1:], dtype=dtype, device=activity.device)
     if initial is not None:
         x.copy_(initial)
-    for step in activity.unbind(0):
-        if mode == "nearest":
+    if mode == "nearest":
+        for step in activity.unbind(0):
             x.masked_fill_(step != 0, 0)
             x.mul_(decay).add_(step)
-        else:
-            x.mul_(decay).add_(step)
+        return x
+    left = _what_is_left(decay, len(activity), activity.device).to(dtype)
+    x.mul_(decay ** len(activity))
+    # converted in pieces that stay in cache
+    length = max(1, _PIECE // max(1, x.numel()))
+    for steps, weights in zip(activity.split(length), left.split(length), strict=True):
+        x.view(-1).addmv_(steps.reshape(len(steps), x.numel()).to(dtype).T, weights)
     return x
+
+
+def last_trace_of_events(
+    events: Events, shape: torch.Size, decay: float, initial: Tensor | None, dtype: torch.dtype
+) -> Tensor:
+    """As :func:`last_trace` of all spikes, at the cost of the events alone.
+
+    Args:
+        events: of the activity, as ``[K, neurons]``.
+        shape: of the activity, ``[T, ..., neurons]``.
+        decay: what is left after one step.
+        initial: ``[..., neurons]`` the trace before the first step.
+        dtype: of the trace.
+
+    Returns:
+        ``[..., neurons]``.
+    """
+    neurons, size = shape[-1], shape[1:].numel()
+    rows = max(1, size // max(1, neurons))
+    step = torch.div(events.rows, rows, rounding_mode="floor")
+    place = (events.rows - step * rows).long() * neurons + events.columns
+    left = _what_is_left(decay, shape[0], place.device)[step]
+    x = torch.bincount(place, left, size).view(shape[1:]).to(dtype)
+    return x if initial is None else x.add_(initial, alpha=decay ** shape[0])
+
+
+def _what_is_left(decay: float, steps: int, device: torch.device) -> Tensor:
+    """What the last of some steps sees of each, ``[T]`` in float64."""
+    ago = torch.arange(steps - 1, -1, -1, dtype=torch.float64, device=device)
+    return decay**ago
+
+
+def _copied(values: Tensor, dtype: torch.dtype, out: Tensor | None) -> Tensor:
+    if out is None:
+        return values.to(dtype, copy=True, memory_format=torch.contiguous_format)
+    if out.shape != values.shape or torch.promote_types(out.dtype, dtype) != out.dtype:
+        raise ValueError(
+            f"Argument `out` should have shape {list(values.shape)} and hold {dtype}. Found shape"
+            f" {list(out.shape)} of {out.dtype}."
+        )
+    return out.copy_(values)
 
 
 def _check(name: str, values: Tensor, decay: float, initial: Tensor | None = None) -> None:

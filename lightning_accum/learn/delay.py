@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_strings
+from lightning_accum.functional.events import Events
 from lightning_accum.functional.kernels import ExponentialKernel
-from lightning_accum.functional.outer import events_of
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.learn.geometry import Geometry, Outer
 from lightning_accum.learn.independent import Hyperparameters
@@ -72,7 +72,7 @@ class SpikePairs(Addend):
         self, spikes: Tensor, age: Tensor, delay: Tensor, sign: float, up: Tensor, down: Tensor
     ) -> None:
         """Adds a row for every spike: the other side's ages as it sees them."""
-        events = events_of(spikes)
+        events = Events(spikes)
         chunk = max(1, _CHUNK_ELEMENTS // max(1, age.shape[1]))
         for rows, columns in zip(
             events.rows.split(chunk), events.columns.split(chunk), strict=True

@@ -9,21 +9,19 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from lightning_accum.functional.outer import density, event_outer_sum, events_of
+from lightning_accum.functional.costs import ADD, CONVERT, EVENT, MULTIPLY, SEARCH, TRACE
+from lightning_accum.functional.events import density, event_outer_sum
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.traces import reverse_trace
 from lightning_accum.learn.geometry import Geometry, Outer
-from lightning_accum.learn.signal import Signal
+from lightning_accum.learn.scratch import Scratch
+from lightning_accum.learn.signal import Signal, Source
 from lightning_accum.learn.terms import Addend, Parts, Term, added
 from lightning_accum.updates.accumulator import Accumulator
 
 Side: TypeAlias = Literal["pre", "post"]
 Path: TypeAlias = Literal["auto", "dense", "pre", "post"]
 
-# Nanoseconds, measured on one core with AVX-512: a multiply-add of a dense product, an entry of a
-# raster made floating, an entry searched for events, an event, an element that the gather adds, an
-# element that a trace passes. Their ratios decide.
-_MULTIPLY, _CONVERT, _SEARCH, _EVENT, _ADD, _TRACE = 0.02, 0.35, 1.1, 10.0, 0.06, 1.6
 _PER_SAMPLE_ELEMENTS = 1 << 24
 
 
@@ -131,58 +129,78 @@ def _fused(
     elif path == "auto":
         path = _cheapest(terms)
     side: Side = "post" if path == "post" else "pre"
-    folded = _Folded(side, events=path != "dense", dtype=_widest(terms))
-    for term in terms:
-        folded.add(term)
-    if matrix:
-        folded.into(accumulator, scale)
-    else:
-        folded.through(geometry, accumulator, scale)
+    with Scratch() as scratch:
+        folded = _Folded(side, path != "dense", _widest(terms), scratch)
+        for term in terms:
+            folded.add(term)
+        if matrix:
+            folded.into(accumulator, scale)
+        else:
+            folded.through(geometry, accumulator, scale)
 
 
 class _Group:
     """Everything that multiplies one raster (with its events' weights), by part."""
 
-    def __init__(self, raster: Tensor, weights: Tensor | None) -> None:
+    def __init__(self, raster: Tensor, weights: Tensor | None, source: Source | None) -> None:
         self.raster = raster
         self.weights = weights
+        self.source = source  # knows the raster's events
         self.parts: dict[bool, list[tuple[float, Tensor]]] = {}
 
 
 class _Folded:
     """Terms with the traces of one side moved to the other, gathered by what they multiply."""
 
-    def __init__(self, side: Side, events: bool, dtype: torch.dtype) -> None:
+    def __init__(self, side: Side, events: bool, dtype: torch.dtype, scratch: Scratch) -> None:
         self.side: Side = side
         self.events = events
         self.dtype = dtype
+        self.scratch = scratch
+        self._traces: dict[tuple[int, float, str], Tensor] = {}
         self._groups: dict[tuple[int, int], _Group] = {}
 
     def add(self, term: Term) -> None:
         own, other = (term.pre, term.post) if self.side == "pre" else (term.post, term.pre)
         negative, rate = term.rate < 0, abs(term.rate)
-        values = _values(other).to(self.dtype)
         if not isinstance(own, Signal):
-            self._group(own, None, negative, rate, values)
+            self._group(own, None, negative, rate, self._numbers(other))
             return
         if own.decay is None:
             if own.weights is None or self._by_events(own.activity):
-                self._group(own.activity, own.weights, negative, rate, values)
+                values = self._numbers(other)
+                self._group(own.activity, own.weights, negative, rate, values, own.source)
             else:
-                self._group(own.values(), None, negative, rate, values)
+                self._group(own.values(), None, negative, rate, self._numbers(other))
             return
         if own.mode == "nearest" and not self._by_events(own.activity):
-            self._group(own.values(), None, negative, rate, values)
+            self._group(own.values(), None, negative, rate, self._numbers(other))
             return
-        reverse = reverse_trace(values, own.decay)
+        plain = isinstance(other, Signal) and other.decay is None and other.weights is None
+        values = _activity(other) if plain else self._numbers(other)
+        reverse = reverse_trace(values, own.decay, self._room(values))
         initial = own.source.initial(own.decay, own.mode)
         weights = None
         if own.mode == "nearest":
             # A spike's influence ends at the next one: what was left of the last is taken back.
             weights = own.before().neg_().add_(1.0)
-        self._group(own.activity, weights, negative, rate, reverse)
+        self._group(own.activity, weights, negative, rate, reverse, own.source)
         if initial is not None:
             self._group(initial.unsqueeze(0), None, negative, rate * own.decay, reverse[:1])
+
+    def _numbers(self, signal: Signal | Tensor) -> Tensor:
+        """A signal's values; a trace that nobody else asked for is not kept beyond this."""
+        if not isinstance(signal, Signal) or signal.decay is None:
+            return _values(signal).to(self.dtype)
+        key = (id(signal.source), signal.decay, signal.mode)
+        if key not in self._traces:
+            room = self._room(signal.activity)
+            values = signal.source.values_in(room, signal.decay, signal.mode)
+            self._traces[key] = values.to(self.dtype)
+        return self._traces[key]
+
+    def _room(self, like: Tensor) -> Tensor:
+        return self.scratch.empty(tuple(like.shape), self.dtype, like.device)
 
     def into(self, accumulator: Accumulator, scale: float) -> None:
         totals: dict[bool, Tensor] = {}
@@ -193,7 +211,7 @@ class _Folded:
                 for negative, parts in group.parts.items():
                     products[negative] += [(_flat(values), flat, rate) for rate, values in parts]
                 continue
-            events = events_of(flat)
+            events = flat if group.source is None else group.source.events()
             weights = group.weights
             if weights is not None:
                 weights = _flat(weights.expand(group.raster.shape))
@@ -235,10 +253,16 @@ class _Folded:
         return self.events and raster.dtype == torch.bool
 
     def _group(
-        self, raster: Tensor, weights: Tensor | None, negative: bool, rate: float, values: Tensor
+        self,
+        raster: Tensor,
+        weights: Tensor | None,
+        negative: bool,
+        rate: float,
+        values: Tensor,
+        source: Source | None = None,
     ) -> None:
         key = (id(raster), 0 if weights is None else id(weights))
-        group = self._groups.setdefault(key, _Group(raster, weights))
+        group = self._groups.setdefault(key, _Group(raster, weights, source))
         group.parts.setdefault(negative, []).append((rate, values))
 
 
@@ -318,20 +342,23 @@ def _cheapest(terms: Sequence[Term]) -> Path:
     inputs, outputs = _activity(terms[0].pre).shape[-1], _activity(terms[0].post).shape[-1]
     n = len(terms)
     costs: dict[Path, float] = {
-        "dense": n * inputs * outputs * _MULTIPLY + inputs * _CONVERT + n * outputs * _TRACE
+        "dense": n * inputs * outputs * MULTIPLY + inputs * CONVERT + n * outputs * TRACE
     }
     sides: tuple[tuple[Side, int, int], ...] = (("pre", inputs, outputs), ("post", outputs, inputs))
     for side, own, other in sides:
         signals = [getattr(term, side) for term in terms]
-        rasters = {id(s.activity): s.activity for s in signals if _is_raster(s)}
-        if len(rasters) != 1 or not all(_is_raster(s) for s in signals):
+        sources = {id(s.source): s.source for s in signals if _is_raster(s)}
+        if len(sources) != 1 or not all(_is_raster(s) for s in signals):
             continue
         nearest = any(s.decay is not None and s.mode == "nearest" for s in signals)
-        events = density(_flat(rasters.popitem()[1])) * own
+        source = sources.popitem()[1]
+        known = source.known_events
+        flat = _flat(source.activity)
+        events = density(flat) * own if known is None else len(known) / max(1, len(flat))
         costs[side] = (
-            own * (_SEARCH + nearest * 2 * _TRACE)
-            + events * (_EVENT + n * other * _ADD)
-            + n * other * _TRACE
+            own * ((known is None) * SEARCH + nearest * 2 * TRACE)
+            + events * (EVENT + n * other * ADD)
+            + n * other * TRACE
         )
     return min(costs, key=lambda path: costs[path])
 

@@ -60,6 +60,8 @@ class KernelSTDP(Rule):
         (nearest-neighbor schemes).
     """
 
+    _traces = 3
+
     def __init__(
         self,
         kernel: Kernel,

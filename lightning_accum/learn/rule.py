@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_mapping, is_number, names_in
+from lightning_accum.functional.events import Events
 from lightning_accum.functional.reductions import ReductionFn, reduction
 from lightning_accum.functional.traces import TraceMode
 from lightning_accum.learn.cell import Cell
@@ -36,8 +37,8 @@ from lightning_accum.observe import (
 )
 from lightning_accum.updates import attach_updater
 
-# Elements of both sides that are numbers at a time: 16 MB of a trace of both in float32.
-_PIECE_ELEMENTS = 1 << 22
+# Elements of both sides that are numbers at a time: 40 MB of a trace of both in float32.
+_PIECE_ELEMENTS = 10 << 20
 
 
 class _Seen(NamedTuple):
@@ -47,6 +48,7 @@ class _Seen(NamedTuple):
     pre: Tensor
     post: Tensor
     geometries: dict[str, Geometry]
+    events: tuple[Events | None, Events | None]
 
 
 class Rule(IndependentCellTrainer, ABC):
@@ -99,6 +101,9 @@ class Rule(IndependentCellTrainer, ABC):
 
     _reads_input: ClassVar[bool] = True
     """Whether it matters what comes in; else it may be anything."""
+
+    _traces: ClassVar[int] = 1
+    """About how many traces of both sides it takes at a time, beyond one."""
 
     def __init__(
         self,
@@ -243,7 +248,8 @@ class Rule(IndependentCellTrainer, ABC):
     # ------------------------------------------------------------------ inside
     def _observed(self, name: str, cell: Cell) -> _Seen | None:
         """What both sides of a cell recorded, ``None`` if nothing; all checks, no arithmetic."""
-        pre, post = (_window(self.get_monitor(name, side)) for side in ("pre", "post"))
+        recorders = [_recorder(self.get_monitor(name, side)) for side in ("pre", "post")]
+        pre, post = (None if own is None else own.window() for own in recorders)
         if pre is None and post is None:
             return None
         steps = [0 if side is None else side.shape[0] for side in (pre, post)]
@@ -269,7 +275,8 @@ class Rule(IndependentCellTrainer, ABC):
             if (name, param) not in self._checked:
                 geometries[param].check(post[0, :1], pre[0, :1])
                 self._checked.add((name, param))
-        return _Seen(cell, pre, post, geometries)
+        known = [None if own is None else own.events() for own in recorders]
+        return _Seen(cell, pre, post, geometries, (known[0], known[1]))
 
     def _evaluate(
         self,
@@ -278,7 +285,7 @@ class Rule(IndependentCellTrainer, ABC):
         given: dict[str, Any],
         carry: bool,
     ) -> None:
-        cell, pre, post, geometries = seen
+        cell, pre, post, geometries, events = seen
         state = self._state_for(name)
         h = state.hyperparameters
         batch = reduction(h.batch_reduction)
@@ -289,7 +296,7 @@ class Rule(IndependentCellTrainer, ABC):
             dtype = torch.promote_types(dtype, param.dtype)
         before, total = state._state, pre.shape[0]
         unit_dim = unit_dim_of(cell.connection)
-        pieces = _pieces(pre, post) if batch.adds else [slice(0, total)]
+        pieces = _pieces(pre, post, self._traces) if batch.adds else [slice(0, total)]
         with ExitStack() as stack:
             accumulators = {
                 name: stack.enter_context(one_contribution(getattr(updater, name), len(pieces)))
@@ -298,7 +305,11 @@ class Rule(IndependentCellTrainer, ABC):
             for piece in pieces:
                 source = partial(Source, dt=h.dt, carried=before, dtype=dtype, unit_dim=unit_dim)
                 own, other = pre[piece], post[piece]
-                sources = [source(own, side="pre"), source(other, side="post")]
+                known = [_part(each, piece, total) for each in events]
+                sources = [
+                    source(own, side="pre", events=known[0]),
+                    source(other, side="post", events=known[1]),
+                ]
                 memory = Memory(before, {} if carry else None)
                 for param_name, param in params.items():
                     geometry = geometries[param_name]
@@ -339,15 +350,23 @@ class Rule(IndependentCellTrainer, ABC):
         return f"{type(self).__name__}({settings}\n  cells: {', '.join(self._refs) or 'none'})"
 
 
-def _window(monitor: Monitor | None) -> Tensor | None:
+def _recorder(monitor: Monitor | None) -> WindowRecorder | None:
     recorder = None if monitor is None else monitor.reducer
-    return recorder.window() if isinstance(recorder, WindowRecorder) else None
+    return recorder if isinstance(recorder, WindowRecorder) else None
 
 
-def _pieces(pre: Tensor, post: Tensor) -> list[slice]:
+def _part(events: Events | None, piece: slice, steps: int) -> Events | None:
+    """The events of a piece of the window."""
+    if events is None or (piece.start, piece.stop) == (0, steps):
+        return events
+    rows = events.shape[0] // steps
+    return events.part(piece.start * rows, piece.stop * rows)
+
+
+def _pieces(pre: Tensor, post: Tensor, traces: int) -> list[slice]:
     """Spans of steps whose signals fit in bounded memory as numbers; one is exact after another."""
     steps = pre.shape[0]
-    length = max(1, _PIECE_ELEMENTS // max(1, pre[0].numel() + post[0].numel()))
+    length = max(1, _PIECE_ELEMENTS // max(1, traces * (pre[0].numel() + post[0].numel())))
     return [slice(at, min(at + length, steps)) for at in range(0, steps, length)]
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lightning_accum.functional.traces import TraceMode, decay_factor, last_trace, trace
+from lightning_accum.functional.events import Events
+from lightning_accum.functional.traces import (
+    TraceMode,
+    decay_factor,
+    last_trace,
+    last_trace_of_events,
+    trace,
+)
 
 LEARNED = "learned:"
 """Begins the key of what belongs to a neuron, not to a sample, and so outlasts `clear`."""
@@ -22,6 +29,7 @@ class Source:
         side: prefix of the keys.
         dtype: in which to compute, unless the activity is wider.
         unit_dim: which dimension counts neurons: the last, or a convolution's channels.
+        events: of the activity as ``[K, neurons]``, where they are known.
     """
 
     def __init__(
@@ -32,16 +40,25 @@ class Source:
         side: str,
         dtype: torch.dtype = torch.float32,
         unit_dim: int = -1,
+        events: Events | None = None,
     ) -> None:
         self.activity = activity
+        self.known_events = events
         self.unit_dim = unit_dim
         self.dtype = torch.promote_types(activity.dtype, dtype)
         self.dt = dt
         self.side = side
         self._carried = carried
         self._traces: dict[tuple[float, TraceMode], Tensor | None] = {}
+        self._last: dict[tuple[float, TraceMode], Tensor] = {}
         self._age: Tensor | None = None
         self._averages: dict[tuple[float, int], tuple[Tensor, Tensor]] = {}
+
+    def events(self) -> Events:
+        """Where the spikes are in ``[K, neurons]``, found once for all that sum over them."""
+        if self.known_events is None:
+            self.known_events = Events(self.activity.reshape(-1, self.activity.shape[-1]))
+        return self.known_events
 
     def initial(self, decay: float, mode: TraceMode) -> Tensor | None:
         """The trace before the window's first step, or ``None`` for zero."""
@@ -58,6 +75,15 @@ class Source:
             known = trace(self.activity, decay, mode, self.initial(decay, mode), self.dtype)
             self._traces[decay, mode] = known
         return known
+
+    def values_in(self, out: Tensor, decay: float, mode: TraceMode) -> Tensor:
+        """The trace over the window, in memory that will be used for something else."""
+        known = self._traces.get((decay, mode))
+        if known is not None:
+            return known
+        trace(self.activity, decay, mode, self.initial(decay, mode), self.dtype, out)
+        self._last[decay, mode] = out[-1].clone()
+        return out
 
     def age(self) -> Tensor:
         """Time since the latest spike, in ms; infinite before the first one."""
@@ -98,17 +124,21 @@ class Source:
                 left[f"{LEARNED}{self.side}:{power}:{decay!r}:{name}"] = values[-1].clone()
         if not whole:
             return left
-        left |= {
-            self._key(decay, mode): last_trace(
-                self.activity, decay, mode, self.initial(decay, mode), self.dtype
-            )
-            if values is None
-            else values[-1].clone()
-            for (decay, mode), values in self._traces.items()
-        }
+        for (decay, mode), trace_ in self._traces.items():
+            last = self._last.get((decay, mode)) if trace_ is None else trace_[-1].clone()
+            if last is None:
+                last = self._after(decay, mode)
+            left[self._key(decay, mode)] = last
         if self._age is not None:
             left[f"{self.side}:age"] = self._age[-1].clone()
         return left
+
+    def _after(self, decay: float, mode: TraceMode) -> Tensor:
+        """A trace at the end of the window, of which nobody asked for the rest."""
+        known, activity, initial = self.known_events, self.activity, self.initial(decay, mode)
+        if known is None or mode != "cumulative":
+            return last_trace(activity, decay, mode, initial, self.dtype)
+        return last_trace_of_events(known, activity.shape, decay, initial, self.dtype)
 
     def _key(self, decay: float, mode: TraceMode) -> str:
         return f"{self.side}:{mode}:{decay!r}"

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import final
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lightning_accum.functional.costs import events_pay
+from lightning_accum.functional.events import Events, event_matmul
+from lightning_accum.functional.sharing import leave_events
 from lightning_accum.updates import Updatable
 
 
@@ -38,12 +42,35 @@ class Linear(Updatable, nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """Transmits a batch.
 
+        Boolean spikes on a CPU that are few enough cost by the spike: what each adds is summed.
+
         Args:
             x: input of any dtype, e.g. boolean spikes, shape ``[..., in_features]``.
 
         Returns:
             Weighted sums, shape ``[..., out_features]``.
         """
+        if x.dtype == torch.bool and _plain(x, self.weight):
+            raster = x.reshape(-1, self.in_features)
+            if events_pay(raster, self.out_features):
+                events = Events(raster)
+                leave_events(x, events)
+                out = event_matmul(events, self.weight.t())
+                out = out if self.bias is None else out + self.bias
+                return out.view(*x.shape[:-1], self.out_features)
         if not x.is_floating_point() and not x.is_complex():
             x = x.to(self.weight.dtype)
         return F.linear(x, self.weight, self.bias)
+
+
+def _plain(x: Tensor, weight: Tensor) -> bool:
+    """Whether events may be looked for: not where autocast or a tracer decides on the product."""
+    return (
+        x.is_cpu
+        and type(weight) in (Tensor, nn.Parameter)
+        and weight.dtype in (torch.float32, torch.float64)
+        and x.shape[-1:] == weight.shape[1:]
+        and not torch.compiler.is_compiling()
+        and not torch.is_autocast_enabled("cpu")
+        and torch._C._functorch.maybe_current_level() is None
+    )

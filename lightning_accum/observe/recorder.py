@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lightning_accum.functional.events import Events
+from lightning_accum.functional.sharing import Finding, await_events
 from lightning_accum.observe.reducer import Reducer
 
 _FIRST_ROOM = 16
@@ -59,6 +61,7 @@ class WindowRecorder(Reducer):
         self._shape: torch.Size | None = None
         self._sure = False  # that what comes may be recorded without a look
         self._dtype: torch.dtype | None = None  # of what was looked at
+        self._finding: Finding | None = None  # of a window that is a single sequence
 
     def forward(self, observation: Tensor) -> None:
         """Records one step, or one sequence.
@@ -94,12 +97,18 @@ class WindowRecorder(Reducer):
             buffer = self._state["buffer"]
             assert buffer is not None
             buffer[self.length : end].copy_(observation.detach())
+            whole = self.length == 0 and self.spikes and observation.dtype == torch.bool
+            self._finding = await_events(observation) if whole else None
             self.length = end
 
     def window(self) -> Tensor | None:
         """``[T, B, ...]`` recorded since the last :meth:`clear`; valid until the next one."""
         buffer = self._state["buffer"]
         return None if buffer is None or self.length == 0 else buffer[: self.length]
+
+    def events(self) -> Events | None:
+        """The window's events by step, sample and neuron, if they were found when it was used."""
+        return None if self._finding is None else self._finding.events
 
     def peek(self) -> Tensor | None:
         """The latest step."""
@@ -115,6 +124,7 @@ class WindowRecorder(Reducer):
         """Begins a new window; its memory stays."""
         self.length = 0
         self._sure = False
+        self._finding = None
 
     def _begin(self, observation: Tensor, shape: torch.Size) -> None:
         """Checks the first observation of a window, and makes room of its shape."""
@@ -146,14 +156,7 @@ class WindowRecorder(Reducer):
             looks = self.validate and observation.dtype != torch.bool
             self._sure = not looks or observation.device.type != "cpu"
             if not self._sure:
-                if not torch.equal(observation * observation, observation):
-                    value = observation[(observation != 0) & (observation != 1)][0].item()
-                    raise ValueError(
-                        f"Activity of a rule on spikes should be 0 or 1. Found {value}: is a"
-                        " neuron's output missing in between? Use a rate-based rule for"
-                        " real-valued activity."
-                    )
-                self._sure = bool(observation.any())
+                self._sure = _has_spikes(observation)
             return
         self._sure = True
         buffer = self._state["buffer"]
@@ -176,7 +179,7 @@ class WindowRecorder(Reducer):
 
     # ------------------------------------------------------------------ survival
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_rows": [], "_state": self._recorded()}
+        return {**self.__dict__, "_rows": [], "_finding": None, "_state": self._recorded()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
@@ -187,6 +190,7 @@ class WindowRecorder(Reducer):
 
     def _remake(self) -> None:
         buffer = self._state["buffer"]
+        self._finding = None
         self.length = 0 if buffer is None else buffer.shape[0]
         self._shape = None if buffer is None else buffer.shape[1:]
         self._rows = [] if buffer is None else list(buffer.unbind(0))
@@ -205,6 +209,28 @@ class WindowRecorder(Reducer):
         """Takes a window from a state dict."""
         super().set_extra_state(state)
         self._remake()
+
+
+def _has_spikes(activity: Tensor) -> bool:
+    """Whether there is a spike.
+
+    Raises:
+        ValueError: if there is something else.
+    """
+    if activity.dtype in (torch.float32, torch.float64) and activity.numel():
+        # within [0, 1], squares add up to as much as the values only of 0 and 1; several times as
+        # fast as to compare all, which is left for sums that lost a digit
+        low, high = activity.aminmax()
+        flat = activity.reshape(-1)
+        if low >= 0 and high <= 1 and torch.dot(flat, flat) == flat.sum():
+            return bool(high > 0)
+    if not torch.equal(activity * activity, activity):
+        value = activity[(activity != 0) & (activity != 1)][0].item()
+        raise ValueError(
+            f"Activity of a rule on spikes should be 0 or 1. Found {value}: is a neuron's output"
+            " missing in between? Use a rate-based rule for real-valued activity."
+        )
+    return bool(activity.any())
 
 
 def _room(steps: int, shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:

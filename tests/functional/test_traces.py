@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lightning_accum.functional import decay_factor, last_trace, reverse_trace, trace
+from lightning_accum.functional import Events, decay_factor, last_trace, reverse_trace, trace
+from lightning_accum.functional.traces import last_trace_of_events
 
 quick = settings(deadline=None, derandomize=True, max_examples=40)
 shapes = st.tuples(st.integers(1, 7), st.integers(0, 3), st.integers(1, 3))
@@ -54,6 +55,32 @@ def test_last_trace_is_the_last_of_the_trace(mode, shape, decay, seed, carried):
     initial = rand(shape[1:], seed + 2) if carried else None
     last = last_trace(x, decay, mode, initial)
     torch.testing.assert_close(last, trace(x, decay, mode, initial)[-1], rtol=1e-12, atol=1e-12)
+
+
+@quick
+@given(shape=shapes, decay=decays, seed=st.integers(0, 999), carried=st.booleans())
+def test_last_trace_from_events_alone(shape, decay, seed, carried):
+    x = spikes(shape, seed).bool()
+    initial = rand(shape[1:], seed + 2) if carried else None
+    events = Events(x.flatten(0, 1))
+    last = last_trace_of_events(events, x.shape, decay, initial, torch.float64)
+    expected = trace(x.double(), decay, initial=initial)[-1]
+    torch.testing.assert_close(last, expected, rtol=1e-12, atol=1e-12)
+
+
+@modes
+@quick
+@given(shape=shapes, decay=decays, seed=st.integers(0, 999))
+def test_traces_in_memory_that_was_used_before(mode, shape, decay, seed):
+    x = spikes(shape, seed).bool()
+    used = torch.full(shape, torch.nan, dtype=torch.float32)
+    found = trace(x, decay, mode, out=used)
+    assert found is used
+    assert torch.equal(found, trace(x, decay, mode))
+    assert torch.equal(reverse_trace(x, decay, out=used), reverse_trace(x, decay))
+    for wrong in (torch.empty(1, *shape), torch.empty(shape, dtype=torch.float16)):
+        with pytest.raises(ValueError, match="Argument `out` should have shape"):
+            trace(x, decay, mode, out=wrong)
 
 
 @quick

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from lightning_accum.functional.costs import events_pay
 from lightning_accum.nn import Linear
 from lightning_accum.updates import Updatable
 
@@ -25,6 +26,35 @@ def test_is_a_torch_linear(bias: bool) -> None:
 def test_takes_spikes(dtype: torch.dtype) -> None:
     connection, spikes = Linear(4, 3).double(), torch.rand(7, 2, 4) < 0.5
     assert torch.equal(connection(spikes.to(dtype)), connection(spikes.double()))
+
+
+# From the first to the second size, events are worth a look; the third has too many of them.
+@pytest.mark.parametrize(("shape", "p"), [((3, 40), 0.02), ((50, 8, 300), 0.02), ((400, 300), 0.9)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_spikes_cost_by_the_spike_and_say_the_same(shape, p, bias: bool) -> None:
+    connection = Linear(shape[-1], 200, bias=bias).double()
+    spikes = torch.rand(shape, generator=torch.Generator().manual_seed(0)) < p
+    assert events_pay(spikes.reshape(-1, shape[-1]), 200) == (len(shape) == 3)
+    outs, grads = [], []
+    for x in (spikes, spikes.double()):
+        connection.zero_grad()
+        out = connection(x)
+        out.square().sum().backward()
+        outs.append(out.detach())
+        grads.append([param.grad for param in connection.parameters()])
+    torch.testing.assert_close(*outs, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(*grads, rtol=1e-12, atol=1e-12)
+
+
+def test_spikes_under_transformations_of_the_product() -> None:
+    connection = Linear(300, 200, bias=False)
+    spikes = torch.rand(3, 200, 300, generator=torch.Generator().manual_seed(0)) < 0.02
+    expected = connection(spikes.float())
+    torch.testing.assert_close(torch.func.vmap(connection)(spikes), expected)
+    compiled = torch.compile(connection, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(spikes), expected)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert connection(spikes).dtype == torch.bfloat16
 
 
 def test_copies_are_independent() -> None:

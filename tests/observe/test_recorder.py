@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_accum import Latest, WindowRecorder
+from lightning_accum.functional.events import Events
+from lightning_accum.functional.sharing import leave_events
 
 quick = settings(deadline=None, derandomize=True, max_examples=40)
 COPIES = [
@@ -221,3 +223,58 @@ def test_the_latest_alone():
     latest.clear()
     assert latest.peek() is None
     assert latest.dump() is None
+
+
+def used(x: torch.Tensor) -> None:
+    """As a connection uses what a monitor has seen."""
+    leave_events(x, Events(x.flatten(0, 1)))
+
+
+def raster(seed: int = 0) -> torch.Tensor:
+    return torch.rand(5, 2, 3, generator=torch.Generator().manual_seed(seed)) < 0.5
+
+
+def test_events_that_are_found_when_a_sequence_is_used_are_known():
+    recorder, x = WindowRecorder(spikes=True, time_dim=0), raster()
+    recorder(x)
+    assert recorder.events() is None
+    used(x)
+    assert torch.equal(recorder.events().rows, Events(recorder.window().flatten(0, 1)).rows)
+    for copied in COPIES:  # which have no part in what is found
+        assert copied(recorder).events() is None
+    recorder.clear()
+    assert recorder.events() is None
+
+
+def test_events_of_a_window_of_several_sequences_are_not_those_of_one():
+    recorder, x = WindowRecorder(spikes=True, time_dim=0), raster()
+    recorder(x)
+    used(x)
+    recorder(raster(1))
+    assert recorder.events() is None
+
+
+@pytest.mark.parametrize("when", ["before", "after", "between"])
+def test_events_of_what_has_changed_are_not_believed(when: str):
+    recorder, x = WindowRecorder(spikes=True, time_dim=0), raster()
+    if when == "before":
+        used(x)  # nobody waits: the next call may see other spikes in the same memory
+    recorder(x)
+    if when == "between":
+        x.logical_not_()
+    if when != "before":
+        used(x)
+    if when == "after":
+        x.logical_not_()
+    assert (recorder.events() is not None) == (when == "after")
+    if when == "after":
+        assert torch.equal(recorder.events().rows, Events(recorder.window().flatten(0, 1)).rows)
+
+
+def test_in_inference_mode_nothing_is_shared():
+    recorder = WindowRecorder(spikes=True, time_dim=0)
+    with torch.inference_mode():
+        x = raster().clone()
+        recorder(x)
+        used(x)
+        assert recorder.events() is None

@@ -161,7 +161,10 @@ GOOD: dict[str, Callable[[], Any]] = {
     "accumulator": accumulators.Mean,
     # of functions and methods
     "density.raster": lambda: torch.eye(2, dtype=torch.bool),
-    "events_of.raster": lambda: torch.eye(2, dtype=torch.bool),
+    "Events.raster": lambda: torch.eye(2, dtype=torch.bool),
+    "Events.start": lambda: 0,
+    "Events.stop": lambda: 1,
+    "event_matmul.table": lambda: torch.ones(2, 3),
     "event_outer_sum.rows": lambda: torch.ones(2, 3),
     "events": lambda: torch.eye(2, dtype=torch.bool),
     "Accumulator.post": lambda: torch.ones(5, 2),

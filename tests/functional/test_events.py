@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_accum.functional.outer import density, event_outer_sum, events_of
+from lightning_accum.functional.events import Events, density, event_matmul, event_outer_sum
 
 quick = settings(deadline=None, derandomize=True, max_examples=60)
 
@@ -29,7 +31,7 @@ def test_equals_the_dense_product(k, e, d, p, weighted, prepared, seed):
     rows = torch.randn(k, d, generator=generator(seed + 1), dtype=torch.float64)
     values = torch.randn(k, e, generator=generator(seed + 2), dtype=torch.float64)
     weights = raster * values if weighted else raster.double()
-    events = events_of(raster) if prepared else raster
+    events = Events(raster) if prepared else raster
     found = event_outer_sum(events, rows, values if weighted else None)
     torch.testing.assert_close(found, weights.T @ rows, rtol=1e-12, atol=1e-12)
 
@@ -78,3 +80,47 @@ def test_density_looks_at_few_rows_spread_over_all(k):
 
 def test_density_of_nothing():
     assert density(torch.ones(0, 3)) == density(torch.ones(3, 0)) == 0.0
+
+
+@quick
+@given(
+    k=st.integers(0, 9),
+    e=st.integers(1, 7),
+    d=st.integers(1, 5),
+    p=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    prepared=st.booleans(),
+    seed=st.integers(0, 999),
+)
+def test_a_product_by_events_equals_the_dense_one_and_so_does_its_gradient(
+    k, e, d, p, prepared, seed
+):
+    raster = torch.rand(k, e, generator=generator(seed)) < p
+    found, dense = (
+        torch.randn(e, d, generator=generator(seed + 1), dtype=torch.float64).requires_grad_()
+        for _ in range(2)
+    )
+    out = event_matmul(Events(raster) if prepared else raster, found)
+    expected = raster.double() @ dense
+    torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
+    direction = torch.randn(k, d, generator=generator(seed + 2), dtype=torch.float64)
+    out.backward(direction)
+    expected.backward(direction)
+    torch.testing.assert_close(found.grad, dense.grad, rtol=1e-12, atol=1e-12)
+
+
+@quick
+@given(k=st.integers(0, 9), edges=st.lists(st.integers(0, 9), max_size=3), seed=st.integers(0, 99))
+def test_parts_are_the_events_of_parts(k, edges, seed):
+    raster = torch.rand(k, 4, generator=generator(seed)) < 0.4
+    events = Events(raster)
+    edges = sorted({0, k, *(edge for edge in edges if edge < k)})
+    for start, stop in itertools.pairwise(edges):
+        part, alone = events.part(start, stop), Events(raster[start:stop])
+        assert part.shape == alone.shape
+        assert len(part) == len(alone) == raster[start:stop].sum()
+        for one, other in zip(
+            (part.rows, part.columns, part.row_starts(), *part.by_column()),
+            (alone.rows, alone.columns, alone.row_starts(), *alone.by_column()),
+            strict=True,
+        ):
+            assert torch.equal(one, other)

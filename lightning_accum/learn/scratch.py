@@ -1,0 +1,67 @@
+"""Work memory that is used again: a fresh page costs as much as what is then computed in it."""
+
+from __future__ import annotations
+
+import math
+import threading
+from types import TracebackType
+
+import torch
+from torch import Tensor
+
+# Bytes that a thread keeps: two traces of a piece of a window, of the larger side.
+_KEPT = 1 << 26
+
+
+class _Memory(threading.local):
+    def __init__(self) -> None:
+        self.blocks: list[Tensor] = []
+
+
+_memory = _Memory()
+
+
+class Scratch:
+    """Gives out uninitialized tensors, which are given to others after the ``with`` block.
+
+    Example:
+        >>> import torch
+        >>> with Scratch() as scratch:
+        ...     scratch.empty((2, 3), torch.float32, torch.device("cpu")).shape
+        torch.Size([2, 3])
+    """
+
+    def __init__(self) -> None:
+        self._taken: list[Tensor] = []
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Memory for one tensor; other devices than the CPU see to that themselves."""
+        if device.type != "cpu":
+            return torch.empty(shape, dtype=dtype, device=device)
+        size = math.prod(shape) * dtype.itemsize
+        fitting = [i for i, block in enumerate(_memory.blocks) if len(block) >= size]
+        if fitting:
+            block = _memory.blocks.pop(min(fitting, key=lambda i: len(_memory.blocks[i])))
+        else:
+            with torch.inference_mode(False):
+                block = torch.empty(size, dtype=torch.uint8)
+        self._taken.append(block)
+        return block[:size].view(dtype).view(shape)
+
+    def __enter__(self) -> Scratch:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        # the largest are kept: they serve the others too
+        blocks = sorted([*_memory.blocks, *self._taken], key=len, reverse=True)
+        self._taken = []
+        _memory.blocks, kept = [], 0
+        for block in blocks:
+            if kept + len(block) <= _KEPT:
+                _memory.blocks.append(block)
+                kept += len(block)
