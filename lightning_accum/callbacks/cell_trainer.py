@@ -8,16 +8,19 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities import rank_zero_info
 
 from lightning_accum.callbacks._lent import give_back, own_state
 from lightning_accum.callbacks._optimizers import attach_optimizers
+from lightning_accum.callbacks._ranks import gathered, module_states, take_module_states
 from lightning_accum.callbacks._report import Report
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler, Schedule
 from lightning_accum.callbacks._sentinel import ModeSentinel, is_compiled
 from lightning_accum.callbacks._summary import Summary
 from lightning_accum.learn.cell import CellSpec
+from lightning_accum.learn.exchange import is_first, processes
 from lightning_accum.learn.host import CellHost
 from lightning_accum.learn.trainer import CellTrainer
 from lightning_accum.optim import UpdateOptimizer
@@ -120,6 +123,8 @@ class CellTrainerCallback(Callback):
         self._steps_before = 0
         self._current: Report | None = None
         self._skipped: dict[tuple[str, str], int] = {}
+        self._failed = False
+        self._module_states: dict[str, Any] = {}  # of this process, in a checkpoint
 
     @property
     def cell_trainer(self) -> CellTrainer:
@@ -155,7 +160,10 @@ class CellTrainerCallback(Callback):
         """Binds the cells, and finds or adds the optimizer that applies their updates."""
         if not self.host.resuming:
             self._batches = 0
+        self._failed = False
         self.host.bind(pl_module)
+        take_module_states(pl_module, self._module_states)
+        self._module_states = {}
         self._skipped = self._counts()
         self._current = Report(self.host, self.log_statistics, Summary() if self.summary else None)
         updaters = list(self.host.updaters.values())
@@ -193,6 +201,7 @@ class CellTrainerCallback(Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
         """Leaves the model as it was, for no teardown follows; state stays for a checkpoint."""
+        self._failed = True
         self._release(pl_module)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -319,8 +328,27 @@ class CellTrainerCallback(Callback):
             return {}
         return {"host": host, "batches": self._batches, "schedule": self._schedule.state_dict()}
 
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Adds what the other processes have pending, carried, and in this package's modules."""
+        if processes() == 1 or self._failed:  # then the others may not come
+            return
+        own = {**self.state_dict(), "modules": module_states(pl_module)}
+        ranks = gathered(own)
+        if ranks is not None and self.state_key in checkpoint.get("callbacks", {}):
+            checkpoint["callbacks"][self.state_key]["others"] = ranks[1:]
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes up a state, now or, before the cells are bound, when they are."""
+        """Takes up a state, now or, before the cells are bound, when they are.
+
+        Where as many processes resume as have saved, each has its own.
+        """
+        others = state_dict.get("others", [])
+        own = is_first()
+        if not own and len(others) + 1 == processes():
+            state_dict, own = others[dist.get_rank() - 1], True
+            self._module_states = state_dict["modules"]
         self._batches = state_dict["batches"]
         self._schedule.load_state_dict(state_dict["schedule"])
-        self.host.load_state_dict(state_dict["host"])
+        self.host.load_state_dict(state_dict["host"], own)

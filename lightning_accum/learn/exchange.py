@@ -39,6 +39,16 @@ def processes(group: Any = None) -> int:
     return dist.get_world_size(group) if dist.is_available() and dist.is_initialized() else 1
 
 
+def is_first(group: Any = None) -> bool:
+    """Whether this process is the first of those that train together, or alone.
+
+    Example:
+        >>> is_first()
+        True
+    """
+    return processes(group) == 1 or dist.get_rank(group) == 0
+
+
 def exchange(shares: Sequence[Share], group: Any = None) -> None:
     r"""Gives every process what all of them have pending together, in one all-reduce.
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from lightning_accum._checks import check_mapping
 from lightning_accum.learn.cell import CellSpec
-from lightning_accum.learn.exchange import check_exchangeable, exchange, shares_of
+from lightning_accum.learn.exchange import check_exchangeable, exchange, is_first, shares_of
 from lightning_accum.learn.independent import IndependentCellTrainer
 from lightning_accum.learn.rule import Rule
 from lightning_accum.learn.sharding import shard_holders, whole_parameters
@@ -80,6 +80,7 @@ class CellHost:
         self.nonfinite = nonfinite
         self._bound = False
         self._pending: dict[str, Any] | None = None
+        self._other = False  # whether that is the state of another process
         self._sharded: list[Any] = []  # modules of the model, under FSDP2
 
     # ------------------------------------------------------------------ binding
@@ -211,8 +212,15 @@ class CellHost:
         # the cells stay with the original
         return {**self.__dict__, "_bound": False, "_sharded": []}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes what :meth:`state_dict` gave, now or, before the cells are bound, when they are."""
+    def load_state_dict(self, state: dict[str, Any], own: bool | None = None) -> None:
+        """Takes what :meth:`state_dict` gave, now or, before the cells are bound, when they are.
+
+        Args:
+            state: what was saved.
+            own: whether this process saved it. Of that of another, only what was learned is
+                taken: what is pending would count twice. ``None`` for whether it is the first.
+        """
+        self._other = not (is_first() if own is None else own)
         if self._bound:
             self._load(state)
         else:
@@ -228,3 +236,8 @@ class CellHost:
         self.trainer.load_state_dict(state["trainer"])
         for name, updater in self.updaters.items():
             updater.load_state_dict(state["updaters"][name])
+        if self._other:
+            self.trainer.clear()
+            for updater in self.updaters.values():
+                updater.clear()
+            shares_of(self.trainer)  # counts anew
