@@ -173,7 +173,7 @@ class _Folded:
             else:
                 self._group(own.values(), None, negative, rate, self._numbers(other))
             return
-        if own.mode == "nearest" and not self._by_events(own.activity):
+        if len(own.activity) == 1 or (own.mode == "nearest" and not self._by_events(own.activity)):
             self._group(own.values(), None, negative, rate, self._numbers(other))
             return
         plain = isinstance(other, Signal) and other.decay is None and other.weights is None
@@ -341,6 +341,8 @@ def _cheapest(terms: Sequence[Term]) -> Path:
     """The path of the lowest estimated cost; the dense one where a count means to wait."""
     inputs, outputs = _activity(terms[0].pre).shape[-1], _activity(terms[0].post).shape[-1]
     n = len(terms)
+    if len(_activity(terms[0].post)) == 1:
+        return "dense"  # there is no time to fold, and little to search
     costs: dict[Path, float] = {
         "dense": n * inputs * outputs * MULTIPLY + inputs * CONVERT + n * outputs * TRACE
     }

@@ -160,7 +160,10 @@ class Neurons(StateModule):
         threshold = self._threshold(like)
         adapt = self._adapt()
         free, spikes, work = torch.empty_like(like), torch.empty_like(like), torch.empty_like(like)
+        straight = out.dtype == like.dtype
         for i, o in zip(current.unbind(0), out.unbind(0), strict=True):
+            if straight:
+                spikes = o
             torch.add(i, v, alpha=self.decay, out=v)
             if holds:
                 torch.le(hold, 0, out=free)
@@ -176,7 +179,8 @@ class Neurons(StateModule):
                 torch.maximum(hold, work, out=hold)
             if self.inhibition is not None:
                 self.inhibition.suppress(spikes, v, hold)
-            o.copy_(spikes)
+            if not straight:
+                o.copy_(spikes)
             if adapt is not None:
                 adapt(spikes, threshold)
         self._state = {"voltage": v, "hold": hold}

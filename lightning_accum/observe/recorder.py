@@ -39,6 +39,10 @@ class WindowRecorder(Reducer):
         0
     """
 
+    # Nothing here is a parameter, a buffer or a module, and to look for them takes longer than all
+    # else that a step does.
+    __setattr__ = object.__setattr__  # type: ignore[assignment]
+
     def __init__(
         self,
         spikes: bool = False,
@@ -70,13 +74,13 @@ class WindowRecorder(Reducer):
             ValueError: if the shape changes within a window, or spikes are no spikes.
         """
         if self._sure and self.time_dim is None:
-            # the hot path: all attributes are plain, and none is set through the module
+            # the hot path
             at = self.length
             fits = observation.shape == self._shape and observation.dtype is self._dtype
             if fits and 0 < at < len(self._rows):
                 own = observation.detach() if observation.requires_grad else observation
                 self._rows[at].copy_(own)
-                self.__dict__["length"] = at + 1
+                self.length = at + 1
                 return
         if not self._sure or observation.dtype is not self._dtype:
             self._look(observation)

@@ -7,7 +7,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_accum.functional.events import Events, density, event_matmul, event_outer_sum
+from lightning_accum.functional.events import (
+    Events,
+    _by_words,
+    _wordy,
+    density,
+    event_matmul,
+    event_outer_sum,
+)
 
 quick = settings(deadline=None, derandomize=True, max_examples=60)
 
@@ -124,3 +131,15 @@ def test_parts_are_the_events_of_parts(k, edges, seed):
             strict=True,
         ):
             assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("columns", [1, 7, 8, 701])
+@pytest.mark.parametrize("p", [0.0, 0.001, 0.02, 0.5])
+def test_a_search_by_words_finds_the_same(columns: int, p: float):
+    raster = torch.rand(2**18 // columns + 3, columns, generator=generator(0)) < p
+    raster[-1, -1] = True  # also behind the last word
+    assert _wordy(raster) == (density(raster) < 0.03)
+    assert not _wordy(raster.T.contiguous().T) or columns == 1
+    expected = raster.nonzero()
+    for rows, found in (_by_words(raster), (Events(raster).rows, Events(raster).columns)):
+        assert torch.equal(torch.stack([rows, found], 1).long(), expected)
