@@ -23,8 +23,9 @@ from lightning_accum.optim import UpdateOptimizer
 
 STEPS, INPUTS, OUTPUTS = 6, 5, 4
 PAIR = {"lr_post": 0.3, "lr_pre": -0.2}
-# The running averages of BCM and Covariance are of each process' own samples.
-OWN_AVERAGES = ("BCM", "Covariance")
+# The running averages of BCM and Covariance are of each process' own samples; and a digit that is
+# rounded otherwise becomes another spike some hundred steps later.
+OWN_WAYS = ("BCM", "Covariance", "1,000 steps")
 RULES: dict[str, Callable[..., la.Rule]] = {
     "STDP": lambda **o: la.STDP(**PAIR, **o),
     "STDP, nearest": lambda **o: la.STDP(**PAIR, trace_mode="nearest", **o),
@@ -97,13 +98,13 @@ class Model(pl.LightningModule):
         return None
 
 
-def fit(rule: la.Rule, kind: str, rank: int, ranks: int, every: int = 1) -> Model:
+def fit(rule: la.Rule, kind: str, rank: int, ranks: int, every: int = 1, epochs: int = 2) -> Model:
     model = Model(kind)
     if rank:  # the first process' weights count
         nn.init.zeros_(model.fc.weight)
     rewarded = isinstance(rule, (la.MSTDP, la.MSTDPET))
     trainer = pl.Trainer(
-        max_epochs=2,
+        max_epochs=epochs,
         accelerator="cpu",
         devices=ranks,
         strategy=LocalDDPStrategy(process_group_backend="gloo") if ranks > 1 else "auto",
@@ -125,15 +126,16 @@ def fit(rule: la.Rule, kind: str, rank: int, ranks: int, every: int = 1) -> Mode
     return model
 
 
-def runs() -> Iterator[tuple[str, la.Rule, str, int]]:
-    """Name, rule, kind of model, and batches that are applied together."""
+def runs() -> Iterator[tuple[str, la.Rule, str, int, int]]:
+    """Name, rule, kind of model, batches that are applied together, and epochs of four batches."""
     for name, make in RULES.items():
         for reduce in ("mean", "sum"):
             rule = make(time_dim=0, batch_reduction=reduce, params=["weight", "bias"])
-            yield f"{name}, {reduce}", rule, "local", 1
-    yield "hybrid", RULES["STDP"](time_dim=0), "hybrid", 1
-    yield "stepped", RULES["STDP"](time_dim=0), "stepped", 1
-    yield "grouped", RULES["STDP"](time_dim=0, batch_reduction="sum"), "local", 2
+            yield f"{name}, {reduce}", rule, "local", 1, 2
+    yield "hybrid", RULES["STDP"](time_dim=0), "hybrid", 1, 2
+    yield "stepped", RULES["STDP"](time_dim=0), "stepped", 1, 2
+    yield "grouped", RULES["STDP"](time_dim=0, batch_reduction="sum"), "local", 2, 2
+    yield "1,000 steps", RULES["Oja"](time_dim=0), "local", 1, 250
 
 
 def main(rank: int, ranks: int, folder: Path) -> None:
@@ -141,8 +143,8 @@ def main(rank: int, ranks: int, folder: Path) -> None:
     warnings.filterwarnings("ignore", module="lightning")
     torch.set_num_threads(1)
     found = {
-        name: [param.detach() for param in fit(rule, kind, rank, ranks, every).fc.parameters()]
-        for name, rule, kind, every in runs()
+        name: [p.detach() for p in fit(rule, kind, rank, ranks, every, epochs).fc.parameters()]
+        for name, rule, kind, every, epochs in runs()
     }
     torch.save(found, folder / f"{rank} of {ranks}.pt")
     if ranks > 1:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from ddp_run import OWN_AVERAGES, runs
+from ddp_run import OWN_WAYS, runs
 from run_ranks import run_ranks
 
 SCRIPT = Path(__file__).with_name("ddp_run.py")
@@ -26,7 +26,7 @@ def test_as_one_process_with_the_whole_batch(found: dict[int, list], name: str, 
     for other in several[1:]:
         for one, two in zip(several[0][name], other[name], strict=True):
             assert torch.equal(one, two)
-    if not name.startswith(OWN_AVERAGES):
+    if not name.startswith(OWN_WAYS):
         for one, two in zip(alone[name], several[0][name], strict=True):
             torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-11)
 
