@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
-from lightning_accum.functional.costs import ADD, CONVERT, EVENT, MULTIPLY, SEARCH, TRACE
+from lightning_accum.functional.costs import ADD, CALLS, CONVERT, EVENT, MULTIPLY, SEARCH, TRACE
 from lightning_accum.functional.events import density, event_outer_sum
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.traces import reverse_trace
@@ -51,8 +51,7 @@ def accumulate_terms(
     addends = [term for term in terms if isinstance(term, Addend)]
     geometry = geometry or Outer(torch.nn.Module(), "", "")
     device = _activity(products[0].post).device.type if products else "cpu"
-    # not in the narrow dtype of a mixed-precision step
-    with torch.no_grad(), torch.autocast(device, enabled=False):
+    with torch.no_grad(), _in_full_precision(device):
         if not batch.adds:
             if products or addends:
                 _per_sample(accumulator, products, addends, batch, geometry)
@@ -70,6 +69,12 @@ def accumulate_terms(
             for addend in addends:
                 size = addend.size if batch.averages else 1
                 total.accumulate(*(p if p is None else p / size for p in addend.parts(slice(None))))
+
+
+def _in_full_precision(device: str) -> AbstractContextManager[object]:
+    """Not in the narrow dtype of a mixed-precision step."""
+    known = torch.amp.is_autocast_available(device)
+    return torch.autocast(device, enabled=False) if known else nullcontext()
 
 
 @contextmanager
@@ -358,7 +363,8 @@ def _cheapest(terms: Sequence[Term]) -> Path:
         flat = _flat(source.activity)
         events = density(flat) * own if known is None else len(known) / max(1, len(flat))
         costs[side] = (
-            own * ((known is None) * SEARCH + nearest * 2 * TRACE)
+            CALLS / max(1, len(flat))
+            + own * ((known is None) * SEARCH + nearest * 2 * TRACE)
             + events * (EVENT + n * other * ADD)
             + n * other * TRACE
         )

@@ -1,0 +1,62 @@
+"""Nothing waits for the device: on `meta`, where there are no values, looking at one raises."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from references import RULES
+from torch import Tensor, nn
+
+from lightning_accum import Cell, Clamp, attach_updater
+from lightning_accum.functional import bound_power
+from lightning_accum.nn import LIF, Linear
+from lightning_accum.optim import AdaBelief, Adam, UpdateOptimizer
+
+
+def ones(*shape: int) -> Tensor:
+    return torch.ones(shape, device="meta")
+
+
+@pytest.mark.parametrize("policy", ["skip", "ignore"])
+@pytest.mark.parametrize("time_dim", [None, 0])
+@pytest.mark.parametrize("name", RULES)
+def test_from_activity_to_the_applied_update(name: str, time_dim: int | None, policy: str):
+    case = RULES[name]
+    fc, neuron = nn.Linear(4, 2, device="meta"), nn.Identity()
+    fc.register_buffer("delay", ones(2, 4))
+    rule = case.make(time_dim=time_dim, params=["weight"])
+    rule.register_cell("cell", Cell(fc, neuron))
+    updater = attach_updater(fc, "weight")
+    updater.nonfinite = policy
+    updater.weight.fullbound(bound_power, 1.0, 0.0, power=0.5)
+    updater.register_constraint(Clamp(0.0, 1.0), "weight")
+    optimizer = UpdateOptimizer(fc.parameters(), lr=0.5)
+    optimizer.attach([updater])
+    for by_optimizer in (False, True):
+        for _ in range(5 if time_dim is None else 1):
+            time = () if time_dim is None else (5,)
+            fc(ones(*time, 3, 4)), neuron(ones(*time, 3, 2))
+        rule(**({"reward": ones(3)} if case.rewarded else {}))
+        assert not updater.weight.empty
+        if by_optimizer:
+            optimizer.step()
+        else:
+            rule.update()
+        assert updater.weight.empty
+
+
+def test_native_layers_and_optimizers():
+    fc, lif = Linear(4, 2, device="meta"), LIF(2, time_dim=0)
+    for x in (ones(5, 3, 4), ones(5, 3, 4).bool()):
+        assert lif(fc(x)).shape == (5, 3, 2)
+    for make in (Adam, AdaBelief):
+        optimizer = make(fc.parameters())
+        for _ in range(2):
+            for param in fc.parameters():
+                param.grad = ones(*param.shape)
+            optimizer.step()
+
+
+def test_a_value_that_is_looked_at_raises():
+    with pytest.raises(RuntimeError, match="meta"):
+        bool(ones(1))
