@@ -27,6 +27,12 @@ class CellRef:
         """Whether this is a copy that was not bound yet."""
         return self.connection is None
 
+    @property
+    def gone(self) -> bool:
+        """Whether one of its modules no longer exists."""
+        refs = (self.connection, self.neuron)
+        return any(ref is not None and ref() is None for ref in refs)
+
     def get(self) -> Cell | None:
         """The cell, ``None`` when one of its modules no longer exists or this is loose."""
         connection = None if self.connection is None else self.connection()
@@ -314,15 +320,14 @@ class CellTrainer(nn.Module):
 
     def _drop_dead(self) -> None:
         """Drops, and reports, the cells of which a module no longer exists."""
-        for name, ref in list(self._refs.items()):
-            if ref.get() is None and not ref.loose:
-                self.del_cell(name)
-                warnings.warn(
-                    f"Cell `{name}` is dropped from {type(self).__name__}: its connection or its"
-                    " neuron no longer exists.",
-                    RuntimeWarning,
-                    stacklevel=3,
-                )
+        for name in [name for name, ref in self._refs.items() if ref.gone]:
+            self.del_cell(name)
+            warnings.warn(
+                f"Cell `{name}` is dropped from {type(self).__name__}: its connection or its"
+                " neuron no longer exists.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
     def _state_of(self, name: str) -> nn.Module | None:
         return self._states[name] if name in self._states else None

@@ -27,6 +27,7 @@ class MonitorPool(nn.Module):
         super().__init__()
         self._groups = nn.ModuleDict()
         self._keys: dict[tuple[str, str], tuple[Hashable, ...] | None] = {}
+        self._unique: list[Monitor] | None = None  # found when asked for
 
     def add_group(self, group: str) -> None:
         """Adds an empty group."""
@@ -72,6 +73,7 @@ class MonitorPool(nn.Module):
         chosen = equal[0] if equal else monitor
         self._keys[group, name] = key  # first: no member is ever without
         self._group(group)[name] = chosen
+        self._unique = None
         return chosen
 
     def get(self, group: str, name: str) -> Monitor | None:
@@ -86,6 +88,7 @@ class MonitorPool(nn.Module):
         monitor = self.get(group, name)
         assert monitor is not None
         del self._group(group)[name]
+        self._unique = None
         self._keys.pop((group, name), None)
         if all(other is not monitor for other in self.unique()):
             monitor.deregister()
@@ -102,7 +105,9 @@ class MonitorPool(nn.Module):
 
     def unique(self) -> Iterator[Monitor]:
         """Every monitor once."""
-        return iter({id(monitor): monitor for _, monitor in self.named()}.values())
+        if self._unique is None:
+            self._unique = list({id(monitor): monitor for _, monitor in self.named()}.values())
+        return iter(self._unique)
 
     def _group(self, group: str) -> nn.ModuleDict:
         members = self._groups[group]
