@@ -10,7 +10,7 @@ from lightning_accum.functional.events import density
 # Nanoseconds, measured on one core with AVX-512; their ratios decide.
 MULTIPLY = 0.02
 """A multiply-add of a dense product."""
-CONVERT = 0.35
+CONVERT = 0.06
 """An entry of a raster made floating."""
 SEARCH = 0.7
 """An entry searched for events."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lightning_accum._checks import check_numbers, check_tensors
 from lightning_accum.functional.events import Events
+from lightning_accum.functional.numbers import as_bytes, as_numbers
 
 TraceMode = Literal["cumulative", "nearest"]
 
@@ -162,7 +163,8 @@ def last_trace(
     # converted in pieces that stay in cache
     length = max(1, _PIECE // max(1, x.numel()))
     for steps, weights in zip(activity.split(length), left.split(length), strict=True):
-        x.view(-1).addmv_(steps.reshape(len(steps), x.numel()).to(dtype).T, weights)
+        numbers = as_numbers(steps.reshape(len(steps), x.numel()), dtype)
+        x.view(-1).addmv_(numbers.T, weights)
     return x
 
 
@@ -197,6 +199,7 @@ def _what_is_left(decay: float, steps: int, device: torch.device) -> Tensor:
 
 
 def _copied(values: Tensor, dtype: torch.dtype, out: Tensor | None) -> Tensor:
+    values = as_bytes(values)
     if out is None:
         return values.to(dtype, copy=True, memory_format=torch.contiguous_format)
     if out.shape != values.shape or torch.promote_types(out.dtype, dtype) != out.dtype:

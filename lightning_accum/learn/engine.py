@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lightning_accum.functional.costs import ADD, CALLS, CONVERT, EVENT, MULTIPLY, SEARCH, TRACE
 from lightning_accum.functional.events import density, event_outer_sum
+from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.traces import reverse_trace
 from lightning_accum.learn.geometry import Geometry, Outer
@@ -118,7 +119,7 @@ def _product(term: Term, samples: slice, geometry: Geometry) -> Tensor:
     """What a term makes of some samples, but for its rate."""
     dtype = _widest([term])
     post, pre = (
-        _values(side)[:, samples].to(dtype).flatten(0, 1) for side in (term.post, term.pre)
+        as_numbers(_values(side)[:, samples], dtype).flatten(0, 1) for side in (term.post, term.pre)
     )
     product = geometry.sum(post, pre)
     return product if term.then is None else term.then(product)
@@ -196,7 +197,7 @@ class _Folded:
     def _numbers(self, signal: Signal | Tensor) -> Tensor:
         """A signal's values; a trace that nobody else asked for is not kept beyond this."""
         if not isinstance(signal, Signal) or signal.decay is None:
-            return _values(signal).to(self.dtype)
+            return as_numbers(_values(signal), self.dtype)
         key = (id(signal.source), signal.decay, signal.mode)
         if key not in self._traces:
             room = self._room(signal.activity)
@@ -239,7 +240,8 @@ class _Folded:
                 )
                 continue
             for left, right, rate in found:
-                total.addmm_(left.to(total.dtype).T, right.to(total.dtype), alpha=rate)
+                left, right = (as_numbers(side, total.dtype) for side in (left, right))
+                total.addmm_(left.T, right, alpha=rate)
             total = total.mul_(scale)
             accumulator.accumulate(**{"neg" if negative else "pos": total})
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import grad
 
+from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.learn.sharding import Bare, is_fsdp
 from lightning_accum.observe import first_tensor, unobserved
 
@@ -250,7 +251,7 @@ def _stock(module: nn.Module) -> bool:
 
 def _operand(activity: Tensor, dtype: torch.dtype) -> Tensor:
     """Spikes and values in the dtype of the computation; indices as they are."""
-    return activity if _indices(activity) else activity.to(dtype)
+    return activity if _indices(activity) else as_numbers(activity, dtype)
 
 
 def _indices(activity: Tensor) -> bool:

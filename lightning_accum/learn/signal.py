@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.functional.events import Events
+from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.functional.traces import (
     TraceMode,
     decay_factor,
@@ -101,7 +102,7 @@ class Source:
         """The running average over samples and all earlier steps, of every neuron."""
         known = self._averages.get((decay, power))
         if known is None:
-            values = self.activity.to(self.dtype) ** power
+            values = as_numbers(self.activity, self.dtype) ** power
             rest = sorted(set(range(1, values.ndim)) - {self.unit_dim % values.ndim})
             mean = values.mean(rest, keepdim=True)
             key = f"{LEARNED}{self.side}:{power}:{decay!r}"
@@ -235,7 +236,7 @@ class Signal:
         """``[T, B, ...]`` the signal itself, in the dtype of the computation."""
         if self.decay is not None:
             return self.source.values(self.decay, self.mode)
-        activity = self.activity.to(self.source.dtype)
+        activity = as_numbers(self.activity, self.source.dtype)
         return activity if self.weights is None else activity * self.weights
 
     def before(self) -> Tensor:

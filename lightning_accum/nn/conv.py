@@ -6,6 +6,7 @@ from typing import Any, final
 
 from torch import Tensor, nn
 
+from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.updates import Updatable
 
 
@@ -28,7 +29,7 @@ class _OverSequences(Updatable):
         """
         inner = self.weight.ndim - 1
         if not x.is_floating_point() and not x.is_complex():
-            x = x.to(self.weight.dtype)
+            x = as_numbers(x, self.weight.dtype)
         flat = x.reshape(-1, *x.shape[-inner:])
         out: Tensor = self._conv_forward(flat, self.weight, self.bias)
         return out.reshape(*x.shape[:-inner], *out.shape[1:])

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from lightning_accum.functional.costs import events_pay
 from lightning_accum.functional.events import Events, event_matmul
+from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.functional.sharing import leave_events
 from lightning_accum.updates import Updatable
 
@@ -59,7 +60,7 @@ class Linear(Updatable, nn.Linear):
                 out = out if self.bias is None else out + self.bias
                 return out.view(*x.shape[:-1], self.out_features)
         if not x.is_floating_point() and not x.is_complex():
-            x = x.to(self.weight.dtype)
+            x = as_numbers(x, self.weight.dtype)
         return F.linear(x, self.weight, self.bias)
 
 

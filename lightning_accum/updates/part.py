@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.functional.reductions import Reduction
 
 _ROWS = 2048
@@ -83,7 +84,7 @@ class Part:
         for left, right, scale in products:
             # a converted chunk stays in cache; converting all at once would cost page faults
             for rows, columns in zip(left.split(_ROWS), right.split(_ROWS), strict=True):
-                rows, columns = rows.detach().to(total.dtype), columns.detach().to(total.dtype)
+                rows, columns = (as_numbers(side.detach(), total.dtype) for side in (rows, columns))
                 total.addmm_(rows.T, columns, beta=beta, alpha=scale)
                 beta = 1.0
         if straight:
