@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lightning_accum.functional.costs import ADD, CALLS, CONVERT, EVENT, MULTIPLY, SEARCH, TRACE
 from lightning_accum.functional.events import density, event_outer_sum
-from lightning_accum.functional.numbers import as_numbers
+from lightning_accum.functional.numbers import as_bytes, as_numbers
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.traces import reverse_trace
 from lightning_accum.learn.geometry import Geometry, Outer
@@ -179,15 +179,18 @@ class _Folded:
             else:
                 self._group(own.values(), None, negative, rate, self._numbers(other))
             return
-        if len(own.activity) == 1 or (own.mode == "nearest" and not self._by_events(own.activity)):
+        nearest = own.mode == "nearest"
+        as_it_is = len(own.activity) == 1 or own.weights is not None
+        if as_it_is or (nearest and not self._by_events(own.activity)):
             self._group(own.values(), None, negative, rate, self._numbers(other))
             return
         plain = isinstance(other, Signal) and other.decay is None and other.weights is None
         values = _activity(other) if plain else self._numbers(other)
-        reverse = reverse_trace(values, own.decay, self._room(values))
+        own_room = isinstance(other, Signal) and other.weights is not None  # to be written over
+        reverse = reverse_trace(values, own.decay, values if own_room else self._room(values))
         initial = own.source.initial(own.decay, own.mode)
         weights = None
-        if own.mode == "nearest":
+        if nearest:
             # A spike's influence ends at the next one: what was left of the last is taken back.
             weights = own.before().neg_().add_(1.0)
         self._group(own.activity, weights, negative, rate, reverse, own.source)
@@ -195,15 +198,25 @@ class _Folded:
             self._group(initial.unsqueeze(0), None, negative, rate * own.decay, reverse[:1])
 
     def _numbers(self, signal: Signal | Tensor) -> Tensor:
-        """A signal's values; a trace that nobody else asked for is not kept beyond this."""
-        if not isinstance(signal, Signal) or signal.decay is None:
-            return as_numbers(_values(signal), self.dtype)
-        key = (id(signal.source), signal.decay, signal.mode)
-        if key not in self._traces:
-            room = self._room(signal.activity)
-            values = signal.source.values_in(room, signal.decay, signal.mode)
-            self._traces[key] = values.to(self.dtype)
-        return self._traces[key]
+        """A signal's values; a trace that nobody else asked for is not kept beyond this.
+
+        Those of a signal with weights are the caller's, to write over.
+        """
+        if not isinstance(signal, Signal):
+            return as_numbers(signal, self.dtype)
+        if signal.decay is None:
+            values = as_bytes(signal.activity)
+        else:
+            key = (id(signal.source), signal.decay, signal.mode)
+            if key not in self._traces:
+                room = self._room(signal.activity)
+                values = signal.source.values_in(room, signal.decay, signal.mode)
+                self._traces[key] = values.to(self.dtype)
+            values = self._traces[key]
+        if signal.weights is None:
+            return values.to(self.dtype)
+        room = self._room(signal.activity)
+        return room.copy_(values).mul_(signal.weights)
 
     def _room(self, like: Tensor) -> Tensor:
         return self.scratch.empty(tuple(like.shape), self.dtype, like.device)
@@ -222,8 +235,8 @@ class _Folded:
             if weights is not None:
                 weights = _flat(weights.expand(group.raster.shape))
             for negative, parts in group.parts.items():
-                rate, values = _summed(parts)
-                gathered = event_outer_sum(events, _flat(values), weights).mul_(rate)
+                rate, values = self._summed(parts)
+                gathered = event_outer_sum(events, _flat(values), weights).mul_(scale * rate)
                 oriented = gathered.T if self.side == "pre" else gathered
                 known = totals.get(negative)
                 totals[negative] = oriented if known is None else known.add_(oriented)
@@ -241,20 +254,29 @@ class _Folded:
                 continue
             for left, right, rate in found:
                 left, right = (as_numbers(side, total.dtype) for side in (left, right))
-                total.addmm_(left.T, right, alpha=rate)
-            total = total.mul_(scale)
+                total.addmm_(left.T, right, alpha=scale * rate)
             accumulator.accumulate(**{"neg" if negative else "pos": total})
 
     def through(self, geometry: Geometry, accumulator: Accumulator, scale: float) -> None:
         totals: dict[bool, Tensor] = {}
         for group in self._groups.values():
             for negative, parts in group.parts.items():
-                rate, values = _summed(parts)
+                rate, values = self._summed(parts)
                 found = geometry.sum(values.flatten(0, 1), group.raster.flatten(0, 1))
                 found = found.mul_(rate * scale)
                 known = totals.get(negative)
                 totals[negative] = found if known is None else known.add_(found)
         accumulator.accumulate(totals.get(False), totals.get(True))
+
+    def _summed(self, parts: list[tuple[float, Tensor]]) -> tuple[float, Tensor]:
+        """One coefficient for several that multiply the same; a single one is not touched."""
+        first, *others = parts
+        if not others:
+            return first
+        total = torch.mul(first[1], first[0], out=self._room(first[1]))
+        for rate, values in others:
+            total.add_(values, alpha=rate)
+        return 1.0, total
 
     def _by_events(self, raster: Tensor) -> bool:
         return self.events and raster.dtype == torch.bool
@@ -271,13 +293,6 @@ class _Folded:
         key = (id(raster), 0 if weights is None else id(weights))
         group = self._groups.setdefault(key, _Group(raster, weights, source))
         group.parts.setdefault(negative, []).append((rate, values))
-
-
-def _summed(parts: list[tuple[float, Tensor]]) -> tuple[float, Tensor]:
-    """One coefficient for several that multiply the same; a single one is not touched."""
-    if len(parts) == 1:
-        return parts[0]
-    return 1.0, sum((rate * values for rate, values in parts[1:]), parts[0][0] * parts[0][1])
 
 
 def _per_sample(

@@ -162,7 +162,7 @@ class Signal:
         source: the recorded activity.
         decay: of a trace, what is left after one step; ``None`` for the activity itself.
         mode: of a trace.
-        weights: of activity, a factor for every value.
+        weights: a factor for every value, of the activity or of the trace.
     """
 
     def __init__(
@@ -235,9 +235,10 @@ class Signal:
     def values(self) -> Tensor:
         """``[T, B, ...]`` the signal itself, in the dtype of the computation."""
         if self.decay is not None:
-            return self.source.values(self.decay, self.mode)
-        activity = as_numbers(self.activity, self.source.dtype)
-        return activity if self.weights is None else activity * self.weights
+            values = self.source.values(self.decay, self.mode)
+        else:
+            values = as_numbers(self.activity, self.source.dtype)
+        return values if self.weights is None else values * self.weights
 
     def before(self) -> Tensor:
         """``[T, B, ...]`` a trace as it was just before each step, decayed up to it.
@@ -245,8 +246,11 @@ class Signal:
         Raises:
             ValueError: if this is no trace.
         """
-        if self.decay is None:
-            raise ValueError("Activity has no value before its step: ask for one of its traces.")
+        if self.decay is None or self.weights is not None:
+            raise ValueError(
+                "Only a trace has a value before its step: ask for one of the activity, and scale"
+                " it afterwards."
+            )
         values = self.values()
         initial = self.source.initial(self.decay, self.mode)
         out = torch.zeros_like(values)
@@ -255,13 +259,12 @@ class Signal:
             out[0] = initial
         return out.mul_(self.decay)
 
-    def __mul__(self, factor: Tensor | float) -> Signal | Tensor:
-        """Scales activity event by event, so that spikes stay spikes; a trace becomes a tensor.
+    def __mul__(self, factor: Tensor | float) -> Signal:
+        """Scales every value, event by event where they are spikes, which stay spikes.
 
         Args:
             factor: broadcastable to ``[T, B, ...]``.
         """
-        if self.decay is not None:
-            return self.values() * factor
         weights = factor if self.weights is None else self.weights * factor
-        return Signal(self.source, weights=torch.as_tensor(weights, device=self.activity.device))
+        weights = torch.as_tensor(weights, device=self.activity.device)
+        return Signal(self.source, self.decay, self.mode, weights)
