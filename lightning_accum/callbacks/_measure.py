@@ -83,10 +83,18 @@ class Before(NamedTuple):
     value: Tensor
     parts: tuple[Tensor | None, Tensor | None]
 
-    def values(self) -> Values:
-        """The statistics of what was applied since, by name."""
+    def after(self) -> Tensor:
+        """The parameter as it is now, whole; every process has to ask for it."""
+        return whole(self.param)
+
+    def values(self, after: Tensor) -> Values:
+        """The statistics of what was applied since, by name.
+
+        Args:
+            after: the parameter as it is now.
+        """
         lower, upper = self.updater.limits(self.name)
-        found = update_statistics(self.value, whole(self.param), *self.parts, lower, upper)
+        found = update_statistics(self.value, after, *self.parts, lower, upper)
         return {statistic: value.float() for statistic, value in found.items()}
 
 

@@ -68,11 +68,12 @@ class Report:
         self._applied[id(optimizer)] += 1
         measured, self._measured = self._measured, None
         for before in () if measured is None else measured.taken:
-            values = before.values()
+            after = before.after()
+            values = before.values(after)
             for name, value in values.items():
                 self._unlogged[f"updates/{before.cell}/{before.name}/{name}"] = value
             for watcher in self.watchers:
-                watcher.applied(before, values)
+                watcher.applied(before, after, values)
 
     def log(self, trainer: pl.Trainer, pl_module: pl.LightningModule, prog_bar: bool) -> None:
         """Logs the latest values, if this is a logging step."""

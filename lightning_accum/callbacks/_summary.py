@@ -28,7 +28,7 @@ class Summary(Watcher):
         counts = self._counts.get(cell)
         self._counts[cell] = activity.counts if counts is None else counts + activity.counts
 
-    def applied(self, before: Before, values: Values) -> None:
+    def applied(self, before: Before, after: Tensor, values: Values) -> None:
         """Adds up ratios, and keeps how many weights are at a limit."""
         key, ratio = (before.cell, before.name), values["ratio"]
         total, number = self._ratios.get(key, (torch.zeros_like(ratio), torch.zeros_like(ratio)))

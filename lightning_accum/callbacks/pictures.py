@@ -155,12 +155,12 @@ class _Painter(Watcher):
         if self._due():
             self._windows[cell] = activity
 
-    def applied(self, before: Before, values: Values) -> None:
+    def applied(self, before: Before, after: Tensor, values: Values) -> None:
         """Keeps a change until it is logged."""
         if self._due():
-            wide = torch.promote_types(before.param.dtype, torch.float32)
-            delta = before.param.to(wide) - before.value
-            self._changes[before.cell, before.name] = before.param.clone(), delta
+            wide = torch.promote_types(after.dtype, torch.float32)
+            delta = after.to(wide) - before.value
+            self._changes[before.cell, before.name] = after.clone(), delta
 
     def logged(self) -> None:
         """Draws."""

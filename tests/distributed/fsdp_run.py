@@ -12,8 +12,9 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from ddp_run import INPUTS, Pieces
+from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.strategies import ModelParallelStrategy
-from run_ranks import join, leave
+from run_ranks import join, leave, resuming
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -23,7 +24,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_modul
 from torch.utils.data import DataLoader
 
 import lightning_accum as la
-from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.callbacks import CellTrainerCallback, TensorBoardPictures
 from lightning_accum.functional import bound_power, bound_upper_multiplicative
 from lightning_accum.learn.host import CellHost
 from lightning_accum.nn import LIF
@@ -104,7 +105,7 @@ def fit(model: Model, rule: la.Rule, rank: int, folder: Path, **options: Any) ->
             process_group_backend="gloo",
         )
     resumed = options.pop("ckpt_path", None)
-    every = options.pop("every", 1)
+    every, more = options.pop("every", 1), options.pop("more", [])
     given: dict[str, Any] = {
         "max_epochs": 2,
         "accelerator": "cpu",
@@ -120,12 +121,13 @@ def fit(model: Model, rule: la.Rule, rank: int, folder: Path, **options: Any) ->
         "callbacks": [
             CellTrainerCallback(
                 rule, cells={"enc": la.CellSpec("net.fc", "net.lif")}, apply_every_n_batches=every
-            )
+            ),
+            *more,
         ],
     }
     trainer = pl.Trainer(**given | options)
     data = DataLoader(Pieces(rank, model.ranks), batch_size=None)
-    trainer.fit(model, data, ckpt_path=resumed, weights_only=True if resumed else None)
+    trainer.fit(model, data, **resuming(resumed))
     return trainer
 
 
@@ -219,6 +221,9 @@ def main(rank: int, ranks: int, folder: Path) -> None:
         model = Model(ranks, head, own=head == "Noam")
         constrained(model)
         keep(head, model, fit(model, stdp(), rank, folder))
+    model, logger = Model(ranks), TensorBoardLogger(folder, str(ranks), version="")
+    pictures = {"logger": logger, "log_every_n_steps": 2}
+    fit(model, stdp(), rank, folder, more=[TensorBoardPictures(1, {"enc": (1, 5)})], **pictures)
     for name, own in (("alone", True), ("of the whole", False)):
         model = Model(ranks, own=own)
         oja = la.Oja(0.05, time_dim=0, batch_reduction="sum")  # looks at the weight

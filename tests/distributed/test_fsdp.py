@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed.fsdp
 from run_ranks import run_ranks
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.testing import assert_close
 
 if not hasattr(torch.distributed.fsdp, "fully_shard"):
@@ -22,7 +23,7 @@ RESUMED = ("resumed from one file", "resumed from distributed")
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
     folder = tmp_path_factory.mktemp("fsdp")
-    return {ranks: run_ranks(SCRIPT, ranks, folder) for ranks in (1, 2)}
+    return {ranks: run_ranks(SCRIPT, ranks, folder) for ranks in (1, 2)} | {0: [folder]}
 
 
 @pytest.mark.parametrize("name", [*FITS, *RESUMED])
@@ -46,6 +47,23 @@ def test_a_resumed_fit_ends_as_one_that_was_left_alone(found: dict[int, list]):
         for key, value in found[2][0]["AdaBelief"].items():
             if key.startswith("net."):
                 assert torch.equal(found[2][0][name][key], value)
+
+
+def test_pictures_are_of_whole_parameters(found: dict[int, list]):
+    histograms = []
+    for ranks in (1, 2):
+        events = EventAccumulator(str(found[0][0] / str(ranks)), {"histograms": 0, "images": 0})
+        events.Reload()
+        tags = events.Tags()
+        assert "fields/enc/weight" in tags["images"]
+        assert {f"{of}/enc/weight" for of in ("weights", "updates")} <= set(tags["histograms"])
+        histograms.append([
+            (each.step, each.histogram_value.num, round(each.histogram_value.sum, 4))
+            for tag in ("weights/enc/weight", "updates/enc/weight")
+            for each in events.Histograms(tag)
+        ])  # fmt: skip
+    assert histograms[0] == histograms[1]
+    assert len(histograms[0]) > 2
 
 
 def test_every_fit_has_learned(found: dict[int, list]):
