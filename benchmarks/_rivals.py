@@ -27,7 +27,7 @@ def published(lr: float, decay: float) -> dict[str, Make]:
                 library.AdaBelief, lr=lr, weight_decay=decay, rectify=rectify, ams_bound=amsgrad
             )
         found["pytorch_optimizer RAdam"] = partial(library.RAdam, lr=lr)
-    if _bare("timm", "timm.optim"):
+    if bare("timm", "timm.optim"):
         for rectify, amsgrad in ((False, False), (True, False), (False, True)):
             name = "timm AdaBelief" + " rectify" * rectify + " amsgrad" * amsgrad
             belief: Any = importlib.import_module("timm.optim.adabelief").AdaBelief
@@ -37,8 +37,13 @@ def published(lr: float, decay: float) -> dict[str, Make]:
     return found
 
 
-def _bare(*packages: str) -> bool:
-    """Stands packages in whose own imports, torchvision for one, are not wanted here."""
+def bare(*packages: str) -> bool:
+    """Stands in for packages whose own imports, torchvision for one, are not wanted here.
+
+    An empty package over the same folder: its modules are found, its ``__init__`` is not run.
+    """
+    if packages[0] in sys.modules:
+        return True
     spec = importlib.util.find_spec(packages[0])
     if spec is None or spec.origin is None:
         return False

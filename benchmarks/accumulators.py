@@ -9,14 +9,13 @@ that a busy machine slows all of them alike.
 from __future__ import annotations
 
 import argparse
-import platform
 import statistics
 import time
 import warnings
 from collections.abc import Callable
 
 import torch
-import torchmetrics
+from _measure import middle, setting, table
 from torchmetrics import MeanMetric, Metric, SumMetric
 
 from lightning_accum import accumulators as acc
@@ -67,19 +66,14 @@ def main() -> None:
     rounds, calls = (2, 10) if args.smoke else (args.rounds, args.calls)
     torch.set_num_threads(1)
     warnings.simplefilter("error")
-    print(f"torch {torch.__version__}, torchmetrics {torchmetrics.__version__},"
-          f" {platform.machine()}, {rounds} rounds of {calls} calls\n")  # fmt: skip
-    print("| accumulator | `update` µs (quartiles) | of SumMetric | called µs (quartiles) |")
-    print("|---|---|---|---|")
+    print(f"{setting('torchmetrics')}, {rounds} rounds of {calls} calls\n")
     updates, forwards = (measure(method, rounds, calls) for method in ("update", "forward"))
     base = statistics.median(updates["torchmetrics.SumMetric"])
+    rows = []
     for name in MADE:
-        cells = []
-        for times in (updates[name], forwards[name]):
-            low, middle, high = statistics.quantiles(times, n=4)
-            cells.append(f"{middle:.1f} ({low:.1f}–{high:.1f})")
         ratio = statistics.median(updates[name]) / base
-        print(f"| {name} | {cells[0]} | {ratio:.2f} | {cells[1]} |")
+        rows.append([name, middle(updates[name]), f"{ratio:.2f}", middle(forwards[name])])
+    table(["accumulator", "`update` µs", "of SumMetric", "called µs"], rows)
 
 
 if __name__ == "__main__":

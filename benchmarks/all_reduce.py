@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import socket
 import statistics
 import subprocess
@@ -24,6 +23,7 @@ from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
+from _measure import middle, setting, table
 from torch import Tensor
 
 from lightning_accum.learn.exchange import Share, exchange
@@ -141,18 +141,17 @@ def measure(ranks: int, smoke: bool) -> None:
     if any(process.returncode for process in started):
         raise SystemExit(f"A process of {ranks} failed.")
     print(f"\n### {ranks} processes\n")
-    print("| parameters | MB | sent by each | ms (quartiles) | all-reduce alone | part by part |")
-    print("|---|---|---|---|---|---|")
-    points = []
+    points, rows = [], []
     for name, total, *kinds in json.loads(printed[0]):
-        low, middle, high = statistics.quantiles(kinds[0], n=4)
+        low = statistics.quantiles(kinds[0], n=4)[0]
         bare, each = (statistics.median(times) for times in kinds[1:])
         sent = 2 * (ranks - 1) / ranks * total / 1e6
         points.append((total / 1e6, low))
-        print(
-            f"| {name} | {total / 1e6:.3f} | {sent:.3f} | {middle:.2f} ({low:.2f}–{high:.2f}) |"
-            f" {bare:.2f} | {each:.2f} |"
-        )
+        rows.append(
+            [name, f"{total / 1e6:.3f}", f"{sent:.3f}", middle(kinds[0], 2), f"{bare:.2f}",
+             f"{each:.2f}"]
+        )  # fmt: skip
+    table(["parameters", "MB", "sent by each", "ms", "all-reduce alone", "part by part"], rows)
     slope, begin = fitted(points)
     print(f"\n{begin:.2f} ms to begin, and {slope:.2f} ms for each MB")
 
@@ -173,7 +172,8 @@ def main() -> None:
     if args.work:
         work(*args.work, args.smoke)
         return
-    print(f"torch {torch.__version__}, {platform.machine()}, {os.cpu_count()} cores, gloo")
+    torch.set_num_threads(1)  # as in the processes
+    print(f"{setting()}; {os.cpu_count()} cores, gloo")
     for ranks in SMOKE_RANKS if args.smoke else RANKS:
         measure(ranks, args.smoke)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import platform
 import statistics
 import tempfile
 import time
@@ -20,6 +19,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from _measure import setting, table
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -121,13 +121,12 @@ def main() -> None:
                 if turn:  # the first turn warms up
                     times[name].append(elapsed)
     base = times["the rule, no statistics"]
-    print(f"torch {torch.__version__}, lightning {pl.__version__}, {platform.machine()}, 1 thread,"
-          f" {batches} batches a fit, {rounds} fits\n")  # fmt: skip
-    print("| setting | ms a batch | beyond the rule |")
-    print("|---|---|---|")
+    print(f"{setting('lightning')}; {batches} batches a fit, {rounds} fits\n")
+    rows = []
     for name, found in times.items():
         more = statistics.median(one / other - 1 for one, other in zip(found, base, strict=True))
-        print(f"| {name} | {statistics.median(found):.3f} | {more:+.1%} |")
+        rows.append([name, f"{statistics.median(found):.3f}", f"{more:+.1%}"])
+    table(["setting", "ms a batch", "beyond the rule"], rows)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,12 @@ from __future__ import annotations
 import argparse
 import functools
 import os
-import platform
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
+from _measure import bandwidth, middle, setting, table, timed
 from _rivals import published
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
@@ -155,17 +154,6 @@ def extra_memory(step: Callable[[], object]) -> float:
     return peak / 2**20
 
 
-def bandwidth(elements: int = 10_000_000, repeats: int = 15) -> float:
-    """GB/s of ``a = b + s * c`` in float32, what memory gives at its best."""
-    a, b, c = (torch.ones(elements) for _ in range(3))
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        torch.add(b, c, alpha=2.0, out=a)
-        times.append(time.perf_counter() - start)
-    return 3 * 4 * elements / statistics.median(times) / 1e9
-
-
 def measure(name: str, shapes: Shapes, steps: int) -> None:
     agree(shapes if len(shapes) < 100 else shapes[:20])
     params = parameters(shapes)
@@ -176,24 +164,20 @@ def measure(name: str, shapes: Shapes, steps: int) -> None:
     times: dict[str, list[float]] = {form: [] for form in FORMS}
     for _ in range(steps):
         for form, optimizer in optimizers.items():
-            start = time.perf_counter()
-            optimizer.step()
-            times[form].append(1e3 * (time.perf_counter() - start))
+            times[form].append(timed(optimizer.step))
     base = statistics.median(times[BASE])
     print(f"\n### {name}\n")
     most, numbers = bandwidth(), sum(param.numel() for param in params)
     print(f"Memory gives {most:.1f} GB/s; a step of Adam has to read and write 7 numbers for each"
           f" parameter, {1e3 * 28 * numbers / most / 1e9:.2f} ms.\n")  # fmt: skip
-    print(f"| optimizer | ms a step (quartiles) | of {BASE} | GB/s at 7 numbers | extra MB |")
-    print("|---|---|---|---|---|")
+    rows = []
     for form, optimizer in optimizers.items():
-        low, median, high = statistics.quantiles(times[form], n=4)
-        memory = extra_memory(optimizer.step)
-        rate = 28 * numbers / median / 1e6
-        print(
-            f"| {form} | {median:.2f} ({low:.2f}–{high:.2f}) | {median / base:.2f} | {rate:.1f} |"
-            f" {memory:.1f} |"
+        median = statistics.median(times[form])
+        rate, memory = 28 * numbers / median / 1e6, extra_memory(optimizer.step)
+        rows.append(
+            [form, middle(times[form], 2), f"{median / base:.2f}", f"{rate:.1f}", f"{memory:.1f}"]
         )
+    table(["optimizer", "ms a step", f"of {BASE}", "GB/s at 7 numbers", "extra MB"], rows)
 
 
 def main() -> None:
@@ -202,9 +186,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    malloc = {k: v for k, v in os.environ.items() if k.startswith("MALLOC_")} or "default"
-    print(f"torch {torch.__version__}, {platform.machine()}, {torch.get_num_threads()} threads,"
-          f" malloc {malloc}")  # fmt: skip
+    print(setting())
     for name, (shapes, steps) in (SMOKE if args.smoke else LOADS).items():
         measure(name, shapes, steps)
 

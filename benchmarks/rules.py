@@ -11,17 +11,12 @@ made for a sum or a mean, and that the memory of a window of 10,000 steps is bou
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import statistics
-import subprocess
-import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from _measure import middle, peak_memory, print_peak, setting, table, timed
 from torch import nn
 
 import lightning_accum as la
@@ -91,34 +86,21 @@ class Run:
         la.get_updater(self.fc).clear()
 
 
-def timed(run: Run) -> float:
+def evaluation(run: Run) -> float:
     run.show()
-    start = time.perf_counter()
-    run.evaluate()
-    return 1e3 * (time.perf_counter() - start)
-
-
-def resident(field: str) -> int:
-    status = Path("/proc/self/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(field))
+    return timed(run.evaluate)
 
 
 def memory_of(name: str, load: Load) -> None:
     """Prints the MB that an evaluation adds at its peak to what is recorded."""
     run = Run(name, load)
     run.show()
-    Path("/proc/self/clear_refs").write_text("5")
-    before = resident("VmHWM")
-    run.evaluate()
-    print((resident("VmHWM") - before) / 1024)
+    print_peak(run.evaluate)
 
 
-def peak_memory(name: str, load: Load) -> float:
-    """MB in a process of its own; NaN but on Linux."""
-    if not Path("/proc/self/clear_refs").exists():
-        return float("nan")
-    command = [sys.executable, __file__, "--memory-of", name, *map(str, load)]
-    peak = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+def bounded(name: str, load: Load) -> float:
+    """Its peak memory in MB, held to the most that the load allows."""
+    peak = peak_memory(__file__, name, *map(str, load))
     if peak > load.most:
         raise AssertionError(f"{name} should take at most {load.most} MB for {load}. Took {peak}.")
     return peak
@@ -130,34 +112,34 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--memory-of", nargs=6, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    torch.set_num_threads(2)
+    torch.set_num_threads(1 if args.smoke else 2)
     if args.memory_of:
         name, *sizes, most = args.memory_of
         memory_of(name, Load(*map(int, sizes), float(most)))
         return
     load = SMOKE if args.smoke else TIMED
-    malloc = {k: v for k, v in os.environ.items() if k.startswith("MALLOC_")} or "default"
-    print(f"torch {torch.__version__}, {platform.machine()}, {torch.get_num_threads()} threads,"
-          f" malloc {malloc}; {load.inputs} → {load.outputs}, batch {load.batch},"
-          f" {load.steps} steps\n")  # fmt: skip
+    print(f"{setting()}; {load.inputs} → {load.outputs}, batch {load.batch}, {load.steps} steps\n")
     runs = {name: Run(name, load) for name in RULES}
     times: dict[str, list[float]] = {name: [] for name in RULES}
     for turn in range(1 + (2 if args.smoke else args.repeats)):
         for name, run in runs.items():
-            elapsed = timed(run)
+            elapsed = evaluation(run)
             if turn:  # the first turn warms up
                 times[name].append(elapsed)
     del runs
-    print("| rule | ms (quartiles) | of pair | peak MB | wide, MB | 10,000 steps, MB |")
-    print("|---|---|---|---|---|---|")
+    rows = []
     for name in RULES:
-        low, middle, high = statistics.quantiles(times[name], n=4)
         ratio = statistics.median(
             one / other for one, other in zip(times[name], times["STDP"], strict=True)
         )
         loads = (load,) if args.smoke else (load, WIDE, LONG)
-        peaks = " | ".join(f"{peak_memory(name, each):.0f}" for each in loads)
-        print(f"| {name} | {middle:.1f} ({low:.1f}–{high:.1f}) | {ratio:.2f} | {peaks} |")
+        if args.smoke and name != "STDP":  # a process for each takes its time
+            rows.append([name, middle(times[name]), f"{ratio:.2f}", "–"])
+            continue
+        peaks = [f"{bounded(name, each):.0f}" for each in loads]
+        rows.append([name, middle(times[name]), f"{ratio:.2f}", *peaks])
+    memory = ["peak MB", "wide, MB", "10,000 steps, MB"][: len(loads)]
+    table(["rule", "ms", "of pair", *memory], rows)
 
 
 if __name__ == "__main__":

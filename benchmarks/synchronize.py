@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import socket
 import statistics
 import subprocess
@@ -21,6 +20,7 @@ from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
+from _measure import setting, table
 from torchmetrics import MeanMetric, Metric
 
 from lightning_accum.accumulators import Mean, synchronize
@@ -104,11 +104,13 @@ def main() -> None:
     printed = [process.communicate()[0] for process in started]
     if any(process.returncode for process in started):
         raise SystemExit("A process failed.")
-    print(f"torch {torch.__version__}, {platform.machine()}, 2 processes, gloo, medians\n")
-    print(f"| accumulators | {' | '.join(f'{name}, ms' for name in WAYS)} |")
-    print(f"|---|{'---|' * len(WAYS)}")
-    for count, found in json.loads(printed[0]):
-        print(f"| {count} | {' | '.join(f'{found[name]:.2f}' for name in WAYS)} |")
+    torch.set_num_threads(1)  # as in the processes
+    print(f"{setting('torchmetrics')}; 2 processes, gloo, medians\n")
+    rows = [
+        [str(count), *(f"{found[name]:.2f}" for name in WAYS)]
+        for count, found in json.loads(printed[0])
+    ]
+    table(["accumulators", *(f"{name}, ms" for name in WAYS)], rows)
 
 
 if __name__ == "__main__":

@@ -11,16 +11,11 @@ All three compute the same change, which is checked first.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import statistics
-import subprocess
-import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
+from _measure import middle, peak_memory, print_peak, setting, table, timed
 from torch import Tensor, nn
 
 from lightning_accum import STDP, Cell
@@ -143,32 +138,9 @@ def agree(load: tuple[int, int, int, int, float]) -> None:
             raise AssertionError(f"Form `{form}` differs from the fused one by {error}.")
 
 
-def timed(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return 1e3 * (time.perf_counter() - start)
-
-
-def peak_memory(form: str, name: str) -> float:
-    """MB that one step adds to the process, in a process of its own; NaN but on Linux."""
-    if not Path("/proc/self/clear_refs").exists():
-        return float("nan")
-    command = [sys.executable, __file__, "--memory-of", form, name]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-
 def memory_of(form: str, name: str) -> None:
-    """Prints MB; the kernel's own peak, set back to what is resident before the step."""
     made, spikes = build(form, {**LOADS, **SMOKE}[name])
-    Path("/proc/self/clear_refs").write_text("5")
-    before = resident("VmHWM")
-    made.step(spikes)
-    print((resident("VmHWM") - before) / 1024)
-
-
-def resident(field: str) -> int:
-    status = Path("/proc/self/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(field))
+    print_peak(lambda: made.step(spikes))
 
 
 def measure(name: str, load: tuple[int, int, int, int, float], repeats: int) -> None:
@@ -185,17 +157,17 @@ def measure(name: str, load: tuple[int, int, int, int, float], repeats: int) -> 
     batch = load[2]
     print(f"\n### {name}, batch {batch}, {load[3]} steps, input density "
           f"{built['fused'][1].float().mean():.3f}\n")  # fmt: skip
-    print("| form | simulation ms | step ms (quartiles) | plasticity ms | samples/s | peak MB |")
-    print("|---|---|---|---|---|---|")
+    rows = []
     for form in FORMS:
         simulation = statistics.median(times[form, "simulation"])
         steps = times[form, "step"]
         step = statistics.median(steps)
-        low, _, high = statistics.quantiles(steps, n=4)
-        print(
-            f"| {form} | {simulation:.1f} | {step:.1f} ({low:.1f}–{high:.1f}) |"
-            f" {step - simulation:.1f} | {1e3 * batch / step:.0f} | {peak_memory(form, name):.0f} |"
-        )
+        peak = peak_memory(__file__, form, name)
+        rows.append(
+            [form, f"{simulation:.1f}", middle(steps), f"{step - simulation:.1f}",
+             f"{1e3 * batch / step:.0f}", f"{peak:.0f}"]
+        )  # fmt: skip
+    table(["form", "simulation ms", "step ms", "plasticity ms", "samples/s", "peak MB"], rows)
 
 
 def main() -> None:
@@ -208,9 +180,7 @@ def main() -> None:
     if args.memory_of:
         memory_of(*args.memory_of)
         return
-    malloc = {k: v for k, v in os.environ.items() if k.startswith("MALLOC_")} or "default"
-    print(f"torch {torch.__version__}, {platform.machine()}, {torch.get_num_threads()} threads,"
-          f" malloc {malloc}")  # fmt: skip
+    print(setting())
     for name, load in (SMOKE if args.smoke else LOADS).items():
         measure(name, load, 2 if args.smoke else args.repeats)
 

@@ -1,9 +1,9 @@
 """Installs the libraries of the extras ``neurons`` and ``rivals``, with what is imported of them.
 
 A plain ``pip install`` of them also brings torchvision, of which the registry has no CPU build, and
-which breaks beside a torch of another build. Their neurons and optimizers do without it; so each
-library is installed alone, with the few packages that it imports. One that cannot be installed is
-left out, for its tests, examples and benchmarks skip where it is missing.
+which breaks beside a torch of another build. Their neurons, rules and optimizers do without it; so
+each library is installed alone, with the few packages that it imports. One that cannot be installed
+is left out, for its tests, examples and benchmarks skip where it is missing.
 
     .venv/bin/python scripts/install_alone.py
 """
@@ -24,6 +24,8 @@ IMPORTS = {
     "spikingjelly": ("loguru",),
     "pytorch_optimizer": (),
     "timm": (),
+    "inferno-ai": ("einops",),
+    "bindsnet": (),
 }
 
 

@@ -1,0 +1,114 @@
+"""One layer with pair STDP in this package: with its own layers, and on those of others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from _others import Norse, SnnTorch, SpikingJelly, Steps
+from _work import DECAY, LR_POST, LR_PRE, TC, AnyLoad, See
+from torch import Tensor, nn
+
+from lightning_accum import STDP, Cell
+from lightning_accum import nn as layers
+
+
+def rule_for(
+    connection: nn.Module, neuron: nn.Module, time_dim: int | None, path: Any = "auto"
+) -> STDP:
+    rule = STDP(LR_POST, LR_PRE, TC, TC, time_dim=time_dim, carry=False, path=path)
+    rule.register_cell("cell", Cell(connection, neuron))
+    return rule
+
+
+class Native:
+    """A whole sequence a call, and the rule once for all of it."""
+
+    def __init__(self, load: AnyLoad, learning: bool, path: str = "auto") -> None:
+        self.fc = load.connection(layers)
+        self.lif = layers.LIF(load.after, tc_mem=TC, time_dim=0)
+        self.rule = rule_for(self.fc, self.lif, 0, path) if learning else None
+
+    def feed(self, raster: Tensor) -> Tensor:
+        return raster
+
+    @torch.no_grad()
+    def run(self, spikes: Tensor, see: See) -> None:
+        self.lif.reset()
+        see(self.lif(self.fc(spikes)))
+        if self.rule is not None:
+            self.rule()
+            self.rule.update()
+
+    @property
+    def weight(self) -> Tensor:
+        return self.fc.weight
+
+
+class EachStep(Steps):
+    """A step a call; the rule is evaluated and applied in every one."""
+
+    def __init__(self, load: AnyLoad, learning: bool) -> None:
+        super().__init__(load, learning)
+        self.lif = layers.LIF(load.after, tc_mem=TC)
+        self.rule = rule_for(self.fc, self.lif, None) if learning else None
+
+    @torch.no_grad()
+    def run(self, spikes: Tensor, see: See) -> None:
+        self.lif.reset()
+        if self.rule is not None:
+            self.rule.clear()
+        for step in spikes:
+            see(self.lif(self.fc(step)))
+            if self.rule is not None:
+                self.rule(carry=True)
+                self.rule.update()
+
+
+class PerStepProduct(Steps):
+    """What one would write by hand: a loop over time, with traces and a product in every step."""
+
+    def __init__(self, load: AnyLoad, learning: bool) -> None:
+        super().__init__(load, learning)
+        self.lif = layers.LIF(load.after, tc_mem=TC)
+
+    @torch.no_grad()
+    def run(self, spikes: Tensor, see: See) -> None:
+        self.lif.reset()
+        load, fc = self.load, self.fc
+        x_pre, x_post = torch.zeros(load.batch, *load.before), torch.zeros(load.batch, *load.after)
+        change = torch.zeros_like(fc.weight)
+        for pre in spikes:
+            post = self.lif(fc(pre))
+            see(post)
+            if self.learning:
+                x_pre, x_post = DECAY * x_pre + pre, DECAY * x_post + post
+                change += LR_POST * load.outer(post, x_pre) + LR_PRE * load.outer(x_post, pre)
+        fc.weight += change / load.batch
+
+
+class _Foreign(Steps):
+    """Layers of another library as they are, watched; the rule once for all steps."""
+
+    def __init__(self, load: AnyLoad, learning: bool) -> None:
+        super().__init__(load, learning=False)
+        self.ours = rule_for(self.fc, self.lif, None) if learning else None
+
+    @torch.no_grad()
+    def run(self, spikes: Tensor, see: See) -> None:
+        super().run(spikes, see)
+        if self.ours is not None:
+            self.ours()
+            self.ours.update()
+
+
+class OnSnnTorch(_Foreign, SnnTorch):
+    pass
+
+
+class OnNorse(_Foreign, Norse):
+    pass
+
+
+class OnSpikingJelly(_Foreign, SpikingJelly):
+    pass

@@ -1,0 +1,104 @@
+"""A layer that learns by STDP, side by side in every library that can do it.
+
+784 inputs, 100 to 1,600 neurons, batches of 32, one update a batch; what exactly is in `_work.py`.
+All libraries run in one process and take turns; each is first held to the change that the
+definition gives for its own spikes. Plasticity is what a batch with the rule costs beyond the batch
+before it without. Memory is measured in a process for each.
+
+Networks "at every step" change the weights in each, all others at the end of the batch. BindsNET
+knows no other way; its sum over the batch, which is its default, is one product in place, its mean
+is not. Inferno tells spikes from refractory times, and is given one of a step. SpikingJelly and
+Norse decay by ``1 - 1/τ``, and are given the ``τ`` of the same decay. snnTorch simulates only.
+
+glibc's malloc gives large blocks back when they are freed, and takes them anew with a page fault
+for every 4 KB, which some libraries pay for dearly; so the work at 2 % is measured again with a
+malloc that keeps its blocks.
+
+    python benchmarks/competitors.py [--smoke] [--seconds 5] [--neurons 400]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+
+import torch
+from _bars import print_bars
+from _bindsnet import BindsNet, BindsNetMean
+from _inferno import Inferno, InfernoEachStep
+from _measure import setting
+from _others import Norse, NorseEachStep, SnnTorch, SpikingJelly, SpikingJellyMulti
+from _ours import EachStep, Native, OnNorse, OnSnnTorch, OnSpikingJelly
+from _side import Pair, memory_of, side_by_side
+from _work import Load, Make
+
+CONTENDERS: dict[str, Make] = {
+    "ours, native layers": Native,
+    "ours, on snnTorch's layers": OnSnnTorch,
+    "ours, on Norse's layers": OnNorse,
+    "ours, on SpikingJelly's layers": OnSpikingJelly,
+    "Inferno": Inferno,
+    "SpikingJelly, single step": SpikingJelly,
+    "SpikingJelly, multi step": SpikingJellyMulti,
+    "Norse": Norse,
+    "snnTorch, which has no STDP": SnnTorch,
+    "ours, at every step": EachStep,
+    "Inferno, at every step": InfernoEachStep,
+    "BindsNET, at every step": BindsNet,
+    "BindsNET with torch.mean, at every step": BindsNetMean,
+    "Norse, at every step": NorseEachStep,
+}
+# Milliseconds of a whole batch at 2 %, on two threads of an AMD EPYC: where a library is missing.
+ELSEWHERE: dict[str, dict[int, float]] = {
+    "Inferno": {100: 367, 400: 1363, 1600: 1169},
+    "SpikingJelly, single step": {100: 146, 400: 1197, 1600: 1131},
+    "SpikingJelly, multi step": {100: 104, 400: 1099, 1600: 1101},
+    "Norse": {100: 67, 400: 204, 1600: 145},
+    "BindsNET with torch.mean, at every step": {100: 228, 400: 1667, 1600: 1468},
+}
+KEEP = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
+STEPS, DENSITIES = {100: 250, 400: 250, 1600: 50}, (0.02, 0.1)
+SMOKE = Load(8, 10, 0.2, 4, 16)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--smoke", action="store_true", help="a tiny load, just to see it run")
+    parser.add_argument("--seconds", type=float, default=5.0, help="for each network and load")
+    parser.add_argument("--neurons", type=int, choices=STEPS, action="append")
+    parser.add_argument("--kept", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--memory-of", nargs=6, help=argparse.SUPPRESS)
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    torch.set_num_threads(1 if args.smoke else args.threads)
+    if args.memory_of:
+        name, neurons, steps, density, batch, inputs = args.memory_of
+        load = Load(int(neurons), int(steps), float(density), int(batch), int(inputs))
+        memory_of(CONTENDERS[name], load)
+        return
+    print(setting("inferno-ai", "bindsnet", "spikingjelly", "norse", "snntorch"))
+    if args.smoke:
+        print(f"\n### {SMOKE}\n")
+        side_by_side(CONTENDERS, SMOKE, 0.0, None)
+        return
+    found: dict[int, dict[str, Pair]] = {}
+    for neurons in args.neurons or STEPS:
+        for density in DENSITIES[: 1 if args.kept else None]:
+            load = Load(neurons, STEPS[neurons], density)
+            print(f"\n### {load}{', blocks kept' * args.kept}\n")
+            script = None if args.kept or density > 0.02 else __file__
+            known = {name: costs[neurons] for name, costs in ELSEWHERE.items() if density == 0.02}
+            nets = side_by_side(CONTENDERS, load, args.seconds, script, known)
+            found.setdefault(neurons, nets)
+    print(f"\n### To reach at 2%{', blocks kept' * args.kept}\n")
+    print_bars(found)
+    if not args.kept:
+        print(flush=True)
+        command = [sys.executable, *sys.argv, "--kept"]
+        subprocess.run(command, check=True, env=os.environ | KEEP)
+
+
+if __name__ == "__main__":
+    main()

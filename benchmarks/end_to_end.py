@@ -1,0 +1,131 @@
+"""Samples per second and accuracy together: the demo's network on digits, in other libraries too.
+
+The network of `examples/digits_stdp.py` after Diehl & Cook (2015), trained on scikit-learn's 8 × 8
+digits: by this package in a Lightning Trainer, and in loops with the neurons and STDP of other
+libraries. All have the same encoder, constants, schedule, order of presentations, and readout;
+what they lack for this network, `_digits.py` adds. BindsNET alone changes the weights in every
+step, which here costs it accuracy. They run one after the other, on one thread.
+
+    python benchmarks/end_to_end.py [--smoke] [--neurons 1600] [--epochs 12]
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+import warnings
+from collections.abc import Callable
+
+import lightning.pytorch as pl
+import torch
+from _digits import BindsNet, Norse, Rival, SpikingJelly
+from _measure import ROOT, setting, table
+from torch.utils.data import DataLoader, TensorDataset
+
+from lightning_accum import STDP, CellSpec
+from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.metrics import MaxRateClassifier
+from lightning_accum.nn import PoissonEncoder
+
+sys.path.insert(0, str(ROOT / "examples"))
+from _data import Split, load_digits_split
+from digits_stdp import STEPS, DiehlCook, drive
+
+BATCH, LR, SEED = 16, 0.16, 0
+Result = tuple[float, float]  # test accuracy, samples a second in training
+
+
+def ours(data: Split, neurons: int, epochs: int) -> Result:
+    """The demo itself, but for its pictures and logs."""
+    train = TensorDataset(data.train_images, data.train_labels)
+    loader = DataLoader(train, BATCH, shuffle=True)
+    model = DiehlCook(data.train_images[0].numel(), neurons, epochs * len(loader))
+    lr = LR / drive(data.train_images[0].numel())
+    rule = STDP(lr_post=lr, lr_pre=-0.3 * lr, time_dim=0)
+    trainer = pl.Trainer(
+        max_epochs=epochs,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[CellTrainerCallback(rule, cells={"input": CellSpec("fc", "lif")})],
+    )
+    start = time.perf_counter()
+    trainer.fit(model, loader)
+    speed = epochs * len(train) / (time.perf_counter() - start)
+    model.readout.reset()
+    trainer.validate(model, DataLoader(train, 256), verbose=False)
+    test = DataLoader(TensorDataset(data.test_images, data.test_labels), 256)
+    return trainer.test(model, test, verbose=False)[0]["test/accuracy"], speed
+
+
+def loop(make: type[Rival]) -> Callable[[Split, int, int], Result]:
+    @torch.no_grad()
+    def run(data: Split, neurons: int, epochs: int) -> Result:
+        pixels = data.train_images[0].numel()
+        net, encoder = make(pixels, neurons, drive(pixels)), PoissonEncoder(STEPS, max_rate=1000.0)
+        net.weight.copy_(torch.nn.functional.normalize(torch.rand(neurons, pixels), dim=1))
+        train = TensorDataset(data.train_images, data.train_labels)
+        loader = DataLoader(train, BATCH, shuffle=True)
+        lr, decay = LR / drive(pixels), 0.01 ** (1 / (epochs * len(loader)))
+        start = time.perf_counter()
+        for _ in range(epochs):
+            for images, _ in loader:
+                net.show(encoder(images.flatten(1)).float(), lr)
+                net.weight.clamp_(min=0.0)
+                net.weight.div_(net.weight.norm(dim=1, keepdim=True).clamp_(min=1e-12))
+                lr *= decay
+        speed = epochs * len(train) / (time.perf_counter() - start)
+        net.compete.theta.fill_(net.compete.theta.mean())
+        net.compete.learning = False
+        readout = MaxRateClassifier(neurons, 10)
+        for images, labels in DataLoader(train, 256):
+            readout.update(net.show(encoder(images.flatten(1)).float(), 0.0), labels)
+        test = net.show(encoder(data.test_images.flatten(1)).float(), 0.0)
+        return (readout.predict(test) == data.test_labels).float().mean().item(), speed
+
+    return run
+
+
+NETWORKS: dict[str, Callable[[Split, int, int], Result]] = {
+    "ours, in a Lightning Trainer": ours,
+    "Norse, in a loop": loop(Norse),
+    "BindsNET, in a loop": loop(BindsNet),
+    "SpikingJelly, in a loop": loop(SpikingJelly),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--smoke", action="store_true", help="64 digits, just to see it run")
+    parser.add_argument("--neurons", type=int, action="append", help="100 and 400 by default")
+    parser.add_argument("--epochs", type=int, default=12)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", "The '.*dataloader' does not have many workers")
+    warnings.filterwarnings("ignore", ".*treespec", FutureWarning)
+    warnings.filterwarnings("ignore", "You defined a `validation_step`")  # it labels the neurons
+    data, epochs = load_digits_split(), args.epochs
+    if args.smoke:
+        data, epochs = Split(*(part[:64] for part in data)), 1
+    print(setting("lightning", "norse", "bindsnet", "spikingjelly"))
+    for neurons in [16] if args.smoke else args.neurons or [100, 400]:
+        presented = epochs * len(data.train_labels)
+        print(f"\n### {neurons} neurons, {presented:,} presentations of {STEPS} steps\n")
+        rows = []
+        for name, run in NETWORKS.items():
+            pl.seed_everything(SEED, verbose=False)
+            try:
+                accuracy, speed = run(data, neurons, epochs)
+                rows.append([name, f"{accuracy:.1%}", f"{speed:.0f}"])
+            except ImportError as error:
+                rows.append([name, f"not run: {error}", "–"])
+        table(["network", "test accuracy", "samples a second in training"], rows)
+
+
+if __name__ == "__main__":
+    main()

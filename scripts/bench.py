@@ -1,0 +1,93 @@
+"""Runs benchmarks and writes what they print into one page, ``docs/benchmarks.md``.
+
+A section for each: its heading and text are those of the script's docstring, then the machine, then
+what it printed. Sections of benchmarks that are not run, or that fail, stay as they are.
+
+    python scripts/bench.py [competitors growth ...] [--page FILE] [-- ARGS]
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER, PAGE = ROOT / "benchmarks", ROOT / "docs" / "benchmarks.md"
+FIRST = ("competitors", "growth", "convolution", "end_to_end", "training_step", "rules")
+HEAD = """# Benchmarks
+
+What things cost, measured side by side, in this package and in others. `make bench` measures all
+of it anew and writes this page, `make bench ARGS="competitors growth"` some of it; each section
+says on what machine it was made. Times are medians, with quartiles in brackets.
+"""
+MACHINE = "import sys; sys.path.insert(0, {!r}); import _measure; print(_measure.machine())"
+
+
+def sections(page: Path) -> dict[str, str]:
+    """The page's sections by benchmark, each from its mark to the next one's."""
+    if not page.exists():
+        return {}
+    _, *found = re.split(r"^<!-- (\w+) -->\n", page.read_text(encoding="utf-8"), flags=re.M)
+    return {name: text.strip() for name, text in zip(found[::2], found[1::2], strict=True)}
+
+
+def described(script: Path) -> str:
+    """Heading and text from a script's docstring, but for how it is called."""
+    text = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or script.stem
+    first, _, rest = text.partition("\n")
+    rest = re.sub(r"^ {4}python .*$", "", rest, flags=re.M).replace("``", "`").strip()
+    return f"## {first.rstrip('.').replace('``', '`')}\n\n{rest}".strip()
+
+
+def run(script: Path, args: list[str], machine: str) -> str | None:
+    """The section of a benchmark, run now; ``None`` where it fails."""
+    start = time.perf_counter()
+    environ = {**os.environ, "MPLBACKEND": "Agg"}
+    command = [sys.executable, str(script), *args]
+    done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, text=True, check=False)
+    seconds = time.perf_counter() - start
+    print(f"--- {script.name}: {seconds:.0f} s, exit {done.returncode}", flush=True)
+    if done.returncode:
+        return None
+    return f"{described(script)}\n\n*{machine}*\n\n{done.stdout.strip()}"
+
+
+def main() -> None:
+    """Runs what is asked for, and writes the page after each."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="all by default")
+    parser.add_argument("--page", type=Path, default=PAGE)
+    argv = sys.argv[1:]
+    at = argv.index("--") if "--" in argv else len(argv)
+    args = parser.parse_args(argv[:at])
+    known = {p.stem: p for p in sorted(FOLDER.glob("*.py")) if not p.name.startswith("_")}
+    unknown = set(args.names) - set(known)
+    if unknown:
+        sys.exit(f"Expected names of benchmarks, of {sorted(known)}. Found {sorted(unknown)}.")
+    order = [*FIRST, *(name for name in known if name not in FIRST)]
+    ask = [sys.executable, "-c", MACHINE.format(str(FOLDER))]
+    told = subprocess.run(ask, capture_output=True, text=True, check=True)
+    machine = told.stdout.strip()
+    failed = []
+    for name in order:
+        if name not in (args.names or known):
+            continue
+        made = run(known[name], argv[at + 1 :], machine)
+        if made is None:
+            failed.append(name)
+            continue
+        parts = {**sections(args.page), name: made}
+        texts = [f"<!-- {each} -->\n{parts[each]}\n" for each in order if each in parts]
+        args.page.write_text("\n".join([HEAD, *texts]), encoding="utf-8")
+    if failed:
+        sys.exit(f"Failed, and left as they were: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()
