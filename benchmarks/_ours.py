@@ -26,7 +26,7 @@ class Native:
 
     def __init__(self, load: AnyLoad, learning: bool, path: str = "auto") -> None:
         self.fc = load.connection(layers)
-        self.lif = layers.LIF(load.after, tc_mem=TC, time_dim=0)
+        self.lif = layers.LIF(load.after, tc_mem=TC, time_dim=0, spike_dtype=torch.bool)
         self.rule = rule_for(self.fc, self.lif, 0, path) if learning else None
 
     def feed(self, raster: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ class EachStep(Steps):
 
     def __init__(self, load: AnyLoad, learning: bool) -> None:
         super().__init__(load, learning)
-        self.lif = layers.LIF(load.after, tc_mem=TC)
+        self.lif = layers.LIF(load.after, tc_mem=TC, spike_dtype=torch.bool)
         self.rule = rule_for(self.fc, self.lif, None) if learning else None
 
     @torch.no_grad()
