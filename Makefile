@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 DOCS_OUT := docs/_build
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test doctest crash lint format types docs examples bench-smoke bench build ci clean
+.PHONY: help setup demo test doctest crash lint format types docs examples bench-smoke bench build matrix ci clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -57,8 +57,8 @@ examples: $(READY) ## every example, in its short form
 bench-smoke: $(READY) ## every benchmark, just to see that it runs
 	$(PY) scripts/run_each.py benchmarks --smoke
 
-bench: $(READY) ## every benchmark, in full
-	$(PY) scripts/run_each.py benchmarks
+bench: $(READY) ## the page of benchmarks, or some of it by ARGS="competitors growth"
+	$(PY) scripts/bench.py $(ARGS)
 
 build: $(READY) ## the wheel and the source distribution, in dist/
 	rm -rf dist
@@ -67,7 +67,10 @@ build: $(READY) ## the wheel and the source distribution, in dist/
 ci: ## all of the above, as on a fresh machine
 	.ci/run
 
+matrix: ## the tests with other versions of all; some by ARGS="floors --tests tests/updates"
+	$(PYTHON) scripts/matrix.py $(ARGS)
+
 clean: ## remove what the other targets made, .venv too
-	rm -rf $(VENV) dist build $(DOCS_OUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .matrix dist build $(DOCS_OUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -rf lightning_logs checkpoints
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -30,7 +30,7 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 METRICS = {"_metric.py", "metrics", "accumulators", "callbacks"}
 HEAVY = {"lightning", "pytorch_lightning", "tensorboard", "jsonargparse"}
 FILES = sorted(ROOT.rglob("*.py"))
-PACKAGES = ["lightning_accum", *(m.name for m in pkgutil.iter_modules([ROOT]) if m.ispkg)]
+PACKAGES = ["lightning_accum", *(m.name for m in pkgutil.iter_modules([str(ROOT)]) if m.ispkg)]
 
 
 def imported(path: Path) -> set[str]:

@@ -204,6 +204,9 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer, ABC):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes a copy of a state; the checkpoints of torch's Adam and AdamW are understood.
 
+        Those of torch before 2.7 do not say whether the weights decay apart from their gradient:
+        what this optimizer was made with holds.
+
         Args:
             state_dict: what ``state_dict()`` gave.
 

@@ -384,6 +384,8 @@ def test_an_optimizer_that_moves_weights_for_a_while(
     )
 
 
+# Torch 2.8 warns of what its own LBFGS does.
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad=True:UserWarning")
 def test_an_optimizer_that_calls_its_closure_many_times(tmp_path: Path) -> None:
     """LBFGS moves the weights between the calls: all of it is its own."""
 

@@ -37,13 +37,13 @@ def run_two(folder: Path) -> list[dict[str, torch.Tensor]]:
         for process in processes:
             process.kill()
     assert [process.returncode for process in processes] == [0, 0], "\n".join(outputs)
-    return [torch.load(folder / f"2-{rank}.pt") for rank in range(2)]
+    return [torch.load(folder / f"2-{rank}.pt", weights_only=True) for rank in range(2)]
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no distributed package")
 def test_two_ranks_log_what_one_process_does(tmp_path: Path) -> None:
     main(1, tmp_path)
-    alone = torch.load(tmp_path / "1-0.pt")
+    alone = torch.load(tmp_path / "1-0.pt", weights_only=True)
     first, second = run_two(tmp_path)
     assert set(alone["monitored"]) == {
         f"updates/enc.{name}/{statistic}"

@@ -12,7 +12,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from run_ranks import join, leave
+from run_ranks import join, leave, resuming
 from torch import Tensor, nn
 
 import lightning_accum as la
@@ -109,8 +109,7 @@ def fit(path: Path, rank: int, ranks: int, resume: bool, noise: bool) -> dict[st
         enable_progress_bar=False,
         callbacks=[callback, *([] if resume else [Saver(path)])],
     )
-    given = {"ckpt_path": path, "weights_only": True} if resume else {}
-    trainer.fit(model, Pieces(rank, ranks), **given)
+    trainer.fit(model, Pieces(rank, ranks), **resuming(path if resume else None))
     return {"model": dict(model.state_dict()), "callback": callback.state_dict()}
 
 

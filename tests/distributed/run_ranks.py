@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import socket
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
 
@@ -37,17 +39,27 @@ def run_ranks(script: Path, ranks: int, folder: Path) -> list[dict[str, Any]]:
     finally:
         for process in started:
             process.kill()
-    return [torch.load(folder / f"{rank} of {ranks}.pt") for rank in range(ranks)]
+    files = [folder / f"{rank} of {ranks}.pt" for rank in range(ranks)]
+    return [torch.load(file, weights_only=True) for file in files]
 
 
 def leave() -> None:
-    """Ends a script when all are done, without what now and then aborts an exit beside gloo."""
+    """Ends a script when all are done.
+
+    Beside gloo's threads an exit now and then aborts, and torch 2.4 hangs where it ends them.
+    """
     if dist.is_initialized():
         dist.barrier()
-        dist.destroy_process_group()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def resuming(path: Path | None) -> dict[str, Any]:
+    """Options of a fit that goes on from a checkpoint, if there is one, without unpickling code."""
+    if path is None or "weights_only" not in inspect.signature(pl.Trainer.fit).parameters:
+        return {"ckpt_path": path}  # Lightning asks how to read it since 2.6
+    return {"ckpt_path": path, "weights_only": True}
 
 
 def join(rank: int, ranks: int, port: int) -> None:

@@ -108,7 +108,7 @@ def test_two_processes_merge_to_one():
 
 
 DISTRIBUTED = """
-import sys, torch, torch.distributed as dist
+import os, sys, torch, torch.distributed as dist
 from lightning_accum.metrics import FiringStatistics, MaxRateClassifier, UpdateStatistics
 rank = int(sys.argv[1])
 dist.init_process_group("gloo", init_method=sys.argv[2], rank=rank, world_size=2)
@@ -124,7 +124,8 @@ assert [float(v) for v in firing.compute().values()] == [0.25, 0.5]
 stats = UpdateStatistics()
 stats.update(torch.ones(1), torch.ones(1) * (2 + 2 * rank))
 assert float(stats.compute()["update_norm"]) == 2.0
-dist.destroy_process_group()
+dist.barrier()
+os._exit(0)  # torch 2.4 now and then hangs where it ends gloo's threads
 """
 
 

@@ -102,7 +102,11 @@ def test_steps_are_as_long_as_the_rate():
         assert before - weight.item() == pytest.approx(min(t**-0.5, t * 5**-1.5))
 
 
-@hypothesis.given(st.lists(st.floats(-10, 10), min_size=1, max_size=20), st.floats(0, 0.99))
+# Code that torch 2.4 compiled, once it has been loaded, makes zeros of subnormals in the process.
+@hypothesis.given(
+    st.lists(st.floats(-10, 10, allow_subnormal=False), min_size=1, max_size=20),
+    st.floats(0, 0.99, allow_subnormal=False),
+)
 def test_moments_are_weighted_means(values, beta):
     mean = square = spread = torch.zeros((), dtype=torch.float64)
     weights = [(1 - beta) * beta**k for k in reversed(range(len(values)))]

@@ -37,11 +37,12 @@ def value(param: Tensor) -> float:
     return float(first)
 
 
+# Code that torch 2.4 compiled, once it has been loaded, makes zeros of subnormals in the process.
 @given(
-    lr=st.floats(0, 10),
-    pos=st.floats(0, 10),
-    neg=st.floats(0, 10),
-    start=st.floats(-1, 1),
+    lr=st.floats(0, 10, allow_subnormal=False),
+    pos=st.floats(0, 10, allow_subnormal=False),
+    neg=st.floats(0, 10, allow_subnormal=False),
+    start=st.floats(-1, 1, allow_subnormal=False),
 )
 def test_the_rate_scales_the_change(lr: float, pos: float, neg: float, start: float) -> None:
     fc, updater = layer(value=start)
