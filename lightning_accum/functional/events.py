@@ -172,8 +172,9 @@ def _by_words(raster: Tensor) -> tuple[Tensor, Tensor]:
     end = len(flat) // 8 * 8
     words = flat[:end].view(torch.int64)
     at = words.nonzero().view(-1)
-    word, byte = words[at].view(torch.bool).view(-1, 8).nonzero().unbind(1)
-    place = torch.cat([at[word] * 8 + byte, flat[end:].nonzero().view(-1) + end]).int()
+    # NumPy searches booleans several times as fast as torch
+    found = torch.from_numpy(words[at].view(torch.bool).numpy().nonzero()[0])
+    place = torch.cat([at[found >> 3] * 8 + (found & 7), flat[end:].nonzero().view(-1) + end]).int()
     rows = torch.div(place, raster.shape[1], rounding_mode="floor")
     return rows, place - rows * raster.shape[1]
 

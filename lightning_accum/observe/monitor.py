@@ -43,8 +43,6 @@ def first_tensor(value: Any) -> Tensor:
         >>> first_tensor((None, (torch.ones(1), torch.zeros(1))))
         tensor([1.])
     """
-    if isinstance(value, tuple) and value and isinstance(value[0], Tensor):
-        return value[0]  # as a rule, and on the hot path
     found = _search(value)
     if found is None:
         raise TypeError(
@@ -63,7 +61,13 @@ def _search(value: Any) -> Tensor | None:
     return next((found for item in items if (found := _search(item)) is not None), None)
 
 
-_unobserved = threading.local()
+class _Unobserved(threading.local):
+    """Whether this thread is within a call of :func:`unobserved`, and of which."""
+
+    mark: weakref.ref[_Mark] | None = None
+
+
+_unobserved = _Unobserved()
 
 
 @contextmanager
@@ -79,7 +83,7 @@ def unobserved() -> Iterator[None]:
         >>> monitor.peek() is None
         True
     """
-    before, mark = getattr(_unobserved, "mark", None), _Mark()
+    before, mark = _unobserved.mark, _Mark()
     _unobserved.mark = weakref.ref(mark)
     try:
         yield
@@ -104,7 +108,7 @@ class _Hook:
         monitor = self.monitor()
         if monitor is None or not monitor.recording:
             return
-        mark = getattr(_unobserved, "mark", None)
+        mark = _unobserved.mark
         if mark is not None and mark() is not None:
             return
         if monitor.train_update if module.training else monitor.eval_update:
@@ -249,7 +253,11 @@ class Monitor(nn.Module, ABC):
 
     def _observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
         value = self._seen(module, args, rest)
-        self._take(value if isinstance(value, Tensor) else self.picker(value))
+        if not isinstance(value, Tensor):
+            # as a rule the first argument, and on the hot path
+            plain = self.picker is first_tensor and type(value) is tuple and value
+            value = value[0] if plain and isinstance(value[0], Tensor) else self.picker(value)
+        self._take(value)
 
     def _pick(self, value: Any) -> Tensor:
         return value if isinstance(value, Tensor) else self.picker(value)
