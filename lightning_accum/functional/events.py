@@ -46,6 +46,7 @@ class Events:
         self.columns = columns
         self.shape = shape
         self._by_column: tuple[Tensor, Tensor, Tensor] | None = None
+        self._order: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -58,9 +59,15 @@ class Events:
         """Rows and columns in the order of columns, and ``[E]`` where each column's begin."""
         if self._by_column is None:
             # stable, so that a column's rows come in their order: sums are those of every raster
-            columns, order = torch.sort(self.columns, stable=True)
-            self._by_column = self.rows[order], columns, _starts(columns, self.shape[1])
+            columns, self._order = torch.sort(self.columns, stable=True)
+            self._by_column = self.rows[self._order], columns, _starts(columns, self.shape[1])
         return self._by_column
+
+    def order(self) -> Tensor:
+        """``[events]`` the place of each event of the order of columns in that of rows."""
+        self.by_column()
+        assert self._order is not None
+        return self._order
 
     def part(self, start: int, stop: int) -> Events:
         """The events of some rows, which then count from zero.
@@ -128,7 +135,8 @@ def event_outer_sum(events: Tensor | Events, rows: Tensor, values: Tensor | None
     Args:
         events: ``[K, E]`` raster of events, or its :class:`Events`.
         rows: ``[K, D]`` what an event at ``k`` adds, :math:`Y`, floating point.
-        values: ``[K, E]`` weights :math:`v` of the events; one when ``None``.
+        values: ``[K, E]`` weights :math:`v` of the events, or ``[events]`` of each in the order of
+            rows; one when ``None``.
 
     Returns:
         ``[E, D]`` in the dtype of ``rows``.
@@ -147,12 +155,13 @@ def event_outer_sum(events: Tensor | Events, rows: Tensor, values: Tensor | None
     if values is not None:
         check_tensors(values=values)
         shape = (rows.shape[0], found.shape[1])
-        if values.shape != shape or values.is_complex():
+        each = values.ndim == 1 and len(values) == len(found)
+        if not (each or values.shape == shape) or values.is_complex():
             raise ValueError(
                 f"Argument `values` should be real, of the shape of the events, {shape}. Found"
                 f" `values.shape = {tuple(values.shape)}` of {values.dtype}."
             )
-        weights = values[at, columns].to(rows.dtype)
+        weights = (values[found.order()] if each else values[at, columns]).to(rows.dtype)
     chunks = [
         F.embedding_bag(at, chunk.contiguous(), starts, mode="sum", per_sample_weights=weights)
         for chunk in rows.split(_CHUNK, dim=1)

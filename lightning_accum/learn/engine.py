@@ -165,6 +165,7 @@ class _Folded:
         self.scratch = scratch
         self._traces: dict[tuple[int, float, str], Tensor] = {}
         self._groups: dict[tuple[int, int], _Group] = {}
+        self._own: dict[int, Tensor] = {}  # what nobody else reads, and may be written over
 
     def add(self, term: Term) -> None:
         own, other = (term.pre, term.post) if self.side == "pre" else (term.post, term.pre)
@@ -186,22 +187,19 @@ class _Folded:
             return
         plain = isinstance(other, Signal) and other.decay is None and other.weights is None
         values = _activity(other) if plain else self._numbers(other)
-        own_room = isinstance(other, Signal) and other.weights is not None  # to be written over
-        reverse = reverse_trace(values, own.decay, values if own_room else self._room(values))
+        room = values if id(values) in self._own else self._mine(self._room(values))
+        reverse = reverse_trace(values, own.decay, room)
         initial = own.source.initial(own.decay, own.mode)
         weights = None
         if nearest:
             # A spike's influence ends at the next one: what was left of the last is taken back.
-            weights = own.before().neg_().add_(1.0)
+            weights = own.source.shares_of_events(own.decay)
         self._group(own.activity, weights, negative, rate, reverse, own.source)
         if initial is not None:
-            self._group(initial.unsqueeze(0), None, negative, rate * own.decay, reverse[:1])
+            self._group(initial.unsqueeze(0), None, negative, rate * own.decay, reverse[:1].clone())
 
     def _numbers(self, signal: Signal | Tensor) -> Tensor:
-        """A signal's values; a trace that nobody else asked for is not kept beyond this.
-
-        Those of a signal with weights are the caller's, to write over.
-        """
+        """A signal's values; a trace that nobody else asked for is not kept beyond this."""
         if not isinstance(signal, Signal):
             return as_numbers(signal, self.dtype)
         if signal.decay is None:
@@ -215,11 +213,17 @@ class _Folded:
             values = self._traces[key]
         if signal.weights is None:
             return values.to(self.dtype)
-        room = self._room(signal.activity)
+        room = self._mine(self._room(signal.activity))
+        if values.is_floating_point():
+            return torch.mul(values, signal.weights, out=room)
         return room.copy_(values).mul_(signal.weights)
 
     def _room(self, like: Tensor) -> Tensor:
         return self.scratch.empty(tuple(like.shape), self.dtype, like.device)
+
+    def _mine(self, room: Tensor) -> Tensor:
+        self._own[id(room)] = room
+        return room
 
     def into(self, accumulator: Accumulator, scale: float) -> None:
         totals: dict[bool, Tensor] = {}
@@ -232,7 +236,7 @@ class _Folded:
                 continue
             events = flat if group.source is None else group.source.events()
             weights = group.weights
-            if weights is not None:
+            if weights is not None and weights.ndim > 1:
                 weights = _flat(weights.expand(group.raster.shape))
             for negative, parts in group.parts.items():
                 rate, values = self._summed(parts)
@@ -270,13 +274,12 @@ class _Folded:
 
     def _summed(self, parts: list[tuple[float, Tensor]]) -> tuple[float, Tensor]:
         """One coefficient for several that multiply the same; a single one is not touched."""
-        first, *others = parts
-        if not others:
-            return first
-        total = torch.mul(first[1], first[0], out=self._room(first[1]))
-        for rate, values in others:
-            total.add_(values, alpha=rate)
-        return 1.0, total
+        (rate, total), *others = parts
+        if others and id(total) not in self._own:
+            total = self._room(total).copy_(total)
+        for other, values in others:
+            total.add_(values, alpha=other / rate)
+        return rate, total
 
     def _by_events(self, raster: Tensor) -> bool:
         return self.events and raster.dtype == torch.bool
@@ -381,8 +384,8 @@ def _cheapest(terms: Sequence[Term]) -> Path:
         events = density(flat) * own if known is None else len(known) / max(1, len(flat))
         costs[side] = (
             CALLS / max(1, len(flat))
-            + own * ((known is None) * SEARCH + nearest * 2 * TRACE)
-            + events * (EVENT + n * other * ADD)
+            + own * (known is None) * SEARCH
+            + events * ((1 + nearest) * EVENT + n * other * ADD)
             + n * other * TRACE
         )
     return min(costs, key=lambda path: costs[path])

@@ -13,6 +13,7 @@ from lightning_accum.functional.traces import (
     last_trace,
     last_trace_of_events,
     trace,
+    trace_before_events,
 )
 
 LEARNED = "learned:"
@@ -52,6 +53,7 @@ class Source:
         self._carried = carried
         self._traces: dict[tuple[float, TraceMode], Tensor | None] = {}
         self._last: dict[tuple[float, TraceMode], Tensor] = {}
+        self._shares: dict[float, Tensor] = {}
         self._age: Tensor | None = None
         self._averages: dict[tuple[float, int], tuple[Tensor, Tensor]] = {}
 
@@ -137,9 +139,17 @@ class Source:
     def _after(self, decay: float, mode: TraceMode) -> Tensor:
         """A trace at the end of the window, of which nobody asked for the rest."""
         known, activity, initial = self.known_events, self.activity, self.initial(decay, mode)
-        if known is None or mode != "cumulative":
+        if known is None:
             return last_trace(activity, decay, mode, initial, self.dtype)
-        return last_trace_of_events(known, activity.shape, decay, initial, self.dtype)
+        return last_trace_of_events(known, activity.shape, decay, mode, initial, self.dtype)
+
+    def shares_of_events(self, decay: float) -> Tensor:
+        """``[events]`` what each spike adds to the nearest trace: one, less what is left there."""
+        if decay not in self._shares:
+            initial, shape = self.initial(decay, "nearest"), self.activity.shape
+            left = trace_before_events(self.events(), shape, decay, initial, self.dtype)
+            self._shares[decay] = left.neg_().add_(1.0)
+        return self._shares[decay]
 
     def _key(self, decay: float, mode: TraceMode) -> str:
         return f"{self.side}:{mode}:{decay!r}"

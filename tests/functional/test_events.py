@@ -41,6 +41,9 @@ def test_equals_the_dense_product(k, e, d, p, weighted, prepared, seed):
     events = Events(raster) if prepared else raster
     found = event_outer_sum(events, rows, values if weighted else None)
     torch.testing.assert_close(found, weights.T @ rows, rtol=1e-12, atol=1e-12)
+    if weighted:
+        found = event_outer_sum(events, rows, values[raster])  # of each event, in the same order
+        torch.testing.assert_close(found, weights.T @ rows, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("columns", [399, 400, 401, 1000])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lightning_accum.functional import Events, decay_factor, last_trace, reverse_trace, trace
-from lightning_accum.functional.traces import last_trace_of_events
+from lightning_accum.functional.traces import last_trace_of_events, trace_before_events
 
 quick = settings(deadline=None, derandomize=True, max_examples=40)
 shapes = st.tuples(st.integers(1, 7), st.integers(0, 3), st.integers(1, 3))
@@ -57,15 +57,21 @@ def test_last_trace_is_the_last_of_the_trace(mode, shape, decay, seed, carried):
     torch.testing.assert_close(last, trace(x, decay, mode, initial)[-1], rtol=1e-12, atol=1e-12)
 
 
+@modes
 @quick
 @given(shape=shapes, decay=decays, seed=st.integers(0, 999), carried=st.booleans())
-def test_last_trace_from_events_alone(shape, decay, seed, carried):
+def test_traces_from_events_alone(mode, shape, decay, seed, carried):
     x = spikes(shape, seed).bool()
     initial = rand(shape[1:], seed + 2) if carried else None
     events = Events(x.flatten(0, 1))
-    last = last_trace_of_events(events, x.shape, decay, initial, torch.float64)
-    expected = trace(x.double(), decay, initial=initial)[-1]
-    torch.testing.assert_close(last, expected, rtol=1e-12, atol=1e-12)
+    last = last_trace_of_events(events, x.shape, decay, mode, initial, torch.float64)
+    whole = trace(x.double(), decay, mode, initial)
+    torch.testing.assert_close(last, whole[-1], rtol=1e-12, atol=1e-12)
+    if mode == "nearest":
+        first = torch.zeros_like(whole[:1]) if initial is None else initial[None].double()
+        before = decay * torch.cat([first, whole[:-1]])
+        found = trace_before_events(events, x.shape, decay, initial, torch.float64)
+        torch.testing.assert_close(found, before[x], rtol=1e-12, atol=1e-12)
 
 
 @modes
