@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+_level = torch._C._functorch.maybe_current_level
+
 
 def as_bytes(values: Tensor) -> Tensor:
     """Booleans as bytes of 0 and 1, which torch converts ten times as fast; others as they are.
@@ -17,7 +19,8 @@ def as_bytes(values: Tensor) -> Tensor:
         >>> as_bytes(torch.tensor([True, False]))
         tensor([1, 0], dtype=torch.uint8)
     """
-    return values.view(torch.uint8) if values.dtype == torch.bool else values
+    traced = torch.compiler.is_compiling() or _level() is not None  # vmap has no such view
+    return values if traced or values.dtype != torch.bool else values.view(torch.uint8)
 
 
 def as_numbers(values: Tensor, dtype: torch.dtype) -> Tensor:
