@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch.distributed as dist
 from torch import nn
 
-from lightning_accum.learn.exchange import processes
+from lightning_accum.learn.exchange import is_first, processes
 
 State = dict[str, Any]
 
 
-def gathered(own: State) -> list[State] | None:
-    """What the processes have, by rank, in the first of them; ``None`` in the others.
+def of_the_others(own: Callable[[], State]) -> list[State] | None:
+    """What the other processes have, by rank, in the first of them; ``None`` in the others.
 
     To be called in all of them.
 
     Args:
-        own: tensors and builtins.
+        own: gives tensors and builtins; not called in the first, which has its own already.
     """
-    found: list[Any] | None = [None] * processes() if dist.get_rank() == 0 else None
-    dist.gather_object(own, found)
-    return found
+    if not is_first():
+        dist.gather_object(own())
+        return None
+    found: list[Any] = [None] * processes()
+    dist.gather_object(None, found)
+    return found[1:]
 
 
 def module_states(model: nn.Module) -> dict[str, State]:

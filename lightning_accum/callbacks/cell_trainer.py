@@ -14,7 +14,7 @@ from lightning.pytorch.utilities import rank_zero_info
 
 from lightning_accum.callbacks._lent import give_back, own_state
 from lightning_accum.callbacks._optimizers import attach_optimizers
-from lightning_accum.callbacks._ranks import gathered, module_states, take_module_states
+from lightning_accum.callbacks._ranks import module_states, of_the_others, take_module_states
 from lightning_accum.callbacks._report import Report
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler, Schedule
 from lightning_accum.callbacks._sentinel import ModeSentinel, is_compiled
@@ -334,10 +334,9 @@ class CellTrainerCallback(Callback):
         """Adds what the other processes have pending, carried, and in this package's modules."""
         if processes() == 1 or self._failed:  # then the others may not come
             return
-        own = {**self.state_dict(), "modules": module_states(pl_module)}
-        ranks = gathered(own)
-        if ranks is not None and self.state_key in checkpoint.get("callbacks", {}):
-            checkpoint["callbacks"][self.state_key]["others"] = ranks[1:]
+        others = of_the_others(lambda: {**self.state_dict(), "modules": module_states(pl_module)})
+        if others is not None and self.state_key in checkpoint.get("callbacks", {}):
+            checkpoint["callbacks"][self.state_key]["others"] = others
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes up a state, now or, before the cells are bound, when they are.

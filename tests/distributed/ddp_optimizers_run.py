@@ -11,12 +11,12 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from ddp_run import INPUTS, OUTPUTS, Pieces
-from run_ranks import join, leave
+from run_ranks import join, leave, trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import lightning_accum as la
-from lightning_accum.callbacks import CellTrainerCallback, LocalDDPStrategy
+from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.nn import LIF
 from lightning_accum.optim import AdaBelief, Noam
 
@@ -78,22 +78,12 @@ def fit(name: str, rank: int, ranks: int) -> dict[str, Any]:
     if rank:  # the first process' weights count
         nn.init.zeros_(model.fc.weight)
     rule = la.STDP(0.06, -0.04, time_dim=0, params=["weight", "bias"])
-    trainer = pl.Trainer(
-        max_epochs=2,
-        accelerator="cpu",
-        devices=ranks,
-        strategy=LocalDDPStrategy(process_group_backend="gloo") if ranks > 1 else "auto",
-        use_distributed_sampler=False,
-        logger=False,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        enable_progress_bar=False,
-        callbacks=[CellTrainerCallback(rule, cells={"enc": la.CellSpec("fc", "lif")})],
-    )
-    trainer.fit(model, DataLoader(Pieces(rank, ranks), batch_size=None))
+    learns = CellTrainerCallback(rule, cells={"enc": la.CellSpec("fc", "lif")})
+    run = trainer(ranks, learns)
+    run.fit(model, DataLoader(Pieces(rank, ranks), batch_size=None))
     params = {key: param.detach() for key, param in model.named_parameters()}
-    state = trainer.optimizers[0].state_dict()
-    return {"start": start, "params": params, "state": state, "steps": trainer.global_step}
+    state = run.optimizers[0].state_dict()
+    return {"start": start, "params": params, "state": state, "steps": run.global_step}
 
 
 def main(rank: int, ranks: int, folder: Path) -> None:

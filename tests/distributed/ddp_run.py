@@ -11,12 +11,12 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from run_ranks import join, leave
+from run_ranks import join, leave, trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import lightning_accum as la
-from lightning_accum.callbacks import CellTrainerCallback, LocalDDPStrategy
+from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.functional import GaussianKernel
 from lightning_accum.nn import LIF
 from lightning_accum.optim import UpdateOptimizer
@@ -103,26 +103,14 @@ def fit(rule: la.Rule, kind: str, rank: int, ranks: int, every: int = 1, epochs:
     if rank:  # the first process' weights count
         nn.init.zeros_(model.fc.weight)
     rewarded = isinstance(rule, (la.MSTDP, la.MSTDPET))
-    trainer = pl.Trainer(
-        max_epochs=epochs,
-        accelerator="cpu",
-        devices=ranks,
-        strategy=LocalDDPStrategy(process_group_backend="gloo") if ranks > 1 else "auto",
-        use_distributed_sampler=False,
-        logger=False,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        enable_progress_bar=False,
-        callbacks=[
-            CellTrainerCallback(
-                rule,
-                cells={"enc": la.CellSpec("fc", "lif")},
-                reward_key="reward" if rewarded else None,
-                apply_every_n_batches=every,
-            )
-        ],
+    learns = CellTrainerCallback(
+        rule,
+        cells={"enc": la.CellSpec("fc", "lif")},
+        reward_key="reward" if rewarded else None,
+        apply_every_n_batches=every,
     )
-    trainer.fit(model, DataLoader(Pieces(rank, ranks), batch_size=None))
+    run = trainer(ranks, learns, epochs=epochs)
+    run.fit(model, DataLoader(Pieces(rank, ranks), batch_size=None))
     return model
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from run_ranks import join, leave, resuming
+from run_ranks import join, leave, resuming, trainer
 from torch import Tensor, nn
 
 import lightning_accum as la
-from lightning_accum.callbacks import CellTrainerCallback, LocalDDPStrategy
+from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.metrics import MaxRateClassifier
 from lightning_accum.nn import LIF, AdaptiveLIF, PoissonEncoder
 
@@ -97,19 +97,8 @@ def fit(path: Path, rank: int, ranks: int, resume: bool, noise: bool) -> dict[st
         apply_every_n_batches=3,
         carry=noise,
     )
-    trainer = pl.Trainer(
-        max_epochs=2,
-        accelerator="cpu",
-        devices=ranks,
-        strategy=LocalDDPStrategy(process_group_backend="gloo") if ranks > 1 else "auto",
-        use_distributed_sampler=False,
-        logger=False,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        enable_progress_bar=False,
-        callbacks=[callback, *([] if resume else [Saver(path)])],
-    )
-    trainer.fit(model, Pieces(rank, ranks), **resuming(path if resume else None))
+    run = trainer(ranks, callback, *([] if resume else [Saver(path)]))
+    run.fit(model, Pieces(rank, ranks), **resuming(path if resume else None))
     return {"model": dict(model.state_dict()), "callback": callback.state_dict()}
 
 

@@ -14,6 +14,8 @@ import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
 
+from lightning_accum.callbacks import LocalDDPStrategy
+
 
 def free_port() -> int:
     with socket.socket() as probe:
@@ -53,6 +55,22 @@ def leave() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def trainer(ranks: int, *callbacks: pl.Callback, epochs: int = 2) -> pl.Trainer:
+    """One of several that see their own samples, and say nothing."""
+    return pl.Trainer(
+        max_epochs=epochs,
+        accelerator="cpu",
+        devices=ranks,
+        strategy=LocalDDPStrategy(process_group_backend="gloo") if ranks > 1 else "auto",
+        use_distributed_sampler=False,
+        logger=False,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        enable_progress_bar=False,
+        callbacks=list(callbacks),
+    )
 
 
 def resuming(path: Path | None) -> dict[str, Any]:

@@ -16,6 +16,12 @@ from lightning_accum.functional.events import (
     event_outer_sum,
 )
 
+sizes = {
+    "k": st.integers(0, 9),
+    "e": st.integers(1, 7),
+    "d": st.integers(1, 5),
+    "p": st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+}
 quick = settings(deadline=None, derandomize=True, max_examples=60)
 
 
@@ -25,10 +31,7 @@ def generator(seed: int) -> torch.Generator:
 
 @quick
 @given(
-    k=st.integers(0, 9),
-    e=st.integers(1, 7),
-    d=st.integers(1, 5),
-    p=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    **sizes,
     weighted=st.booleans(),
     prepared=st.booleans(),
     seed=st.integers(0, 999),
@@ -94,10 +97,7 @@ def test_density_of_nothing():
 
 @quick
 @given(
-    k=st.integers(0, 9),
-    e=st.integers(1, 7),
-    d=st.integers(1, 5),
-    p=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    **sizes,
     prepared=st.booleans(),
     seed=st.integers(0, 999),
 )
