@@ -74,8 +74,8 @@ def accumulate_terms(
 
 def _in_full_precision(device: str) -> AbstractContextManager[object]:
     """Not in the narrow dtype of a mixed-precision step."""
-    known = torch.amp.is_autocast_available(device)
-    return torch.autocast(device, enabled=False) if known else nullcontext()
+    narrow = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    return torch.autocast(device, enabled=False) if narrow else nullcontext()
 
 
 @contextmanager
@@ -133,6 +133,9 @@ def _fused(
     if not matrix:
         path = "dense"
     elif path == "auto":
+        if len(_activity(terms[0].post)) == 1:
+            _one_step(accumulator, terms, scale)
+            return
         path = _cheapest(terms)
     side: Side = "post" if path == "post" else "pre"
     with Scratch() as scratch:
@@ -143,6 +146,20 @@ def _fused(
             folded.into(accumulator, scale)
         else:
             folded.through(geometry, accumulator, scale)
+
+
+def _one_step(accumulator: Accumulator, terms: Sequence[Term], scale: float) -> None:
+    """Adds terms as they are: there is no time to fold, and little to search for events."""
+    dtype = _widest(terms)
+    for negative in (False, True):
+        own = [term for term in terms if (term.rate < 0) == negative]
+        if own:
+            accumulator.accumulate_outer(
+                [_flat(_plain(term.post, dtype)) for term in own],
+                [_flat(_plain(term.pre, dtype)) for term in own],
+                [abs(term.rate) * scale for term in own],
+                negative=negative,
+            )
 
 
 class _Group:
@@ -366,8 +383,6 @@ def _cheapest(terms: Sequence[Term]) -> Path:
     """The path of the lowest estimated cost; the dense one where a count means to wait."""
     inputs, outputs = _activity(terms[0].pre).shape[-1], _activity(terms[0].post).shape[-1]
     n = len(terms)
-    if len(_activity(terms[0].post)) == 1:
-        return "dense"  # there is no time to fold, and little to search
     costs: dict[Path, float] = {
         "dense": n * inputs * outputs * MULTIPLY + inputs * CONVERT + n * outputs * TRACE
     }
@@ -410,6 +425,14 @@ def _widest(terms: Sequence[Term]) -> torch.dtype:
 
 def _values(signal: Signal | Tensor) -> Tensor:
     return signal.values() if isinstance(signal, Signal) else signal
+
+
+def _plain(signal: Signal | Tensor, dtype: torch.dtype) -> Tensor:
+    """Values in a dtype, but for spikes where it is the one they will be multiplied in anyway."""
+    raw = isinstance(signal, Signal) and signal.decay is None and signal.weights is None
+    if raw and dtype == torch.float32:
+        return _activity(signal)
+    return as_numbers(_values(signal), dtype)
 
 
 def _activity(signal: Signal | Tensor) -> Tensor:

@@ -25,7 +25,8 @@ class WindowRecorder(Reducer):
         time_dim: ``None`` where a module is called once per step, with ``[B, ...]``; ``0`` where it
             is called once per sequence, with ``[T, B, ...]``.
         dt: time between two steps, in ms.
-        validate: whether to look that spikes are 0 or 1, up to a window's first spike, on the CPU.
+        validate: whether to look that spikes are 0 or 1, up to a window's first spike, on the CPU;
+            where windows are single steps, up to the first of all.
 
     Example:
         >>> import torch
@@ -126,8 +127,8 @@ class WindowRecorder(Reducer):
 
     def clear(self, **kwargs: Any) -> None:
         """Begins a new window; its memory stays."""
+        self._sure = self._sure and self.length == 1
         self.length = 0
-        self._sure = False
         self._finding = None
 
     def _begin(self, observation: Tensor, shape: torch.Size) -> None:

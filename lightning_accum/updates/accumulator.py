@@ -13,7 +13,7 @@ from lightning_accum._checks import check_numbers
 from lightning_accum.functional import bounds
 from lightning_accum.functional.bounds import FullBounding, HalfBounding
 from lightning_accum.functional.reductions import Reduction, ReductionFn, reduction
-from lightning_accum.updates.part import Part
+from lightning_accum.updates.part import Part, Product, shape_of
 
 
 class Accumulator(nn.Module):
@@ -115,8 +115,9 @@ class Accumulator(nn.Module):
     ) -> None:
         r"""Adds ``scale`` · :math:`\sum_k \mathrm{post}_k \otimes \mathrm{pre}_k` to one part.
 
-        The product goes straight into the running sum or mean; nothing of the parameter's size
-        is made in between. Several products, given as sequences, are one contribution.
+        The product goes straight into the running sum or mean, or, if it is all that is pending
+        when it is applied, into the parameter itself; nothing of the parameter's size is made in
+        between. Several products, given as sequences, are one contribution.
 
         Args:
             post: ``[K, out]``, or a sequence of such.
@@ -137,7 +138,8 @@ class Accumulator(nn.Module):
         """
         posts, pres = ([x] if isinstance(x, Tensor) else list(x) for x in (post, pre))
         scales = list(scale) if isinstance(scale, Sequence) else [scale] * len(posts)
-        check_numbers(**{f"scale[{i}]": each for i, each in enumerate(scales)})
+        if not all(type(each) is float for each in scales):
+            check_numbers(**{f"scale[{i}]": each for i, each in enumerate(scales)})
         part, which = (self._neg, "neg") if negative else (self._pos, "pos")
         shape = self.shape
         for left, right in zip(posts, pres, strict=True):
@@ -157,7 +159,8 @@ class Accumulator(nn.Module):
             shape = product
         if posts:
             with torch.no_grad():
-                part.add_products(list(zip(posts, pres, scales, strict=True)), self._reduction)
+                products = list(zip(posts, pres, scales, strict=True))
+                part.add_products(products, self._reduction, wait=not self.bounded)
 
     def clear(self, **kwargs: Any) -> None:
         """Drops what is pending; reduction and bounds stay."""
@@ -168,6 +171,16 @@ class Accumulator(nn.Module):
     def empty(self) -> bool:
         """Whether nothing is pending."""
         return self._pos.count == 0 and self._neg.count == 0
+
+    @property
+    def waiting(self) -> list[Product]:
+        """The change as products with signed factors; empty where it is not these alone."""
+        if self.bounded or any(part.count and not part.waiting for part in (self._pos, self._neg)):
+            return []
+        return [
+            *self._pos.waiting,
+            *((left, right, -scale) for left, right, scale in self._neg.waiting),
+        ]
 
     # ------------------------------------------------------------------ settings
     def reduction(self, fn: ReductionFn | str | None = None) -> None:
@@ -454,11 +467,13 @@ class Accumulator(nn.Module):
                 f" `{self._reduction.name}`: call `reduction(...)` before loading."
             )
         for saved in (state["pos"], state["neg"]):
-            for value in [saved["total"], *saved["kept"]]:
-                if value is not None and self.shape is not None and value.shape != self.shape:
+            found = [value.shape for value in [saved["total"], *saved["kept"]] if value is not None]
+            found += [shape_of([product]) for product in saved.get("waiting", [])]
+            for shape in found:
+                if self.shape is not None and shape != self.shape:
                     raise RuntimeError(
                         f"The state of `{self.name}` should have the parameter's shape"
-                        f" {tuple(self.shape)}. Found {tuple(value.shape)}: it is that of another"
+                        f" {tuple(self.shape)}. Found {tuple(shape)}: it is that of another"
                         " network."
                     )
         self._pos.load(state["pos"])

@@ -15,7 +15,7 @@ from lightning_accum._checks import names_in
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.accumulator import Accumulator
 from lightning_accum.updates.constraints import Clamp
-from lightning_accum.updates.shards import anywhere, local, shard_like
+from lightning_accum.updates.shards import anywhere, is_sharded, local, shard_like
 
 NonFinite = Literal["raise", "skip", "ignore"]
 Constraint = Callable[[Tensor], Any]
@@ -173,25 +173,17 @@ class Updater(nn.Module):
         """
         parent = self.parent
         names = self._checked(params)
+        scales = dict.fromkeys(names, scale) if not isinstance(scale, dict) else scale
+        self._checked(list(scales))
         with torch.no_grad():
-            changes = self._changes(parent, names)
-            scales = dict.fromkeys(names, scale) if not isinstance(scale, dict) else scale
-            self._checked(list(scales))
-            factors = [float(scales.get(name, 1.0)) for name in changes]
-            current = [getattr(parent, name).detach() for name in changes]
-            deltas = self._finite(changes, current, factors)
-            if deltas:
-                targets = [local(param) for param in current]
-                if len(set(factors)) == 1:
-                    torch._foreach_add_(targets, deltas, alpha=factors[0])
-                else:
-                    # in one call, which nothing interrupts: all parameters change, or none
-                    torch._foreach_add_(targets, torch._foreach_mul(deltas, factors))
+            changed = self._add_product(parent, names, scales)
+            if not changed:
+                changed = self._add_changes(parent, names, scales)
             if clear:  # before the constraints, which may raise: applied twice is never
                 for name in names:
                     self._delacc_(self, name)
             for constraint, only in self._constraints.values():
-                for name in changes:
+                for name in changed:
                     if not only or name in only:
                         _constrain(constraint, getattr(parent, name), name)
 
@@ -238,6 +230,51 @@ class Updater(nn.Module):
                     f" Found `{name}`: name it when the updater is made, or call `add({name!r})`."
                 )
         return params or self.names
+
+    def _add_product(
+        self, parent: nn.Module, names: Sequence[str], scales: dict[str, float]
+    ) -> list[str]:
+        """Applies a change that is a product, of one parameter alone, by that product.
+
+        In one call, which nothing interrupts: the parameter changes, or it does not.
+
+        Returns:
+            The parameter's name; nothing where the change is something else, or may overflow.
+        """
+        pending = [name for name in names if not self._getacc_(self, name).empty]
+        products = self._getacc_(self, pending[0]).waiting if len(pending) == 1 else []
+        if not products:
+            return []
+        name, param = pending[0], getattr(parent, pending[0]).detach()
+        if param.dtype != torch.float32 or not param.is_cpu or is_sharded(param):
+            return []
+        left = torch.cat([post * scale for post, _, scale in products])
+        right = torch.cat([pre for _, pre, _ in products])
+        factor = float(scales.get(name, 1.0))
+        if self.nonfinite != "ignore":
+            if not _is_small(left, right, factor):
+                return []
+            if self.nonfinite == "skip":
+                self._skipped.setdefault(name, torch.zeros((), dtype=torch.long))
+        param.addmm_(left.T, right, alpha=factor)
+        return [name]
+
+    def _add_changes(
+        self, parent: nn.Module, names: Sequence[str], scales: dict[str, float]
+    ) -> list[str]:
+        """Applies whatever is pending: all parameters change, or none. Gives their names."""
+        changes = self._changes(parent, names)
+        factors = [float(scales.get(name, 1.0)) for name in changes]
+        current = [getattr(parent, name).detach() for name in changes]
+        deltas = self._finite(changes, current, factors)
+        if deltas:
+            targets = [local(param) for param in current]
+            if len(set(factors)) == 1:
+                torch._foreach_add_(targets, deltas, alpha=factors[0])
+            else:
+                # in one call, which nothing interrupts: all parameters change, or none
+                torch._foreach_add_(targets, torch._foreach_mul(deltas, factors))
+        return list(changes)
 
     def _changes(self, parent: nn.Module, names: Sequence[str]) -> dict[str, Tensor]:
         """The changes pending, by name; those without a bound are made with few kernels.
@@ -354,6 +391,17 @@ def _overflows(delta: Tensor, param: Tensor, factor: float) -> Tensor:
     low, high = delta.aminmax()  # NaN where any element is
     dtype = param.dtype if param.is_floating_point() else delta.dtype
     return ~torch.isfinite((torch.maximum(-low, high) * factor).to(dtype))
+
+
+def _is_small(left: Tensor, right: Tensor, factor: float) -> bool:
+    """Whether no element of ``factor · leftᵀ right`` can be NaN or too large, by their largest."""
+    if not left.numel() or not right.numel():
+        return False
+    largest = abs(factor) * len(left)
+    for side in (left, right):
+        low, high = side.aminmax()  # NaN where any element is
+        largest *= max(-low.item(), high.item())
+    return largest < torch.finfo(left.dtype).max
 
 
 def _constrain(constraint: Constraint, param: Tensor, name: str) -> None:

@@ -164,3 +164,23 @@ def test_mixed_precision_does_not_narrow_the_sums(reduction):
         show(model, pre, post)
         rule()
     torch.testing.assert_close(cell.updater.weight.update(plain), plain, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_rules_own_tensors_are_only_read(path):
+    first, second = raster(5, 2, 3, density=0.9), raster(5, 2, 3, density=0.9, seed=1)
+    copies = first.clone(), second.clone()
+
+    class Twice(Rule):
+        def terms(self, window, h):
+            return [Term(0.5, first, window.pre), Term(2.0, second, window.pre)]
+
+    rule, model = Twice(path=path, batch_reduction="sum"), layer(4, 3)
+    rule.register_cell("cell", model.cell)
+    pre = raster(5, 2, 4)
+    show(model, pre, raster(5, 2, 3))
+    rule()
+    expected = torch.einsum("tbo,tbi->oi", 0.5 * first + 2 * second, pre)
+    same(model.cell.updater.weight.pos, expected)
+    assert torch.equal(first, copies[0])
+    assert torch.equal(second, copies[1])

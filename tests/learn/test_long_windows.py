@@ -9,6 +9,7 @@ from references import RULES
 from torch import nn
 
 from lightning_accum import STDP, Accumulator, Cell, get_updater
+from lightning_accum import nn as layers
 from lightning_accum.learn import rule as rule_module
 
 
@@ -98,3 +99,20 @@ def test_a_recurrent_connection_learns_from_its_own_neurons():
     one, two = get_updater(recurrent).weight, get_updater(model.connection).weight
     assert torch.equal(one.pos, two.pos)
     assert torch.equal(one.neg, two.neg)
+
+
+def test_each_piece_has_its_own_events(monkeypatch: pytest.MonkeyPatch):
+    spikes = raster(40, 8, 1000, density=0.02).bool()
+    post = raster(40, 8, 100, density=0.02, seed=1).bool()
+    found = []
+    for elements in (1 << 23, 8 * 1100 * 15):
+        monkeypatch.setattr(rule_module, "_PIECE_ELEMENTS", elements)
+        fc, neuron = layers.Linear(1000, 100, bias=False), nn.Identity()
+        rule = STDP(1.0, -1.0, time_dim=0, path="pre")
+        rule.register_cell("cell", Cell(fc, neuron))
+        fc(spikes), neuron(post)
+        assert rule.get_monitor("cell", "pre").reducer.events() is not None  # found by the layer
+        rule()
+        found.append(get_updater(fc).weight)
+    torch.testing.assert_close(found[0].pos, found[1].pos)
+    torch.testing.assert_close(found[0].neg, found[1].neg)

@@ -1,0 +1,223 @@
+"""Products that are all that is pending wait, and are added to the parameter itself."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from lightning_accum import Accumulator, NonFiniteUpdateError, Updater
+from lightning_accum.functional import bound_upper_multiplicative
+
+SHAPE = (20, 30)  # of a weight that is larger than the sides of products of a few rows
+
+
+def linear() -> nn.Linear:
+    fc = nn.Linear(30, 20, bias=False)
+    nn.init.constant_(fc.weight, 0.5)
+    return fc
+
+
+def sides(rows: int, seed: int, boolean: bool = False) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    post, pre = (torch.rand(rows, n, generator=generator) for n in SHAPE)
+    return post, pre > 0.5 if boolean else pre
+
+
+def waits(updater: Updater) -> bool:
+    return bool(updater.weight.waiting)
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(
+    up=st.integers(0, 3),
+    down=st.integers(0, 3),
+    scale=st.sampled_from([0.25, 1.0, -2.0]),
+    boolean=st.booleans(),
+    reduction=st.sampled_from(["sum", "mean"]),
+    calls=st.integers(1, 2),
+)
+def test_is_the_change_by_its_parts(
+    up: int, down: int, scale: float, boolean: bool, reduction: str, calls: int
+):
+    fc = linear()
+    updater = Updater(fc, reduction=reduction)
+    expected = torch.full(SHAPE, 0.5, dtype=torch.float64)
+    for call in range(calls):
+        for sign, count in ((1, up), (-1, down)):
+            given = [sides(2, 10 * call + k, boolean) for k in range(count)]
+            rates = [0.1 * (k + 1) for k in range(count)]
+            left, right = [post for post, _ in given], [pre for _, pre in given]
+            updater.weight.accumulate_outer(left, right, rates, negative=sign < 0)
+            for (post, pre), rate in zip(given, rates, strict=True):
+                share = scale * sign * rate / (calls if reduction == "mean" else 1)
+                expected += share * (post.double().T @ pre.double())
+    assert waits(updater) == (calls == 1 and up + down > 0)
+    updater(scale=scale)
+    torch.testing.assert_close(fc.weight.detach().double(), expected, rtol=1e-6, atol=1e-6)
+    assert updater.weight.empty
+
+
+def test_nothing_is_seen_of_the_wait():
+    models = linear(), linear()
+    updater, other = (Updater(model) for model in models)
+    post, pre = sides(4, 0)
+    kept = post.clone(), pre.clone()
+    for each in (updater, other):
+        each.weight.accumulate_outer(post, pre, 0.5)
+        each.weight.accumulate_outer(pre=pre, post=post, negative=True)
+    assert updater.weight.pos is not None  # read before it is applied, in one of the two
+    torch.testing.assert_close(updater.weight.pos, 0.5 * (post.T @ pre))
+    torch.testing.assert_close(updater.weight.update(models[0].weight), -0.5 * (post.T @ pre))
+    post.zero_(), pre.zero_()  # were copied
+    for each in (updater, other):
+        assert waits(each)
+        each()
+    assert torch.equal(models[0].weight, models[1].weight)
+    torch.testing.assert_close(models[1].weight.detach(), 0.5 - 0.5 * (kept[0].T @ kept[1]))
+
+
+def test_a_second_contribution_and_a_tensor_are_added():
+    acc, expected = Accumulator(torch.Size(SHAPE)), torch.zeros(SHAPE)
+    for seed in (0, 1):
+        post, pre = sides(3, seed)
+        acc.accumulate_outer(post, pre)
+        expected += post.T @ pre
+        assert bool(acc.waiting) == (seed == 0)
+    acc.pos = torch.ones(SHAPE)
+    torch.testing.assert_close(acc.pos, expected + 1)
+    acc.clear()
+    acc.accumulate_outer(*sides(3, 2))
+    acc.pos = torch.ones(1, 30)
+    torch.testing.assert_close(acc.pos, sides(3, 2)[0].T @ sides(3, 2)[1] + 1)
+    acc.clear()
+    acc.accumulate_outer(*sides(3, 2))
+    acc.neg = torch.ones(SHAPE)
+    assert acc.waiting == []
+    torch.testing.assert_close(acc.update(torch.zeros(SHAPE)), acc.pos - 1)
+
+
+def test_only_where_it_spares_something():
+    updater = Updater(linear())
+    updater.weight.accumulate_outer(*sides(12, 0))  # 600 elements of sides, as many of the weight
+    assert waits(updater)
+    updater.clear()
+    assert not waits(updater)
+    for rows, dtype in ((13, torch.float32), (2, torch.float64)):
+        updater.weight.accumulate_outer(*(side.to(dtype) for side in sides(rows, 0)))
+        assert not waits(updater)
+        updater.clear()
+    for reduction in ("amax", torch.median):
+        updater.weight.reduction(reduction)
+        updater.weight.accumulate_outer(*sides(2, 0))
+        assert not waits(updater)
+        updater.clear()
+
+
+def test_bounds_see_the_parts():
+    fc, post, pre = linear(), *sides(2, 0)
+    updater = Updater(fc)
+    updater.weight.accumulate_outer(post, pre)
+    updater.weight.upperbound(bound_upper_multiplicative, 1.0)  # while they wait
+    assert not waits(updater)
+    updater()
+    torch.testing.assert_close(fc.weight.detach(), 0.5 + 0.5 * (post.T @ pre))
+    updater.weight.accumulate_outer(post, pre)
+    assert not waits(updater)
+    updater.weight.upperbound(None)
+
+
+def test_beside_another_parameter_all_change_or_none():
+    fc = nn.Linear(30, 20)
+    before = fc.weight.detach().clone()
+    updater = Updater(fc)
+    updater.weight.accumulate_outer(*sides(2, 0))
+    updater.bias = torch.full((20,), math.nan)
+    with pytest.raises(NonFiniteUpdateError, match="bias"):
+        updater()
+    assert torch.equal(fc.weight, before)
+    del updater.bias
+    updater()
+    torch.testing.assert_close(fc.weight.detach() - before, sides(2, 0)[0].T @ sides(2, 0)[1])
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e38])
+def test_what_is_not_finite(value: float):
+    fc = linear()
+    post, pre = sides(2, 0)
+    pre[0, 3] = value
+    updater = Updater(fc)
+    updater.weight.accumulate_outer(post, pre, 1e6)
+    with pytest.raises(NonFiniteUpdateError):
+        updater()
+    assert torch.equal(fc.weight, torch.full(SHAPE, 0.5))
+    updater.nonfinite = "skip"
+    updater()
+    assert torch.equal(fc.weight, torch.full(SHAPE, 0.5))
+    assert updater.skipped == {"weight": 1}
+    updater.weight.accumulate_outer(*sides(2, 1))
+    updater()
+    assert updater.skipped == {"weight": 1}
+    assert not torch.equal(fc.weight, torch.full(SHAPE, 0.5))
+    updater.nonfinite = "ignore"
+    updater.weight.accumulate_outer(post, pre, 1e6)
+    updater()
+    assert not torch.isfinite(fc.weight).all()
+
+
+def test_large_values_that_never_meet_are_no_overflow():
+    fc = linear()
+    post, pre = torch.zeros(2, 20), torch.zeros(2, 30)
+    post[0], pre[1] = 1e30, 1e30
+    updater = Updater(fc)
+    updater.weight.accumulate_outer(post, pre)
+    updater()
+    assert torch.equal(fc.weight, torch.full(SHAPE, 0.5))
+
+
+def saved(updater: Updater) -> Updater:
+    made = Updater(linear())
+    made.load_state_dict(updater.state_dict())
+    return made
+
+
+@pytest.mark.parametrize(
+    "survive", [saved, copy.deepcopy, lambda updater: pickle.loads(pickle.dumps(updater))]
+)
+def test_waits_on_in_a_copy(survive: Callable[[Updater], Updater]):
+    original, model = linear(), linear()
+    updater = Updater(original)
+    updater.weight.accumulate_outer(*sides(3, 0))
+    updater.weight.accumulate_outer(*sides(3, 1), 0.3, negative=True)
+    other = survive(updater)
+    other.bind(model)
+    updater()
+    assert waits(other)  # independent of the original
+    other()
+    assert torch.equal(model.weight, original.weight)  # to the last bit
+    again = survive(updater)
+    assert again.weight.empty
+
+
+def test_a_state_of_another_shape_is_turned_away():
+    small, large = Updater(linear()), Updater(nn.Linear(40, 20, bias=False))
+    large.weight.accumulate_outer(torch.ones(1, 20), torch.ones(1, 40))
+    with pytest.raises(RuntimeError, match=r"\(20, 30\)\. Found \(20, 40\)"):
+        small.load_state_dict(large.state_dict())
+
+
+def test_an_older_state_has_nothing_that_waits():
+    updater, other = Updater(linear()), Updater(linear())
+    updater.weight.accumulate_outer(*sides(20, 0))
+    state = updater.state_dict()
+    for part in ("pos", "neg"):
+        del state["weight._extra_state"][part]["waiting"]
+    other.load_state_dict(state)
+    assert torch.equal(other.weight.pos, updater.weight.pos)
