@@ -12,10 +12,10 @@ MULTIPLY = 0.02
 """A multiply-add of a dense product."""
 CONVERT = 0.06
 """An entry of a raster made floating."""
-SEARCH = 0.7
+SEARCH = 0.1
 """An entry searched for events."""
-EVENT = 20.0
-"""An event put in order."""
+EVENT = 8.0
+"""An event found and put in order."""
 ADD = 0.04
 """An element that an event adds."""
 TRACE = 1.6

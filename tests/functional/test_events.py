@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 
 from lightning_accum.functional.events import (
     Events,
-    _by_words,
-    _wordy,
     density,
     event_matmul,
     event_outer_sum,
@@ -136,13 +134,20 @@ def test_parts_are_the_events_of_parts(k, edges, seed):
             assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("columns", [1, 7, 8, 701])
-@pytest.mark.parametrize("p", [0.0, 0.001, 0.02, 0.5])
-def test_a_search_by_words_finds_the_same(columns: int, p: float):
-    raster = torch.rand(2**18 // columns + 3, columns, generator=generator(0)) < p
+@pytest.mark.parametrize("columns", [1, 7, 8, 701, 70_000])
+@pytest.mark.parametrize("p", [0.0, 0.001, 0.02, 0.14, 0.16, 0.9])
+@pytest.mark.parametrize("size", [2**12, 2**19])  # searched entry by entry, and by words
+def test_every_search_finds_the_same(columns: int, p: float, size: int):
+    raster = torch.rand(size // columns + 3, columns, generator=generator(0)) < p
     raster[-1, -1] = True  # also behind the last word
-    assert _wordy(raster) == (density(raster) < 0.03)
-    assert not _wordy(raster.T.contiguous().T) or columns == 1
     expected = raster.nonzero()
-    for rows, found in (_by_words(raster), (Events(raster).rows, Events(raster).columns)):
-        assert torch.equal(torch.stack([rows, found], 1).long(), expected)
+    views = (raster, raster.T.contiguous().T, raster.to(torch.uint8), raster.double())
+    for events in map(Events, views):
+        assert torch.equal(torch.stack([events.rows, events.columns], 1).long(), expected)
+        assert events.rows.dtype == events.columns.dtype == torch.int32
+        order = torch.sort(events.columns, stable=True)[1]
+        rows, ordered, starts = events.by_column()
+        assert torch.equal(events.order(), order)
+        assert torch.equal(rows, events.rows[order])
+        assert torch.equal(ordered, events.columns[order])
+        assert torch.equal(starts, torch.searchsorted(ordered, torch.arange(columns).int()))
