@@ -256,9 +256,10 @@ class CellTrainer(nn.Module):
 
     @recording.setter
     def recording(self, value: bool) -> None:
-        self._recording = value
+        # twice in every batch, where a module's own way to set an attribute takes its time
+        vars(self)["_recording"] = value
         for monitor in self.monitors:
-            monitor.recording = value
+            vars(monitor)["recording"] = value
 
     # ------------------------------------------------------------------ running
     def train(self, mode: bool = True) -> Self:
