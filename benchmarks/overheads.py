@@ -1,0 +1,169 @@
+"""What watching costs: a monitor's hook call, and the callback's part of a batch.
+
+A hook is called once a step for each side of a cell; a plain ring of rows, which is what one would
+write by hand, and a hook that does nothing stand beside it. Of the callback it is what a batch
+takes beyond the rule and the applied update, off the logging steps.
+
+    python benchmarks/overheads.py [--smoke]
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from _measure import middle, setting, table
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from lightning_accum import STDP, CellSpec, InputMonitor, OutputMonitor, WindowRecorder
+from lightning_accum import nn as layers
+from lightning_accum.callbacks import CellTrainerCallback
+
+STEPS = 250
+HOOK_BAR, CALLBACK_BAR = 2, 50  # µs
+
+
+class Same(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+class Ring:
+    """A hook that keeps the latest steps, and nothing else."""
+
+    def __init__(self, steps: Tensor) -> None:
+        self.rows = list(torch.empty(STEPS, *steps.shape, dtype=torch.bool).unbind(0))
+        self.at = 0
+
+    def __call__(self, module: nn.Module, args: Any, out: Tensor) -> None:
+        self.rows[self.at].copy_(out)
+        self.at = (self.at + 1) % STEPS
+
+
+def nothing(module: nn.Module, args: Any, out: Tensor) -> None: ...
+
+
+def hooks(turns: int) -> dict[str, list[float]]:
+    """µs of a call beyond that of the module without a hook, by kind of hook."""
+    spikes = (torch.rand(32, 400) < 0.02).float()
+    named = ("bare", "a hook that does nothing", "a ring by hand", "OutputMonitor", "InputMonitor")
+    modules = {name: Same() for name in named}
+    modules[named[1]].register_forward_hook(nothing)
+    modules[named[2]].register_forward_hook(Ring(spikes))
+    monitors = {
+        kind.__name__: kind(modules[kind.__name__], "", WindowRecorder(spikes=True))
+        for kind in (OutputMonitor, InputMonitor)
+    }
+    found: dict[str, list[float]] = {name: [] for name in named}
+    for turn in range(turns + 1):
+        for name, module in modules.items():
+            start = time.perf_counter()
+            for _ in range(STEPS):
+                module(spikes)
+            if turn:
+                found[name].append(1e6 * (time.perf_counter() - start) / STEPS)
+            if name in monitors:
+                monitors[name].clear()
+    bare = statistics.median(found.pop("bare"))
+    return {name: [each - bare for each in times] for name, times in found.items()}
+
+
+class Network(pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.fc = layers.Linear(64, 100, bias=False)
+        self.lif = layers.LIF(100, time_dim=0, spike_dtype=torch.bool)
+
+    def training_step(self, batch: Tensor, batch_idx: int) -> None:
+        self.lif.reset()
+        self.lif(self.fc(batch))
+
+    def configure_optimizers(self) -> None:
+        return None
+
+
+class Watch:
+    """Adds up the seconds of the calls of a function."""
+
+    def __init__(self, call: Callable[..., object]) -> None:
+        self.call = call
+        self.spent = 0.0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        start = time.perf_counter()
+        self.call(*args, **kwargs)
+        self.spent += time.perf_counter() - start
+
+
+class Watched(CellTrainerCallback):
+    """Knows how long it takes, and how much of that is the rule's and the applied update's."""
+
+    def __init__(self) -> None:
+        rule = STDP(lr_post=0.01, lr_pre=-0.01, time_dim=0)
+        super().__init__(rule, {"cell": CellSpec("fc", "lif")}, log=False, summary=False)
+        self.parts: list[float] = []
+        self.beyond: list[float] = []
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        super().on_fit_start(trainer, pl_module)
+        (updater,) = self.host.updaters.values()
+        self.inner = [Watch(self.cell_trainer.forward), Watch(updater.forward)]
+        self.cell_trainer.forward, updater.forward = self.inner  # type: ignore[method-assign]
+
+    def on_train_batch_start(self, *args: Any) -> None:
+        whole = Watch(super().on_train_batch_start)
+        whole(*args)
+        self.begun = whole.spent
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        whole, before = Watch(super().on_train_batch_end), sum(each.spent for each in self.inner)
+        whole(*args)
+        inner = sum(each.spent for each in self.inner) - before
+        self.parts.append(1e6 * inner)
+        self.beyond.append(1e6 * (self.begun + whole.spent - inner))
+
+
+def callback(batches: int) -> Watched:
+    watched = Watched()
+    trainer = pl.Trainer(
+        max_epochs=1, callbacks=[watched], logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, accelerator="cpu",
+    )  # fmt: skip
+    spikes = torch.rand(batches, 10, 32, 64) < 0.1
+    trainer.fit(Network(), DataLoader(list(spikes), batch_size=None))
+    return watched
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--smoke", action="store_true", help="few calls, just to see it run")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning")
+    print(f"{setting('lightning')}\n")
+    found = hooks(2 if args.smoke else 200)
+    table(["µs a call at (32, 400), beyond the module's", "median (quartiles)"],
+          [[name, middle(times, 2)] for name, times in found.items()])  # fmt: skip
+    dearest = max(statistics.median(found[kind]) for kind in ("OutputMonitor", "InputMonitor"))
+    print(f"\nA monitor's hook call: {dearest:.1f} µs of {HOOK_BAR} at most\n")
+    callback(5)
+    watched = callback(5 if args.smoke else 400)
+    table(["µs a batch, a layer of 64 → 100, 10 steps", "median (quartiles)"],
+          [["the rule and the applied update", middle(watched.parts, 0)],
+           ["the callback beyond these", middle(watched.beyond, 0)]])  # fmt: skip
+    reached = statistics.median(watched.beyond)
+    print(f"\nThe callback beyond its rule: {reached:.0f} µs of {CALLBACK_BAR} at most")
+
+
+if __name__ == "__main__":
+    main()
