@@ -101,7 +101,7 @@ NETWORKS: dict[str, Callable[[Split, int, int], Result]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--smoke", action="store_true", help="64 digits, just to see it run")
-    parser.add_argument("--neurons", type=int, action="append", help="100 and 400 by default")
+    parser.add_argument("--neurons", type=int, action="append", help="100, 400 and 1600 by default")
     parser.add_argument("--epochs", type=int, default=12)
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -113,7 +113,7 @@ def main() -> None:
     if args.smoke:
         data, epochs = Split(*(part[:64] for part in data)), 1
     print(setting("lightning", "norse", "bindsnet", "spikingjelly"))
-    for neurons in [16] if args.smoke else args.neurons or [100, 400]:
+    for neurons in [16] if args.smoke else args.neurons or [100, 400, 1600]:
         presented = epochs * len(data.train_labels)
         print(f"\n### {neurons} neurons, {presented:,} presentations of {STEPS} steps\n")
         rows = []

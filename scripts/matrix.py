@@ -50,7 +50,7 @@ OLD = (*floors("lightning", "torchmetrics", "tensorboard"), "rich<14")
 # What is not pinned is the newest that pip finds for that Python.
 ROWS = (
     # PyTorch 2.4 was the first to run with NumPy 2; most of its users had 1.26.
-    Row("floors", "3.10", floors("torch")[0], (*OLD, "numpy==1.26.*")),
+    Row("floors", "3.10", floors("torch")[0], (*OLD, *floors("numpy"))),
     Row("py310", "3.10", "torch"),
     Row("py311", "3.11", "torch"),
     Row("py312", "3.12", "torch"),
