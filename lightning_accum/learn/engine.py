@@ -22,6 +22,7 @@ from lightning_accum.updates.accumulator import Accumulator
 
 Side: TypeAlias = Literal["pre", "post"]
 Path: TypeAlias = Literal["auto", "dense", "pre", "post"]
+Way: TypeAlias = Literal["dense", "pre", "post", "step"]
 
 _PER_SAMPLE_ELEMENTS = 1 << 24
 
@@ -59,10 +60,11 @@ def accumulate_terms(
             return
         fused = [term for term in products if _folds(term, geometry)]
         alone = [term for term in products if not _folds(term, geometry)]
-        with one_contribution(accumulator, bool(fused) + len(alone) + len(addends)) as total:
-            if fused:
-                scale = 1.0 / _activity(fused[0].post).shape[1] if batch.averages else 1.0
-                _fused(total, fused, scale, path, geometry)
+        ways = _ways(fused, path, geometry)
+        with one_contribution(accumulator, len(ways) + len(alone) + len(addends)) as total:
+            for way, some in ways:
+                scale = 1.0 / _activity(some[0].post).shape[1] if batch.averages else 1.0
+                _fused(total, some, scale, way, geometry)
             for term in alone:
                 size = _activity(term.post).shape[1] if batch.averages else 1
                 change = _product(term, slice(None), geometry).mul_(abs(term.rate) / size)
@@ -125,24 +127,37 @@ def _product(term: Term, samples: slice, geometry: Geometry) -> Tensor:
     return product if term.then is None else term.then(product)
 
 
+def _ways(
+    terms: Sequence[Term], path: Path, geometry: Geometry
+) -> list[tuple[Way, Sequence[Term]]]:
+    """How to evaluate terms: those together that have spikes on the same sides."""
+    if not terms:
+        return []
+    if not isinstance(geometry, Outer):
+        return [("dense", terms)]
+    if path != "auto":
+        return [(path, terms)]
+    if len(_activity(terms[0].post)) == 1:
+        return [("step", terms)]
+    alike: dict[tuple[bool, bool], list[Term]] = {}
+    for term in terms:
+        alike.setdefault((_is_raster(term.pre), _is_raster(term.post)), []).append(term)
+    return [(_cheapest(some), some) for some in alike.values()]
+
+
 def _fused(
-    accumulator: Accumulator, terms: Sequence[Term], scale: float, path: Path, geometry: Geometry
+    accumulator: Accumulator, terms: Sequence[Term], scale: float, way: Way, geometry: Geometry
 ) -> None:
     """Adds terms whose time folds into few products."""
-    matrix = isinstance(geometry, Outer)
-    if not matrix:
-        path = "dense"
-    elif path == "auto":
-        if len(_activity(terms[0].post)) == 1:
-            _one_step(accumulator, terms, scale)
-            return
-        path = _cheapest(terms)
-    side: Side = "post" if path == "post" else "pre"
+    if way == "step":
+        _one_step(accumulator, terms, scale)
+        return
+    side: Side = "post" if way == "post" else "pre"
     with Scratch() as scratch:
-        folded = _Folded(side, path != "dense", _widest(terms), scratch)
+        folded = _Folded(side, way != "dense", _widest(terms), scratch)
         for term in terms:
             folded.add(term)
-        if matrix:
+        if isinstance(geometry, Outer):
             folded.into(accumulator, scale)
         else:
             folded.through(geometry, accumulator, scale)
@@ -379,11 +394,11 @@ def _reduced_matrix(sides: Sequence[tuple[Tensor, Tensor]], batch: Reduction) ->
     return torch.cat(reduced)
 
 
-def _cheapest(terms: Sequence[Term]) -> Path:
-    """The path of the lowest estimated cost; the dense one where a count means to wait."""
+def _cheapest(terms: Sequence[Term]) -> Way:
+    """The way of the lowest estimated cost; the dense one where a count means to wait."""
     inputs, outputs = _activity(terms[0].pre).shape[-1], _activity(terms[0].post).shape[-1]
     n = len(terms)
-    costs: dict[Path, float] = {
+    costs: dict[Way, float] = {
         "dense": n * inputs * outputs * MULTIPLY + inputs * CONVERT + n * outputs * TRACE
     }
     sides: tuple[tuple[Side, int, int], ...] = (("pre", inputs, outputs), ("post", outputs, inputs))
@@ -403,7 +418,7 @@ def _cheapest(terms: Sequence[Term]) -> Path:
             + events * ((1 + nearest) * EVENT + n * other * ADD)
             + n * other * TRACE
         )
-    return min(costs, key=lambda path: costs[path])
+    return min(costs, key=lambda way: costs[way])
 
 
 def _is_raster(signal: Signal | Tensor) -> bool:

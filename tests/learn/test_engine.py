@@ -8,7 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasters import layer, learned, naive, raster, show
 
-from lightning_accum import STDP, Rule, Term
+from lightning_accum import STDP, Accumulator, Rule, Term
+from lightning_accum.functional.reductions import reduction
+from lightning_accum.learn.engine import _ways, accumulate_terms
+from lightning_accum.learn.geometry import Outer
+from lightning_accum.learn.signal import Signal, Source
 
 TC = {"tc_post": 7.0, "tc_pre": 13.0}
 PATHS = ("auto", "dense", "pre", "post")
@@ -184,3 +188,30 @@ def test_a_rules_own_tensors_are_only_read(path):
     same(model.cell.updater.weight.pos, expected)
     assert torch.equal(first, copies[0])
     assert torch.equal(second, copies[1])
+
+
+def test_terms_are_visited_on_the_side_that_has_spikes():
+    def terms(spikes):
+        def signal(side, n):
+            activity = spikes(raster(40, 8, n, density=0.02, seed=n))
+            return Signal(Source(activity, 1.0, {}, side, torch.float64))
+
+        pre, post = signal("pre", 300), signal("post", 200)
+        return [
+            Term(0.5, post, raster(40, 8, 300, seed=1)),
+            Term(0.25, raster(40, 8, 200, seed=2), pre),
+            Term(-0.5, post.trace(20.0), pre),
+        ]
+
+    weight = Outer(torch.nn.Module(), "", "")
+    sparse, dense = terms(torch.Tensor.bool), terms(torch.Tensor.double)
+    taken = _ways(sparse, "auto", weight)
+    assert taken[:2] == [("post", sparse[:1]), ("pre", sparse[1:2])]
+    found = []
+    for some in (sparse, dense):
+        accumulator = Accumulator()
+        accumulator.reduction("mean")  # all are one contribution
+        accumulate_terms(accumulator, some, reduction("mean"))
+        found.append((accumulator.pos, accumulator.neg))
+    same(found[0][0], found[1][0])
+    same(found[0][1], found[1][1])
