@@ -15,6 +15,7 @@ from lightning_accum._checks import names_in
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.accumulator import Accumulator
 from lightning_accum.updates.constraints import Clamp
+from lightning_accum.updates.part import shape_of
 from lightning_accum.updates.shards import anywhere, is_sharded, local, shard_like
 
 NonFinite = Literal["raise", "skip", "ignore"]
@@ -246,7 +247,8 @@ class Updater(nn.Module):
         if not products:
             return []
         name, param = pending[0], getattr(parent, pending[0]).detach()
-        if param.dtype != torch.float32 or not param.is_cpu or is_sharded(param):
+        fits = param.shape == shape_of(products) and param.dtype == torch.float32
+        if not fits or not param.is_cpu or is_sharded(param):
             return []
         left = torch.cat([post * scale for post, _, scale in products])
         right = torch.cat([pre for _, pre, _ in products])

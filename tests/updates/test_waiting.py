@@ -182,6 +182,19 @@ def test_large_values_that_never_meet_are_no_overflow():
     assert torch.equal(fc.weight, torch.full(SHAPE, 0.5))
 
 
+def test_a_parameter_that_was_replaced_is_told():
+    fc = linear()
+    updater = Updater(fc)
+    updater.weight.accumulate_outer(*sides(2, 0))
+    fc.weight = nn.Parameter(torch.zeros(4, 4))
+    with pytest.raises(ValueError, match=r"fit the parameter's shape \(4, 4\)"):
+        updater()
+    fc.weight = nn.Parameter(torch.zeros(SHAPE, dtype=torch.float64))
+    updater()
+    expected = sides(2, 0)[0].T @ sides(2, 0)[1]
+    torch.testing.assert_close(fc.weight.detach(), expected.double())
+
+
 def saved(updater: Updater) -> Updater:
     made = Updater(linear())
     made.load_state_dict(updater.state_dict())
