@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lightning_accum._checks import check_numbers
 from lightning_accum._state import StateModule
+from lightning_accum.nn._compiled import integrate_blocks
 from lightning_accum.nn.inhibition import Inhibition
 
 
@@ -55,6 +56,7 @@ class Neurons(StateModule):
         time_dim: Literal[0] | None,
         spike_dtype: torch.dtype | None,
         inhibition: Inhibition | None,
+        compile: bool,
     ) -> None:
         super().__init__()
         check_numbers(
@@ -84,6 +86,11 @@ class Neurons(StateModule):
                 "Argument `time_dim` should be `None` (one step a call) or 0 (a sequence, time "
                 f"first). Found `time_dim = {time_dim}`. Transpose the input."
             )
+        if compile and inhibition is not None:
+            raise ValueError(
+                "Argument `compile` should be False where there is `inhibition`, which is not "
+                f"compiled. Found `compile = {compile}`, `inhibition = {inhibition}`."
+            )
         self.size = _sizes(size)
         self.tc_mem = tc_mem
         self.v_threshold = v_threshold
@@ -94,16 +101,17 @@ class Neurons(StateModule):
         self.time_dim = time_dim
         self.spike_dtype = spike_dtype
         self.inhibition = inhibition
+        self.compiled = compile  # a Module's `compile` is another thing
         self.decay = _decay("tc_mem", tc_mem, dt)
         self.reset()
 
     @abstractmethod
     def _threshold(self, like: Tensor) -> Tensor:
-        """Threshold above reset, shape ``[N]``, a tensor that `_adapt` may write to."""
+        """Threshold above reset, shape ``[N]`` or ``[]``, a tensor that may be written to."""
 
     @abstractmethod
-    def _adapt(self) -> Callable[[Tensor, Tensor], None] | None:
-        """What is done with spikes ``[B, N]`` and threshold ``[N]`` after every step, if any."""
+    def _adaptation(self) -> tuple[Tensor, float, float] | None:
+        """What the threshold has risen by, ``[N]``, its decay and its rise, if it adapts now."""
 
     @property
     def voltage(self) -> Tensor | None:
@@ -127,6 +135,7 @@ class Neurons(StateModule):
 
         Raises:
             ValueError: the shape does not fit.
+            RuntimeError: there is no compiler for ``compile=True``.
         """
         lead = 1 if self.time_dim is None else 2
         if x.ndim != lead + len(self.size) or x.shape[lead:] != self.size:
@@ -158,7 +167,19 @@ class Neurons(StateModule):
         period = round(self.refractory / self.dt)
         holds = period > 0 or self.inhibition is not None
         threshold = self._threshold(like)
-        adapt = self._adapt()
+        theta, decay_theta, rise = self._adaptation() or (None, 1.0, 0.0)
+        fixed = self.v_threshold - self.v_reset
+        if self.compiled and self.inhibition is None and not torch.compiler.is_compiling():
+            done = integrate_blocks(
+                current,
+                out,
+                v,
+                hold if holds else None,
+                threshold,
+                theta,
+                (self.decay, float(period), decay_theta, rise, fixed),
+            )
+            current, out = current[done:], out[done:]
         free, spikes, work = torch.empty_like(like), torch.empty_like(like), torch.empty_like(like)
         straight = out.dtype == like.dtype
         for i, o in zip(current.unbind(0), out.unbind(0), strict=True):
@@ -181,8 +202,9 @@ class Neurons(StateModule):
                 self.inhibition.suppress(spikes, v, hold)
             if not straight:
                 o.copy_(spikes)
-            if adapt is not None:
-                adapt(spikes, threshold)
+            if theta is not None:
+                theta.mul_(decay_theta).add_(spikes.mean(0), alpha=rise)
+                torch.add(theta, fixed, out=threshold)
         self._state = {"voltage": v, "hold": hold}
 
     def _carried(self, name: str, like: Tensor, rest: float) -> Tensor:
@@ -196,7 +218,7 @@ class Neurons(StateModule):
         return (
             f"size={self.size}, tc_mem={self.tc_mem}, v_threshold={self.v_threshold}, "
             f"refractory={self.refractory}, dt={self.dt}, time_dim={self.time_dim}, "
-            f"inhibition={self.inhibition}"
+            f"inhibition={self.inhibition}, compile={self.compiled}"
         )
 
 
@@ -223,6 +245,9 @@ class LIF(Neurons):
         time_dim: ``None`` for one step a call, 0 for a sequence with time first.
         spike_dtype: dtype of the spikes, by default that of the input.
         inhibition: lateral inhibition, e.g. `WinnerTakeAll`.
+        compile: whether sequences are integrated ten steps at a time, by code that is compiled at
+            the first of them, which takes seconds and needs a C++ compiler. The potential differs
+            by rounding. Not together with ``inhibition``.
 
     Raises:
         ValueError: an argument is out of range.
@@ -248,6 +273,7 @@ class LIF(Neurons):
         time_dim: Literal[0] | None = None,
         spike_dtype: torch.dtype | None = None,
         inhibition: Inhibition | None = None,
+        compile: bool = False,
     ) -> None:
         super().__init__(
             size,
@@ -260,12 +286,13 @@ class LIF(Neurons):
             time_dim,
             spike_dtype,
             inhibition,
+            compile,
         )
 
     def _threshold(self, like: Tensor) -> Tensor:
         return like.new_tensor(self.v_threshold - self.v_reset)
 
-    def _adapt(self) -> None:
+    def _adaptation(self) -> None:
         return None
 
 
@@ -296,6 +323,9 @@ class AdaptiveLIF(Neurons):
         time_dim: ``None`` for one step a call, 0 for a sequence with time first.
         spike_dtype: dtype of the spikes, by default that of the input.
         inhibition: lateral inhibition, e.g. `WinnerTakeAll`.
+        compile: whether sequences are integrated ten steps at a time, by code that is compiled at
+            the first of them, which takes seconds and needs a C++ compiler. The potential differs
+            by rounding. Not together with ``inhibition``.
 
     Raises:
         ValueError: an argument is out of range.
@@ -325,6 +355,7 @@ class AdaptiveLIF(Neurons):
         time_dim: Literal[0] | None = None,
         spike_dtype: torch.dtype | None = None,
         inhibition: Inhibition | None = None,
+        compile: bool = False,
     ) -> None:
         super().__init__(
             size,
@@ -337,6 +368,7 @@ class AdaptiveLIF(Neurons):
             time_dim,
             spike_dtype,
             inhibition,
+            compile,
         )
         check_numbers(theta_plus=theta_plus, tc_theta=tc_theta)
         if not theta_plus >= 0:
@@ -352,8 +384,8 @@ class AdaptiveLIF(Neurons):
     def _threshold(self, like: Tensor) -> Tensor:
         return self.theta.flatten().to(like) + (self.v_threshold - self.v_reset)
 
-    def _adapt(self) -> Callable[[Tensor, Tensor], None] | None:
-        return self._raise_threshold if self.training else None
+    def _adaptation(self) -> tuple[Tensor, float, float] | None:
+        return (self.theta.view(-1), self.decay_theta, self.theta_plus) if self.training else None
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> AdaptiveLIF:
         theta = self.theta
@@ -361,8 +393,3 @@ class AdaptiveLIF(Neurons):
         if self.theta.dtype in (torch.float16, torch.bfloat16):  # would lose small rises
             self.theta = theta.to(self.theta.device)
         return self
-
-    def _raise_threshold(self, spikes: Tensor, threshold: Tensor) -> None:
-        theta = self.theta.view(-1)
-        theta.mul_(self.decay_theta).add_(spikes.mean(0), alpha=self.theta_plus)
-        torch.add(theta, self.v_threshold - self.v_reset, out=threshold)

@@ -1,0 +1,206 @@
+"""Neurons whose recurrence is compiled are those whose recurrence is not, but for rounding."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, WinnerTakeAll
+from lightning_accum.nn._compiled import ANY_BATCH, BLOCK, SERIAL
+
+CASES: dict[str, Any] = {
+    "plain": (LIF, {"tc_mem": 7.0}),
+    "refractory": (
+        LIF,
+        {"refractory": 3.0, "v_threshold": -50.0, "v_reset": -50.8, "v_rest": -50.3},
+    ),
+    "adaptive": (AdaptiveLIF, {"theta_plus": 0.3, "tc_theta": 8.0, "v_reset": -0.5}),
+    "all": (AdaptiveLIF, {"theta_plus": 0.3, "tc_theta": 8.0, "refractory": 2.0, "v_rest": 0.1}),
+}
+
+
+def _current(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64) * 0.6 + 0.3
+
+
+def _pair(kind: type, size: int, **options: Any) -> tuple[Any, Any]:
+    """The same neurons, compiled and not."""
+    options = {"time_dim": 0} | options
+    return kind(size, compile=True, **options), kind(size, **options)
+
+
+def _agree(compiled: Any, eager: Any, current: Tensor) -> None:
+    spikes, expected = compiled(current), eager(current)
+    assert spikes.dtype == expected.dtype
+    assert torch.equal(spikes, expected)
+    state = compiled.state_dict()
+    torch.testing.assert_close(state, eager.state_dict())
+
+
+def _graphs() -> int:
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_same_as_without(name: str) -> None:
+    kind, options = CASES[name]
+    compiled, eager = _pair(kind, 11, **options)
+    before = _graphs()
+    for steps in (BLOCK + 3, BLOCK, 3 * BLOCK, BLOCK - 1, 0, 2 * BLOCK + 1):  # the state carries on
+        _agree(compiled, eager, _current(steps, 3, 11, seed=steps))
+    assert _graphs() > before
+    current = _current(4 * BLOCK + 9, 3, 11)
+    assert 0 < eager(current).mean() < 1
+    compiled(current)
+    _agree(compiled.eval(), eager.eval(), current)
+    compiled.reset()
+    eager.reset()
+    _agree(compiled.double(), eager.double(), current)
+
+
+@pytest.mark.skipif(not ANY_BATCH, reason="torch compiles for each size of batch")
+@pytest.mark.parametrize("kind", [LIF, AdaptiveLIF])
+def test_batches_and_lengths_of_all_sizes_share_what_is_compiled(kind: type) -> None:
+    compiled, eager = _pair(kind, 6, refractory=2.0)
+    before = _graphs()
+    for batch in (4, 7, 1, 6, 2, BLOCK):
+        _agree(compiled, eager, _current(2 * BLOCK + batch, batch, 6))
+    assert 1 <= _graphs() - before <= 3  # for the first batch, for one sample, and for any
+    made = _graphs()
+    for batch in range(1, 40):
+        _agree(compiled, eager, _current(BLOCK + batch % 23, batch, 6, seed=batch))
+    if kind is LIF:  # no mean of no samples
+        _agree(compiled, eager, _current(BLOCK, 0, 6))
+    assert _graphs() == made
+
+
+def test_inputs_in_memory_of_any_kind_share_what_is_compiled() -> None:
+    compiled, eager = _pair(LIF, 12)
+    block = _current(BLOCK, 3, 12)
+    kept = block.clone()
+    _agree(compiled, eager, block)
+    made = _graphs()
+    _agree(compiled, eager, _current(2, 5, BLOCK, 3, 12)[1, 2])
+    _agree(compiled, eager, _current(12, 3, BLOCK).permute(2, 1, 0))
+    _agree(compiled, eager, _current(BLOCK, 1, 12).expand(-1, 3, -1))
+    _agree(compiled, eager, _current(BLOCK, 3, 12).requires_grad_())
+    shaped, plain = _pair(LIF, (2, 2, 3))
+    _agree(shaped, plain, _current(BLOCK, 3, 2, 2, 3))
+    assert _graphs() == made
+    assert torch.equal(block, kept)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float16])
+def test_spike_dtype(dtype: torch.dtype) -> None:
+    compiled, eager = _pair(LIF, 5, spike_dtype=dtype)
+    _agree(compiled, eager, _current(BLOCK + 2, 3, 5))
+    assert compiled(_current(BLOCK, 3, 5)).dtype == dtype
+
+
+def test_narrow_input() -> None:
+    compiled, eager = _pair(LIF, 5)
+    for raster in (_current(BLOCK, 3, 5) > 0.5, _current(BLOCK, 3, 5).round().bfloat16()):
+        compiled.reset()
+        eager.reset()
+        _agree(compiled, eager, raster)
+
+
+def test_a_large_layer_by_several_threads() -> None:
+    compiled, eager = _pair(LIF, SERIAL // 2 + 1)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        _agree(compiled, eager, _current(BLOCK, 2, SERIAL // 2 + 1))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_into_and_out_of_inference_mode() -> None:
+    compiled, eager = _pair(AdaptiveLIF, 4)
+    with torch.inference_mode():
+        _agree(compiled, eager, _current(BLOCK, 3, 4))
+    _agree(compiled, eager, _current(BLOCK, 3, 4, seed=1))
+    outside = _current(BLOCK, 3, 4, seed=2)
+    with torch.inference_mode():
+        _agree(compiled, eager, outside)
+
+
+def test_theta_is_changed_in_place_and_autograd_knows() -> None:
+    compiled, _ = _pair(AdaptiveLIF, 5, theta_plus=0.3)
+    theta = compiled.theta
+    factor = torch.ones(5, requires_grad=True)
+    product = (factor * theta).sum()
+    compiled(_current(BLOCK, 3, 5))
+    assert compiled.theta is theta
+    assert (theta > 0).any()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+
+
+def _through_file(module: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), _through_file]
+)
+def test_a_copy_continues(copied: Any) -> None:
+    compiled, eager = _pair(AdaptiveLIF, 5, theta_plus=0.3)
+    current = _current(BLOCK + 4, 3, 5)
+    _agree(compiled, eager, current)
+    other = copied(compiled)
+    _agree(compiled, eager, current)
+    compiled.load_state_dict(other.state_dict())
+    before = _graphs()
+    _agree(other, compiled, current)
+    assert _graphs() == before
+    assert "compile=True" in repr(other)
+
+
+def test_one_step_a_call_is_not_compiled() -> None:
+    before = _graphs()
+    compiled, eager = _pair(LIF, 8, time_dim=None)
+    for current in _current(2 * BLOCK, 3, 8):
+        _agree(compiled, eager, current)
+    assert _graphs() == before
+
+
+def test_within_a_module_that_is_compiled() -> None:
+    compiled, eager = _pair(AdaptiveLIF, 9)
+    net = torch.nn.Sequential(torch.nn.Identity(), compiled)
+    whole = torch.compile(net, backend="eager")
+    current = _current(BLOCK, 3, 9)
+    assert torch.equal(whole(current), eager(current))
+    compiled.compile(backend="eager")  # which Module has from torch
+    assert torch.equal(compiled(current), eager(current))
+
+
+@pytest.mark.parametrize("inhibition", [WinnerTakeAll(3), LateralInhibition(0.5)])
+@pytest.mark.parametrize("kind", [LIF, AdaptiveLIF])
+def test_inhibition_is_not_compiled(kind: type, inhibition: Any) -> None:
+    with pytest.raises(ValueError, match=r"Argument `compile` .* Found `compile = True`"):
+        kind(5, compile=True, inhibition=inhibition)
+    compiled, eager = _pair(kind, 5)
+    compiled.inhibition = eager.inhibition = inhibition
+    _agree(compiled, eager, _current(BLOCK, 3, 5))
+
+
+def test_without_a_compiler() -> None:
+    lif, current = LIF(17, time_dim=0, compile=True), _current(BLOCK, 3, 17)
+    with (
+        torch._inductor.config.patch({"cpp.cxx": (None, "no-such-compiler")}),
+        pytest.raises(RuntimeError, match=r"Found `compile = True` where it fails"),
+    ):
+        lif(current)
+    assert lif.voltage is None
+    assert torch.equal(lif(current), LIF(17, time_dim=0)(current))
