@@ -15,6 +15,9 @@ from lightning_accum._state import StateModule
 from lightning_accum.nn._compiled import integrate_blocks
 from lightning_accum.nn.inhibition import Inhibition
 
+# Steps up to which a call is no sequence to prepare for, and those whose spikes are cast together.
+_FEW, _TOGETHER = 3, 16
+
 
 def _decay(name: str, tc: float, dt: float) -> float:
     if not tc > 0:
@@ -167,9 +170,11 @@ class Neurons(StateModule):
         period = round(self.refractory / self.dt)
         holds = period > 0 or self.inhibition is not None
         threshold = self._threshold(like)
-        theta, decay_theta, rise = self._adaptation() or (None, 1.0, 0.0)
+        adaptation = self._adaptation() if len(like) else None  # which has no mean of no samples
+        theta, decay_theta, rise = adaptation or (None, 1.0, 0.0)
         fixed = self.v_threshold - self.v_reset
-        if self.compiled and self.inhibition is None and not torch.compiler.is_compiling():
+        inhibition = self.inhibition
+        if self.compiled and inhibition is None and not torch.compiler.is_compiling():
             done = integrate_blocks(
                 current,
                 out,
@@ -180,31 +185,46 @@ class Neurons(StateModule):
                 (self.decay, float(period), decay_theta, rise, fixed),
             )
             current, out = current[done:], out[done:]
-        free, spikes, work = torch.empty_like(like), torch.empty_like(like), torch.empty_like(like)
-        straight = out.dtype == like.dtype
-        for i, o in zip(current.unbind(0), out.unbind(0), strict=True):
-            if straight:
-                spikes = o
+        free, work = torch.empty_like(like), torch.empty_like(like)
+        share = like.new_full((len(like),), rise / max(1, len(like)))
+        steps, straight = len(current), out.dtype == like.dtype
+        room = out if straight else like.new_empty(min(steps, _TOGETHER), *like.shape)
+        rows = room.unbind(0)
+        until: Tensor | None = None
+        if period and inhibition is None and steps > _FEW:
+            # who is held needs no reset as well, and is held until a step, not for some
+            until, ends = hold - 1, torch.arange(period, period + steps).to(like).unbind(0)
+        for t, i in enumerate(current.unbind(0)):
+            place = t % len(rows)
+            spikes = rows[place]
             torch.add(i, v, alpha=self.decay, out=v)
-            if holds:
-                torch.le(hold, 0, out=free)
-                v.mul_(free)
+            if until is not None:
+                v.mul_(torch.le(until, t - 1, out=free))
+            elif holds:
+                v.mul_(torch.le(hold, 0, out=free))
                 hold.sub_(1)
             torch.ge(v, threshold, out=spikes)
-            if self.inhibition is not None:
-                torch.sub(v, threshold, out=work)
-                self.inhibition.select(work, spikes)
-            v.addcmul_(v, spikes, value=-1)
-            if period:
-                torch.mul(spikes, float(period), out=work)
-                torch.maximum(hold, work, out=hold)
-            if self.inhibition is not None:
-                self.inhibition.suppress(spikes, v, hold)
-            if not straight:
-                o.copy_(spikes)
+            if until is not None:
+                torch.lerp(until, ends[t], spikes, out=until)
+            else:
+                if inhibition is not None:
+                    inhibition.select(torch.sub(v, threshold, out=work), spikes)
+                v.addcmul_(v, spikes, value=-1)
+                if period:
+                    torch.maximum(hold, torch.mul(spikes, float(period), out=work), out=hold)
+                if inhibition is not None:
+                    inhibition.suppress(spikes, v, hold)
+            if not straight and (place == len(rows) - 1 or t == steps - 1):
+                out[t - place : t + 1].copy_(room[: place + 1])
             if theta is not None:
-                theta.mul_(decay_theta).add_(spikes.mean(0), alpha=rise)
+                if theta.dtype == spikes.dtype:
+                    theta.addmv_(spikes.T, share, beta=decay_theta)
+                else:
+                    theta.mul_(decay_theta).add_(spikes.mean(0), alpha=rise)
                 torch.add(theta, fixed, out=threshold)
+        if until is not None:
+            v.addcmul_(v, rows[place], value=-1)
+            hold = until.sub_(steps - 1).clamp_(min=0)
         self._state = {"voltage": v, "hold": hold}
 
     def _carried(self, name: str, like: Tensor, rest: float) -> Tensor:

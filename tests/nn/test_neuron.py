@@ -319,3 +319,25 @@ def test_inhibition_arguments_out_of_range() -> None:
         WinnerTakeAll(-1)
     with pytest.raises(ValueError, match="Argument `strength`"):
         LateralInhibition(-0.1)
+
+
+def test_no_samples_raise_no_threshold():
+    neurons = AdaptiveLIF(3, theta_plus=0.5, time_dim=0)
+    assert neurons(torch.ones(5, 0, 3)).shape == (5, 0, 3)
+    assert neurons.theta.tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float64, torch.float16])
+@pytest.mark.parametrize("refractory", [0.0, 1.0, 4.0])
+@pytest.mark.parametrize("kind", [LIF, AdaptiveLIF])
+def test_however_a_sequence_is_cut(kind, refractory, dtype):
+    made = {"tc_mem": 7.0, "refractory": refractory, "spike_dtype": dtype, "v_reset": -0.25}
+    current = torch.rand(40, 3, 5, generator=torch.Generator().manual_seed(0)).double()
+    whole, cut = kind(5, time_dim=0, **made), kind(5, time_dim=0, **made)
+    spikes = whole(current)
+    pieces = [cut(piece) for piece in current.split([1, 2, 3, 4, 5, 17, 8])]
+    assert torch.equal(spikes, torch.cat(pieces))
+    assert 0 < spikes.double().mean() < 1
+    for name, state in whole.state_dict().items():
+        torch.testing.assert_close(state, cut.state_dict()[name], rtol=0, atol=0)
+    assert torch.equal(whole.voltage, cut.voltage)
