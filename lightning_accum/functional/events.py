@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lightning_accum._checks import check_integers, check_matrix, check_tensors
+from lightning_accum.functional.numbers import is_traced
 
 # The gathered rows should stay in cache: measured best near 400 columns.
 _CHUNK = 400
@@ -40,7 +41,7 @@ class Events:
     def __init__(self, raster: Tensor) -> None:
         check_matrix("raster", raster)
         whole = raster.is_cpu and raster.is_contiguous() and raster.numel() < 2**31
-        plain = whole and raster.dtype == torch.bool
+        plain = whole and raster.dtype == torch.bool and not is_traced()
         rows, columns = _found(raster) if plain else raster.nonzero().unbind(1)
         # half the size goes twice as fast through every sum
         dtype = torch.int32 if max(raster.shape) < 2**31 else torch.int64
@@ -204,7 +205,7 @@ def _by_words(flat: Any) -> Any:
 
 def _stable_order(columns: Tensor, count: int) -> Tensor:
     """Which events to take, in turn, to have them by columns, those of each as they come."""
-    if columns.is_cpu and count <= 1 << 16:
+    if columns.is_cpu and count <= 1 << 16 and not is_traced():
         return torch.from_numpy(np.argsort(columns.numpy().astype(np.uint16), kind="stable"))
     return torch.sort(columns, stable=True)[1]
 

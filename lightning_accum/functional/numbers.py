@@ -8,6 +8,16 @@ from torch import Tensor
 _level = torch._C._functorch.maybe_current_level
 
 
+def is_traced() -> bool:
+    """Whether what runs is compiled, or transformed as by `torch.func.vmap`: no place for tricks.
+
+    Example:
+        >>> is_traced()
+        False
+    """
+    return torch.compiler.is_compiling() or _level() is not None
+
+
 def as_bytes(values: Tensor) -> Tensor:
     """Booleans as bytes of 0 and 1, which torch converts ten times as fast; others as they are.
 
@@ -19,8 +29,8 @@ def as_bytes(values: Tensor) -> Tensor:
         >>> as_bytes(torch.tensor([True, False]))
         tensor([1, 0], dtype=torch.uint8)
     """
-    traced = torch.compiler.is_compiling() or _level() is not None  # vmap has no such view
-    return values if traced or values.dtype != torch.bool else values.view(torch.uint8)
+    # vmap has no such view
+    return values if values.dtype != torch.bool or is_traced() else values.view(torch.uint8)
 
 
 def as_numbers(values: Tensor, dtype: torch.dtype) -> Tensor:

@@ -83,7 +83,10 @@ def trace(
             f"Argument `mode` should be one of {get_args(TraceMode)}. Found `mode = {mode!r}`."
         )
     _check("activity", activity, decay, initial)
-    out = _copied(activity, torch.promote_types(activity.dtype, dtype), out)
+    dtype = torch.promote_types(activity.dtype, dtype)
+    if len(activity) == 1 and mode == "cumulative" and initial is not None and out is None:
+        return torch.add(as_bytes(activity), initial, alpha=decay).to(dtype)  # in one go
+    out = _copied(activity, dtype, out)
     before = initial
     # In place, front to back: each step reads the one before, and the copy is the only memory.
     for now in out.unbind(0):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.functional.events import Events
-from lightning_accum.functional.numbers import as_bytes, as_numbers
+from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.functional.traces import (
     TraceMode,
     decay_factor,
@@ -75,12 +75,7 @@ class Source:
         """The trace over the window, computed once."""
         known = self._traces.get((decay, mode))
         if known is None:
-            initial = self.initial(decay, mode)
-            if len(self.activity) == 1 and mode == "cumulative" and initial is not None:
-                # as `trace` has it: a step is too short to prepare for
-                known = torch.add(as_bytes(self.activity), initial, alpha=decay).to(self.dtype)
-            else:
-                known = trace(self.activity, decay, mode, initial, self.dtype)
+            known = trace(self.activity, decay, mode, self.initial(decay, mode), self.dtype)
             self._traces[decay, mode] = known
         return known
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from lightning_accum.functional.costs import events_pay
 from lightning_accum.functional.events import Events, event_matmul
-from lightning_accum.functional.numbers import as_numbers
+from lightning_accum.functional.numbers import as_numbers, is_traced
 from lightning_accum.functional.sharing import leave_events
 from lightning_accum.updates import Updatable
 
@@ -71,7 +71,6 @@ def _plain(x: Tensor, weight: Tensor) -> bool:
         and type(weight) in (Tensor, nn.Parameter)
         and weight.dtype in (torch.float32, torch.float64)
         and x.shape[-1:] == weight.shape[1:]
-        and not torch.compiler.is_compiling()
         and not torch.is_autocast_enabled("cpu")
-        and torch._C._functorch.maybe_current_level() is None
+        and not is_traced()
     )

@@ -19,6 +19,10 @@ from lightning_accum.nn.inhibition import Inhibition
 _FEW, _TOGETHER = 3, 16
 
 
+def _steps(first: int, end: int, like: Tensor) -> tuple[Tensor, ...]:
+    return torch.arange(first, end, dtype=like.dtype, device=like.device).unbind(0)
+
+
 def _decay(name: str, tc: float, dt: float) -> float:
     if not tc > 0:
         raise ValueError(
@@ -193,7 +197,7 @@ class Neurons(StateModule):
         until: Tensor | None = None
         if period and inhibition is None and steps > _FEW:
             # who is held needs no reset as well, and is held until a step, not for some
-            until, ends = hold - 1, torch.arange(period, period + steps).to(like).unbind(0)
+            until, ends = hold - 1, _steps(period, period + steps, like)
         for t, i in enumerate(current.unbind(0)):
             place = t % len(rows)
             spikes = rows[place]
@@ -266,8 +270,9 @@ class LIF(Neurons):
         spike_dtype: dtype of the spikes, by default that of the input.
         inhibition: lateral inhibition, e.g. `WinnerTakeAll`.
         compile: whether sequences are integrated ten steps at a time, by code that is compiled at
-            the first of them, which takes seconds and needs a C++ compiler. The potential differs
-            by rounding. Not together with ``inhibition``.
+            the first of them, which takes seconds and needs a C++ compiler. Potential and
+            threshold differ by rounding, and so may a spike at the very threshold. Not together
+            with ``inhibition``.
 
     Raises:
         ValueError: an argument is out of range.
@@ -344,8 +349,9 @@ class AdaptiveLIF(Neurons):
         spike_dtype: dtype of the spikes, by default that of the input.
         inhibition: lateral inhibition, e.g. `WinnerTakeAll`.
         compile: whether sequences are integrated ten steps at a time, by code that is compiled at
-            the first of them, which takes seconds and needs a C++ compiler. The potential differs
-            by rounding. Not together with ``inhibition``.
+            the first of them, which takes seconds and needs a C++ compiler. Potential and
+            threshold differ by rounding, and so may a spike at the very threshold. Not together
+            with ``inhibition``.
 
     Raises:
         ValueError: an argument is out of range.

@@ -25,8 +25,8 @@ class WindowRecorder(Reducer):
         time_dim: ``None`` where a module is called once per step, with ``[B, ...]``; ``0`` where it
             is called once per sequence, with ``[T, B, ...]``.
         dt: time between two steps, in ms.
-        validate: whether to look that spikes are 0 or 1, up to a window's first spike, on the CPU;
-            where windows are single steps, up to the first of all.
+        validate: whether to look that spikes are 0 or 1, up to a window's first spike, on the CPU.
+            The first step after a window of a single step, with a spike, passes without a look.
 
     Example:
         >>> import torch
@@ -65,6 +65,7 @@ class WindowRecorder(Reducer):
         self._rows: list[Tensor] = []  # the buffer's steps, as views: the hot path is one copy
         self._shape: torch.Size | None = None
         self._sure = False  # that what comes may be recorded without a look
+        self._first_alone = False  # the first step may, for the window before was one such
         self._dtype: torch.dtype | None = None  # of what was looked at
         self._finding: Finding | None = None  # of a window that is a single sequence
 
@@ -78,12 +79,14 @@ class WindowRecorder(Reducer):
             # the hot path
             at = self.length
             fits = observation.shape == self._shape and observation.dtype is self._dtype
-            if fits and 0 < at < len(self._rows):
+            if fits and 1 < at < len(self._rows):
                 own = observation.detach() if observation.requires_grad else observation
                 self._rows[at].copy_(own)
                 self.length = at + 1
                 return
-        if not self._sure or observation.dtype is not self._dtype:
+        again = self._first_alone and self.length > 0
+        if not self._sure or again or observation.dtype is not self._dtype:
+            self._first_alone = False
             self._look(observation)
             self._dtype = observation.dtype
         if self.time_dim is None:
@@ -127,7 +130,7 @@ class WindowRecorder(Reducer):
 
     def clear(self, **kwargs: Any) -> None:
         """Begins a new window; its memory stays."""
-        self._sure = self._sure and self.length == 1
+        self._sure = self._first_alone = self._sure and self.length == 1
         self.length = 0
         self._finding = None
 
@@ -195,7 +198,7 @@ class WindowRecorder(Reducer):
 
     def _remake(self) -> None:
         buffer = self._state["buffer"]
-        self._finding = None
+        self._finding, self._sure = None, False
         self.length = 0 if buffer is None else buffer.shape[0]
         self._shape = None if buffer is None else buffer.shape[1:]
         self._rows = [] if buffer is None else list(buffer.unbind(0))

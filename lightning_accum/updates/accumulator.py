@@ -115,9 +115,10 @@ class Accumulator(nn.Module):
     ) -> None:
         r"""Adds ``scale`` · :math:`\sum_k \mathrm{post}_k \otimes \mathrm{pre}_k` to one part.
 
-        The product goes straight into the running sum or mean, or, if it is all that is pending
-        when it is applied, into the parameter itself; nothing of the parameter's size is made in
-        between. Several products, given as sequences, are one contribution.
+        The product goes straight into the running sum or mean; nothing of the parameter's size is
+        made in between. Several products, given as sequences, are one contribution. Where both
+        sides are smaller than the parameter and there is no bound, copies of them wait, and go into
+        the parameter itself if an updater finds nothing else pending.
 
         Args:
             post: ``[K, out]``, or a sequence of such.

@@ -39,7 +39,7 @@ class Part:
     @property
     def waiting(self) -> Sequence[Product]:
         """Products that are all that is pending; empty where there is more, or nothing."""
-        return self._waiting
+        return self._waiting if self.count else []
 
     @property
     def shape(self) -> torch.Size | None:
@@ -86,7 +86,7 @@ class Part:
         shape = shape_of(products)
         if wait and self.count == 0 and how.adds and _are_light(products, shape):
             self._waiting = [
-                (_copied(left.detach()), _copied(right.detach()), scale)
+                (_copied(left.detach()), _copied(right.detach()), float(scale))
                 for left, right, scale in products
             ]
             self.count = 1
@@ -168,7 +168,8 @@ class Part:
 
     def __getstate__(self) -> dict[str, Any]:
         # the memory that is kept for the next window is not worth a copy
-        return self.__dict__ if self.count else {**self.__dict__, "_total": None}
+        needed = self.count > 0 and not self._waiting
+        return self.__dict__ if needed else {**self.__dict__, "_total": None}
 
     def state(self) -> dict[str, Any]:
         """Tensors and builtins that say all about what is pending."""
@@ -177,7 +178,7 @@ class Part:
             "count": self.count,
             "total": self._total.clone() if pending and self._total is not None else None,
             "kept": [value.clone() for value in self._kept],
-            "waiting": [(left.clone(), right.clone(), by) for left, right, by in self._waiting],
+            "waiting": [(left.clone(), right.clone(), by) for left, right, by in self.waiting],
         }
 
     def load(self, state: dict[str, Any]) -> None:

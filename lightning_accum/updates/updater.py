@@ -248,7 +248,8 @@ class Updater(nn.Module):
             return []
         name, param = pending[0], getattr(parent, pending[0]).detach()
         fits = param.shape == shape_of(products) and param.dtype == torch.float32
-        if not fits or not param.is_cpu or is_sharded(param):
+        near = param.is_cpu and all(left.is_cpu for left, _, _ in products)
+        if not fits or not near or is_sharded(param):
             return []
         left = torch.cat([post * scale for post, _, scale in products])
         right = torch.cat([pre for _, pre, _ in products])
@@ -399,7 +400,7 @@ def _is_small(left: Tensor, right: Tensor, factor: float) -> bool:
     """Whether no element of ``factor · leftᵀ right`` can be NaN or too large, by their largest."""
     if not left.numel() or not right.numel():
         return False
-    largest = abs(factor) * len(left)
+    largest = max(1.0, abs(factor)) * len(left)  # before it is scaled, and after
     for side in (left, right):
         low, high = side.aminmax()  # NaN where any element is
         largest *= max(-low.item(), high.item())

@@ -151,3 +151,11 @@ def test_every_search_finds_the_same(columns: int, p: float, size: int):
         assert torch.equal(rows, events.rows[order])
         assert torch.equal(ordered, events.columns[order])
         assert torch.equal(starts, torch.searchsorted(ordered, torch.arange(columns).int()))
+
+
+def test_under_transforms_of_functions():
+    raster = torch.rand(40, 6, generator=generator(0)) < 0.3
+    table = torch.randn(6, 3, generator=generator(1))
+    found = torch.func.grad(lambda w: event_matmul(raster, w).square().sum())(table)
+    expected = torch.func.grad(lambda w: (raster.float() @ w).square().sum())(table)
+    torch.testing.assert_close(found, expected)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasters import layer, learned, naive, raster, show
 
-from lightning_accum import STDP, Accumulator, Rule, Term
+from lightning_accum import STDP, Accumulator, Cell, Rule, Term
 from lightning_accum.functional.reductions import reduction
 from lightning_accum.learn.engine import _ways, accumulate_terms
 from lightning_accum.learn.geometry import Outer
@@ -215,3 +215,21 @@ def test_terms_are_visited_on_the_side_that_has_spikes():
         found.append((accumulator.pos, accumulator.neg))
     same(found[0][0], found[1][0])
     same(found[0][1], found[1][1])
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_applied_at_every_step_by_one_product(mode, kind):
+    pre, post = raster(30, 4, 60, density=0.2), raster(30, 4, 50, density=0.2, seed=1)
+    fc, neuron = torch.nn.Linear(60, 50, bias=False), torch.nn.Identity()
+    torch.nn.init.zeros_(fc.weight)
+    rule = STDP(0.3, -0.2, **TC, trace_mode=mode)
+    updater = rule.register_cell("cell", Cell(fc, neuron)).cell.updater
+    for x, y in zip(pre.to(kind), post.to(kind), strict=True):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=kind is torch.bfloat16):
+            fc(x), neuron(y)
+            rule()
+        assert updater.weight.waiting
+        rule.update()
+    pos, neg = naive(pre, post, 0.3, -0.2, TC["tc_post"], TC["tc_pre"], mode, torch.mean)
+    torch.testing.assert_close(fc.weight.detach().double(), pos - neg, rtol=1e-5, atol=1e-5)

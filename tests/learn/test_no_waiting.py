@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lightning_accum import Cell, Clamp, attach_updater
 from lightning_accum.functional import bound_power
-from lightning_accum.nn import LIF, Linear
+from lightning_accum.nn import LIF, AdaptiveLIF, Linear
 from lightning_accum.optim import AdaBelief, Adam, UpdateOptimizer
 
 
@@ -46,9 +46,11 @@ def test_from_activity_to_the_applied_update(name: str, time_dim: int | None, po
 
 
 def test_native_layers_and_optimizers():
-    fc, lif = Linear(4, 2, device="meta"), LIF(2, time_dim=0)
-    for x in (ones(5, 3, 4), ones(5, 3, 4).bool()):
-        assert lif(fc(x)).shape == (5, 3, 2)
+    fc = Linear(4, 2, device="meta")
+    for kind in (LIF, AdaptiveLIF):
+        lif = kind(2, refractory=2.0, time_dim=0).to("meta")
+        for x in (ones(5, 3, 4), ones(5, 3, 4).bool()):
+            assert lif(fc(x)).shape == (5, 3, 2)
     for make in (Adam, AdaBelief):
         optimizer = make(fc.parameters())
         for _ in range(2):

@@ -115,6 +115,33 @@ def test_spikes_that_are_no_spikes(value):
         recorder(torch.ones(shape))
 
 
+def test_where_windows_are_single_steps_a_spike_is_trusted_for_one_step_more():
+    spike, rate = torch.ones(1, 2), torch.full((1, 2), 0.7)
+    recorder = WindowRecorder(spikes=True)
+
+    def window(*steps):
+        recorder.clear()
+        for step in steps:
+            recorder(step)
+
+    window(torch.zeros(1, 2))
+    with pytest.raises(ValueError, match="0 or 1"):
+        window(rate)  # nothing was seen yet
+    window(spike)
+    window(rate)  # not looked at
+    with pytest.raises(ValueError, match="0 or 1"):
+        window(spike, rate)
+    window(spike)
+    window(spike, spike)
+    with pytest.raises(ValueError, match="0 or 1"):
+        window(rate)  # it follows no single step
+    window(spike)
+    recorder.clear()
+    recorder.to(torch.float64)
+    with pytest.raises(ValueError, match="0 or 1"):
+        recorder(rate)
+
+
 def test_a_shape_that_changes_within_a_window():
     recorder = WindowRecorder()
     recorder(torch.ones(4, 3))

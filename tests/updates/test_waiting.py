@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import io
 import math
 import pickle
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -15,6 +17,8 @@ from torch import Tensor, nn
 
 from lightning_accum import Accumulator, NonFiniteUpdateError, Updater
 from lightning_accum.functional import bound_upper_multiplicative
+from lightning_accum.functional.reductions import reduction
+from lightning_accum.updates.part import Part
 
 SHAPE = (20, 30)  # of a weight that is larger than the sides of products of a few rows
 
@@ -114,8 +118,8 @@ def test_only_where_it_spares_something():
         updater.weight.accumulate_outer(*(side.to(dtype) for side in sides(rows, 0)))
         assert not waits(updater)
         updater.clear()
-    for reduction in ("amax", torch.median):
-        updater.weight.reduction(reduction)
+    for how in ("amax", torch.median):
+        updater.weight.reduction(how)
         updater.weight.accumulate_outer(*sides(2, 0))
         assert not waits(updater)
         updater.clear()
@@ -172,6 +176,15 @@ def test_what_is_not_finite(value: float):
     assert not torch.isfinite(fc.weight).all()
 
 
+def test_what_is_too_large_before_it_is_scaled():
+    fc = linear()
+    updater = Updater(fc)
+    updater.weight.accumulate_outer(torch.full((1, 20), 1e20), torch.full((1, 30), 1e20))
+    with pytest.raises(NonFiniteUpdateError):
+        updater(scale=1e-10)
+    assert torch.equal(fc.weight, torch.full(SHAPE, 0.5))
+
+
 def test_large_values_that_never_meet_are_no_overflow():
     fc = linear()
     post, pre = torch.zeros(2, 20), torch.zeros(2, 30)
@@ -217,6 +230,46 @@ def test_waits_on_in_a_copy(survive: Callable[[Updater], Updater]):
     assert torch.equal(model.weight, original.weight)  # to the last bit
     again = survive(updater)
     assert again.weight.empty
+
+
+def test_a_copy_is_as_small_as_what_waits():
+    acc = Accumulator(torch.Size((200, 300)))
+    acc.accumulate_outer(torch.ones(300, 200), torch.ones(300, 300))  # needs memory for all
+    acc.clear()
+    acc.accumulate_outer(torch.ones(2, 200), torch.ones(2, 300))
+    assert acc.waiting
+    assert acc.pos is not None
+    assert len(pickle.dumps(acc)) < 4 * 200 * 300 / 4
+
+
+def test_a_state_is_read_without_trust_whatever_number_the_rate_is():
+    updater = Updater(linear())
+    updater.weight.accumulate_outer(*sides(2, 0), np.float64(0.5))
+    file = io.BytesIO()
+    torch.save(updater.state_dict(), file)
+    file.seek(0)
+    other = Updater(linear())
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(other.weight.pos, updater.weight.pos)
+
+
+def test_a_part_that_an_interrupt_left_half_empty_is_empty():
+    part = Part()
+    part.add_products([(*sides(2, 0), 1.0)], reduction("sum"), wait=True)
+    part.count = 0  # as in the midst of `clear`
+    assert not part.waiting
+    assert not part.state()["waiting"]
+
+
+def test_from_inference_mode_into_the_parameter():
+    fc = linear()
+    updater = Updater(fc)
+    with torch.inference_mode():
+        post, pre = sides(2, 0)
+        updater.weight.accumulate_outer(post, pre)
+    assert waits(updater)
+    updater()
+    torch.testing.assert_close(fc.weight.detach(), 0.5 + sides(2, 0)[0].T @ sides(2, 0)[1])
 
 
 def test_a_state_of_another_shape_is_turned_away():
