@@ -143,3 +143,12 @@ def test_decay_factor(bad):
         decay_factor(bad)
     with pytest.raises(ValueError, match=r"Argument `dt` .* Found `dt = "):
         decay_factor(1.0, bad)
+
+
+@pytest.mark.parametrize("mode", ["cumulative", "nearest"])
+@pytest.mark.parametrize("steps", [1, 2])
+def test_what_came_before_may_be_narrower_than_what_is_asked_for(mode, steps):
+    spikes, before = torch.ones(steps, 3, dtype=torch.bool), torch.full((3,), 0.1)
+    found = trace(spikes, 0.5, mode, before, torch.float64)
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found, trace(spikes, 0.5, mode, before.double(), torch.float64))

@@ -233,3 +233,16 @@ def test_applied_at_every_step_by_one_product(mode, kind):
         rule.update()
     pos, neg = naive(pre, post, 0.3, -0.2, TC["tc_post"], TC["tc_pre"], mode, torch.mean)
     torch.testing.assert_close(fc.weight.detach().double(), pos - neg, rtol=1e-5, atol=1e-5)
+
+
+def test_a_single_step_of_spikes_alone_is_as_exact_as_the_parameter():
+    class Together(Rule):
+        def terms(self, window, h):
+            return [Term(0.1, window.post, window.pre)]
+
+    rule, model = Together(batch_reduction="mean"), layer(4, 3)
+    rule.register_cell("cell", model.cell)
+    pre, post = raster(1, 3, 4), raster(1, 3, 3, seed=1)
+    show(model, pre, post)
+    rule()
+    same(model.cell.updater.weight.pos, 0.1 * (post[0].T @ pre[0]) / 3)

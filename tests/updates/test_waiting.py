@@ -163,6 +163,13 @@ def test_what_is_not_finite(value: float):
         updater()
     assert torch.equal(fc.weight, torch.full(SHAPE, 0.5))
     updater.nonfinite = "skip"
+    kept = updater.weight.waiting
+    updater.clear()
+    updater.weight.accumulate_outer(torch.zeros(2, 20), torch.zeros(2, 30))
+    updater()
+    assert updater.skipped == {"weight": 0}
+    for left, right, scale in kept:
+        updater.weight.accumulate_outer(left, right, scale)
     updater()
     assert torch.equal(fc.weight, torch.full(SHAPE, 0.5))
     assert updater.skipped == {"weight": 1}
