@@ -242,7 +242,7 @@ class Rule(IndependentCellTrainer, ABC):
                 self._evaluate(name, seen, given, self.carry if carry is None else carry)
         finally:
             for monitor in self.monitors:
-                if isinstance(monitor.reducer, WindowRecorder):
+                if _recorder(monitor) is not None:
                     monitor.clear()
 
     # ------------------------------------------------------------------ inside
@@ -304,7 +304,7 @@ class Rule(IndependentCellTrainer, ABC):
             }
             for piece in pieces:
                 source = partial(Source, dt=h.dt, carried=before, dtype=dtype, unit_dim=unit_dim)
-                own, other = pre[piece], post[piece]
+                own, other = (pre[piece], post[piece]) if len(pieces) > 1 else (pre, post)
                 known = [_part(each, piece, total) for each in events]
                 sources = [
                     source(own, side="pre", events=known[0]),
@@ -351,7 +351,8 @@ class Rule(IndependentCellTrainer, ABC):
 
 
 def _recorder(monitor: Monitor | None) -> WindowRecorder | None:
-    recorder = None if monitor is None else monitor.reducer
+    # spares a module's own way to find an attribute, which takes its time
+    recorder = None if monitor is None else monitor._modules["reducer"]
     return recorder if isinstance(recorder, WindowRecorder) else None
 
 
@@ -366,6 +367,8 @@ def _part(events: Events | None, piece: slice, steps: int) -> Events | None:
 def _pieces(pre: Tensor, post: Tensor, traces: int) -> list[slice]:
     """Spans of steps whose signals fit in bounded memory as numbers; one is exact after another."""
     steps = pre.shape[0]
+    if steps == 1:
+        return [slice(0, 1)]
     length = max(1, _PIECE_ELEMENTS // max(1, traces * (pre[0].numel() + post[0].numel())))
     return [slice(at, min(at + length, steps)) for at in range(0, steps, length)]
 

@@ -128,9 +128,11 @@ class Source:
         if not whole:
             return left
         for (decay, mode), trace_ in self._traces.items():
-            last = self._last.get((decay, mode)) if trace_ is None else trace_[-1].clone()
+            last = self._last.get((decay, mode)) if trace_ is None else trace_[-1]
             if last is None:
                 last = self._after(decay, mode)
+            elif trace_ is not None and len(trace_) > 1:  # which it would keep alive
+                last = last.clone()
             left[self._key(decay, mode)] = last
         if self._age is not None:
             left[f"{self.side}:age"] = self._age[-1].clone()
