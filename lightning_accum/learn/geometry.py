@@ -20,8 +20,8 @@ _WEIGHT_GRADIENTS = {
     2: grad.conv2d_weight,
     3: grad.conv3d_weight,
 }
-# Elements of one side that are converted and multiplied at a time: about 16 MB in float32.
-_CHUNK_ELEMENTS = 1 << 22
+# Elements of both sides that are converted and multiplied at a time: 4 MB in float32.
+_CHUNK_ELEMENTS = 1 << 20
 
 
 class Geometry(ABC):

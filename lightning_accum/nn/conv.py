@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any, final
 
+import torch
 from torch import Tensor, nn
 
-from lightning_accum.functional.numbers import as_numbers
+from lightning_accum.functional.numbers import as_numbers, is_traced
 from lightning_accum.updates import Updatable
+
+# Elements at a time of the side with more channels: they stay in cache, in memory used again.
+_CHUNK_ELEMENTS = 1 << 19
+
+
+def _is_followed(*tensors: Tensor) -> bool:
+    """Whether gradients will be asked for, for which all has to be kept anyway."""
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+def _in_turn(call: Callable[[Tensor], Tensor], x: Tensor, rows: int) -> Tensor:
+    """What ``call`` gives for ``[K, ...]``, so many rows at a time."""
+    first, *others = x.split(rows)
+    part = call(first)
+    out = part.new_empty(len(x), *part.shape[1:])
+    out[:rows] = part
+    for i, rest in enumerate(others, 1):
+        out[i * rows : (i + 1) * rows] = call(rest)
+    return out
 
 
 class _OverSequences(Updatable):
@@ -15,6 +37,7 @@ class _OverSequences(Updatable):
 
     weight: Tensor
     bias: Tensor | None
+    parameters: Any
     _conv_forward: Any
 
     def forward(self, x: Tensor) -> Tensor:
@@ -28,11 +51,20 @@ class _OverSequences(Updatable):
             Weighted sums, with the same dimensions before the channels.
         """
         inner = self.weight.ndim - 1
+        flat = x.reshape(-1, *x.shape[-inner:])
+        channels = max(flat.shape[1], self.weight.shape[0]) if flat.ndim > 1 else 1
+        rows = max(1, _CHUNK_ELEMENTS // max(1, channels * math.prod(flat.shape[2:])))
+        if len(flat) <= rows or not x.is_cpu or is_traced() or _is_followed(x, *self.parameters()):
+            out = self._whole(flat)
+        else:
+            out = _in_turn(self._whole, flat, rows)
+        return out.reshape(*x.shape[:-inner], *out.shape[1:])
+
+    def _whole(self, x: Tensor) -> Tensor:
         if not x.is_floating_point() and not x.is_complex():
             x = as_numbers(x, self.weight.dtype)
-        flat = x.reshape(-1, *x.shape[-inner:])
-        out: Tensor = self._conv_forward(flat, self.weight, self.bias)
-        return out.reshape(*x.shape[:-inner], *out.shape[1:])
+        out: Tensor = self._conv_forward(x, self.weight, self.bias)
+        return out
 
 
 @final

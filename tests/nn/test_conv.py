@@ -6,6 +6,7 @@ from torch import nn
 
 from lightning_accum import STDP, Cell, get_updater
 from lightning_accum.nn import LIF, Conv1d, Conv2d, Conv3d
+from lightning_accum.nn import conv as conv_module
 
 KINDS = [(Conv1d, nn.Conv1d, 1), (Conv2d, nn.Conv2d, 2), (Conv3d, nn.Conv3d, 3)]
 
@@ -22,6 +23,31 @@ def test_as_torch_step_by_step_and_with_its_state_dict(ours: type, plain: type, 
     for step, found in zip(spikes, out, strict=True):
         torch.testing.assert_close(found, other(step.float()))
     torch.testing.assert_close(one(spikes[0, 0]), other(spikes[0, 0].float()))
+
+
+@pytest.mark.parametrize("channels", [(1, 6), (6, 1)])
+@pytest.mark.parametrize("rows", [1, 7, 21])
+def test_as_torch_however_many_go_through_at_a_time(
+    channels: tuple[int, int], rows: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(conv_module, "_CHUNK_ELEMENTS", 6 * 25 * rows)
+    one, other = Conv2d(*channels, 3), nn.Conv2d(*channels, 3)
+    other.load_state_dict(one.state_dict())
+    spikes = torch.rand(10, 2, channels[0], 5, 5) < 0.5
+    expected = other(spikes.flatten(0, 1).float()).view(10, 2, channels[1], 3, 3)
+    followed = one(spikes)  # in one go
+    assert followed.requires_grad
+    with torch.no_grad():
+        torch.testing.assert_close(one(spikes), expected)
+        torch.testing.assert_close(one(spikes.double().float()), expected)
+        assert one(spikes[:0]).shape == (0, 2, channels[1], 3, 3)
+    one.requires_grad_(False)
+    assert not one(spikes).requires_grad
+    values = spikes.float().requires_grad_()
+    one(values).square().sum().backward()
+    gradient, values.grad = values.grad, None
+    other(values.flatten(0, 1)).square().sum().backward()
+    torch.testing.assert_close(gradient, values.grad)
 
 
 def test_a_whole_sequence_learns_as_its_steps_do():
