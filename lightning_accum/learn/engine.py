@@ -123,7 +123,7 @@ def _product(term: Term, samples: slice, geometry: Geometry) -> Tensor:
     post, pre = (
         as_numbers(_values(side)[:, samples], dtype).flatten(0, 1) for side in (term.post, term.pre)
     )
-    product = geometry.sum(post, pre)
+    product = geometry.sum(post, pre, dtype)
     return product if term.then is None else term.then(product)
 
 
@@ -152,7 +152,7 @@ def _fused(
     if way == "step":
         _one_step(accumulator, terms, scale)
         return
-    side: Side = "post" if way == "post" else "pre"
+    side = _larger(terms) if way == "dense" else way
     with Scratch() as scratch:
         folded = _Folded(side, way != "dense", _widest(terms), scratch)
         for term in terms:
@@ -175,6 +175,13 @@ def _one_step(accumulator: Accumulator, terms: Sequence[Term], scale: float) -> 
                 [abs(term.rate) * scale for term in own],
                 negative=negative,
             )
+
+
+def _larger(terms: Sequence[Term]) -> Side:
+    """The side that is better left as it was recorded, while the other has the traces."""
+    pre, post = _activity(terms[0].pre), _activity(terms[0].post)
+    counts = pre.dtype != torch.bool and not pre.is_floating_point()  # indices have no trace
+    return "pre" if counts or pre.numel() >= post.numel() else "post"
 
 
 class _Group:
@@ -298,8 +305,10 @@ class _Folded:
         for group in self._groups.values():
             for negative, parts in group.parts.items():
                 rate, values = self._summed(parts)
-                found = geometry.sum(values.flatten(0, 1), group.raster.flatten(0, 1))
-                found = found.mul_(rate * scale)
+                post, pre = values.flatten(0, 1), group.raster.flatten(0, 1)
+                if self.side == "post":
+                    post, pre = pre, post
+                found = geometry.sum(post, pre, self.dtype).mul_(rate * scale)
                 known = totals.get(negative)
                 totals[negative] = found if known is None else known.add_(found)
         accumulator.accumulate(totals.get(False), totals.get(True))
@@ -399,7 +408,9 @@ def _cheapest(terms: Sequence[Term]) -> Way:
     inputs, outputs = _activity(terms[0].pre).shape[-1], _activity(terms[0].post).shape[-1]
     n = len(terms)
     costs: dict[Way, float] = {
-        "dense": n * inputs * outputs * MULTIPLY + inputs * CONVERT + n * outputs * TRACE
+        "dense": n * inputs * outputs * MULTIPLY
+        + max(inputs, outputs) * CONVERT
+        + n * min(inputs, outputs) * TRACE
     }
     sides: tuple[tuple[Side, int, int], ...] = (("pre", inputs, outputs), ("post", outputs, inputs))
     for side, own, other in sides:

@@ -69,17 +69,18 @@ class Geometry(ABC):
             )
         return post.new_ones(()).expand(pre.shape)
 
-    def sum(self, post: Tensor, pre: Tensor) -> Tensor:
+    def sum(self, post: Tensor, pre: Tensor, dtype: torch.dtype) -> Tensor:
         """As :meth:`contract`, in chunks of bounded size; either side may be spikes.
 
         Args:
-            post: ``[K, ...]`` floating point.
+            post: ``[K, ...]`` of any dtype.
             pre: ``[K, ...]`` of any dtype.
+            dtype: in which to compute.
         """
         rows = max(1, _CHUNK_ELEMENTS // max(1, pre[:1].numel() + post[:1].numel()))
         total: Tensor | None = None
         for left, right in zip(post.split(rows), pre.split(rows), strict=True):
-            part = self.contract(left, _operand(right, left.dtype))
+            part = self.contract(as_numbers(left, dtype), _operand(right, dtype))
             total = part if total is None else total.add_(part)
         assert total is not None
         return total
