@@ -43,6 +43,9 @@ class _OverSequences(Updatable):
     def forward(self, x: Tensor) -> Tensor:
         """Transmits a batch, or a sequence of them.
 
+        Where no gradient is followed (``requires_grad_(False)``), long sequences go through in
+        pieces that stay in cache.
+
         Args:
             x: input of any dtype, e.g. boolean spikes, shape ``[B, C, ...]``, or
                 ``[T, B, C, ...]``.
