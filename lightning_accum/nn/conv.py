@@ -57,10 +57,9 @@ class _OverSequences(Updatable):
         flat = x.reshape(-1, *x.shape[-inner:])
         channels = max(flat.shape[1], self.weight.shape[0]) if flat.ndim > 1 else 1
         rows = max(1, _CHUNK_ELEMENTS // max(1, channels * math.prod(flat.shape[2:])))
-        if len(flat) <= rows or not x.is_cpu or is_traced() or _is_followed(x, *self.parameters()):
-            out = self._whole(flat)
-        else:
-            out = _in_turn(self._whole, flat, rows)
+        whole = is_traced() or not x.is_cpu or _is_followed(x, *self.parameters())
+        short = whole or len(flat) <= rows
+        out = self._whole(flat) if short else _in_turn(self._whole, flat, rows)
         return out.reshape(*x.shape[:-inner], *out.shape[1:])
 
     def _whole(self, x: Tensor) -> Tensor:
