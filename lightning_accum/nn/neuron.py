@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lightning_accum._checks import check_numbers
 from lightning_accum._state import StateModule
+from lightning_accum.functional.numbers import is_traced
 from lightning_accum.nn._compiled import integrate_blocks
 from lightning_accum.nn.inhibition import Inhibition
 
@@ -178,7 +179,7 @@ class Neurons(StateModule):
         theta, decay_theta, rise = adaptation or (None, 1.0, 0.0)
         fixed = self.v_threshold - self.v_reset
         inhibition = self.inhibition
-        if self.compiled and inhibition is None and not torch.compiler.is_compiling():
+        if self.compiled and inhibition is None and not is_traced():
             done = integrate_blocks(
                 current,
                 out,
@@ -190,10 +191,11 @@ class Neurons(StateModule):
             )
             current, out = current[done:], out[done:]
         free, work = torch.empty_like(like), torch.empty_like(like)
-        share = like.new_full((len(like),), rise / max(1, len(like)))
         steps, straight = len(current), out.dtype == like.dtype
         room = out if straight else like.new_empty(min(steps, _TOGETHER), *like.shape)
         rows = room.unbind(0)
+        if theta is not None:
+            share = like.new_full((len(like),), rise / len(like))
         until: Tensor | None = None
         if period and inhibition is None and steps > _FEW:
             # who is held needs no reset as well, and is held until a step, not for some
