@@ -1,31 +1,8 @@
 """Local learning rules, accumulated updates and update statistics for PyTorch Lightning."""
 
-from lightning_accum.learn import (
-    BCM,
-    MSTDP,
-    MSTDPET,
-    STDP,
-    AntiHebb,
-    Cell,
-    CellSpec,
-    CellTrainer,
-    Covariance,
-    DelayAdjustedKernelSTDP,
-    DelayAdjustedSTDP,
-    Hebb,
-    Homeostasis,
-    IndependentCellTrainer,
-    KernelSTDP,
-    Layer,
-    Oja,
-    Rule,
-    Sanger,
-    Serial,
-    SoftHebb,
-    Term,
-    TripletSTDP,
-    WTAHebb,
-)
+from lightning_accum.cells import Cell, CellSpec, CellTrainer, IndependentCellTrainer, Layer, Serial
+from lightning_accum.engine import Term
+from lightning_accum.rules import BCM, MSTDP, MSTDPET, STDP, AntiHebb, Covariance, DelayAdjustedKernelSTDP, DelayAdjustedSTDP, Hebb, Homeostasis, KernelSTDP, Oja, Rule, Sanger, SoftHebb, TripletSTDP, WTAHebb
 from lightning_accum.observe import (
     ConditionalCumulativeTraceReducer,
     ConditionalNearestTraceReducer,

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from lightning_accum.learn.trainer import CellTrainer
+from lightning_accum.cells.trainer import CellTrainer
 
 
 def is_compiled(model: nn.Module) -> bool:

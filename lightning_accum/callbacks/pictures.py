@@ -20,7 +20,7 @@ from lightning_accum.callbacks._logging import batches_that_stepped
 from lightning_accum.callbacks._measure import Activity, Before, Values
 from lightning_accum.callbacks._watcher import Watcher
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback
-from lightning_accum.learn.host import CellHost
+from lightning_accum.callbacks._host import CellHost
 
 # What the charts of a cell show, by their names.
 _CHARTS_OF_PARAMS = {

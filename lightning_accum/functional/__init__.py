@@ -21,7 +21,7 @@ from lightning_accum.functional.bounds import (
 )
 from lightning_accum.functional.constraints import clamp_, normalize_
 from lightning_accum.functional.encoders import poisson_encode
-from lightning_accum.functional.events import (
+from lightning_accum.sparse.events import (
     Events,
     density,
     event_matmul,

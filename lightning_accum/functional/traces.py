@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_numbers, check_tensors
-from lightning_accum.functional.events import Events
-from lightning_accum.functional.numbers import as_bytes, as_numbers
+from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.numbers import as_bytes, as_numbers
 
 TraceMode = Literal["cumulative", "nearest"]
 

@@ -16,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from lightning_accum._checks import check_callables, check_strings
 from lightning_accum.functional.interpolation import Interpolation
-from lightning_accum.observe.reducer import Latest, Reducer
+from lightning_accum.observe.reducers.base import Latest, Reducer
 
 Picker = Callable[[Any], Tensor]
 Filter = Callable[[Tensor], bool]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lightning_accum._checks import names_in
 from lightning_accum.observe.monitor import Handles, Monitor, _Hook, attribute
-from lightning_accum.observe.reducer import Reducer
+from lightning_accum.observe.reducers.base import Reducer
 
 
 class MultiStateMonitor(Monitor):

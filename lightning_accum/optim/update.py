@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lightning_accum._checks import check_numbers
 from lightning_accum.updates import Updater
-from lightning_accum.updates.shards import is_sharded
+from lightning_accum.distributed.shards import is_sharded
 
 
 def check_lr(lr: float) -> None:

@@ -25,7 +25,7 @@ from torch import nn
 
 from lightning_accum import STDP, CellSpec, CellTrainer, NonFiniteUpdateError
 from lightning_accum.callbacks import CellTrainerCallback
-from lightning_accum.learn.terms import Term
+from lightning_accum.engine.terms import Term
 from lightning_accum.optim import UpdateOptimizer
 
 

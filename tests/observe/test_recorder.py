@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_accum import Latest, WindowRecorder
-from lightning_accum.functional.events import Events
-from lightning_accum.functional.sharing import leave_events
+from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.handover import leave_events
 
 quick = settings(deadline=None, derandomize=True, max_examples=40)
 COPIES = [

@@ -1,0 +1,243 @@
+"""A trainer at work on a model: binding, the recording gate, evaluation, and what is saved."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import torch
+from torch import nn
+
+from lightning_accum._checks import check_mapping
+from lightning_accum.cells.cell import CellSpec
+from lightning_accum.distributed.exchange import check_exchangeable, exchange, is_first, shares_of
+from lightning_accum.cells.independent import IndependentCellTrainer
+from lightning_accum.rules.base import Rule
+from lightning_accum.distributed.fsdp import shard_holders, whole_parameters
+from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.optim import updates_as_gradients
+from lightning_accum.updates import NonFinite, Updater
+
+
+class CellHost:
+    """Runs a CellTrainer on the cells of a model, in whatever loop; no Lightning is in it.
+
+    Args:
+        trainer: the trainer, usually a rule.
+        cells: by name, where the trainer's cells are in the model; ``None`` where they were
+            registered with the trainer by hand.
+        carry: whether batches are pieces of one stream, so that traces pass between them.
+        nonfinite: what the cells' updaters do with NaN and Inf; as they are set when ``None``.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum import STDP
+        >>> model = nn.Sequential(nn.Linear(2, 1), nn.Identity())
+        >>> host = CellHost(STDP(0.1, -0.1), {"enc": CellSpec("0", "1")})
+        >>> host.bind(model)
+        >>> host.trainer.recording = True
+        >>> _ = model(torch.ones(1, 2))
+        Traceback (most recent call last):
+        ...
+        ValueError: Activity of a rule on spikes should be 0 or 1. Found ...
+        >>> host.release()
+    """
+
+    def __init__(
+        self,
+        trainer: CellTrainer,
+        cells: dict[str, CellSpec] | None = None,
+        carry: bool = False,
+        nonfinite: NonFinite | None = None,
+    ) -> None:
+        if not isinstance(trainer, CellTrainer):
+            raise TypeError(
+                "Argument `cell_trainer` should be a CellTrainer, such as `STDP(0.01, -0.01)`."
+                f" Found `{trainer if isinstance(trainer, type) else type(trainer).__name__}`."
+            )
+        if cells is not None and not isinstance(trainer, IndependentCellTrainer):
+            raise TypeError(
+                "Argument `cells` should be None for a trainer that does not register cells by"
+                f" itself. Found it given with `{type(trainer).__name__}`: add the cells with"
+                " `add_cell`."
+            )
+        if cells is not None:
+            check_mapping("cells", cells)
+        for name, spec in (cells or {}).items():
+            if not isinstance(spec, CellSpec):
+                raise TypeError(
+                    f"Argument `cells` should hold CellSpecs by name. Found"
+                    f" `{type(spec).__name__}` for `{name}`."
+                )
+        if nonfinite is not None and nonfinite not in get_args(NonFinite):
+            raise ValueError(
+                f"Argument `nonfinite` should be one of {get_args(NonFinite)}."
+                f" Found `{nonfinite = }`."
+            )
+        self.trainer = trainer
+        self.cells = cells
+        self.carry = carry
+        self.nonfinite = nonfinite
+        self._bound = False
+        self._pending: dict[str, Any] | None = None
+        self._other = False  # whether that is the state of another process
+        self._sharded: list[Any] = []  # modules of the model, under FSDP2
+
+    # ------------------------------------------------------------------ binding
+    def bind(self, model: nn.Module) -> None:
+        """Finds the cells in ``model``, and takes up a state that was loaded before.
+
+        Without such a state, nothing is recorded, carried or pending afterwards.
+
+        Raises:
+            AttributeError: if a path or a parameter is not there.
+            ValueError: if there is no cell at all.
+        """
+        pending, self._pending = self._pending, None
+        self._register(model)
+        if not any(True for _ in self.trainer.cells):
+            raise ValueError(
+                "Argument `cells` should name at least one cell. Found none, and none registered"
+                " with the trainer."
+            )
+        check_exchangeable(self.trainer)
+        self._sharded = shard_holders(model, self.updaters.values())
+        self.trainer.recording = False
+        self.trainer.clear()
+        device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        self.trainer.to(device)
+        for updater in self.updaters.values():
+            if self.nonfinite is not None:
+                updater.nonfinite = self.nonfinite
+            updater.clear()
+        shares_of(self.trainer)  # counts anew
+        self._bound = True
+        if pending is not None:
+            self._load(pending)
+
+    def _register(self, model: nn.Module) -> None:
+        """Gives the trainer the cells that are named, but for those that it has."""
+        if self.cells is None:
+            return
+        assert isinstance(self.trainer, IndependentCellTrainer)
+        found = {name: spec.find(model) for name, spec in self.cells.items()}
+        refs = self.trainer._refs
+        for name, cell in found.items():
+            if name in refs and not refs[name].loose and refs[name].get() != cell:
+                self.trainer.del_cell(name)  # of another model, which may be gone
+        for name, cell in found.items():
+            if name in refs and not refs[name].loose:
+                continue
+            overrides = dict(self.cells[name].overrides)
+            params = self.cells[name].params
+            if isinstance(self.trainer, Rule) and params is not None:
+                overrides.setdefault("params", tuple(params))
+            try:
+                self.trainer.register_cell(name, cell, **overrides)
+            except BaseException:  # also Ctrl-C: what is half made would train nothing
+                if name in refs:
+                    self.trainer.del_cell(name)
+                raise
+
+    @property
+    def resuming(self) -> bool:
+        """Whether a state waits for the cells to be bound."""
+        return self._pending is not None
+
+    def release(self) -> None:
+        """Takes every hook away; what is learned, recorded and pending stays.
+
+        A state that was loaded and waits for a model is dropped.
+        """
+        self._bound = False
+        self._pending = None
+        self._sharded = []
+        self.trainer.recording = False
+        self.trainer.eval()
+
+    @property
+    def updaters(self) -> dict[str, Updater]:
+        """The cells' updaters, each once, by the name of the first cell that has it."""
+        return {names[0]: updater for updater, names in self.trainer.updaters.values()}
+
+    # ------------------------------------------------------------------ running
+    def evaluate(self, **given: Any) -> None:
+        """Accumulates what the window since the last call changes; traces pass on."""
+        with whole_parameters(self._sharded):
+            self.trainer(**given)
+
+    def exchange(self, ids: set[int] | None = None) -> None:
+        """Gives every process what all of them have pending; to be called in all of them.
+
+        Args:
+            ids: the ``id`` of every parameter that is about to change; all when ``None``.
+        """
+        exchange(shares_of(self.trainer, ids))
+
+    def updates_as_gradients(self, **given: Any) -> None:
+        """Evaluates, and hands what all processes have pending to whoever steps the parameters.
+
+        To be called in all processes.
+        """
+        self.evaluate(**given)
+        self.hand_over()
+
+    def hand_over(self) -> None:
+        """Hands what is pending, and evaluated, to whoever steps; to be called in all processes."""
+        self.exchange()
+        updates_as_gradients(*self.updaters.values())
+
+    def finish_batch(self, **given: Any) -> None:
+        """Evaluates the rest of a batch; traces pass on only where batches are one stream."""
+        if isinstance(self.trainer, Rule):
+            given["carry"] = self.carry
+        self.evaluate(**given)
+        if not self.carry:
+            self.trainer.clear()
+
+    # ------------------------------------------------------------------ survival
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and builtins alone: the trainer, and what is pending in the updaters.
+
+        Empty where there are no cells yet.
+        """
+        if self._pending is not None:
+            return self._pending
+        updaters = {name: dict(u.state_dict()) for name, u in self.updaters.items()}
+        if not updaters:
+            return {}
+        return {"trainer": dict(self.trainer.state_dict()), "updaters": updaters}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # the cells stay with the original
+        return {**self.__dict__, "_bound": False, "_sharded": []}
+
+    def load_state_dict(self, state: dict[str, Any], own: bool | None = None) -> None:
+        """Takes what :meth:`state_dict` gave, now or, before the cells are bound, when they are.
+
+        Args:
+            state: what was saved.
+            own: whether this process saved it. Of that of another, only what was learned is
+                taken: what is pending would count twice. ``None`` for whether it is the first.
+        """
+        self._other = not (is_first() if own is None else own)
+        if self._bound:
+            self._load(state)
+        else:
+            self._pending = state
+
+    def _load(self, state: dict[str, Any]) -> None:
+        here, there = set(self.updaters), set(state["updaters"])
+        if here != there:
+            raise ValueError(
+                "The state should be of a trainer with the same cells. Missing from it:"
+                f" {sorted(here - there)}; not known here: {sorted(there - here)}."
+            )
+        self.trainer.load_state_dict(state["trainer"])
+        for name, updater in self.updaters.items():
+            updater.load_state_dict(state["updaters"][name])
+        if self._other:
+            self.trainer.clear()
+            for updater in self.updaters.values():
+                updater.clear()
+            shares_of(self.trainer)  # counts anew

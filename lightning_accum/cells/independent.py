@@ -1,0 +1,137 @@
+"""Trainers that treat each cell by itself, with hyperparameters of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lightning_accum._state import StateModule
+from lightning_accum.cells.cell import Cell
+from lightning_accum.engine.signal import LEARNED
+from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.observe import Monitor
+
+
+class Hyperparameters(SimpleNamespace):
+    """What a rule is set to, for one cell: ``h.lr_post``, ``h.tc_pre``, ..."""
+
+
+class CellState(StateModule):
+    """What a trainer keeps for one cell: its hyperparameters, and what passes between windows.
+
+    Args:
+        hyperparameters: those in force for the cell.
+    """
+
+    def __init__(self, hyperparameters: Hyperparameters) -> None:
+        super().__init__()
+        self.hyperparameters = hyperparameters
+        # by parameter, how many samples' changes are pending: the weight among processes
+        self.samples: dict[str, int] = {}
+
+    def clear(self) -> None:
+        """Drops what samples would pass to the next window; what a neuron has learned stays."""
+        self._state = {k: v for k, v in self._state.items() if k.startswith(LEARNED)}
+
+    def _moved(self, fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
+        moved = fn(tensor)  # traces never narrow below the float32 in which they are computed
+        wide = torch.promote_types(moved.dtype, torch.float32)
+        return tensor.to(moved.device, wide)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """What passes to the next window, and how many samples' changes are pending."""
+        return {"carried": super().get_extra_state(), "samples": dict(self.samples)}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Takes what :meth:`get_extra_state` gave."""
+        super().set_extra_state(state["carried"])
+        self.samples = dict(state["samples"])
+
+    def extra_repr(self) -> str:
+        """The hyperparameters."""
+        return ", ".join(f"{k}={v!r}" for k, v in vars(self.hyperparameters).items())
+
+
+class Unit(NamedTuple):
+    """One cell with all that a trainer has for it."""
+
+    cell: Cell
+    state: nn.Module | None
+    monitors: dict[str, Monitor]
+
+
+class IndependentCellTrainer(CellTrainer):
+    """Base of trainers that treat each cell by itself, with hyperparameters of its own.
+
+    Args:
+        **hyperparameters: defaults, which a cell may override when it is registered.
+    """
+
+    def __init__(self, **hyperparameters: Any) -> None:
+        super().__init__()
+        self.defaults = Hyperparameters(**hyperparameters)
+        self.check(self.defaults)
+
+    def check(self, h: Hyperparameters) -> None:
+        """Raises a ``ValueError`` if hyperparameters make no sense; a subclass says which do."""
+
+    def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
+        """Raises a ``ValueError`` if a cell does not suit its hyperparameters."""
+
+    def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> Unit:
+        """Adds a cell with hyperparameters of its own.
+
+        A hyperparameter ``params``, where there is one, names what the updater must have.
+
+        Args:
+            name: name of the cell; that of a loose cell of a copied trainer binds it anew.
+            cell: the cell.
+            **overrides: hyperparameters that differ from the trainer's.
+
+        Returns:
+            The cell with its state and monitors.
+
+        Raises:
+            TypeError: if an override is no hyperparameter of this trainer.
+            ValueError: if a hyperparameter makes no sense, or the name is taken.
+        """
+        known = vars(self.defaults)
+        unknown = sorted(set(overrides) - set(known))
+        if unknown:
+            raise TypeError(
+                f"Overrides of cell `{name}` should be hyperparameters of"
+                f" `{type(self).__name__}`, among {sorted(known)}. Found {unknown}."
+            )
+        self._drop_dead()
+        kept = self._states[name] if name in self._states else None
+        if not isinstance(kept, CellState) or overrides:
+            kept = CellState(Hyperparameters(**{**known, **overrides}))
+        h = kept.hyperparameters
+        self.check(h)
+        if isinstance(cell, Cell):  # or else `add_cell` says so
+            self.check_cell(name, cell, h)
+        self.add_cell(name, cell, kept, getattr(h, "params", None))
+        return self.get_unit(name)
+
+    def get_unit(self, name: str) -> Unit:
+        """A cell with its state and monitors.
+
+        Raises:
+            AttributeError: if there is no such cell.
+        """
+        return Unit(*self.get_cell(name), dict(self.named_monitors_of(name)))
+
+    def __iter__(self) -> Iterator[Unit]:
+        """The units, one for each cell."""
+        return (self.get_unit(name) for name, _ in self.named_cells)
+
+    def clear(self, **kwargs: Any) -> None:
+        """Clears every monitor, and what would pass to the next window."""
+        super().clear(**kwargs)
+        for state in self._states.values():
+            if isinstance(state, CellState):
+                state.clear()

@@ -1,0 +1,86 @@
+"""Cells in a model under FSDP2: their parameters are whole while a rule looks at them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from lightning_accum.updates import Updater
+from lightning_accum.distributed.shards import is_sharded
+
+
+def is_fsdp(module: nn.Module) -> bool:
+    """Whether ``fully_shard`` was called on this module.
+
+    Example:
+        >>> is_fsdp(nn.Linear(2, 2))
+        False
+    """
+    known = sys.modules.get("torch.distributed.fsdp")  # without it there is none
+    kind = getattr(known, "FSDPModule", None)  # torch has it since 2.6
+    return kind is not None and isinstance(module, kind)
+
+
+def shard_holders(model: nn.Module, updaters: Iterable[Updater]) -> list[Any]:
+    """The modules whose ``unshard`` and ``reshard`` move the parameters of ``updaters``.
+
+    All parameters are sharded afterwards.
+
+    Args:
+        model: in which they are.
+        updaters: whose parents the parameters belong to.
+
+    Raises:
+        ValueError: if a parameter is sharded by anything else than FSDP2.
+    """
+    wrapped = {name: module for name, module in model.named_modules() if is_fsdp(module)}
+    for module in wrapped.values():
+        module.reshard()
+    names = {id(module): name for name, module in model.named_modules()}
+    found: dict[int, Any] = {}
+    for updater in updaters:
+        params: dict[str, Tensor] = {n: getattr(updater.parent, n) for n in updater.names}
+        sharded = [name for name, param in params.items() if is_sharded(param)]
+        path = names.get(id(updater.parent), "").split(".")
+        above = [".".join(path[:depth]) for depth in range(len(path), -1, -1)]
+        holder = next((wrapped[name] for name in above if name in wrapped), None)
+        if sharded and holder is None:
+            raise ValueError(
+                f"Parameters of {updater.label} that cells train should be plain, or sharded by"
+                f" `torch.distributed.fsdp.fully_shard`. Found DTensors of another kind: {sharded}."
+            )
+        if sharded:
+            found[id(holder)] = holder
+    return list(found.values())
+
+
+@contextmanager
+def whole_parameters(holders: Sequence[Any]) -> Iterator[None]:
+    """Parameters are whole inside, and sharded afterwards; every process has to come here."""
+    for module in holders:
+        module.unshard()
+    try:
+        yield
+    finally:
+        for module in holders:
+            module.reshard()
+
+
+class Bare(nn.Module):
+    """Runs a module without its own hooks, of which those of FSDP2 wait for other processes.
+
+    Args:
+        module: the module; its parameters are found below ``"module."``.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: Tensor) -> Any:
+        """Runs the module's ``forward``."""
+        return self.module.forward(x)

@@ -1,0 +1,183 @@
+"""What the reducers with a history share: a ring of the latest states."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_accum._checks import check_numbers
+from lightning_accum.observe.reducers.base import Reducer
+
+Criterion = Callable[[Tensor], Tensor]
+
+
+def nonzero(observation: Tensor) -> Tensor:
+    """Where an observation is not zero, which is where a spike is."""
+    return observation != 0
+
+
+def events(criterion: Criterion, observation: Tensor) -> Tensor:
+    """Where a criterion says that an event is.
+
+    Raises:
+        TypeError: if it does not give booleans.
+    """
+    found = criterion(observation)
+    if not isinstance(found, Tensor) or found.dtype != torch.bool:
+        kind = found.dtype if isinstance(found, Tensor) else type(found).__name__
+        raise TypeError(
+            f"Argument `criterion` should give booleans of the observation's shape. Found `{kind}`:"
+            " compare with a threshold."
+        )
+    return found
+
+
+class HistoryReducer(Reducer, ABC):
+    """Folds observations into a state, and keeps its history in memory that never grows.
+
+    Args:
+        duration: how far back the history reaches, in ms; 0 for the latest state alone.
+        dt: time between two observations, in ms.
+
+    Raises:
+        ValueError: if ``duration`` is negative or infinite, or ``dt`` is not positive.
+    """
+
+    def __init__(self, duration: float = 0.0, dt: float = 1.0) -> None:
+        super().__init__(dt)
+        check_numbers(duration=duration)
+        if not 0 <= duration < math.inf:
+            raise ValueError(
+                "Argument `duration` should be a finite, non-negative time in ms."
+                f" Found `{duration = }`."
+            )
+        self.duration = duration
+        # a step missed by rounding alone is in
+        self.size = math.floor(duration / dt + 1e-6) + 1
+        self.steps = 0  # observed since the last clear; the latest lies at (steps - 1) % size
+        self.length = 0  # how many of them are kept
+        self._state = {"ring": None}
+
+    @abstractmethod
+    def _fold(self, observation: Tensor, last: Tensor | None) -> Tensor:
+        """The state after ``observation``; before the first one, ``last`` is ``None``."""
+
+    def forward(self, observation: Tensor) -> None:
+        """Takes one observation in.
+
+        Args:
+            observation: ``[...]``, of one shape between two calls of :meth:`clear`.
+
+        Raises:
+            ValueError: if the shape changes.
+        """
+        observation = observation.detach()
+        self._push(self._fold(observation, self._last(observation)))
+
+    def peek(self) -> Tensor | None:
+        """A copy of the latest state ``[...]``, ``None`` before the first observation."""
+        return None if self.steps == 0 else self._ring()[(self.steps - 1) % self.size].clone()
+
+    def dump(self) -> Tensor | None:
+        """A copy of the history ``[T, ...]``, oldest first, ``None`` when there is none."""
+        if self.steps == 0:
+            return None
+        ordered = self._ring().roll(-(self.steps % self.size), 0)
+        return ordered if self.length == self.size else ordered[-self.length :].clone()
+
+    def clear(self, **kwargs: Any) -> None:
+        """Drops what was kept; its memory stays."""
+        self.steps = self.length = 0
+
+    # ------------------------------------------------------------------ the ring
+    def _ring(self) -> Tensor:
+        ring = self._state["ring"]
+        assert ring is not None
+        return ring
+
+    def _kept(self) -> tuple[Tensor, int, int] | None:
+        if self.steps == 0:
+            return None
+        return self._ring(), (self.steps - 1) % self.size, self.length
+
+    def _last(self, observation: Tensor) -> Tensor | None:
+        """The latest state, where ``observation`` is, if it goes on in the same shape."""
+        if self.steps == 0:
+            return None
+        last = self._ring()[(self.steps - 1) % self.size]
+        if observation.shape != last.shape:
+            raise ValueError(
+                f"Observations should keep their shape. Found {tuple(observation.shape)} after"
+                f" {self.steps} of {tuple(last.shape)}: clear the reducer between batches."
+            )
+        return last.to(observation.device)
+
+    def _push(self, state: Tensor) -> None:
+        """Writes a state over the oldest one."""
+        ring = self._state["ring"]
+        if self.steps == 0:
+            wanted = (self.size, *state.shape), state.dtype, state.device
+            if ring is None or (ring.shape, ring.dtype, ring.device) != wanted:
+                ring = _room(*wanted)
+        elif ring is not None:
+            dtype = torch.promote_types(ring.dtype, state.dtype)
+            if (ring.dtype, ring.device) != (dtype, state.device):
+                ring = ring.to(state.device, dtype)
+        assert ring is not None
+        if ring.is_inference():  # made by a move or a load in inference mode
+            old, ring = ring, _room(ring.shape, ring.dtype, ring.device)
+            ring.copy_(old)
+        ring[self.steps % self.size].copy_(state)
+        self._state["ring"] = ring
+        self.steps += 1
+        self.length = min(self.length + 1, self.size)
+
+    # ------------------------------------------------------------------ survival
+    def get_extra_state(self) -> dict[str, Any]:
+        """The history, oldest first, and how many observations there were."""
+        return {"history": self.dump(), "steps": self.steps}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Takes a history from a state dict: as much of its end as this one's duration holds."""
+        history: Tensor | None = state["history"]
+        self.steps = self.length = 0
+        self._state = {"ring": None}
+        if history is not None:
+            kept = history[-self.size :]
+            self._state["ring"] = _room((self.size, *kept.shape[1:]), kept.dtype, kept.device)
+            self.steps = state["steps"] - kept.shape[0]
+            for row in kept:
+                self._push(row)
+
+    def extra_repr(self) -> str:
+        """How much is kept."""
+        return f"duration={self.duration}, dt={self.dt}"
+
+
+class FoldReducer(HistoryReducer, ABC):
+    """A history of states that are computed one from the other, in float32 at least.
+
+    Args:
+        duration: how far back the history reaches, in ms; 0 for the latest state alone.
+        dt: time between two observations, in ms.
+    """
+
+    def _moved(self, fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
+        moved = fn(tensor)  # a sum over steps goes astray in half precision
+        return moved if moved.dtype.itemsize >= 4 else tensor.to(moved.device)
+
+
+def at_least_float32(observation: Tensor) -> Tensor:
+    """The observation in a dtype that can be summed over many steps."""
+    return observation.to(torch.promote_types(observation.dtype, torch.float32))
+
+
+def _room(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Memory that may be written to in inference mode and out of it."""
+    with torch.inference_mode(False):
+        return torch.empty(shape, dtype=dtype, device=device)

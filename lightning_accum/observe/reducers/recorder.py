@@ -1,0 +1,247 @@
+"""The window recorder: what was seen since the last call of the rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.handover import Finding, await_events
+from lightning_accum.observe.reducers.base import Reducer
+
+_FIRST_ROOM = 16
+
+
+class WindowRecorder(Reducer):
+    """Records every observation of a window, and hands it out as ``[T, B, ...]``.
+
+    The memory grows by doubling and stays from window to window. Spikes are kept as one byte each:
+    any non-zero value is one spike.
+
+    Args:
+        spikes: whether the activity is spikes, kept as booleans; else it is kept as it comes.
+        time_dim: ``None`` where a module is called once per step, with ``[B, ...]``; ``0`` where it
+            is called once per sequence, with ``[T, B, ...]``.
+        dt: time between two steps, in ms.
+        validate: whether to look that spikes are 0 or 1, up to a window's first spike, on the CPU.
+            The first step after a window of a single step, with a spike, passes without a look.
+
+    Example:
+        >>> import torch
+        >>> recorder = WindowRecorder(spikes=True)
+        >>> for step in torch.eye(3):
+        ...     recorder(step.unsqueeze(0))
+        >>> recorder.window().shape, recorder.window().dtype
+        (torch.Size([3, 1, 3]), torch.bool)
+        >>> recorder.clear()
+        >>> recorder.length
+        0
+    """
+
+    # Nothing here is a parameter, a buffer or a module, and to look for them takes longer than all
+    # else that a step does.
+    __setattr__ = object.__setattr__  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        spikes: bool = False,
+        time_dim: int | None = None,
+        dt: float = 1.0,
+        validate: bool = True,
+    ) -> None:
+        super().__init__(dt)
+        if time_dim is not None and not (isinstance(time_dim, int) and time_dim == 0):
+            raise ValueError(
+                "Argument `time_dim` should be None (a call per step, `[B, ...]`) or 0 (a call per"
+                f" sequence, `[T, B, ...]`). Found `{time_dim = }`."
+            )
+        self.spikes = spikes
+        self.time_dim = time_dim
+        self.validate = validate
+        self.length = 0
+        self._state = {"buffer": None}
+        self._rows: list[Tensor] = []  # the buffer's steps, as views: the hot path is one copy
+        self._shape: torch.Size | None = None
+        self._sure = False  # that what comes may be recorded without a look
+        self._first_alone = False  # the first step may, for the window before was one such
+        self._dtype: torch.dtype | None = None  # of what was looked at
+        self._finding: Finding | None = None  # of a window that is a single sequence
+
+    def forward(self, observation: Tensor) -> None:
+        """Records one step, or one sequence.
+
+        Raises:
+            ValueError: if the shape changes within a window, or spikes are no spikes.
+        """
+        if self._sure and self.time_dim is None:
+            # the hot path
+            at = self.length
+            fits = observation.shape == self._shape and observation.dtype is self._dtype
+            if fits and 1 < at < len(self._rows):
+                own = observation.detach() if observation.requires_grad else observation
+                self._rows[at].copy_(own)
+                self.length = at + 1
+                return
+        again = self._first_alone and self.length > 0
+        if not self._sure or again or observation.dtype is not self._dtype:
+            self._first_alone = False
+            self._look(observation)
+            self._dtype = observation.dtype
+        if self.time_dim is None:
+            if self.length == 0 or observation.shape != self._shape:
+                self._begin(observation, observation.shape)
+            if self.length == len(self._rows):
+                self._grow(self.length + 1)
+            self._rows[self.length].copy_(observation.detach())
+            self.length += 1
+        else:
+            if self.length == 0 or observation.shape[1:] != self._shape:
+                self._begin(observation, observation.shape[1:])
+            end = self.length + observation.shape[0]
+            if end > len(self._rows):
+                self._grow(end)
+            buffer = self._state["buffer"]
+            assert buffer is not None
+            buffer[self.length : end].copy_(observation.detach())
+            whole = self.length == 0 and self.spikes and observation.dtype == torch.bool
+            self._finding = await_events(observation) if whole else None
+            self.length = end
+
+    def window(self) -> Tensor | None:
+        """``[T, B, ...]`` recorded since the last :meth:`clear`; valid until the next one."""
+        buffer = self._state["buffer"]
+        return None if buffer is None or self.length == 0 else buffer[: self.length]
+
+    def events(self) -> Events | None:
+        """The window's events by step, sample and neuron, if they were found when it was used."""
+        return None if self._finding is None else self._finding.events
+
+    def peek(self) -> Tensor | None:
+        """The latest step."""
+        window = self.window()
+        return None if window is None else window[-1]
+
+    def dump(self) -> Tensor | None:
+        """A copy of the window."""
+        window = self.window()
+        return None if window is None else window.clone()
+
+    def clear(self, **kwargs: Any) -> None:
+        """Begins a new window; its memory stays."""
+        self._sure = self._first_alone = self._sure and self.length == 1
+        self.length = 0
+        self._finding = None
+
+    def _begin(self, observation: Tensor, shape: torch.Size) -> None:
+        """Checks the first observation of a window, and makes room of its shape."""
+        if self.length:
+            raise ValueError(
+                f"Activity should keep its shape within a window. Found {tuple(shape)} after"
+                f" {self.length} steps of {tuple(self._shape or ())}: call the trainer, and clear"
+                " it, between batches."
+            )
+        if observation.ndim < (1 if self.time_dim is None else 2):
+            raise ValueError(
+                f"Activity should be `[B, ...]`, or `[T, B, ...]` with `time_dim=0`. Found shape"
+                f" {tuple(observation.shape)}, `time_dim = {self.time_dim}`."
+            )
+        dtype = torch.bool if self.spikes else observation.dtype
+        buffer = self._state["buffer"]
+        if (
+            buffer is None
+            or (buffer.shape[1:], buffer.dtype, buffer.device) != (shape, dtype, observation.device)
+            or (buffer.is_inference() and not torch.is_inference_mode_enabled())
+        ):
+            self._state["buffer"] = _room(0, shape, dtype, observation.device)
+            self._rows = []
+        self._shape = shape
+
+    def _look(self, observation: Tensor) -> None:
+        """Looks at what comes until it has seen a spike; where that would mean to wait, at none."""
+        if self.spikes:
+            looks = self.validate and observation.dtype != torch.bool
+            self._sure = not looks or observation.device.type != "cpu"
+            if not self._sure:
+                self._sure = _has_spikes(observation)
+            return
+        self._sure = True
+        buffer = self._state["buffer"]
+        if self.length and buffer is not None and buffer.dtype != observation.dtype:
+            wide = buffer.to(torch.promote_types(buffer.dtype, observation.dtype))
+            self._state["buffer"], self._rows = wide, list(wide.unbind(0))
+
+    def _grow(self, needed: int) -> None:
+        old = self._state["buffer"]
+        assert old is not None
+        room = max(_FIRST_ROOM, 2 * old.shape[0])
+        while room < needed:
+            room *= 2
+        if self.time_dim == 0 and self.length == 0:
+            room = needed  # sequences are as long as the ones before, as a rule
+        new = _room(room, old.shape[1:], old.dtype, old.device)
+        new[: self.length] = old[: self.length]
+        self._state["buffer"] = new
+        self._rows = list(new.unbind(0))
+
+    # ------------------------------------------------------------------ survival
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_rows": [], "_finding": None, "_state": self._recorded()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._remake()
+
+    def _recorded(self) -> dict[str, Tensor | None]:
+        return {"buffer": self.dump()}
+
+    def _remake(self) -> None:
+        buffer = self._state["buffer"]
+        self._finding, self._sure = None, False
+        self.length = 0 if buffer is None else buffer.shape[0]
+        self._shape = None if buffer is None else buffer.shape[1:]
+        self._rows = [] if buffer is None else list(buffer.unbind(0))
+
+    def _apply(self, fn: Any, recurse: bool = True) -> WindowRecorder:
+        self._state = self._recorded()
+        super()._apply(fn, recurse)
+        self._remake()
+        return self
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """The window."""
+        return self._recorded()
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Takes a window from a state dict."""
+        super().set_extra_state(state)
+        self._remake()
+
+
+def _has_spikes(activity: Tensor) -> bool:
+    """Whether there is a spike.
+
+    Raises:
+        ValueError: if there is something else.
+    """
+    if activity.dtype in (torch.float32, torch.float64) and activity.numel():
+        # within [0, 1], squares add up to as much as the values only of 0 and 1; several times as
+        # fast as to compare all, which is left for sums that lost a digit
+        low, high = activity.aminmax()
+        flat = activity.reshape(-1)
+        if low >= 0 and high <= 1 and torch.dot(flat, flat) == flat.sum():
+            return bool(high > 0)
+    if not torch.equal(activity * activity, activity):
+        value = activity[(activity != 0) & (activity != 1)][0].item()
+        raise ValueError(
+            f"Activity of a rule on spikes should be 0 or 1. Found {value}: is a neuron's output"
+            " missing in between? Use a rate-based rule for real-valued activity."
+        )
+    return bool(activity.any())
+
+
+def _room(steps: int, shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Memory that may be written to in inference mode and out of it, within one window too."""
+    with torch.inference_mode(False):
+        return torch.empty(steps, *shape, dtype=dtype, device=device)

@@ -1,0 +1,377 @@
+"""Rules: hyperparameters, and the terms that they make of a window."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+
+from lightning_accum._checks import check_mapping, is_number, names_in
+from lightning_accum.sparse.events import Events
+from lightning_accum.functional.reductions import ReductionFn, reduction
+from lightning_accum.functional.traces import TraceMode
+from lightning_accum.cells.cell import Cell
+from lightning_accum.engine.evaluate import Path, accumulate_terms, one_contribution
+from lightning_accum.engine.vjp import Bias, Geometry, geometry_of, unit_dim_of
+from lightning_accum.cells.independent import (
+    CellState,
+    Hyperparameters,
+    IndependentCellTrainer,
+    Unit,
+)
+from lightning_accum.engine.signal import LEARNED, Signal, Source
+from lightning_accum.engine.terms import Addend, Term
+from lightning_accum.engine.window import Memory, Window
+from lightning_accum.observe import (
+    InputMonitor,
+    Monitor,
+    OutputMonitor,
+    Picker,
+    WindowRecorder,
+    first_tensor,
+)
+from lightning_accum.updates import attach_updater
+
+# Elements of both sides that are numbers at a time: 40 MB of a trace of both in float32.
+_PIECE_ELEMENTS = 10 << 20
+
+
+class _Seen(NamedTuple):
+    """A cell, what both sides of it recorded, and the geometry of each of its parameters."""
+
+    cell: Cell
+    pre: Tensor
+    post: Tensor
+    geometries: dict[str, Geometry]
+    events: tuple[Events | None, Events | None]
+
+
+class Rule(IndependentCellTrainer, ABC):
+    r"""Base of learning rules that are sums of products of pre- and postsynaptic signals.
+
+    .. math:: \Delta w = \sum_k \text{rate}_k \,
+              \operatorname{reduce}_b \sum_t \mathrm{post}_k[t, b] \otimes \mathrm{pre}_k[t, b]
+
+    A subclass gives its hyperparameters to ``super().__init__`` and the products in :meth:`terms`;
+    observing, batching, signs, geometry and the choice of the cheapest evaluation are done here.
+    Calling the rule evaluates the window since the last call and accumulates; it applies nothing.
+    Called after every step, or once for many, it gives the same sum, for traces carry over until
+    :meth:`clear`. (The reduction is applied to each call's change of a sample, for each part apart:
+    for sum and mean it does not matter how a window is cut, for others it does.) Traces carry over
+    only between batches of one shape: those of another are other samples.
+
+    Args:
+        hyperparameters: those of the rule, by name.
+        dt: step, in ms.
+        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
+        time_dim: ``None`` where modules are called once per step with ``[B, ...]``, ``0`` where
+            they are called once per sequence with ``[T, B, ...]``.
+        params: names of the connection's parameters to train. A bias learns as the weight of an
+            input that is always one.
+        carry: whether traces pass from call to call; without, every window begins at rest.
+        path: how the sums are evaluated; ``"auto"`` takes the cheapest.
+        picker: finds the activity in what a neuron gives out; its first tensor when ``None``.
+
+    Raises:
+        TypeError: if an option is none of these.
+        ValueError: if a hyperparameter or an option makes no sense.
+
+    Example:
+        >>> from torch import nn
+        >>> class Coincidence(Rule):
+        ...     def __init__(self, lr: float = 0.1, **options):
+        ...         super().__init__({"lr": lr}, **options)
+        ...     def terms(self, window, h):
+        ...         return [Term(h.lr, window.post, window.pre)]
+        >>> fc, relu = nn.Linear(2, 1, bias=False), nn.ReLU()
+        >>> rule = Coincidence()
+        >>> unit = rule.register_cell("enc", Cell(fc, relu))
+        >>> rule
+        Coincidence(lr=0.1, dt=1.0, batch_reduction='mean', time_dim=None, params=('weight',)
+          cells: enc)
+    """
+
+    spikes: ClassVar[bool] = True
+    """Whether both sides are spikes, so that they are kept as booleans."""
+
+    _reads_input: ClassVar[bool] = True
+    """Whether it matters what comes in; else it may be anything."""
+
+    _traces: ClassVar[int] = 1
+    """About how many traces of both sides it takes at a time, beyond one."""
+
+    def __init__(
+        self,
+        hyperparameters: Mapping[str, Any] | None = None,
+        *,
+        dt: float = 1.0,
+        batch_reduction: ReductionFn | str = "mean",
+        time_dim: int | None = None,
+        params: Sequence[str] = ("weight",),
+        carry: bool = True,
+        path: Path = "auto",
+        picker: Picker | None = None,
+    ) -> None:
+        if not isinstance(path, str) or path not in get_args(Path):
+            raise ValueError(
+                f"Argument `path` should be one of {get_args(Path)}. Found `{path = }`."
+            )
+        if hyperparameters is not None:
+            check_mapping("hyperparameters", hyperparameters)
+        super().__init__(
+            **(hyperparameters or {}),
+            dt=dt,
+            batch_reduction=batch_reduction,
+            time_dim=time_dim,
+            params=names_in("params", params),
+            picker=picker,
+        )
+        self.carry = carry
+        self.path: Path = path
+        self._checked: set[tuple[str, str]] = set()  # cells and parameters whose shapes fit
+
+    @abstractmethod
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term | Addend]:
+        """The products whose sum is the change of a parameter.
+
+        A long window comes in pieces, one after the other.
+
+        Args:
+            window: the signals of one cell.
+            h: the hyperparameters in force for it.
+        """
+
+    def _geometry(self, module: nn.Module, name: str, place: str) -> Geometry:
+        """How products become a change of a parameter; a subclass may have its own."""
+        return geometry_of(module, name, place)
+
+    def check(self, h: Hyperparameters) -> None:
+        """Raises a ``ValueError`` if hyperparameters make no sense.
+
+        Every ``tc_...`` and ``dt`` should be positive, every ``lr_...`` finite, and ``trace_mode``
+        one that there is; a subclass adds to that.
+        """
+        reduction(h.batch_reduction)
+        names_in("params", h.params)
+        for name, value in vars(h).items():
+            if name == "dt" or name.startswith("tc_"):
+                if not (is_number(value) and 0 < value < float("inf")):
+                    raise ValueError(
+                        f"Argument `{name}` should be a positive, finite number of ms."
+                        f" Found `{name} = {value!r}`."
+                    )
+            elif (name == "lr" or name.startswith("lr_")) and not (
+                is_number(value) and abs(value) < float("inf")
+            ):
+                raise ValueError(
+                    f"Argument `{name}` should be a finite number. Found `{name} = {value!r}`."
+                )
+        mode = getattr(h, "trace_mode", "cumulative")
+        if mode not in get_args(TraceMode):
+            raise ValueError(
+                f"Argument `trace_mode` should be one of {get_args(TraceMode)}."
+                f" Found `trace_mode = {mode!r}`."
+            )
+        if not (h.picker is None or callable(h.picker)):
+            raise TypeError(
+                "Argument `picker` should be a callable that finds a tensor in what a neuron gives"
+                f" out, or None. Found `{type(h.picker).__name__}`."
+            )
+        WindowRecorder(self.spikes, h.time_dim, h.dt)  # for its check of `time_dim`
+
+    def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
+        """Raises a ``ValueError`` if the neuron says that it is called in another way."""
+        mode = {"s": None, "m": 0}.get(getattr(cell.neuron, "step_mode", ""), h.time_dim)
+        said = getattr(cell.neuron, "time_dim", mode)
+        if said != h.time_dim:
+            raise ValueError(
+                f"Argument `time_dim` should be that of the neuron of cell `{name}`, {said}. Found"
+                f" `time_dim = {h.time_dim}`: give the rule `time_dim={said}`."
+            )
+
+    def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> Unit:
+        """Adds a cell, an updater for its connection, and the monitors of both sides.
+
+        Args:
+            name: name of the cell, without dots.
+            cell: the cell.
+            **overrides: hyperparameters that differ from the rule's.
+
+        Returns:
+            The cell with its state and monitors.
+        """
+        super().register_cell(name, cell, **overrides)
+        self._checked = {place for place in self._checked if place[0] != name}
+        h = self._state_for(name).hyperparameters
+        indices = isinstance(cell.connection, nn.Embedding)  # are no spikes, though integers
+        for side, attr, kind, spikes in (
+            ("pre", "connection", InputMonitor, self.spikes and not indices),
+            ("post", "neuron", OutputMonitor, self.spikes),
+        ):
+            picker = (side == "post" and h.picker) or first_tensor
+            validate = side == "post" or self._reads_input
+            recorder = WindowRecorder(spikes, h.time_dim, h.dt, validate)
+            make = kind.partialconstructor(reducer=recorder, picker=picker)
+            tags = {"spikes": spikes, "time_dim": h.time_dim, "dt": h.dt}
+            self.add_monitor(name, side, attr, make, **tags, picker=picker, validate=validate)
+        return self.get_unit(name)
+
+    def forward(self, carry: bool | None = None, **given: Any) -> None:
+        """Evaluates the window since the last call, and accumulates; nothing is applied.
+
+        Args:
+            carry: whether traces pass to the next call; as the rule is set when ``None``.
+            **given: what the rule's terms ask for, such as a reward.
+
+        Raises:
+            ValueError: if the activity does not fit the parameters.
+        """
+        self._check_bound()
+        try:
+            windows = {
+                name: seen
+                for name, (cell, _) in self.named_cells
+                if (seen := self._observed(name, cell)) is not None
+            }
+            for name, seen in windows.items():
+                self._evaluate(name, seen, given, self.carry if carry is None else carry)
+        finally:
+            for monitor in self.monitors:
+                if _recorder(monitor) is not None:
+                    monitor.clear()
+
+    # ------------------------------------------------------------------ inside
+    def _observed(self, name: str, cell: Cell) -> _Seen | None:
+        """What both sides of a cell recorded, ``None`` if nothing; all checks, no arithmetic."""
+        recorders = [_recorder(self.get_monitor(name, side)) for side in ("pre", "post")]
+        pre, post = (None if own is None else own.window() for own in recorders)
+        if pre is None and post is None:
+            return None
+        steps = [0 if side is None else side.shape[0] for side in (pre, post)]
+        if pre is None or post is None or pre.shape[:2] != post.shape[:2]:
+            raise ValueError(
+                f"Cell `{name}` should see its connection and its neuron as often as each other,"
+                f" with the same batch. Found {steps[0]} steps of the connection"
+                f" {_shape_of(pre)} and {steps[1]} of the neuron {_shape_of(post)}: both should be"
+                " called once per step (`time_dim=None`) or once per sequence (`time_dim=0`), and"
+                " be in training mode: in evaluation mode nothing is recorded."
+            )
+        if pre.is_complex() or post.is_complex():
+            raise TypeError(
+                f"Activity of cell `{name}` should be real. Found {pre.dtype} before and"
+                f" {post.dtype} after the connection: record its magnitude or its real part."
+            )
+        if pre.shape[1] == 0:
+            return None
+        geometries = {}
+        for param in self._state_for(name).hyperparameters.params:
+            place = f"`{param}` of cell `{name}`"
+            geometries[param] = self._geometry(cell.connection, param, place)
+            if (name, param) not in self._checked:
+                geometries[param].check(post[0, :1], pre[0, :1])
+                self._checked.add((name, param))
+        known = [None if own is None else own.events() for own in recorders]
+        return _Seen(cell, pre, post, geometries, (known[0], known[1]))
+
+    def _evaluate(
+        self,
+        name: str,
+        seen: _Seen,
+        given: dict[str, Any],
+        carry: bool,
+    ) -> None:
+        cell, pre, post, geometries, events = seen
+        state = self._state_for(name)
+        h = state.hyperparameters
+        batch = reduction(h.batch_reduction)
+        updater = attach_updater(cell.connection, *h.params)
+        params = {name: getattr(cell.connection, name).detach() for name in h.params}
+        dtype = torch.float32
+        for param in params.values():
+            dtype = torch.promote_types(dtype, param.dtype)
+        before, total = state._state, pre.shape[0]
+        unit_dim = unit_dim_of(cell.connection)
+        pieces = _pieces(pre, post, self._traces) if batch.adds else [slice(0, total)]
+        with ExitStack() as stack:
+            accumulators = {
+                name: stack.enter_context(one_contribution(getattr(updater, name), len(pieces)))
+                for name in params
+            }
+            for piece in pieces:
+                source = partial(Source, dt=h.dt, carried=before, dtype=dtype, unit_dim=unit_dim)
+                own, other = (pre[piece], post[piece]) if len(pieces) > 1 else (pre, post)
+                known = [_part(each, piece, total) for each in events]
+                sources = [
+                    source(own, side="pre", events=known[0]),
+                    source(other, side="post", events=known[1]),
+                ]
+                memory = Memory(before, {} if carry else None)
+                for param_name, param in params.items():
+                    geometry = geometries[param_name]
+                    incoming = sources[0]
+                    if isinstance(geometry, Bias):  # the weight of what is always one
+                        incoming = source(geometry.one(other, own), side="one")
+                        sources.append(incoming)
+                    window = Window(
+                        pre=Signal(incoming),
+                        post=Signal(sources[1]),
+                        param=param,
+                        dt=h.dt,
+                        given=given,
+                        start=piece.start,
+                        total=total,
+                        geometry=geometry,
+                        memory=memory,
+                    )
+                    terms = self.terms(window, h)
+                    accumulate_terms(accumulators[param_name], terms, batch, self.path, geometry)
+                whole = carry or piece.stop < total
+                before = {k: v for k, v in before.items() if k.startswith(LEARNED)}
+                for used in sources:
+                    before.update(used.carry(whole))
+                before.update(memory.after or {})
+        state._state = before
+        for param_name in params:
+            state.samples[param_name] = state.samples.get(param_name, 0) + pre.shape[1]
+
+    def _state_for(self, name: str) -> CellState:
+        state = self._states[name]
+        assert isinstance(state, CellState)
+        return state
+
+    def __repr__(self) -> str:
+        known = {k: v for k, v in vars(self.defaults).items() if v is not None or k == "time_dim"}
+        settings = ", ".join(f"{k}={v!r}" for k, v in known.items())
+        return f"{type(self).__name__}({settings}\n  cells: {', '.join(self._refs) or 'none'})"
+
+
+def _recorder(monitor: Monitor | None) -> WindowRecorder | None:
+    # spares a module's own way to find an attribute, which takes its time
+    recorder = None if monitor is None else monitor._modules["reducer"]
+    return recorder if isinstance(recorder, WindowRecorder) else None
+
+
+def _part(events: Events | None, piece: slice, steps: int) -> Events | None:
+    """The events of a piece of the window."""
+    if events is None or (piece.start, piece.stop) == (0, steps):
+        return events
+    rows = events.shape[0] // steps
+    return events.part(piece.start * rows, piece.stop * rows)
+
+
+def _pieces(pre: Tensor, post: Tensor, traces: int) -> list[slice]:
+    """Spans of steps whose signals fit in bounded memory as numbers; one is exact after another."""
+    steps = pre.shape[0]
+    if steps == 1:
+        return [slice(0, 1)]
+    length = max(1, _PIECE_ELEMENTS // max(1, traces * (pre[0].numel() + post[0].numel())))
+    return [slice(at, min(at + length, steps)) for at in range(0, steps, length)]
+
+
+def _shape_of(window: Tensor | None) -> tuple[int, ...]:
+    return () if window is None else tuple(window.shape[1:])

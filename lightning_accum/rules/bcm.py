@@ -1,0 +1,74 @@
+"""The rule of Bienenstock, Cooper and Munro: a threshold that slides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.cells.independent import Hyperparameters
+from lightning_accum.rules.rate import RateRule
+from lightning_accum.engine.terms import Term
+from lightning_accum.engine.window import Window
+
+
+@final
+class BCM(RateRule):
+    r"""Potentiation above a threshold, depression below it, and a threshold that follows activity.
+
+    .. math::
+        \Delta w = \eta \sum_t y(t) \left( y(t) - \theta(t) \right) \otimes x(t), \qquad
+        \theta(t) = \overline{y^2}(t)
+
+    The threshold is the running average of each neuron's squared output, over samples and steps
+    (see :meth:`Signal.average <lightning_accum.engine.Signal.average>`); it is kept by ``clear`` and
+    saved with the rule. A neuron becomes selective: it answers one of several inputs, with one over
+    that input's share. Stable where the threshold is faster than the weights, ``tc_threshold`` well
+    below one over the rate.
+
+    Args:
+        lr: rate.
+        tc_threshold: time constant of the threshold, in ms.
+        dt: step, in ms.
+        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
+        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+            :class:`~lightning_accum.rules.base.Rule`.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum import BCM, Serial
+        >>> layer = Serial(nn.Linear(2, 1, bias=False), nn.ReLU())
+        >>> _ = layer.connection.weight.data.copy_(torch.tensor([[0.6, 0.5]]))
+        >>> bcm = BCM(lr=0.2, tc_threshold=5.0)
+        >>> unit = bcm.register_cell("v1", layer.cell)
+        >>> for _ in range(1000):  # two inputs, as often as each other
+        ...     _ = layer(torch.eye(2))
+        ...     bcm()
+        ...     bcm.update()
+        >>> layer(torch.eye(2)).detach().round(decimals=2)
+        tensor([[2.],
+                [0.]])
+
+    Source:
+        Bienenstock, Cooper & Munro 1982, doi:10.1523/JNEUROSCI.02-01-00032.1982; the threshold as
+        the average of the square: Intrator & Cooper 1992, doi:10.1016/S0893-6080(05)80003-6.
+    """
+
+    def __init__(
+        self,
+        lr: float,
+        tc_threshold: float = 100.0,
+        dt: float = 1.0,
+        batch_reduction: ReductionFn | str = "mean",
+        **options: Any,
+    ) -> None:
+        hyperparameters = {"tc_threshold": tc_threshold}
+        super().__init__(lr, dt, batch_reduction, hyperparameters=hyperparameters, **options)
+
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+        """What lies above the threshold potentiates, what lies below depresses."""
+        post = window.post.values()
+        phi = post * (post - window.post.average(h.tc_threshold, power=2))
+        above, below = phi.clamp(min=0), phi.neg_().clamp_(min=0)
+        return Term(h.lr, above, window.pre), Term(-h.lr, below, window.pre)

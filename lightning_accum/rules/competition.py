@@ -1,0 +1,165 @@
+"""Hebbian learning under competition: who wins learns to look like its input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import torch
+
+from lightning_accum._checks import is_number
+from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.cells.independent import Hyperparameters
+from lightning_accum.rules.rate import RateRule
+from lightning_accum.engine.terms import Term
+from lightning_accum.engine.window import Window
+
+
+@final
+class WTAHebb(RateRule):
+    r"""Competitive learning: the winners' weights move towards the input.
+
+    .. math::
+        \Delta w_i = \eta \sum_t y_i(t) \left( x(t) - w_i \right), \qquad
+        y_i(t) = \left[\, u_i(t) \text{ is among the } k \text{ largest} \,\right]
+
+    with :math:`u` the neurons' output, usually the connection's own (``nn.Identity()`` as the
+    neuron). Each neuron converges to the mean of the inputs that it wins, as in online k-means.
+    A convolution's channels compete at every place.
+
+    Args:
+        lr: rate, at most one.
+        winners: how many win, :math:`k`, also where nobody is driven. Of equals the first wins, or
+            any where several do.
+        dt: step, in ms.
+        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
+        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+            :class:`~lightning_accum.rules.base.Rule`.
+
+    Raises:
+        ValueError: if there are not as many neurons as winners.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum import WTAHebb, Serial
+        >>> layer = Serial(nn.Linear(2, 2, bias=False), nn.Identity())
+        >>> _ = layer.connection.weight.data.copy_(torch.eye(2))
+        >>> rule = WTAHebb(lr=0.5)
+        >>> unit = rule.register_cell("enc", layer.cell)
+        >>> _ = layer(torch.tensor([[0.6, 0.8]]))  # the second neuron wins
+        >>> rule()
+        >>> rule.update()
+        >>> layer.connection.weight.detach()
+        tensor([[1.0000, 0.0000],
+                [0.3000, 0.9000]])
+
+    Source:
+        Rumelhart & Zipser 1985, "Feature discovery by competitive learning",
+        doi:10.1207/s15516709cog0901_5.
+    """
+
+    def __init__(
+        self,
+        lr: float,
+        winners: int = 1,
+        dt: float = 1.0,
+        batch_reduction: ReductionFn | str = "mean",
+        **options: Any,
+    ) -> None:
+        hyperparameters = {"winners": winners}
+        super().__init__(lr, dt, batch_reduction, hyperparameters=hyperparameters, **options)
+
+    def check(self, h: Hyperparameters) -> None:
+        """Raises a ``ValueError`` if hyperparameters make no sense."""
+        super().check(h)
+        if not isinstance(h.winners, int) or h.winners < 1:
+            raise ValueError(
+                "Argument `winners` should be a positive number of neurons."
+                f" Found `winners = {h.winners!r}`."
+            )
+
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+        """The input of the winners, less their weights."""
+        post, dim = window.post.values(), window.post.unit_dim
+        if post.shape[dim] < h.winners:
+            raise ValueError(
+                "Argument `winners` should be at most the number of neurons, "
+                f"{post.shape[dim]}. Found `winners = {h.winners}`."
+            )
+        one = h.winners == 1
+        best = post.argmax(dim, keepdim=True) if one else post.topk(h.winners, dim).indices
+        won = torch.zeros_like(post).scatter_(dim, best, 1.0)
+        decay = window.decay(-h.lr, won)
+        return Term(h.lr, won, window.pre), decay
+
+
+@final
+class SoftHebb(RateRule):
+    r"""Soft winner-take-all with Hebbian learning: a Bayesian mixture of the inputs.
+
+    .. math::
+        \Delta w_i = \eta \sum_t y_i(t) \left( x(t) - u_i(t)\, w_i \right), \qquad
+        y(t) = \mathrm{softmax}\left(u(t) / \tau\right)
+
+    with :math:`u` the neurons' output before the competition, usually the connection's own
+    (``nn.Identity()`` as the neuron). A neuron's weights come to unit length by themselves. A
+    convolution's channels compete at every place.
+
+    Args:
+        lr: rate.
+        temperature: :math:`\tau`, how soft the competition is; lower is harder.
+        dt: step, in ms.
+        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
+        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+            :class:`~lightning_accum.rules.base.Rule`.
+
+    Raises:
+        ValueError: if the temperature is not positive.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum import SoftHebb, Serial
+        >>> layer = Serial(nn.Linear(2, 2, bias=False), nn.Identity())
+        >>> _ = layer.connection.weight.data.copy_(torch.tensor([[2.0, 1.0], [1.0, 2.0]]))
+        >>> rule = SoftHebb(lr=0.1, temperature=0.2)
+        >>> unit = rule.register_cell("enc", layer.cell)
+        >>> for _ in range(100):
+        ...     _ = layer(torch.eye(2))
+        ...     rule()
+        ...     rule.update()
+        >>> layer.connection.weight.detach().norm(dim=1)
+        tensor([1.0000, 1.0000])
+
+    Source:
+        Moraitis et al. 2022, "SoftHebb: Bayesian inference in unsupervised Hebbian soft
+        winner-take-all networks", doi:10.1088/2634-4386/aca710, eq. 2.
+    """
+
+    def __init__(
+        self,
+        lr: float,
+        temperature: float = 1.0,
+        dt: float = 1.0,
+        batch_reduction: ReductionFn | str = "mean",
+        **options: Any,
+    ) -> None:
+        hyperparameters = {"temperature": temperature}
+        super().__init__(lr, dt, batch_reduction, hyperparameters=hyperparameters, **options)
+
+    def check(self, h: Hyperparameters) -> None:
+        """Raises a ``ValueError`` if hyperparameters make no sense."""
+        super().check(h)
+        if not (is_number(h.temperature) and 0 < h.temperature < float("inf")):
+            raise ValueError(
+                "Argument `temperature` should be a positive, finite number."
+                f" Found `temperature = {h.temperature!r}`."
+            )
+
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+        """The input of the winners, less what they have learned of it."""
+        drive = window.post.values()
+        share = (drive / h.temperature).softmax(window.post.unit_dim)
+        decay = window.decay(-h.lr, share * drive)
+        return Term(h.lr, share, window.pre), decay

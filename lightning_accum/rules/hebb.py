@@ -1,0 +1,149 @@
+"""Hebb's rule, its opposite, and the covariance rule, for spikes or rates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.cells.independent import Hyperparameters
+from lightning_accum.rules.rate import RateRule
+from lightning_accum.engine.terms import Term
+from lightning_accum.engine.window import Window
+
+
+@final
+class Hebb(RateRule):
+    r"""What is active together is connected: the plain product of both sides.
+
+    .. math:: \Delta w = \eta \sum_t y(t) \otimes x(t)
+
+    for activity that is spikes or real values. It grows without end: add a constraint
+    (:class:`~lightning_accum.Normalize`, :class:`~lightning_accum.Clamp`) or a bound. A negative
+    ``lr`` makes it anti-Hebbian: activity that comes together is driven apart. Where activity takes
+    negative values the parts do so too.
+
+    Args:
+        lr: rate; negative for the anti-Hebbian rule.
+        dt: step, in ms.
+        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
+        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+            :class:`~lightning_accum.rules.base.Rule`.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum import Hebb, Serial
+        >>> layer = Serial(nn.Linear(2, 1, bias=False), nn.ReLU())
+        >>> _ = nn.init.ones_(layer.connection.weight)
+        >>> hebb = Hebb(lr=0.1)
+        >>> unit = hebb.register_cell("enc", layer.cell)
+        >>> _ = layer(torch.tensor([[1.0, 3.0]]))
+        >>> hebb()
+        >>> unit.cell.updater.weight.pos
+        tensor([[0.4000, 1.2000]])
+
+    Source:
+        Hebb 1949, "The Organization of Behavior"; Gerstner & Kistler 2002, "Mathematical
+        formulations of Hebbian learning", doi:10.1007/s00422-002-0353-y, eq. 2.
+    """
+
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+        """The product of both sides."""
+        return (Term(h.lr, window.post, window.pre),)
+
+
+@final
+class AntiHebb(RateRule):
+    r"""What is active together is driven apart: Hebb's rule with the opposite sign.
+
+    .. math:: \Delta w = -\eta \sum_t y(t) \otimes x(t)
+
+    On lateral connections it decorrelates neurons. The change goes to the depressing part, so that
+    a lower bound acts on it.
+
+    Args:
+        lr: rate.
+        dt: step, in ms.
+        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
+        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+            :class:`~lightning_accum.rules.base.Rule`.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum import AntiHebb, Serial
+        >>> layer = Serial(nn.Linear(2, 1, bias=False), nn.ReLU())
+        >>> _ = nn.init.ones_(layer.connection.weight)
+        >>> rule = AntiHebb(lr=0.1)
+        >>> unit = rule.register_cell("lateral", layer.cell)
+        >>> _ = layer(torch.tensor([[1.0, 3.0]]))
+        >>> rule()
+        >>> unit.cell.updater.weight.neg
+        tensor([[0.4000, 1.2000]])
+
+    Source:
+        Földiák 1990, "Forming sparse representations by local anti-Hebbian learning",
+        doi:10.1007/BF02331346.
+    """
+
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+        """The product of both sides, taken away."""
+        return (Term(-h.lr, window.post, window.pre),)
+
+
+@final
+class Covariance(RateRule):
+    r"""Hebb's rule on what departs from the average: what comes together more than by chance.
+
+    .. math::
+        \Delta w = \eta \sum_t \left(y(t) - \bar y(t)\right) \otimes \left(x(t) - \bar x(t)\right)
+
+    with running averages of each neuron over samples and steps (see
+    :meth:`Signal.average <lightning_accum.engine.Signal.average>`). Activity that is merely high
+    changes nothing. Both parts take either sign: constrain the weights, as for Hebb's rule, rather
+    than bound them.
+
+    Args:
+        lr: rate.
+        tc_average: time constant of the averages, in ms.
+        dt: step, in ms.
+        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
+        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+            :class:`~lightning_accum.rules.base.Rule`.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum import Covariance, Serial
+        >>> layer = Serial(nn.Linear(1, 1, bias=False), nn.Identity())
+        >>> _ = nn.init.ones_(layer.connection.weight)
+        >>> rule = Covariance(lr=1.0)
+        >>> unit = rule.register_cell("enc", layer.cell)
+        >>> _ = layer(torch.tensor([[1.0], [3.0]]))  # two samples, 2 on average
+        >>> rule()
+        >>> unit.cell.updater.weight.pos
+        tensor([[1.]])
+
+    Source:
+        Sejnowski 1977, "Storing covariance with nonlinearly interacting neurons",
+        doi:10.1007/BF00275079; Dayan & Abbott 2001, "Theoretical Neuroscience", eqs. 8.8-8.9.
+    """
+
+    def __init__(
+        self,
+        lr: float,
+        tc_average: float = 1000.0,
+        dt: float = 1.0,
+        batch_reduction: ReductionFn | str = "mean",
+        **options: Any,
+    ) -> None:
+        hyperparameters = {"tc_average": tc_average}
+        super().__init__(lr, dt, batch_reduction, hyperparameters=hyperparameters, **options)
+
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+        """The product of what departs from the averages."""
+        post, pre = (
+            side.values() - side.average(h.tc_average) for side in (window.post, window.pre)
+        )
+        return (Term(h.lr, post, pre),)

@@ -1,0 +1,91 @@
+"""Homeostasis: each neuron finds the drive that makes it fire at its target rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import torch
+
+from lightning_accum._checks import is_number
+from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.cells.independent import Hyperparameters
+from lightning_accum.rules.base import Rule
+from lightning_accum.engine.terms import Term
+from lightning_accum.engine.window import Window
+
+
+@final
+class Homeostasis(Rule):
+    r"""Moves a neuron's weights, or its bias, until it fires at a target rate.
+
+    .. math:: \Delta w_i = \eta \sum_t \left( \rho\, \Delta t - s_i(t) \right)
+
+    Time alone raises the drive, each spike lowers it: on average both cancel where the rate is
+    :math:`\rho`, from either side. All weights of a neuron move alike, those of inputs without
+    activity too; ``params=["bias"]`` moves the bias alone. For an inhibitory connection, whose
+    weights lower the drive, the rate is negative. What the input is, spikes or values, does not
+    matter.
+
+    Args:
+        lr: rate, the change that one spike makes.
+        target: target rate :math:`\rho`, in Hz.
+        dt: step, in ms.
+        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
+        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+            :class:`~lightning_accum.rules.base.Rule`.
+
+    Raises:
+        ValueError: if the target is negative or above one spike a step.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum import Homeostasis, Serial
+        >>> layer = Serial(nn.Linear(1, 2), nn.Identity())
+        >>> _ = layer.connection.bias.data.copy_(torch.tensor([1.0, 0.0]))
+        >>> _ = nn.init.zeros_(layer.connection.weight)
+        >>> rule = Homeostasis(lr=0.1, target=250.0, params=["bias"])
+        >>> unit = rule.register_cell("enc", layer.cell)
+        >>> for _ in range(4):  # the first neuron fires in every step, the second never
+        ...     _ = layer(torch.zeros(1, 1))
+        >>> rule()
+        >>> rule.update()
+        >>> layer.connection.bias.detach()
+        tensor([0.7000, 0.1000])
+
+    Source:
+        Turrigiano & Nelson 2004, "Homeostatic plasticity in the developing nervous system",
+        doi:10.1038/nrn1327; with a constant drive against each spike as in the rate term of Vogels
+        et al. 2011, doi:10.1126/science.1211095.
+    """
+
+    _reads_input = False
+
+    def __init__(
+        self,
+        lr: float,
+        target: float,
+        dt: float = 1.0,
+        batch_reduction: ReductionFn | str = "mean",
+        **options: Any,
+    ) -> None:
+        hyperparameters = {"lr": lr, "target": target}
+        super().__init__(hyperparameters, dt=dt, batch_reduction=batch_reduction, **options)
+
+    def check(self, h: Hyperparameters) -> None:
+        """Raises a ``ValueError`` if hyperparameters make no sense."""
+        super().check(h)
+        most = 1000.0 / h.dt
+        if not (is_number(h.target) and 0 <= h.target <= most):
+            raise ValueError(
+                f"Argument `target` should be a rate between 0 and {most:g} Hz, one spike a step."
+                f" Found `target = {h.target!r}`."
+            )
+
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+        """A constant rise, and a fall with each spike."""
+        post, one = window.post, window.one
+        ones = torch.ones((), dtype=post.source.dtype, device=post.activity.device)
+        rise = h.lr * h.target * h.dt / 1000.0
+        return Term(rise, ones.expand(post.activity.shape), one), Term(-h.lr, post, one)

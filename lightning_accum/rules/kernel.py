@@ -1,0 +1,106 @@
+"""STDP by any function of the difference between the nearest spikes' times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.cells.independent import Hyperparameters
+from lightning_accum.rules.base import Rule
+from lightning_accum.engine.terms import Term
+from lightning_accum.engine.window import Window
+
+Kernel = Callable[[Tensor], Tensor]
+
+
+@final
+class KernelSTDP(Rule):
+    r"""STDP by any kernel of the spike-time difference, on nearest pairs.
+
+    .. math::
+        \Delta w = \sum_t s_\text{post}(t)\, K\left(t - t_\text{pre}\right)
+                 + \sum_t s_\text{pre}(t)\, K\left(t_\text{post} - t\right)
+
+    with :math:`t_\text{pre}` and :math:`t_\text{post}` the times of the latest spike of either side
+    up to :math:`t`. Two spikes in one step are one pair, :math:`K(0)`.
+
+    Args:
+        kernel: gives the signed change for a tensor of differences, post minus pre, in ms: an
+            :class:`~lightning_accum.functional.ExponentialKernel`, a
+            :class:`~lightning_accum.functional.GaussianKernel`, or any function elementwise.
+        dt: step, in ms.
+        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
+        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+            :class:`~lightning_accum.rules.base.Rule`.
+
+    Raises:
+        TypeError: if the kernel is no callable.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum import KernelSTDP, Serial
+        >>> from lightning_accum.functional import GaussianKernel
+        >>> layer = Serial(nn.Linear(1, 1, bias=False), nn.Identity())
+        >>> _ = nn.init.ones_(layer.connection.weight)
+        >>> rule = KernelSTDP(GaussianKernel(1.0, width=2.0))
+        >>> unit = rule.register_cell("enc", layer.cell)
+        >>> for spike in (1.0, 0.0, 1.0):
+        ...     _ = layer(torch.tensor([[spike]]))
+        >>> rule()
+        >>> unit.cell.updater.weight.pos  # the spikes of both sides come together, twice
+        tensor([[2.]])
+
+    Source:
+        Morrison, Diesmann & Gerstner 2008, doi:10.1007/s00422-008-0233-1, sec. 4.1.2
+        (nearest-neighbor schemes).
+    """
+
+    _traces = 3
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        dt: float = 1.0,
+        batch_reduction: ReductionFn | str = "mean",
+        **options: Any,
+    ) -> None:
+        super().__init__({"kernel": kernel}, dt=dt, batch_reduction=batch_reduction, **options)
+
+    def check(self, h: Hyperparameters) -> None:
+        """Raises a ``TypeError`` if the kernel is no callable."""
+        super().check(h)
+        check_kernel(h.kernel)
+
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+        """The kernel of the age of the other side's spike, each sign in its own part."""
+        pre, post = window.pre, window.post
+        by_pre = changes(h.kernel, pre.age())
+        by_post = changes(lambda age: h.kernel(-age), post.age()).masked_fill_(post.age() == 0, 0)
+        return [
+            term
+            for sign in (1.0, -1.0)
+            for term in (
+                Term(sign, post, (sign * by_pre).clamp_(min=0)),
+                Term(sign, (sign * by_post).clamp_(min=0), pre),
+            )
+        ]
+
+
+def changes(kernel: Kernel, delta: Tensor) -> Tensor:
+    """What a kernel gives, and zero where there was no spike yet."""
+    seen = delta.isfinite()
+    return torch.where(seen, kernel(torch.where(seen, delta, 0.0)), 0.0)
+
+
+def check_kernel(kernel: object) -> None:
+    """Raises a ``TypeError`` if a kernel is no callable."""
+    if not callable(kernel):
+        raise TypeError(
+            "Argument `kernel` should be a callable that takes a tensor of time differences in ms."
+            f" Found `{type(kernel).__name__}`."
+        )

@@ -1,0 +1,114 @@
+"""Hebb's rule with a decay that normalizes: principal components."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import final
+
+from torch import Tensor
+
+from lightning_accum.engine.vjp import Outer
+from lightning_accum.cells.independent import Hyperparameters
+from lightning_accum.rules.rate import RateRule
+from lightning_accum.engine.terms import Term
+from lightning_accum.engine.window import Window
+
+
+@final
+class Oja(RateRule):
+    r"""Hebb's rule with a decay that brings each neuron's weights to unit length.
+
+    .. math:: \Delta w = \eta \sum_t \left( y(t) \otimes x(t) - y(t)^2\, w \right)
+
+    A linear neuron's weights converge to the first principal component of its input, up to its
+    sign, if the input has zero mean. Several neurons find the same one; see :class:`Sanger`.
+
+    Args:
+        lr: rate; for stability below about one over the input's squared length.
+        dt: step, in ms.
+        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
+        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+            :class:`~lightning_accum.rules.base.Rule`.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum import Oja, Serial
+        >>> layer = Serial(nn.Linear(2, 1, bias=False), nn.Identity())
+        >>> _ = nn.init.constant_(layer.connection.weight, 0.5)
+        >>> oja = Oja(lr=0.1)
+        >>> unit = oja.register_cell("pca", layer.cell)
+        >>> for _ in range(200):
+        ...     _ = layer(torch.tensor([[2.0, 1.0], [-2.0, -1.0]]))
+        ...     oja()
+        ...     oja.update()
+        >>> layer.connection.weight.detach()  # of length 1, along (2, 1)
+        tensor([[0.8944, 0.4472]])
+
+    Source:
+        Oja 1982, "A simplified neuron model as a principal component analyzer",
+        doi:10.1007/BF00275687, eq. 3.
+    """
+
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+        """Hebb's product, and a decay by the square of the output."""
+        squared = window.post.values() ** 2
+        decay = window.decay(-h.lr, squared)
+        return Term(h.lr, window.post, window.pre), decay
+
+
+@final
+class Sanger(RateRule):
+    r"""Oja's rule for several neurons, each on what the ones before it leave unexplained.
+
+    .. math::
+        \Delta w_i = \eta \sum_t y_i(t) \left( x(t) - \sum_{k \le i} y_k(t)\, w_k \right)
+
+    Linear neurons converge to the principal components in order, the generalized Hebbian algorithm.
+
+    Args:
+        lr: rate.
+        dt: step, in ms.
+        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
+        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+            :class:`~lightning_accum.rules.base.Rule`.
+
+    Raises:
+        ValueError: if the parameter is no matrix of a linear connection.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum import Sanger, Serial
+        >>> layer = Serial(nn.Linear(2, 2, bias=False), nn.Identity())
+        >>> _ = nn.init.constant_(layer.connection.weight, 1.0)
+        >>> rule = Sanger(lr=1.0)
+        >>> unit = rule.register_cell("pca", layer.cell)
+        >>> _ = layer(torch.tensor([[1.0, 0.0]]))
+        >>> rule()
+        >>> unit.cell.updater.weight.neg  # one neuron explains it, then both
+        tensor([[1., 1.],
+                [2., 2.]])
+
+    Source:
+        Sanger 1989, "Optimal unsupervised learning in a single-layer linear feedforward neural
+        network", doi:10.1016/0893-6080(89)90044-0, eq. 3.
+    """
+
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+        """Hebb's product, less what this neuron and the ones before it explain."""
+        geometry = window.geometry
+        if not isinstance(geometry, Outer):
+            raise ValueError(
+                f"Parameter {geometry.place} should be the weight of a torch.nn.Linear, whose"
+                f" outputs have an order. Found a {type(geometry.module).__name__}: use `Oja`,"
+                " which has none."
+            )
+        explained = partial(_by_the_ones_before, param=window.param)
+        post = window.post.values()
+        return Term(h.lr, post, window.pre), Term(-h.lr, post, post, then=explained)
+
+
+def _by_the_ones_before(products: Tensor, param: Tensor) -> Tensor:
+    return products.tril() @ param.to(products.dtype)

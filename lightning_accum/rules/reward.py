@@ -1,0 +1,144 @@
+"""Reward-modulated spike-timing-dependent plasticity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.functional.traces import TraceMode
+from lightning_accum.cells.independent import Hyperparameters
+from lightning_accum.rules.modulated import modulated
+from lightning_accum.rules.pair import PairRule
+from lightning_accum.engine.terms import Addend, Term
+from lightning_accum.engine.window import Window
+
+
+@final
+class MSTDP(PairRule):
+    r"""Pair STDP, modulated by the reward of the step in which it happens.
+
+    .. math::
+        \Delta w = \sum_t r(t) \left[ \eta_\text{post}\, s_\text{post}(t)\, x_\text{pre}(t)
+                 + \eta_\text{pre}\, x_\text{post}(t)\, s_\text{pre}(t) \right]
+
+    with spikes :math:`s`, their traces :math:`x` and a reward :math:`r`. A negative reward swaps
+    the parts: what would potentiate depresses. The reward is given to the rule's call, a number, a
+    tensor ``[B]``, one for each sample, or ``[T, B]``, one for each step too:
+    ``rule(reward=...)``, or by the callback's ``reward_key``.
+
+    Args:
+        lr_post: rate on a postsynaptic spike, times the presynaptic trace.
+        lr_pre: rate on a presynaptic spike, times the postsynaptic trace.
+        tc_post: time constant of the postsynaptic trace, in ms.
+        tc_pre: time constant of the presynaptic trace, in ms.
+        dt: step, in ms.
+        trace_mode: ``"cumulative"``, every pair of spikes counts, or ``"nearest"``, the nearest.
+        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
+        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+            :class:`~lightning_accum.rules.base.Rule`.
+
+    Raises:
+        ValueError: if a time constant is not positive or a rate not finite.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum import MSTDP, Serial
+        >>> layer = Serial(nn.Linear(1, 1, bias=False), nn.Identity())
+        >>> _ = nn.init.ones_(layer.connection.weight)
+        >>> rule = MSTDP(lr_post=1.0, lr_pre=0.0)
+        >>> unit = rule.register_cell("enc", layer.cell)
+        >>> _ = layer(torch.ones(2, 1))
+        >>> rule(reward=torch.tensor([1.0, -3.0]))  # two samples, one spike pair each
+        >>> unit.cell.updater.weight.pos, unit.cell.updater.weight.neg
+        (tensor([[0.5000]]), tensor([[1.5000]]))
+
+    Source:
+        Florian 2007, "Reinforcement learning through modulation of spike-timing-dependent synaptic
+        plasticity", doi:10.1162/neco.2007.19.6.1468, eqs. 9-12 (MSTDP).
+    """
+
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term | Addend]:
+        """Both terms of pair STDP, times the reward; each sign of it goes to its own part."""
+        return modulated(window, self.pairs(window, h))
+
+
+@final
+class MSTDPET(PairRule):
+    r"""Pair STDP that waits, in an eligibility trace, for the reward that it is modulated by.
+
+    .. math::
+        \Delta w = \sum_t r(t)\, e(t)\, \Delta t, \qquad
+        e(t) = e^{-\Delta t / \tau_e}\, e(t - \Delta t) + \frac{1}{\tau_e}
+               \left[ \eta_\text{post}\, s_\text{post}(t)\, x_\text{pre}(t)
+               + \eta_\text{pre}\, x_\text{post}(t)\, s_\text{pre}(t) \right]
+
+    with spikes :math:`s`, their traces :math:`x` and a reward :math:`r`, given as for
+    :class:`MSTDP`. Under a constant reward it changes, in the end, what :class:`MSTDP` does.
+
+    Within a window no trace for each synapse exists. What is eligible at its end passes to the next
+    window, as ``[B, out, in]``, where traces are carried: ``carry=False`` spares it. A rule that is
+    called after every step needs it; one that is called once for many steps, seldom.
+
+    Args:
+        lr_post: rate on a postsynaptic spike, times the presynaptic trace.
+        lr_pre: rate on a presynaptic spike, times the postsynaptic trace.
+        tc_post: time constant of the postsynaptic trace, in ms.
+        tc_pre: time constant of the presynaptic trace, in ms.
+        tc_eligibility: time constant :math:`\tau_e` of the eligibility trace, in ms.
+        dt: step, in ms.
+        trace_mode: ``"cumulative"``, every pair of spikes counts, or ``"nearest"``, the nearest.
+        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
+        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+            :class:`~lightning_accum.rules.base.Rule`.
+
+    Raises:
+        ValueError: if a time constant is not positive or a rate not finite.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum import MSTDPET, Serial
+        >>> layer = Serial(nn.Linear(1, 1, bias=False), nn.Identity())
+        >>> _ = nn.init.ones_(layer.connection.weight)
+        >>> rule = MSTDPET(lr_post=1.0, lr_pre=0.0, tc_eligibility=10.0)
+        >>> unit = rule.register_cell("enc", layer.cell)
+        >>> for spike in (1.0, 0.0, 0.0):
+        ...     _ = layer(torch.tensor([[spike]]))
+        >>> rule(reward=torch.tensor([[0.0], [0.0], [1.0]]))  # two steps after the spikes
+        >>> unit.cell.updater.weight.pos  # exp(-2 / 10) / 10
+        tensor([[0.0819]])
+
+    Source:
+        Florian 2007, "Reinforcement learning through modulation of spike-timing-dependent synaptic
+        plasticity", doi:10.1162/neco.2007.19.6.1468, eqs. 13-14 (MSTDPET).
+    """
+
+    def __init__(
+        self,
+        lr_post: float,
+        lr_pre: float,
+        tc_post: float = 20.0,
+        tc_pre: float = 20.0,
+        tc_eligibility: float = 25.0,
+        dt: float = 1.0,
+        trace_mode: TraceMode = "cumulative",
+        batch_reduction: ReductionFn | str = "mean",
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            lr_post,
+            lr_pre,
+            tc_post,
+            tc_pre,
+            dt,
+            trace_mode,
+            batch_reduction,
+            hyperparameters={"tc_eligibility": tc_eligibility},
+            **options,
+        )
+
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term | Addend]:
+        """Both terms of pair STDP, times the discounted reward that is to come."""
+        return modulated(window, self.pairs(window, h), tc=h.tc_eligibility)

@@ -1,0 +1,71 @@
+"""Pair-based spike-timing-dependent plasticity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+from lightning_accum.cells.independent import Hyperparameters
+from lightning_accum.rules.pair import PairRule
+from lightning_accum.engine.terms import Term
+from lightning_accum.engine.window import Window
+
+
+@final
+class STDP(PairRule):
+    r"""Pair-based spike-timing-dependent plasticity.
+
+    .. math::
+        \Delta w = \eta_\text{post} \sum_t s_\text{post}(t)\, x_\text{pre}(t)
+                 + \eta_\text{pre} \sum_t x_\text{post}(t)\, s_\text{pre}(t)
+
+    with spikes :math:`s` and their exponential traces :math:`x`, into which a spike counts in the
+    step in which it happens. A rate's sign says to which part its term goes:
+
+    ============== ============= ==================
+    ``lr_post``    ``lr_pre``    mode
+    ============== ============= ==================
+    positive       negative      Hebbian
+    negative       positive      anti-Hebbian
+    positive       positive      potentiative only
+    negative       negative      depressive only
+    ============== ============= ==================
+
+    Args:
+        lr_post: rate on a postsynaptic spike, times the presynaptic trace.
+        lr_pre: rate on a presynaptic spike, times the postsynaptic trace.
+        tc_post: time constant of the postsynaptic trace, in ms.
+        tc_pre: time constant of the presynaptic trace, in ms.
+        dt: step, in ms.
+        trace_mode: ``"cumulative"``, every pair of spikes counts, or ``"nearest"``, the nearest.
+        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
+        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+            :class:`~lightning_accum.rules.base.Rule`.
+
+    Raises:
+        ValueError: if a time constant is not positive or a rate not finite.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum import STDP, Serial
+        >>> layer = Serial(nn.Linear(1, 1, bias=False), nn.Identity())
+        >>> _ = nn.init.ones_(layer.connection.weight)
+        >>> stdp = STDP(lr_post=0.1, lr_pre=-0.1, tc_post=20.0, tc_pre=20.0)
+        >>> unit = stdp.register_cell("enc", layer.cell)
+        >>> for spike in (1.0, 0.0, 1.0):
+        ...     _ = layer(torch.tensor([[spike]]))
+        >>> stdp()
+        >>> unit.cell.updater.weight.pos
+        tensor([[0.2905]])
+        >>> stdp.update()
+
+    Source:
+        Bi & Poo 1998, doi:10.1523/JNEUROSCI.18-24-10464.1998; Song, Miller & Abbott 2000,
+        doi:10.1038/78829; the online form with traces: Morrison, Diesmann & Gerstner 2008,
+        doi:10.1007/s00422-008-0233-1, eq. 4.
+    """
+
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+        """Potentiation on postsynaptic spikes, depression on presynaptic ones."""
+        return self.pairs(window, h)

@@ -1,0 +1,118 @@
+"""A long window comes to the rule in pieces, and makes no difference."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from rasters import layer, raster, show
+from references import RULES
+from torch import nn
+
+from lightning_accum import STDP, Accumulator, Cell, get_updater
+from lightning_accum import nn as layers
+from lightning_accum.rules import base as rule_module
+
+
+@pytest.mark.parametrize("by", ["sum", "mean", "amax"])
+@pytest.mark.parametrize("name", RULES)
+def test_pieces_are_exact_and_one_contribution(name: str, by: str, monkeypatch: pytest.MonkeyPatch):
+    case = RULES[name]
+    pre, post = raster(23, 3, 4, density=0.3), raster(23, 3, 2, density=0.3, seed=1)
+    if not case.spikes:
+        pre, post = pre + 0.5, post - 0.3
+    reward = torch.randn(23, 3).double()
+    found = []
+    for elements in (1 << 23, 3 * 6 * 4):  # all at once, or four steps at a time
+        monkeypatch.setattr(rule_module, "_PIECE_ELEMENTS", elements)
+        model, rule = layer(4, 2), case.make(params=("weight", "bias"), batch_reduction="mean")
+        nn.init.constant_(model.connection.weight, 0.5)
+        nn.init.constant_(model.connection.bias, 0.5)
+        rule.register_cell("cell", model.cell)
+        accumulator: Accumulator = get_updater(model.connection).weight
+        accumulator.reduction(by)
+        for _ in range(2):  # the second begins with what the first carried
+            show(model, pre, post)
+            rule(**({"reward": reward} if case.rewarded else {}))
+        bias = get_updater(model.connection).bias
+        found.append((accumulator.pos, accumulator.neg, bias.pos, bias.neg))
+    for one, other in zip(*found, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", RULES)
+def test_narrow_activity_is_computed_in_float32(name: str, dtype: torch.dtype):
+    case = RULES[name]
+    pre, post = raster(40, 3, 5, density=0.3), raster(40, 3, 2, density=0.3, seed=1)
+    found = []
+    for kind in (dtype, torch.float64):
+        neuron, fc = nn.Identity(), nn.Linear(5, 2, bias=False, dtype=kind)
+        nn.init.constant_(fc.weight, 0.5)
+        rule = case.make()
+        rule.register_cell("cell", Cell(fc, neuron))
+        for x, y in zip(pre, post, strict=True):
+            fc(x.to(kind)), neuron(y.to(kind))
+        rule(**({"reward": 0.5} if case.rewarded else {}))
+        weight = get_updater(fc).weight
+        part = weight.neg if weight.pos is None else weight.pos
+        assert part.dtype == torch.promote_types(kind, torch.float32)
+        found.append(weight.update(fc.weight).double())
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
+
+
+class Pair(nn.Module):
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"potential": x - 0.5, "spikes": (x > 0).to(x.dtype)}
+
+
+def pick_spikes(out: dict[str, torch.Tensor]) -> torch.Tensor:
+    return out["spikes"]
+
+
+def test_a_picker_says_where_the_activity_is():
+    fc, neuron = nn.Linear(3, 2), Pair()
+    rule = STDP(1.0, 0.0, picker=pick_spikes)
+    rule.register_cell("cell", Cell(fc, neuron))
+    neuron(fc(torch.ones(1, 3)))
+    rule()
+    with pytest.raises(TypeError, match=r"`picker` should be a callable .* Found `str`"):
+        STDP(1.0, 0.0, picker="spikes")
+
+
+def test_a_recurrent_connection_learns_from_its_own_neurons():
+    torch.manual_seed(0)
+    recurrent, neuron = nn.Linear(3, 3, bias=False).double(), nn.Identity()
+    rule = STDP(0.3, -0.2, tc_post=8.0, tc_pre=12.0)
+    rule.register_cell("recurrent", Cell(recurrent, neuron))
+    spikes = raster(6, 2, 3)
+    before = torch.zeros(2, 3).double()
+    for now in spikes:
+        recurrent(before)
+        before = neuron(now)
+    rule()
+    model, other = layer(3, 3), STDP(0.3, -0.2, tc_post=8.0, tc_pre=12.0)
+    other.register_cell("cell", model.cell)
+    show(model, torch.cat((torch.zeros(1, 2, 3).double(), spikes[:-1])), spikes)
+    other()
+    one, two = get_updater(recurrent).weight, get_updater(model.connection).weight
+    assert torch.equal(one.pos, two.pos)
+    assert torch.equal(one.neg, two.neg)
+
+
+def test_each_piece_has_its_own_events(monkeypatch: pytest.MonkeyPatch):
+    spikes = raster(40, 8, 1000, density=0.02).bool()
+    post = raster(40, 8, 100, density=0.02, seed=1).bool()
+    found = []
+    for elements in (1 << 23, 8 * 1100 * 15):
+        monkeypatch.setattr(rule_module, "_PIECE_ELEMENTS", elements)
+        fc, neuron = layers.Linear(1000, 100, bias=False), nn.Identity()
+        rule = STDP(1.0, -1.0, time_dim=0, path="pre")
+        rule.register_cell("cell", Cell(fc, neuron))
+        fc(spikes), neuron(post)
+        assert rule.get_monitor("cell", "pre").reducer.events() is not None  # found by the layer
+        rule()
+        found.append(get_updater(fc).weight)
+    torch.testing.assert_close(found[0].pos, found[1].pos)
+    torch.testing.assert_close(found[0].neg, found[1].neg)

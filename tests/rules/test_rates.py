@@ -1,0 +1,188 @@
+"""The rules on rates: what they converge to, and what a neuron keeps from sample to sample."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import lightning_accum as la
+from lightning_accum import BCM, Homeostasis, Oja, Sanger, SoftHebb, WTAHebb, get_updater
+from lightning_accum.cells import Serial
+from lightning_accum.engine import Window
+
+
+def linear(inputs: int, outputs: int) -> Serial:
+    return Serial(nn.Linear(inputs, outputs, bias=False, dtype=torch.float64), nn.Identity())
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(
+    steps=st.integers(1, 4),
+    batch=st.integers(1, 3),
+    tokens=st.lists(st.integers(1, 2), max_size=1),
+    reduce=st.sampled_from(["mean", "sum", "amax"]),
+    seed=st.integers(0, 99),
+)
+def test_sanger_against_a_loop(steps: int, batch: int, tokens: list, reduce: str, seed: int):
+    torch.manual_seed(seed)
+    model, rule = linear(3, 4), Sanger(0.3, batch_reduction=reduce)
+    rule.register_cell("cell", model.cell)
+    pre = torch.randn(steps, batch, *tokens, 3, dtype=torch.float64)
+    weight = model.connection.weight.detach()
+    parts = torch.zeros(2, batch, 4, 3, dtype=torch.float64)
+    for x in pre:
+        y = model(x).detach()
+        for b in range(batch):
+            for out, given_ in zip(y[b].reshape(-1, 4), x[b].reshape(-1, 3), strict=True):
+                for i in range(4):
+                    parts[0, b, i] += 0.3 * out[i] * given_
+                    for k in range(i + 1):
+                        parts[1, b, i] += 0.3 * out[i] * out[k] * weight[k]
+    rule()
+    pending = get_updater(model.connection).weight
+    for found, expected in zip((pending.pos, pending.neg), parts, strict=True):
+        expected = getattr(torch, reduce)(expected, 0)
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_sanger_needs_a_matrix():
+    model, rule = Serial(nn.Conv1d(1, 2, 2), nn.Identity()), Sanger(0.1)
+    rule.register_cell("v1", model.cell)
+    model(torch.rand(1, 1, 4))
+    with pytest.raises(ValueError, match=r"cell `v1` should be the weight of a torch\.nn\.Linear"):
+        rule()
+
+
+def test_a_neurons_average_outlasts_its_samples_and_is_saved():
+    def trained(resume: bool) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model, rule, found = linear(3, 2), BCM(0.3), []
+        rule.register_cell("cell", model.cell)
+        for i, x in enumerate(torch.rand(4, 5, 3, dtype=torch.float64)):
+            if i == 2 and resume:
+                saved = rule.state_dict()
+                rule = BCM(0.3)
+                rule.register_cell("cell", model.cell)
+                rule.load_state_dict(saved)
+            model(x)
+            rule(carry=False)
+            rule.clear()
+            rule.update()
+            found.append(model.connection.weight.detach().clone())
+        return found
+
+    for one, other in zip(trained(False), trained(True), strict=True):
+        assert torch.equal(one, other)
+
+
+class Sometimes(la.Rule):
+    """Looks at the average where it is told to."""
+
+    spikes = False
+
+    def terms(self, window: Window, h: object) -> list[la.Term]:
+        post = window.post.values()
+        if window.given["look"]:
+            post = window.post.average(5.0).expand_as(post)
+        return [la.Term(1.0, post, window.one)]
+
+
+def test_an_average_is_kept_where_a_window_does_not_ask_for_it():
+    found = []
+    for looks in ((True, True), (True, False, True)):
+        model, rule = linear(1, 1), Sometimes()
+        nn.init.ones_(model.connection.weight)
+        rule.register_cell("cell", model.cell)
+        values = (1.0, 9.0, 5.0) if len(looks) == 3 else (1.0, 5.0)
+        for value, look in zip(values, looks, strict=True):
+            get_updater(model.connection).clear()
+            model(torch.full((1, 1), value).double())
+            rule(look=look)
+        found.append(get_updater(model.connection).weight.pos)
+    assert torch.equal(*found)
+    assert 1 < found[0] < 5
+
+
+def test_the_winners_find_the_means_of_what_they_win():
+    torch.manual_seed(0)
+    centers = torch.tensor([[4.0, 0.0], [0.0, 4.0], [-3.0, -3.0]]).double()
+    labels = torch.arange(300) % 3
+    data = centers[labels] + 0.1 * torch.randn(300, 2).double()
+    model, rule = linear(2, 3), WTAHebb(0.5)
+    model.connection.weight.data.copy_(centers.roll(1, 0) * 0.3)
+    rule.register_cell("cell", model.cell)
+    for _ in range(30):
+        model(data)
+        rule()
+        rule.update()
+    means = torch.stack([data[labels == i].mean(0) for i in range(3)]).roll(1, 0)
+    assert torch.allclose(model.connection.weight, means, atol=0.02)
+
+
+def test_who_wins_softly_comes_to_unit_length():
+    torch.manual_seed(0)
+    model, rule = linear(10, 5), SoftHebb(0.05, temperature=0.5)
+    model.connection.weight.data.mul_(5)
+    rule.register_cell("cell", model.cell)
+    for _ in range(2000):
+        model(nn.functional.normalize(torch.rand(20, 10).double()))
+        rule()
+        rule.update()
+    assert torch.allclose(model.connection.weight.norm(dim=1), torch.ones(5).double(), atol=0.05)
+
+
+def test_oja_of_several_neurons_decays_each_by_itself():
+    model, rule = linear(2, 2), Oja(1.0, batch_reduction="sum")
+    model.connection.weight.data.copy_(torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
+    rule.register_cell("cell", model.cell)
+    model(torch.tensor([[1.0, 1.0]]).double())
+    rule()
+    pending = get_updater(model.connection).weight
+    assert torch.equal(pending.neg, torch.tensor([[1.0, 0.0], [0.0, 8.0]]).double())
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "match"),
+    [
+        (lambda: WTAHebb(0.1, winners=0), ValueError, "`winners` should be a positive number"),
+        (lambda: SoftHebb(0.1, temperature=0.0), ValueError, "`temperature` should be a positive"),
+        (lambda: Homeostasis(0.1, target=-1.0), ValueError, "between 0 and 1000 Hz"),
+        (lambda: Homeostasis(0.1, target=600.0, dt=2.0), ValueError, "between 0 and 500 Hz"),
+        (lambda: BCM(0.1, tc_threshold=0.0), ValueError, "`tc_threshold` should be a positive"),
+    ],
+)
+def test_what_makes_no_sense(make: object, error: type, match: str):
+    with pytest.raises(error, match=match):
+        make()
+
+
+def test_more_winners_than_neurons():
+    model, rule = linear(2, 3), WTAHebb(0.1, winners=4)
+    rule.register_cell("cell", model.cell)
+    model(torch.rand(1, 2).double())
+    with pytest.raises(ValueError, match=r"at most the number of neurons, 3. Found `winners = 4`"):
+        rule()
+
+
+def test_homeostasis_takes_whatever_comes_in():
+    model, rule = linear(2, 3), Homeostasis(0.1, 500.0)
+    model.neuron = nn.Identity()
+    rule.register_cell("cell", la.Cell(model.connection, model.neuron))
+    model.connection(torch.tensor([[0.3, -2.0]]).double())
+    model.neuron(torch.tensor([[1.0, 0.0, 1.0]]).double())
+    rule()
+    change = get_updater(model.connection).weight.update(model.connection.weight)
+    assert torch.allclose(change, torch.tensor([[-0.05], [0.05], [-0.05]]).double().expand(3, 2))
+
+
+def test_of_equals_the_first_wins():
+    model, rule = linear(2, 30), WTAHebb(1.0)
+    nn.init.ones_(model.connection.weight)
+    rule.register_cell("cell", model.cell)
+    model(torch.tensor([[2.0, 3.0]]).double())
+    rule()
+    pending = get_updater(model.connection).weight
+    assert torch.equal(pending.pos.any(1).nonzero().flatten(), torch.tensor([0]))

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightning_accum.sparse.events import (
+    Events,
+    density,
+    event_matmul,
+    event_outer_sum,
+)
+
+sizes = {
+    "k": st.integers(0, 9),
+    "e": st.integers(1, 7),
+    "d": st.integers(1, 5),
+    "p": st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+}
+quick = settings(deadline=None, derandomize=True, max_examples=60)
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@quick
+@given(
+    **sizes,
+    weighted=st.booleans(),
+    prepared=st.booleans(),
+    seed=st.integers(0, 999),
+)
+def test_equals_the_dense_product(k, e, d, p, weighted, prepared, seed):
+    raster = torch.rand(k, e, generator=generator(seed)) < p
+    rows = torch.randn(k, d, generator=generator(seed + 1), dtype=torch.float64)
+    values = torch.randn(k, e, generator=generator(seed + 2), dtype=torch.float64)
+    weights = raster * values if weighted else raster.double()
+    events = Events(raster) if prepared else raster
+    found = event_outer_sum(events, rows, values if weighted else None)
+    torch.testing.assert_close(found, weights.T @ rows, rtol=1e-12, atol=1e-12)
+    if weighted:
+        found = event_outer_sum(events, rows, values[raster])  # of each event, in the same order
+        torch.testing.assert_close(found, weights.T @ rows, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("columns", [399, 400, 401, 1000])
+def test_columns_beyond_one_chunk(columns):
+    raster = torch.rand(20, 3, generator=generator(0)) < 0.4
+    rows = torch.randn(20, columns, generator=generator(1), dtype=torch.float64)
+    found = event_outer_sum(raster, rows)
+    torch.testing.assert_close(found, raster.double().T @ rows, rtol=1e-12, atol=1e-12)
+
+
+def test_no_events_and_columns_without_any():
+    rows = torch.ones(3, 2)
+    assert event_outer_sum(torch.zeros(3, 4, dtype=torch.bool), rows).tolist() == [[0, 0]] * 4
+    raster = torch.tensor([[False, True, False]] * 3)
+    assert event_outer_sum(raster, rows).tolist() == [[0, 0], [3, 3], [0, 0]]
+
+
+def test_any_non_zero_entry_is_one_event():
+    raster = torch.tensor([[2.0, 0.0], [-1.0, 0.5]])
+    assert event_outer_sum(raster, torch.ones(2, 1)).tolist() == [[2.0], [1.0]]
+
+
+def test_views_are_taken_as_they_come():
+    raster = (torch.rand(5, 6, generator=generator(0)) < 0.5).T
+    rows = torch.randn(3, 12, generator=generator(1), dtype=torch.float64).T[::2]
+    found = event_outer_sum(raster, rows)
+    torch.testing.assert_close(found, raster.double().T @ rows, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("k", [1, 63, 64, 65, 127, 128, 1000])
+def test_density_looks_at_few_rows_spread_over_all(k):
+    seen = density(torch.ones(k, 3)), density(torch.zeros(k, 3))
+    assert seen == (1.0, 0.0)
+    looked_at = 0
+    for i in range(k):
+        single = torch.zeros(k, 1)
+        single[i] = 1
+        looked_at += density(single) > 0
+    assert 0 < looked_at <= 64
+    half = torch.zeros(k, 1)
+    half[: k // 2] = 1
+    assert density(half) == pytest.approx(0.5, abs=0.5 if k == 1 else 0.05)
+
+
+def test_density_of_nothing():
+    assert density(torch.ones(0, 3)) == density(torch.ones(3, 0)) == 0.0
+
+
+@quick
+@given(
+    **sizes,
+    prepared=st.booleans(),
+    seed=st.integers(0, 999),
+)
+def test_a_product_by_events_equals_the_dense_one_and_so_does_its_gradient(
+    k, e, d, p, prepared, seed
+):
+    raster = torch.rand(k, e, generator=generator(seed)) < p
+    found, dense = (
+        torch.randn(e, d, generator=generator(seed + 1), dtype=torch.float64).requires_grad_()
+        for _ in range(2)
+    )
+    out = event_matmul(Events(raster) if prepared else raster, found)
+    expected = raster.double() @ dense
+    torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
+    direction = torch.randn(k, d, generator=generator(seed + 2), dtype=torch.float64)
+    out.backward(direction)
+    expected.backward(direction)
+    torch.testing.assert_close(found.grad, dense.grad, rtol=1e-12, atol=1e-12)
+
+
+@quick
+@given(k=st.integers(0, 9), edges=st.lists(st.integers(0, 9), max_size=3), seed=st.integers(0, 99))
+def test_parts_are_the_events_of_parts(k, edges, seed):
+    raster = torch.rand(k, 4, generator=generator(seed)) < 0.4
+    events = Events(raster)
+    edges = sorted({0, k, *(edge for edge in edges if edge < k)})
+    for start, stop in itertools.pairwise(edges):
+        part, alone = events.part(start, stop), Events(raster[start:stop])
+        assert part.shape == alone.shape
+        assert len(part) == len(alone) == raster[start:stop].sum()
+        for one, other in zip(
+            (part.rows, part.columns, part.row_starts(), *part.by_column()),
+            (alone.rows, alone.columns, alone.row_starts(), *alone.by_column()),
+            strict=True,
+        ):
+            assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("columns", [1, 7, 8, 701, 70_000])
+@pytest.mark.parametrize("p", [0.0, 0.001, 0.02, 0.14, 0.16, 0.9])
+@pytest.mark.parametrize("size", [2**12, 2**19])  # searched entry by entry, and by words
+def test_every_search_finds_the_same(columns: int, p: float, size: int):
+    raster = torch.rand(size // columns + 3, columns, generator=generator(0)) < p
+    raster[-1, -1] = True  # also behind the last word
+    expected = raster.nonzero()
+    views = (raster, raster.T.contiguous().T, raster.to(torch.uint8), raster.double())
+    for events in map(Events, views):
+        assert torch.equal(torch.stack([events.rows, events.columns], 1).long(), expected)
+        assert events.rows.dtype == events.columns.dtype == torch.int32
+        order = torch.sort(events.columns, stable=True)[1]
+        rows, ordered, starts = events.by_column()
+        assert torch.equal(events.order(), order)
+        assert torch.equal(rows, events.rows[order])
+        assert torch.equal(ordered, events.columns[order])
+        assert torch.equal(starts, torch.searchsorted(ordered, torch.arange(columns).int()))
+
+
+def test_under_transforms_of_functions():
+    raster = torch.rand(40, 6, generator=generator(0)) < 0.3
+    table = torch.randn(6, 3, generator=generator(1))
+    found = torch.func.grad(lambda w: event_matmul(raster, w).square().sum())(table)
+    expected = torch.func.grad(lambda w: (raster.float() @ w).square().sum())(table)
+    torch.testing.assert_close(found, expected)
