@@ -55,7 +55,7 @@ nitpicky = True
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!lightning_accum\b).*"),
     # The engine makes signals and windows of them; a rule never does.
-    (r"py:class", r"lightning_accum\.learn\.(signal\.Source|geometry\.Geometry|window\.Memory)"),
+    (r"py:class", r"lightning_accum\.engine\.(signal\.Source|vjp\.Geometry|window\.Memory)"),
 ]
 
 # The pages' own code runs here; pytest runs the docstrings', with their modules' names in scope.
@@ -67,7 +67,7 @@ doctest_default_flags = (
 
 _PACKAGES = (
     *("functional", "updates", "observe", "accumulators", "optim"),
-    *("nn", "learn", "metrics", "callbacks"),
+    *("nn", "engine", "cells", "rules", "metrics", "callbacks"),
 )
 
 

@@ -2,7 +2,6 @@
 
 from lightning_accum.cells import Cell, CellSpec, CellTrainer, IndependentCellTrainer, Layer, Serial
 from lightning_accum.engine import Term
-from lightning_accum.rules import BCM, MSTDP, MSTDPET, STDP, AntiHebb, Covariance, DelayAdjustedKernelSTDP, DelayAdjustedSTDP, Hebb, Homeostasis, KernelSTDP, Oja, Rule, Sanger, SoftHebb, TripletSTDP, WTAHebb
 from lightning_accum.observe import (
     ConditionalCumulativeTraceReducer,
     ConditionalNearestTraceReducer,
@@ -24,6 +23,25 @@ from lightning_accum.observe import (
     ScaledNearestTraceReducer,
     StateMonitor,
     WindowRecorder,
+)
+from lightning_accum.rules import (
+    BCM,
+    MSTDP,
+    MSTDPET,
+    STDP,
+    AntiHebb,
+    Covariance,
+    DelayAdjustedKernelSTDP,
+    DelayAdjustedSTDP,
+    Hebb,
+    Homeostasis,
+    KernelSTDP,
+    Oja,
+    Rule,
+    Sanger,
+    SoftHebb,
+    TripletSTDP,
+    WTAHebb,
 )
 from lightning_accum.updates import (
     Accumulator,

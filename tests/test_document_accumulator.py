@@ -7,7 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum import Accumulator
-from lightning_accum.functional import bound_lower_multiplicative, bound_multiplicative, bound_power, bound_upper_multiplicative
+from lightning_accum.functional import (
+    bound_lower_multiplicative,
+    bound_multiplicative,
+    bound_power,
+    bound_upper_multiplicative,
+)
 
 W = torch.tensor([0.25, 0.75])
 ONE = torch.ones(2)

@@ -16,9 +16,9 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from lightning_accum._metric import PersistentMetric
-from lightning_accum.distributed.packing import from_bytes, to_bytes
-from lightning_accum.distributed.gather import CAPACITY, gather_bytes
 from lightning_accum.accumulators._stage import chain
+from lightning_accum.distributed.gather import CAPACITY, gather_bytes
+from lightning_accum.distributed.packing import from_bytes, to_bytes
 
 State = dict[str, Any]
 

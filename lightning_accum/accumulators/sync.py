@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from lightning_accum.accumulators._base import StreamAccumulator
-from lightning_accum.distributed.packing import from_bytes, to_bytes
-from lightning_accum.distributed.gather import CAPACITY, gather_bytes
 from lightning_accum.accumulators.skipping import Except
+from lightning_accum.distributed.gather import CAPACITY, gather_bytes
+from lightning_accum.distributed.packing import from_bytes, to_bytes
 
 
 def synchronize(accumulators: Any, capacity: int | None = None) -> None:

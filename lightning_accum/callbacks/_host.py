@@ -8,13 +8,15 @@ import torch
 from torch import nn
 
 from lightning_accum._checks import check_mapping
+from lightning_accum.callbacks._shares import check_exchangeable, shares_of
 from lightning_accum.cells.cell import CellSpec
-from lightning_accum.distributed.exchange import check_exchangeable, exchange, is_first, shares_of
 from lightning_accum.cells.independent import IndependentCellTrainer
-from lightning_accum.rules.base import Rule
-from lightning_accum.distributed.fsdp import shard_holders, whole_parameters
 from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.distributed.exchange import exchange
+from lightning_accum.distributed.fsdp import shard_holders, whole_parameters
+from lightning_accum.distributed.world import is_first
 from lightning_accum.optim import updates_as_gradients
+from lightning_accum.rules.base import Rule
 from lightning_accum.updates import NonFinite, Updater
 
 

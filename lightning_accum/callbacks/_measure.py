@@ -7,14 +7,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lightning_accum.distributed.packing import from_bytes, to_bytes
-from lightning_accum.distributed.gather import CAPACITY, gather_bytes
-from lightning_accum.functional.statistics import spike_counts, update_statistics
-from lightning_accum.distributed.exchange import processes
 from lightning_accum.callbacks._host import CellHost
+from lightning_accum.distributed.gather import CAPACITY, gather_bytes
+from lightning_accum.distributed.packing import from_bytes, to_bytes
+from lightning_accum.distributed.shards import whole
+from lightning_accum.distributed.world import processes
+from lightning_accum.functional.statistics import spike_counts, update_statistics
 from lightning_accum.observe import WindowRecorder
 from lightning_accum.updates import Updater
-from lightning_accum.distributed.shards import whole
 
 Values = dict[str, Tensor]
 

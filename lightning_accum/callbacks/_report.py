@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 import lightning.pytorch as pl
 
+from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._logging import log_is_near, log_values, logs_now
 from lightning_accum.callbacks._measure import Measurement, Values, activities
 from lightning_accum.callbacks._summary import Summary
 from lightning_accum.callbacks._watcher import Watcher
-from lightning_accum.callbacks._host import CellHost
 from lightning_accum.optim import UpdateOptimizer
 
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback
 
 from lightning_accum._checks import names_in
-from lightning_accum.distributed.exchange import processes
+from lightning_accum.distributed.world import processes
 
 
 class AverageBuffers(Callback):

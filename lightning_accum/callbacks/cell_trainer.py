@@ -12,17 +12,17 @@ import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities import rank_zero_info
 
+from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._lent import give_back, own_state
 from lightning_accum.callbacks._optimizers import attach_optimizers
-from lightning_accum.distributed.checkpoint import module_states, of_the_others, take_module_states
 from lightning_accum.callbacks._report import Report
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler, Schedule
 from lightning_accum.callbacks._sentinel import ModeSentinel, is_compiled
 from lightning_accum.callbacks._summary import Summary
 from lightning_accum.cells.cell import CellSpec
-from lightning_accum.distributed.exchange import is_first, processes
-from lightning_accum.callbacks._host import CellHost
 from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.distributed.checkpoint import module_states, of_the_others, take_module_states
+from lightning_accum.distributed.world import is_first, processes
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.optim.update import check_lr
 from lightning_accum.updates import NonFinite

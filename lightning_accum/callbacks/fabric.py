@@ -9,8 +9,8 @@ from typing import Any
 from lightning.fabric.wrappers import _FabricModule
 from torch import nn
 
-from lightning_accum.cells.cell import CellSpec
 from lightning_accum.callbacks._host import CellHost
+from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.optim.update import check_lr
 from lightning_accum.updates import NonFinite

@@ -14,13 +14,13 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
 from lightning_accum._checks import check_integers, check_mapping
+from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._images import fields_of, grid, raster
 from lightning_accum.callbacks._lent import give_back, own_state
 from lightning_accum.callbacks._logging import batches_that_stepped
 from lightning_accum.callbacks._measure import Activity, Before, Values
 from lightning_accum.callbacks._watcher import Watcher
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback
-from lightning_accum.callbacks._host import CellHost
 
 # What the charts of a cell show, by their names.
 _CHARTS_OF_PARAMS = {

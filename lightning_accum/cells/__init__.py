@@ -1,0 +1,23 @@
+"""Cells, layers that hold them, and the trainers that watch and update them."""
+
+from lightning_accum.cells.cell import Cell, CellSpec
+from lightning_accum.cells.independent import (
+    CellState,
+    Hyperparameters,
+    IndependentCellTrainer,
+    Unit,
+)
+from lightning_accum.cells.layer import Layer, Serial
+from lightning_accum.cells.trainer import CellTrainer
+
+__all__ = [
+    "Cell",
+    "CellSpec",
+    "CellState",
+    "CellTrainer",
+    "Hyperparameters",
+    "IndependentCellTrainer",
+    "Layer",
+    "Serial",
+    "Unit",
+]

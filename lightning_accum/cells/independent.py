@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from lightning_accum._state import StateModule
 from lightning_accum.cells.cell import Cell
-from lightning_accum.engine.signal import LEARNED
 from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.engine.signal import LEARNED
 from lightning_accum.observe import Monitor
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import nn
 
-from lightning_accum.distributed.exchange import is_first, processes
+from lightning_accum.distributed.world import is_first, processes
 
 State = dict[str, Any]
 

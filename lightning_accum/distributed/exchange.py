@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lightning_accum.functional.reductions import reduction
-from lightning_accum.rules.base import Rule
-from lightning_accum.cells.trainer import CellTrainer
-from lightning_accum.updates import Accumulator
+from lightning_accum.distributed.world import processes
+
+
+class Pending(Protocol):
+    """Holds the potentiating and the depressing part of a pending change."""
+
+    def parts(self, param: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Returns both parts, reduced; ``None`` for an empty one."""
+
+    def accumulate(self, pos: Tensor | None = None, neg: Tensor | None = None) -> None:
+        """Adds to the parts."""
+
+    def clear(self) -> None:
+        """Empties both parts."""
 
 
 class Share(NamedTuple):
@@ -24,29 +34,9 @@ class Share(NamedTuple):
         samples: how many samples of this process it is the mean of; ``None`` for a sum.
     """
 
-    accumulator: Accumulator
+    accumulator: Pending
     param: Tensor
     samples: int | None
-
-
-def processes(group: Any = None) -> int:
-    """How many processes train together, 1 without any distributed run.
-
-    Example:
-        >>> processes()
-        1
-    """
-    return dist.get_world_size(group) if dist.is_available() and dist.is_initialized() else 1
-
-
-def is_first(group: Any = None) -> bool:
-    """Whether this process is the first of those that train together, or alone.
-
-    Example:
-        >>> is_first()
-        True
-    """
-    return processes(group) == 1 or dist.get_rank(group) == 0
 
 
 def exchange(shares: Sequence[Share], group: Any = None) -> None:
@@ -90,57 +80,3 @@ def exchange(shares: Sequence[Share], group: Any = None) -> None:
             pos, neg = pos.div_(totals[i]), neg.div_(totals[i])
         share.accumulator.clear()
         share.accumulator.accumulate(pos, neg)
-
-
-def shares_of(trainer: CellTrainer, ids: set[int] | None = None) -> list[Share]:
-    """What a trainer's cells have pending; the samples in it are counted anew from here on.
-
-    Args:
-        trainer: the trainer.
-        ids: the ``id`` of every parameter to take; all when ``None``.
-    """
-    shares = []
-    for updater, cells in trainer.updaters.values():
-        for name in updater.names:
-            param: Tensor = getattr(updater.parent, name)
-            if ids is None or id(param) in ids:
-                samples = _samples(trainer, cells, name)
-                shares.append(Share(getattr(updater, name), param.detach(), samples))
-    return shares
-
-
-def _samples(trainer: CellTrainer, cells: Sequence[str], param: str) -> int | None:
-    if not isinstance(trainer, Rule):
-        return 1  # the mean over processes
-    found: set[bool] = set()
-    samples = 0
-    for cell in cells:
-        state = trainer._state_for(cell)
-        if param in state.hyperparameters.params:
-            found.add(reduction(state.hyperparameters.batch_reduction).averages)
-            samples += state.samples.pop(param, 0)
-    return None if found == {False} else samples
-
-
-def check_exchangeable(trainer: CellTrainer) -> None:
-    """Turns away what several processes cannot make as one would.
-
-    Raises:
-        ValueError: if a cell reduces its batch by anything but sum and mean, or two cells reduce
-            the same parameter in different ways.
-    """
-    if processes() == 1 or not isinstance(trainer, Rule):
-        return
-    for updater, cells in trainer.updaters.values():
-        known: dict[str, str] = {}
-        for cell in cells:
-            h = trainer._state_for(cell).hyperparameters
-            how = reduction(h.batch_reduction)
-            others = {known.setdefault(param, how.name) for param in h.params}
-            if not how.adds or others != {how.name}:
-                raise ValueError(
-                    f"Argument `batch_reduction` of cell `{cell}` should be 'mean' or 'sum', the"
-                    " same for all cells of a parameter, where several processes train together:"
-                    " nothing else can be made of what each of them has reduced. Found"
-                    f" `{how.name}` for {sorted(h.params)} of {updater.label}."
-                )

@@ -5,12 +5,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from lightning_accum.updates import Updater
 from lightning_accum.distributed.shards import is_sharded
+
+
+class Holder(Protocol):
+    """Names parameters of a module, as an ``Updater`` does."""
+
+    label: str
+
+    @property
+    def parent(self) -> nn.Module:
+        """The module."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the parameters."""
 
 
 def is_fsdp(module: nn.Module) -> bool:
@@ -25,7 +38,7 @@ def is_fsdp(module: nn.Module) -> bool:
     return kind is not None and isinstance(module, kind)
 
 
-def shard_holders(model: nn.Module, updaters: Iterable[Updater]) -> list[Any]:
+def shard_holders(model: nn.Module, updaters: Iterable[Holder]) -> list[Any]:
     """The modules whose ``unshard`` and ``reshard`` move the parameters of ``updaters``.
 
     All parameters are sharded afterwards.

@@ -9,15 +9,15 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from lightning_accum.sparse.costs import ADD, CALLS, CONVERT, EVENT, MULTIPLY, SEARCH, TRACE
-from lightning_accum.sparse.events import density, event_outer_sum
-from lightning_accum.sparse.numbers import as_bytes, as_numbers
-from lightning_accum.functional.reductions import Reduction
-from lightning_accum.functional.traces import reverse_trace
-from lightning_accum.engine.vjp import Geometry, Outer
-from lightning_accum.sparse.buffers import Scratch
 from lightning_accum.engine.signal import Signal, Source
 from lightning_accum.engine.terms import Addend, Parts, Term, added
+from lightning_accum.engine.vjp import Geometry, Outer
+from lightning_accum.functional.numbers import as_bytes, as_numbers
+from lightning_accum.functional.reductions import Reduction
+from lightning_accum.functional.traces import reverse_trace
+from lightning_accum.sparse.buffers import Scratch
+from lightning_accum.sparse.costs import ADD, CALLS, CONVERT, EVENT, MULTIPLY, SEARCH, TRACE
+from lightning_accum.sparse.events import density, event_outer_sum
 from lightning_accum.updates.accumulator import Accumulator
 
 Side: TypeAlias = Literal["pre", "post"]

@@ -5,16 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.numbers import as_numbers
+from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.functional.traces import (
     TraceMode,
     decay_factor,
     last_trace,
-    last_trace_of_events,
     trace,
-    trace_before_events,
 )
+from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.traces import last_trace_of_events, trace_before_events
 
 LEARNED = "learned:"
 """Begins the key of what belongs to a neuron, not to a sample, and so outlasts `clear`."""

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import grad
 
-from lightning_accum.sparse.numbers import as_numbers
 from lightning_accum.distributed.fsdp import Bare, is_fsdp
+from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.observe import first_tensor, unobserved
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum.engine.vjp import Geometry
 from lightning_accum.engine.signal import Signal, Source
 from lightning_accum.engine.terms import Term
+from lightning_accum.engine.vjp import Geometry
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,6 @@ from lightning_accum.functional.bounds import (
 )
 from lightning_accum.functional.constraints import clamp_, normalize_
 from lightning_accum.functional.encoders import poisson_encode
-from lightning_accum.sparse.events import (
-    Events,
-    density,
-    event_matmul,
-    event_outer_sum,
-)
 from lightning_accum.functional.interpolation import (
     Interpolation,
     interp_exponential,
@@ -47,7 +41,6 @@ from lightning_accum.functional.traces import (
 )
 
 __all__ = [
-    "Events",
     "ExponentialKernel",
     "FullBounding",
     "GaussianKernel",
@@ -72,9 +65,6 @@ __all__ = [
     "bound_upper_sharp",
     "clamp_",
     "decay_factor",
-    "density",
-    "event_matmul",
-    "event_outer_sum",
     "interp_exponential",
     "interp_linear",
     "interp_nearest",

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_numbers, check_tensors
-from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.numbers import as_bytes, as_numbers
+from lightning_accum.functional.numbers import as_bytes, as_numbers
 
 TraceMode = Literal["cumulative", "nearest"]
 
@@ -161,7 +160,7 @@ def last_trace(
             x.masked_fill_(step != 0, 0)
             x.mul_(decay).add_(step)
         return x
-    left = _what_is_left(decay, len(activity) + 1, activity.device).to(dtype)
+    left = decays_to_the_end(decay, len(activity) + 1, activity.device).to(dtype)
     x.mul_(left[0])
     # converted in pieces that stay in cache
     length = max(1, _PIECE // max(1, x.numel()))
@@ -171,77 +170,7 @@ def last_trace(
     return x
 
 
-def last_trace_of_events(
-    events: Events,
-    shape: torch.Size,
-    decay: float,
-    mode: TraceMode,
-    initial: Tensor | None,
-    dtype: torch.dtype,
-) -> Tensor:
-    """As :func:`last_trace` of spikes, at the cost of the events alone.
-
-    Args:
-        events: of the activity, as ``[K, neurons]``.
-        shape: of the activity, ``[T, ..., neurons]``.
-        decay: what is left after one step.
-        mode: as in :func:`trace`.
-        initial: ``[..., neurons]`` the trace before the first step.
-        dtype: of the trace.
-
-    Returns:
-        ``[..., neurons]``.
-    """
-    step, place = _steps_and_places(events, shape)
-    steps, size = shape[0], shape[1:].numel()
-    if mode == "cumulative":
-        left = _what_is_left(decay, steps, place.device)[step]
-        x = torch.bincount(place, left, size).view(shape[1:]).to(dtype)
-        return x if initial is None else x.add_(initial, alpha=decay**steps)
-    latest = step.new_full((size,), -1).scatter_reduce_(0, place, step, "amax")
-    x = (decay ** (steps - 1 - latest).double()).masked_fill_(latest < 0, 0).view(shape[1:])
-    if initial is not None:
-        x = torch.where(latest.view(shape[1:]) < 0, initial * decay**steps, x)
-    return x.to(dtype)
-
-
-def trace_before_events(
-    events: Events, shape: torch.Size, decay: float, initial: Tensor | None, dtype: torch.dtype
-) -> Tensor:
-    """What is left, when each spike comes, of the nearest trace that the one before it left.
-
-    Args:
-        events: of the activity, as ``[K, neurons]``.
-        shape: of the activity, ``[T, ..., neurons]``.
-        decay: what is left after one step.
-        initial: ``[..., neurons]`` the trace before the first step.
-        dtype: of the result.
-
-    Returns:
-        ``[events]`` in the order of rows.
-    """
-    step, place = _steps_and_places(events, shape)
-    place, order = torch.sort(place, stable=True)  # of one place, as they come in time
-    step = step[order]
-    since, first = torch.ones_like(step), torch.ones_like(step, dtype=torch.bool)
-    torch.sub(step[1:], step[:-1], out=since[1:])
-    torch.ne(place[1:], place[:-1], out=first[1:])
-    left = (decay ** since.to(dtype)).masked_fill_(first, 0)
-    if initial is not None:
-        begun = initial.reshape(-1)[place].to(dtype) * decay ** (step + 1).to(dtype)
-        left = torch.where(first, begun, left)
-    return torch.empty_like(left).scatter_(0, order, left)
-
-
-def _steps_and_places(events: Events, shape: torch.Size) -> tuple[Tensor, Tensor]:
-    """The step of each event, and which of the neurons of all samples it is of."""
-    neurons, size = shape[-1], shape[1:].numel()
-    rows = max(1, size // max(1, neurons))
-    step = torch.div(events.rows, rows, rounding_mode="floor").long()
-    return step, (events.rows - step * rows) * neurons + events.columns
-
-
-def _what_is_left(decay: float, steps: int, device: torch.device) -> Tensor:
+def decays_to_the_end(decay: float, steps: int, device: torch.device) -> Tensor:
     """What the last of some steps sees of each, ``[T]`` in float64."""
     ago = torch.arange(steps - 1, -1, -1, dtype=torch.float64, device=device)
     return decay**ago

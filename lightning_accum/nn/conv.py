@@ -9,7 +9,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from lightning_accum.sparse.numbers import as_numbers, is_traced
+from lightning_accum.functional.numbers import as_numbers, is_traced
 from lightning_accum.updates import Updatable
 
 # Elements at a time of the side with more channels: they stay in cache, in memory used again.

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lightning_accum.functional.numbers import as_numbers, is_traced
 from lightning_accum.sparse.costs import events_pay
 from lightning_accum.sparse.events import Events, event_matmul
-from lightning_accum.sparse.numbers import as_numbers, is_traced
 from lightning_accum.sparse.handover import leave_events
 from lightning_accum.updates import Updatable
 

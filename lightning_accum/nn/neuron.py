@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lightning_accum._checks import check_numbers
 from lightning_accum._state import StateModule
-from lightning_accum.sparse.numbers import is_traced
+from lightning_accum.functional.numbers import is_traced
 from lightning_accum.nn._compiled import integrate_blocks
 from lightning_accum.nn.inhibition import Inhibition
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from lightning_accum.updates import Updater
 from lightning_accum.distributed.shards import sharded_like
+from lightning_accum.updates import Updater
 
 
 def updates_as_gradients(*updaters: Updater) -> None:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_numbers
-from lightning_accum.updates import Updater
 from lightning_accum.distributed.shards import is_sharded
+from lightning_accum.updates import Updater
 
 
 def check_lr(lr: float) -> None:

@@ -1,0 +1,35 @@
+"""Learning rules, and the base for rules of your own."""
+
+from lightning_accum.rules.base import Rule
+from lightning_accum.rules.bcm import BCM
+from lightning_accum.rules.competition import SoftHebb, WTAHebb
+from lightning_accum.rules.delay import DelayAdjustedKernelSTDP, DelayAdjustedSTDP
+from lightning_accum.rules.hebb import AntiHebb, Covariance, Hebb
+from lightning_accum.rules.homeostasis import Homeostasis
+from lightning_accum.rules.kernel import KernelSTDP
+from lightning_accum.rules.modulated import modulated
+from lightning_accum.rules.oja import Oja, Sanger
+from lightning_accum.rules.reward import MSTDP, MSTDPET
+from lightning_accum.rules.stdp import STDP
+from lightning_accum.rules.triplet import TripletSTDP
+
+__all__ = [
+    "BCM",
+    "MSTDP",
+    "MSTDPET",
+    "STDP",
+    "AntiHebb",
+    "Covariance",
+    "DelayAdjustedKernelSTDP",
+    "DelayAdjustedSTDP",
+    "Hebb",
+    "Homeostasis",
+    "KernelSTDP",
+    "Oja",
+    "Rule",
+    "Sanger",
+    "SoftHebb",
+    "TripletSTDP",
+    "WTAHebb",
+    "modulated",
+]

@@ -12,21 +12,20 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_mapping, is_number, names_in
-from lightning_accum.sparse.events import Events
-from lightning_accum.functional.reductions import ReductionFn, reduction
-from lightning_accum.functional.traces import TraceMode
 from lightning_accum.cells.cell import Cell
-from lightning_accum.engine.evaluate import Path, accumulate_terms, one_contribution
-from lightning_accum.engine.vjp import Bias, Geometry, geometry_of, unit_dim_of
 from lightning_accum.cells.independent import (
     CellState,
     Hyperparameters,
     IndependentCellTrainer,
     Unit,
 )
+from lightning_accum.engine.evaluate import Path, accumulate_terms, one_contribution
 from lightning_accum.engine.signal import LEARNED, Signal, Source
 from lightning_accum.engine.terms import Addend, Term
+from lightning_accum.engine.vjp import Bias, Geometry, geometry_of, unit_dim_of
 from lightning_accum.engine.window import Memory, Window
+from lightning_accum.functional.reductions import ReductionFn, reduction
+from lightning_accum.functional.traces import TraceMode
 from lightning_accum.observe import (
     InputMonitor,
     Monitor,
@@ -35,6 +34,7 @@ from lightning_accum.observe import (
     WindowRecorder,
     first_tensor,
 )
+from lightning_accum.sparse.events import Events
 from lightning_accum.updates import attach_updater
 
 # Elements of both sides that are numbers at a time: 40 MB of a trace of both in float32.

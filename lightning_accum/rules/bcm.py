@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
-from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.cells.independent import Hyperparameters
-from lightning_accum.rules.rate import RateRule
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
+from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.rules.rate import RateRule
 
 
 @final
@@ -21,9 +21,9 @@ class BCM(RateRule):
         \theta(t) = \overline{y^2}(t)
 
     The threshold is the running average of each neuron's squared output, over samples and steps
-    (see :meth:`Signal.average <lightning_accum.engine.Signal.average>`); it is kept by ``clear`` and
-    saved with the rule. A neuron becomes selective: it answers one of several inputs, with one over
-    that input's share. Stable where the threshold is faster than the weights, ``tc_threshold`` well
+    (see :meth:`Signal.average <lightning_accum.engine.Signal.average>`); ``clear`` keeps it, and it
+    is saved with the rule. A neuron becomes selective: it answers one of several inputs, with one
+    over that input's share. Stable where the threshold is faster than the weights, ``tc_threshold`` well
     below one over the rate.
 
     Args:

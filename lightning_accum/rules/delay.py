@@ -9,16 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_strings
-from lightning_accum.sparse.events import Events
-from lightning_accum.functional.kernels import ExponentialKernel
-from lightning_accum.functional.reductions import ReductionFn
-from lightning_accum.engine.vjp import Geometry, Outer
 from lightning_accum.cells.independent import Hyperparameters
-from lightning_accum.rules.kernel import Kernel, changes, check_kernel
-from lightning_accum.rules.base import Rule
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.terms import Addend, Parts
+from lightning_accum.engine.vjp import Geometry, Outer
 from lightning_accum.engine.window import Window
+from lightning_accum.functional.kernels import ExponentialKernel
+from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.rules.base import Rule
+from lightning_accum.rules.kernel import Kernel, changes, check_kernel
+from lightning_accum.sparse.events import Events
 
 _CHUNK_ELEMENTS = 1 << 20
 

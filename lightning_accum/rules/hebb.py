@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
-from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.cells.independent import Hyperparameters
-from lightning_accum.rules.rate import RateRule
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
+from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.rules.rate import RateRule
 
 
 @final

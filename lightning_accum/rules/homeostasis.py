@@ -8,11 +8,11 @@ from typing import Any, final
 import torch
 
 from lightning_accum._checks import is_number
-from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.cells.independent import Hyperparameters
-from lightning_accum.rules.base import Rule
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
+from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.rules.base import Rule
 
 
 @final

@@ -8,10 +8,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from lightning_accum.functional.traces import decay_factor, reverse_trace
 from lightning_accum.engine.evaluate import per_sample_parts
 from lightning_accum.engine.terms import Addend, Parts, Term, added
 from lightning_accum.engine.window import Window
+from lightning_accum.functional.traces import decay_factor, reverse_trace
 
 
 def modulated(

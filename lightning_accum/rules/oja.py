@@ -8,11 +8,11 @@ from typing import final
 
 from torch import Tensor
 
-from lightning_accum.engine.vjp import Outer
 from lightning_accum.cells.independent import Hyperparameters
-from lightning_accum.rules.rate import RateRule
 from lightning_accum.engine.terms import Term
+from lightning_accum.engine.vjp import Outer
 from lightning_accum.engine.window import Window
+from lightning_accum.rules.rate import RateRule
 
 
 @final

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightning_accum._checks import check_mapping
-from lightning_accum.functional.reductions import ReductionFn
-from lightning_accum.functional.traces import TraceMode
 from lightning_accum.cells.independent import Hyperparameters
-from lightning_accum.rules.base import Rule
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
+from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.functional.traces import TraceMode
+from lightning_accum.rules.base import Rule
 
 
 class PairRule(Rule):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
-from lightning_accum.functional.reductions import ReductionFn
-from lightning_accum.functional.traces import TraceMode
 from lightning_accum.cells.independent import Hyperparameters
-from lightning_accum.rules.modulated import modulated
-from lightning_accum.rules.pair import PairRule
 from lightning_accum.engine.terms import Addend, Term
 from lightning_accum.engine.window import Window
+from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.functional.traces import TraceMode
+from lightning_accum.rules.modulated import modulated
+from lightning_accum.rules.pair import PairRule
 
 
 @final

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import final
 
 from lightning_accum.cells.independent import Hyperparameters
-from lightning_accum.rules.pair import PairRule
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
+from lightning_accum.rules.pair import PairRule
 
 
 @final

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
-from lightning_accum.functional.reductions import ReductionFn
-from lightning_accum.functional.traces import TraceMode
 from lightning_accum.cells.independent import Hyperparameters
-from lightning_accum.rules.base import Rule
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
+from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.functional.traces import TraceMode
+from lightning_accum.rules.base import Rule
 
 
 @final

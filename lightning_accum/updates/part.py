@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from lightning_accum.sparse.numbers import as_bytes, as_numbers
+from lightning_accum.functional.numbers import as_bytes, as_numbers
 from lightning_accum.functional.reductions import Reduction
 
 Product: TypeAlias = tuple[Tensor, Tensor, float]

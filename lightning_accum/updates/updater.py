@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from lightning_accum._checks import names_in
+from lightning_accum.distributed.shards import anywhere, is_sharded, local, shard_like
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.accumulator import Accumulator
 from lightning_accum.updates.constraints import Clamp
 from lightning_accum.updates.part import shape_of
-from lightning_accum.distributed.shards import anywhere, is_sharded, local, shard_like
 
 NonFinite = Literal["raise", "skip", "ignore"]
 Constraint = Callable[[Tensor], Any]

@@ -25,8 +25,8 @@ from torch.utils.data import DataLoader
 
 import lightning_accum as la
 from lightning_accum.callbacks import CellTrainerCallback, TensorBoardPictures
-from lightning_accum.functional import bound_power, bound_upper_multiplicative
 from lightning_accum.callbacks._host import CellHost
+from lightning_accum.functional import bound_power, bound_upper_multiplicative
 from lightning_accum.nn import LIF
 from lightning_accum.optim import AdaBelief, Noam, RAdam, UpdateOptimizer, updates_as_gradients
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from rasters import layer, learned, naive, raster, show
 
 from lightning_accum import STDP, Accumulator, Cell, Rule, Term
-from lightning_accum.functional.reductions import reduction
 from lightning_accum.engine.evaluate import _ways, accumulate_terms
-from lightning_accum.engine.vjp import Outer
 from lightning_accum.engine.signal import Signal, Source
+from lightning_accum.engine.vjp import Outer
+from lightning_accum.functional.reductions import reduction
 
 TC = {"tc_post": 7.0, "tc_pre": 13.0}
 PATHS = ("auto", "dense", "pre", "post")

@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from lightning_accum.functional import interp_exponential, interp_linear, interp_nearest, interp_next, interp_previous
+from lightning_accum.functional import (
+    interp_exponential,
+    interp_linear,
+    interp_nearest,
+    interp_next,
+    interp_previous,
+)
 
 quick = settings(deadline=None, derandomize=True, max_examples=60)
 decayed = partial(interp_exponential, tc=3.0)

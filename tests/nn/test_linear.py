@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_accum.sparse.costs import events_pay
 from lightning_accum.nn import Linear
+from lightning_accum.sparse.costs import events_pay
 from lightning_accum.updates import Updatable
 
 

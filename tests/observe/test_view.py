@@ -11,7 +11,13 @@ from torch import nn
 from torch.testing import assert_close
 
 import lightning_accum as la
-from lightning_accum.functional import interp_exponential, interp_linear, interp_nearest, interp_next, interp_previous
+from lightning_accum.functional import (
+    interp_exponential,
+    interp_linear,
+    interp_nearest,
+    interp_next,
+    interp_previous,
+)
 
 quick = settings(deadline=None, derandomize=True, max_examples=60)
 INTERPOLATIONS = [

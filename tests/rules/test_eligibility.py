@@ -8,9 +8,9 @@ from rasters import layer, raster, show
 from torch import nn
 
 from lightning_accum import MSTDP, MSTDPET, Hebb, Rule, Serial, Term, get_updater
-from lightning_accum.engine import Window
-from lightning_accum.rules.modulated import modulated
 from lightning_accum.cells.independent import Hyperparameters
+from lightning_accum.engine import Window
+from lightning_accum.rules import modulated
 
 PAIR = {"lr_post": 0.3, "lr_pre": -0.2, "tc_post": 8.0, "tc_pre": 12.0}
 exact = {"rtol": 1e-10, "atol": 1e-12}

@@ -23,10 +23,10 @@ from torch.utils.data import DataLoader, TensorDataset
 import lightning_accum
 from lightning_accum import CellSpec, Clamp, Monitor, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback
-from lightning_accum.functional import bound_power
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.rules.pair import PairRule
+from lightning_accum.functional import bound_power
 from lightning_accum.nn import LIF
+from lightning_accum.rules.pair import PairRule
 
 PACKAGE = str(Path(lightning_accum.__file__).parent)
 BROKEN: set[str] = set()

@@ -13,15 +13,14 @@ import functools
 import inspect
 import os
 import re
-import runpy
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
+from contract import CASES
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -39,7 +38,6 @@ fuzz = settings(
     suppress_health_check=list(HealthCheck),
 )
 PACKAGES = (la, functional, lann, optim, accumulators, metrics, callbacks)
-CASES = runpy.run_path(str(Path(__file__).parents[1] / "contract.py"))["CASES"]
 
 # Made anew for every call, for what is called may write to them.
 HOSTILE: dict[str, Callable[[], Any]] = {

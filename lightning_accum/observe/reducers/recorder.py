@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lightning_accum.observe.reducers.base import Reducer
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.handover import Finding, await_events
-from lightning_accum.observe.reducers.base import Reducer
 
 _FIRST_ROOM = 16
 

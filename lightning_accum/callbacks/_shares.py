@@ -1,0 +1,67 @@
+"""What the cells of a trainer have pending, as several processes exchange it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.distributed.exchange import Share
+from lightning_accum.distributed.world import processes
+from lightning_accum.functional.reductions import reduction
+from lightning_accum.rules.base import Rule
+
+
+def shares_of(trainer: CellTrainer, ids: set[int] | None = None) -> list[Share]:
+    """What a trainer's cells have pending; the samples in it are counted anew from here on.
+
+    Args:
+        trainer: the trainer.
+        ids: the ``id`` of every parameter to take; all when ``None``.
+    """
+    shares = []
+    for updater, cells in trainer.updaters.values():
+        for name in updater.names:
+            param: Tensor = getattr(updater.parent, name)
+            if ids is None or id(param) in ids:
+                samples = _samples(trainer, cells, name)
+                shares.append(Share(getattr(updater, name), param.detach(), samples))
+    return shares
+
+
+def _samples(trainer: CellTrainer, cells: Sequence[str], param: str) -> int | None:
+    if not isinstance(trainer, Rule):
+        return 1  # the mean over processes
+    found: set[bool] = set()
+    samples = 0
+    for cell in cells:
+        state = trainer._state_for(cell)
+        if param in state.hyperparameters.params:
+            found.add(reduction(state.hyperparameters.batch_reduction).averages)
+            samples += state.samples.pop(param, 0)
+    return None if found == {False} else samples
+
+
+def check_exchangeable(trainer: CellTrainer) -> None:
+    """Turns away what several processes cannot make as one would.
+
+    Raises:
+        ValueError: if a cell reduces its batch by anything but sum and mean, or two cells reduce
+            the same parameter in different ways.
+    """
+    if processes() == 1 or not isinstance(trainer, Rule):
+        return
+    for updater, cells in trainer.updaters.values():
+        known: dict[str, str] = {}
+        for cell in cells:
+            h = trainer._state_for(cell).hyperparameters
+            how = reduction(h.batch_reduction)
+            others = {known.setdefault(param, how.name) for param in h.params}
+            if not how.adds or others != {how.name}:
+                raise ValueError(
+                    f"Argument `batch_reduction` of cell `{cell}` should be 'mean' or 'sum', the"
+                    " same for all cells of a parameter, where several processes train together:"
+                    " nothing else can be made of what each of them has reduced. Found"
+                    f" `{how.name}` for {sorted(h.params)} of {updater.label}."
+                )
