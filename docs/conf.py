@@ -55,7 +55,7 @@ nitpicky = True
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!lightning_accum\b).*"),
     # The engine makes signals and windows of them; a rule never does.
-    (r"py:class", r"lightning_accum\.engine\.(signal\.Source|vjp\.Geometry|window\.Memory)"),
+    (r"py:class", r"lightning_accum\.engine\.(signal\.Source|vjp\.WeightVJP|window\.Memory)"),
 ]
 
 # The pages' own code runs here; pytest runs the docstrings', with their modules' names in scope.

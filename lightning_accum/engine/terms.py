@@ -1,57 +1,129 @@
-"""What a rule says of a window: products of both sides' signals, and what is no product."""
+"""What a rule returns: the changes of a window, most of them products of both sides' signals."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
 
+import torch
 from torch import Tensor
 
 from lightning_accum.engine.signal import Signal
+from lightning_accum.engine.state import StateKey
+from lightning_accum.engine.vjp import WeightVJP
+from lightning_accum.functional.numbers import as_numbers
 
-Parts = tuple[Tensor | None, Tensor | None]
+Parts: TypeAlias = tuple[Tensor | None, Tensor | None]
+"""The potentiating and the depressing part of a change; ``None`` for none."""
 
 
-def added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    """The sum of what there is of two parts."""
-    return one if other is None else other if one is None else one + other
+class Change(ABC):
+    """A change of a parameter that a rule returns."""
+
+    rate: float = 1.0
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """How many samples there are."""
+
+    @abstractmethod
+    def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
+        """Returns both parts, non-negative, summed over time and over some samples.
+
+        Args:
+            samples: which of the batch.
+            vjp: makes a change of the parameter of a product of both sides.
+        """
+
+    def carry(self, vjp: WeightVJP) -> Mapping[StateKey, Tensor]:
+        """Returns what passes to the next window, beyond the traces of signals.
+
+        Args:
+            vjp: as for :meth:`parts`.
+        """
+        return {}
+
+    def as_product(self, vjp: WeightVJP) -> Term | None:
+        """Returns this if it is a product that can be summed together with others."""
+        return None
 
 
 @dataclass(frozen=True)
-class Term:
+class Term(Change):
     r"""One product of a rule.
 
     .. math:: \text{rate} \cdot L\left(\sum_t \mathrm{post}_t \otimes \mathrm{pre}_t\right)
 
     Args:
-        rate: factor; its sign says to which part the term goes.
+        rate: factor; its sign says to which part the term belongs.
         post: the postsynaptic signal, or a tensor ``[T, B, ...]`` of its shape.
         pre: the presynaptic signal, or a tensor ``[T, B, ...]`` of its shape.
-        then: :math:`L`, linear, makes a change of the parameter of the product; the product itself
-            when ``None``. A decay multiplies it by the parameter, which stands still in a window.
+        transform: :math:`L`, a linear function of the product; the identity when ``None``. A decay
+            multiplies the product by the parameter, which is constant in a window.
     """
 
     rate: float
     post: Signal | Tensor
     pre: Signal | Tensor
-    then: Callable[[Tensor], Tensor] | None = None
+    transform: Callable[[Tensor], Tensor] | None = None
+
+    @property
+    def size(self) -> int:
+        """How many samples there are."""
+        return self.operands[0].activity.shape[1]
+
+    @cached_property
+    def operands(self) -> tuple[Signal, Signal]:
+        """The postsynaptic and the presynaptic signal, tensors of the rule's own as signals."""
+        return Signal.of(self.post), Signal.of(self.pre)
+
+    @property
+    def device(self) -> str:
+        """The type of the device on which this is computed."""
+        return self.operands[0].activity.device.type
+
+    def as_product(self, vjp: WeightVJP) -> Term | None:
+        """Returns this if nothing transforms it; the products of constant input stay alone.
+
+        As matrices they are a column of sums, which is cheaper than to fold them.
+        """
+        constant = vjp.is_matrix and self.operands[1].source.constant
+        return None if constant or self.transform is not None else self
+
+    def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
+        """Returns the product in the part of the rate's sign."""
+        operands = self.operands
+        dtype = torch.promote_types(operands[0].dtype, operands[1].dtype)
+        post, pre = (
+            as_numbers(side.values()[:, samples], dtype).flatten(0, 1) for side in operands
+        )
+        change = vjp.sum(post, pre, dtype)
+        if self.transform is not None:
+            change = self.transform(change)
+        change = change.mul_(abs(self.rate))
+        return (None, change) if self.rate < 0 else (change, None)
 
 
-class Addend(ABC):
-    """A change that is no product of two signals.
+class CustomChange(Change):
+    """A change that is not a product of two signals; a subclass computes it in :meth:`parts`.
 
     Args:
         size: how many samples there are.
     """
 
     def __init__(self, size: int) -> None:
-        self.size = size
+        self._size = size
 
-    @abstractmethod
-    def parts(self, samples: slice) -> Parts:
-        """The potentiating and the depressing part, summed over time and some samples.
+    @property
+    def size(self) -> int:
+        """How many samples there are."""
+        return self._size
 
-        Args:
-            samples: which of the batch.
-        """
+
+def added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    """Returns the sum of two parts of which either may be missing."""
+    return one if other is None else other if one is None else one + other

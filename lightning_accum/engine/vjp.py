@@ -1,10 +1,10 @@
-"""How activity on both sides of a connection becomes a change of one of its parameters."""
+"""The vector-Jacobian product that makes a change of a parameter of activity on both sides."""
 
 from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ _WEIGHT_GRADIENTS = {
 _CHUNK_ELEMENTS = 1 << 20
 
 
-class Geometry(ABC):
+class WeightVJP(ABC):
     r"""Sums products of both sides' activity into the shape of a parameter.
 
     With :math:`f(x; w)` the connection, linear in :math:`w`, it is the vector-Jacobian product
@@ -39,13 +39,19 @@ class Geometry(ABC):
         place: parameter and cell, for messages.
     """
 
+    is_matrix: ClassVar[bool] = False
+    """Whether the parameter is a matrix ``[out, in]``, and the product the outer product."""
+
+    reads_input: ClassVar[bool] = True
+    """Whether the connection's input multiplies the parameter; a bias has a constant one."""
+
     def __init__(self, module: nn.Module, name: str, place: str) -> None:
         self.module = module
         self.name = name
         self.place = place
 
     @abstractmethod
-    def contract(self, post: Tensor, pre: Tensor) -> Tensor:
+    def vjp(self, post: Tensor, pre: Tensor) -> Tensor:
         """Sums over the first dimension.
 
         Args:
@@ -70,7 +76,7 @@ class Geometry(ABC):
         return post.new_ones(()).expand(pre.shape)
 
     def sum(self, post: Tensor, pre: Tensor, dtype: torch.dtype) -> Tensor:
-        """As :meth:`contract`, in chunks of bounded size; either side may be spikes.
+        """As :meth:`vjp`, in chunks of bounded size; either side may be spikes.
 
         Args:
             post: ``[K, ...]`` of any dtype.
@@ -80,7 +86,7 @@ class Geometry(ABC):
         rows = max(1, _CHUNK_ELEMENTS // max(1, pre[:1].numel() + post[:1].numel()))
         total: Tensor | None = None
         for left, right in zip(post.split(rows), pre.split(rows), strict=True):
-            part = self.contract(as_numbers(left, dtype), _operand(right, dtype))
+            part = self.vjp(as_numbers(left, dtype), _operand(right, dtype))
             total = part if total is None else total.add_(part)
         assert total is not None
         return total
@@ -121,36 +127,40 @@ class Geometry(ABC):
         return first_tensor((out,))
 
 
-class Outer(Geometry):
+class Outer(WeightVJP):
     """A matrix, ``[out, in]``: the outer product, with what stands between batch and neurons."""
+
+    is_matrix = True
 
     def one(self, post: Tensor, pre: Tensor) -> Tensor:
         """One column of ones, whose product stands for all of them."""
         return post.new_ones(()).expand(*post.shape[:-1], 1)
 
-    def contract(self, post: Tensor, pre: Tensor) -> Tensor:
+    def vjp(self, post: Tensor, pre: Tensor) -> Tensor:
         """``[out, in]`` of ``[K, ..., out]`` and ``[K, ..., in]``."""
         return post.reshape(-1, post.shape[-1]).T @ pre.reshape(-1, pre.shape[-1])
 
 
-class Bias(Geometry):
+class Bias(WeightVJP):
     """A bias: the weight of an input that is always one, ``[K, 1, ...]``."""
+
+    reads_input = False
 
     def one(self, post: Tensor, pre: Tensor) -> Tensor:
         """A single one for each step and sample."""
         return post.new_ones(*post.shape[:2], *[1] * (post.ndim - 2))
 
-    def contract(self, post: Tensor, pre: Tensor) -> Tensor:
+    def vjp(self, post: Tensor, pre: Tensor) -> Tensor:
         """``[out]`` of ``[K, ..., out]``, or ``[K, out, ...]`` of a convolution."""
         channel = -1 if isinstance(self.module, nn.Linear) else 1
         product = (post * pre).movedim(channel, -1)
         return product.reshape(-1, product.shape[-1]).sum(0)
 
 
-class Convolution(Geometry):
+class Convolution(WeightVJP):
     """A convolution's kernel: its own weight gradient, stride, padding and groups included."""
 
-    def contract(self, post: Tensor, pre: Tensor) -> Tensor:
+    def vjp(self, post: Tensor, pre: Tensor) -> Tensor:
         """``[out, in / groups, ...]`` of ``[K, out, ...]`` and ``[K, in, ...]``."""
         conv = self.module
         assert isinstance(conv, _CONVOLUTIONS)
@@ -161,10 +171,10 @@ class Convolution(Geometry):
         return product
 
 
-class Jacobian(Geometry):
+class Jacobian(WeightVJP):
     """Any module that is linear in the parameter: the vector-Jacobian product."""
 
-    def contract(self, post: Tensor, pre: Tensor) -> Tensor:
+    def vjp(self, post: Tensor, pre: Tensor) -> Tensor:
         """The parameter's shape, of the module's output and input."""
         return self._product(getattr(self.module, self.name).detach(), post, pre)
 
@@ -216,7 +226,7 @@ def unit_dim_of(module: nn.Module) -> int:
     return 2 if isinstance(module, nn.modules.conv._ConvNd) else -1
 
 
-def geometry_of(module: nn.Module, name: str, place: str = "") -> Geometry:
+def vjp_of(module: nn.Module, name: str, place: str = "") -> WeightVJP:
     """The geometry of a parameter, by the kind of its module.
 
     Args:
@@ -226,10 +236,10 @@ def geometry_of(module: nn.Module, name: str, place: str = "") -> Geometry:
 
     Example:
         >>> from torch import nn
-        >>> type(geometry_of(nn.Conv2d(1, 2, 3), "weight")).__name__
+        >>> type(vjp_of(nn.Conv2d(1, 2, 3), "weight")).__name__
         'Convolution'
     """
-    kind: type[Geometry] = Jacobian
+    kind: type[WeightVJP] = Jacobian
     if not _stock(module):
         return kind(module, name, place)
     if name == "bias" and isinstance(module, (nn.Linear, nn.modules.conv._ConvNd)):

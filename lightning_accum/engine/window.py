@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -9,22 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum.engine.signal import Signal, Source
+from lightning_accum.engine.signal import Signal
+from lightning_accum.engine.source import Source
+from lightning_accum.engine.state import Carried
 from lightning_accum.engine.terms import Term
-from lightning_accum.engine.vjp import Geometry
-
-
-@dataclass(frozen=True)
-class Memory:
-    """What passes from window to window, by key.
-
-    Args:
-        before: what the last window left.
-        after: what this window leaves; ``None`` where nothing of a sample is carried.
-    """
-
-    before: dict[str, Tensor | None] = field(default_factory=dict)
-    after: dict[str, Tensor | None] | None = None
+from lightning_accum.engine.vjp import WeightVJP
 
 
 @dataclass(frozen=True)
@@ -39,8 +29,10 @@ class Window:
         given: what the caller of the rule passed along, such as a reward, by name.
         start: the first step of this piece in the whole window.
         total: steps of the whole window.
-        geometry: how products become a change of the parameter.
-        memory: what passes from window to window.
+        vjp: makes a change of the parameter of a product of both sides.
+        tensors: other tensors of the connection that the rule named in ``reads``.
+        carried: what the window before left.
+        carries: whether anything that belongs to samples passes to the next window.
     """
 
     pre: Signal
@@ -50,15 +42,17 @@ class Window:
     given: dict[str, Any]
     start: int
     total: int
-    geometry: Geometry
-    memory: Memory
+    vjp: WeightVJP
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    carried: Carried = field(default_factory=dict)
+    carries: bool = False
 
     @property
     def one(self) -> Signal:
         """As ``pre``, of an input that is always one: for what does not depend on the input."""
-        ones = self.geometry.one(self.post.activity, self.pre.activity)
-        source = self.post.source
-        return Signal(Source(ones, self.dt, {}, "one", source.dtype, source.unit_dim))
+        ones = self.vjp.one(self.post.activity, self.pre.activity)
+        dtype, unit_dim = self.post.dtype, self.post.unit_dim
+        return Signal(Source(ones, self.dt, dtype=dtype, unit_dim=unit_dim, constant=True))
 
     def decay(self, rate: float, post: Signal | Tensor) -> Term:
         """What changes the parameter in proportion to itself, as postsynaptic activity says.
@@ -67,7 +61,7 @@ class Window:
             rate: factor; negative to decay.
             post: ``[T, B, ..., out]``, how much in each step.
         """
-        return Term(rate, post, self.one, then=partial(torch.mul, self.param))
+        return Term(rate, post, self.one, transform=partial(torch.mul, self.param))
 
     @property
     def steps(self) -> slice:

@@ -21,8 +21,8 @@ from lightning_accum.cells.independent import (
 )
 from lightning_accum.engine.evaluate import Path, accumulate_terms, one_contribution
 from lightning_accum.engine.signal import LEARNED, Signal, Source
-from lightning_accum.engine.terms import Addend, Term
-from lightning_accum.engine.vjp import Bias, Geometry, geometry_of, unit_dim_of
+from lightning_accum.engine.terms import CustomChange, Term
+from lightning_accum.engine.vjp import Bias, WeightVJP, vjp_of, unit_dim_of
 from lightning_accum.engine.window import Memory, Window
 from lightning_accum.functional.reductions import ReductionFn, reduction
 from lightning_accum.functional.traces import TraceMode
@@ -47,7 +47,7 @@ class _Seen(NamedTuple):
     cell: Cell
     pre: Tensor
     post: Tensor
-    geometries: dict[str, Geometry]
+    geometries: dict[str, WeightVJP]
     events: tuple[Events | None, Events | None]
 
 
@@ -136,7 +136,7 @@ class Rule(IndependentCellTrainer, ABC):
         self._checked: set[tuple[str, str]] = set()  # cells and parameters whose shapes fit
 
     @abstractmethod
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term | Addend]:
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term | CustomChange]:
         """The products whose sum is the change of a parameter.
 
         A long window comes in pieces, one after the other.
@@ -146,9 +146,9 @@ class Rule(IndependentCellTrainer, ABC):
             h: the hyperparameters in force for it.
         """
 
-    def _geometry(self, module: nn.Module, name: str, place: str) -> Geometry:
+    def _geometry(self, module: nn.Module, name: str, place: str) -> WeightVJP:
         """How products become a change of a parameter; a subclass may have its own."""
-        return geometry_of(module, name, place)
+        return vjp_of(module, name, place)
 
     def check(self, h: Hyperparameters) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense.

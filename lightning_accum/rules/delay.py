@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_strings
+from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.independent import Hyperparameters
 from lightning_accum.engine.signal import Signal
-from lightning_accum.engine.terms import Addend, Parts
-from lightning_accum.engine.vjp import Geometry, Outer
+from lightning_accum.engine.terms import CustomChange, Parts
+from lightning_accum.engine.vjp import WeightVJP, Outer
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.kernels import ExponentialKernel
 from lightning_accum.functional.reductions import ReductionFn
@@ -37,7 +38,7 @@ class _Synapses(Outer):
             )
 
 
-class SpikePairs(Addend):
+class SpikePairs(CustomChange):
     """Nearest pairs of spikes, synapse by synapse: every spike visits a row of them.
 
     Args:
@@ -54,7 +55,7 @@ class SpikePairs(Addend):
         self.pre = pre
         self.delay = delay
 
-    def parts(self, samples: slice) -> Parts:
+    def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
         """What the spikes of both sides change; two in one step are one pair."""
         sides = [
             [_rows(values, samples) for values in (side.activity != 0, side.age())]
@@ -114,27 +115,39 @@ class DelayRule(Rule):
         super().check(h)
         check_strings(delay=h.delay)
 
+    def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
+        """Raises a ``ValueError`` if the connection has no delays of the parameter's shape."""
+        super().check_cell(name, cell, h)
+        delay = getattr(cell.connection, h.delay, None)
+        for param in h.params:
+            weight = getattr(cell.connection, param, None)
+            if isinstance(weight, Tensor) and (
+                not isinstance(delay, Tensor) or delay.shape != weight.shape
+            ):
+                found = list(delay.shape) if isinstance(delay, Tensor) else type(delay).__name__
+                raise ValueError(
+                    f"Argument `delay` should name delays of the shape of parameter `{param}` of"
+                    f" cell `{name}`, {list(weight.shape)}. Found `delay = {h.delay!r}`, {found}:"
+                    f" give the {type(cell.connection).__name__} such a parameter or buffer, in ms."
+                )
+
+    def reads(self, h: Hyperparameters) -> tuple[str, ...]:
+        """The delays."""
+        return (h.delay,)
+
     def kernel(self, h: Hyperparameters) -> Kernel:
         """The change for a time difference."""
         kernel: Kernel = h.kernel
         return kernel
 
-    def _geometry(self, module: nn.Module, name: str, place: str) -> Geometry:
+    def _geometry(self, module: nn.Module, name: str, place: str) -> WeightVJP:
         """Weights and delays alike have an entry for each synapse."""
         return _Synapses(module, name, place)
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Addend]:
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[CustomChange]:
         """The kernel of every nearest pair."""
-        module, place = window.geometry.module, window.geometry.place
-        delay = getattr(module, h.delay, None)
-        if not isinstance(delay, Tensor) or delay.shape != window.param.shape:
-            found = list(delay.shape) if isinstance(delay, Tensor) else type(delay).__name__
-            raise ValueError(
-                f"Argument `delay` should name delays of the shape of parameter {place},"
-                f" {list(window.param.shape)}. Found `delay = {h.delay!r}`, {found}: give the"
-                f" {type(module).__name__} such a parameter or buffer, in ms."
-            )
-        return (SpikePairs(self.kernel(h), window.post, window.pre, delay.detach()),)
+        delay = window.tensors[h.delay]
+        return (SpikePairs(self.kernel(h), window.post, window.pre, delay),)
 
 
 @final

@@ -8,15 +8,18 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from lightning_accum.engine.evaluate import per_sample_parts
-from lightning_accum.engine.terms import Addend, Parts, Term, added
+from lightning_accum.engine.evaluate import per_sample
+from lightning_accum.engine.signal import Signal
+from lightning_accum.engine.state import StateKey
+from lightning_accum.engine.terms import Change, CustomChange, Parts, Term, added
+from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.traces import decay_factor, reverse_trace
 
 
 def modulated(
     window: Window, terms: Sequence[Term], reward: object = None, tc: float | None = None
-) -> list[Term | Addend]:
+) -> list[Change]:
     r"""Scales what terms change by a reward, at once or by way of their eligibility trace.
 
     With :math:`\zeta(t)` what the terms change in a step and :math:`a = e^{-\Delta t / \tau}`,
@@ -49,70 +52,72 @@ def modulated(
     if not isinstance(rewards, Tensor):
         rewards = _like(window).new_full((window.total, 1), rewards)
     parts = ((1.0, rewards.clamp(min=0)), (-1.0, rewards.neg().clamp(min=0)))
-    found: list[Term | Addend] = []
+    found: list[Change] = []
     if tc is None:
         factors = list(parts)
     else:
         decay = decay_factor(tc, window.dt)
         factors = [(sign, reverse_trace(size, decay) * (window.dt / tc)) for sign, size in parts]
-        found += _eligible(window, terms, decay, tc, [size[0] * tc for _, size in factors])
+        first = tuple(size[0] * tc * decay for _, size in factors)
+        found.append(_Eligibility(window, terms, tc, (first[0], first[1])))
     dims = [1] * (window.post.activity.ndim - 2)
     for sign, size in factors:
         size = size[window.steps].unflatten(1, (-1, *dims))
-        found += [replace(t, rate=sign * t.rate, post=t.post * size) for t in terms]
+        found += [replace(t, rate=sign * t.rate, post=Signal.of(t.post) * size) for t in terms]
     return found
 
 
-class _Carried(Addend):
-    """What was eligible when the window began, times the discounted reward of each sample."""
+class _Eligibility(CustomChange):
+    """What was eligible when the window began, and what is eligible when it ends.
 
-    def __init__(self, eligible: Parts, rewards: Sequence[Tensor]) -> None:
-        pos, neg = eligible
-        known = pos if neg is None else neg
-        assert known is not None
-        super().__init__(len(known))
-        self.eligible = eligible
-        self.rewards = [reward.expand(self.size) for reward in rewards]
+    The first is changed by the discounted reward of each sample; the second passes to the next
+    window, as the per-sample change of the terms, each step of which has decayed since.
+    """
 
-    def parts(self, samples: slice) -> Parts:
-        """The parts, which a negative reward swaps."""
-        for_good, for_bad = (reward[samples] for reward in self.rewards)
-        pos, neg = (None if part is None else part[samples] for part in self.eligible)
+    def __init__(self, window: Window, terms: Sequence[Term], tc: float, rewards: Parts) -> None:
+        super().__init__(window.post.activity.shape[1])
+        self.window = window
+        self.terms = terms
+        self.tc = tc
+        self.rewards = rewards
+        self.keys = [
+            StateKey("sample", f"{window.name} eligibility {part}", tc) for part in ("pos", "neg")
+        ]
+        self.before = [self._before(key) for key in self.keys]
+        if window.start > 0 or all(part is None for part in self.before):
+            self.rate = 0.0  # there is nothing to reward, but something to carry
+
+    def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
+        """Returns both parts, which a negative reward swaps."""
+        for_good, for_bad = (reward.expand(self.size)[samples] for reward in self.rewards)
+        pos, neg = (None if part is None else part[samples] for part in self.before)
         return added(_weighted(for_good, pos), _weighted(for_bad, neg)), added(
             _weighted(for_good, neg), _weighted(for_bad, pos)
         )
 
-
-def _eligible(
-    window: Window, terms: Sequence[Term], decay: float, tc: float, rewards: Sequence[Tensor]
-) -> list[Addend]:
-    """Brings the eligibility of every sample and synapse to the window's end, if it is carried."""
-    batch = window.post.activity.shape[1]
-    keys = [f"eligibility:{window.geometry.name}:{part}" for part in ("pos", "neg")]
-    kept: list[Tensor | None] = [window.memory.before.get(key) for key in keys]
-    for side, value in enumerate(kept):
-        if value is not None:  # of other samples, or of a parameter of another shape
-            value = value.to(window.param.device)
-            kept[side] = value if value.shape == (batch, *window.param.shape) else None
-    first = window.start == 0
-    found: list[Addend] = []
-    if first and any(value is not None for value in kept):
-        found = [_Carried((kept[0], kept[1]), [decay * reward for reward in rewards])]
-    after = window.memory.after
-    if after is not None:
-        ago = torch.arange(window.total - 1, -1, -1, device=window.param.device)[window.steps]
-        left = decay ** ago.to(_like(window).dtype) / tc
-        left = left.reshape(-1, *[1] * (window.post.activity.ndim - 1))
-        scaled = [replace(term, post=term.post * left) for term in terms]
-        for key, value, new in zip(
-            keys, kept, per_sample_parts(scaled, window.geometry), strict=True
-        ):
-            if first and value is not None:
-                value = value * decay**window.total
-            total = added(value, new)
+    def carry(self, vjp: WeightVJP) -> dict[StateKey, Tensor]:
+        """Returns the eligibility of every sample and synapse at the window's end."""
+        window = self.window
+        activity, dtype = window.post.activity, window.post.dtype
+        decay = decay_factor(self.tc, window.dt)
+        ago = torch.arange(window.total - 1, -1, -1, device=activity.device)[window.steps]
+        left = (decay ** ago.to(dtype) / self.tc).reshape(-1, *[1] * (activity.ndim - 1))
+        scaled = [replace(term, post=Signal.of(term.post) * left) for term in self.terms]
+        after = {}
+        for key, before, new in zip(self.keys, self.before, per_sample(scaled, vjp), strict=True):
+            if before is not None and window.start == 0:  # pieces of a window look to its end
+                before = before * decay**window.total
+            total = added(before, new)
             if total is not None:
-                after[key] = total.expand(batch, *window.param.shape)
-    return found
+                after[key] = total.expand(self.size, *window.param.shape)
+        return after
+
+    def _before(self, key: StateKey) -> Tensor | None:
+        """What was left; ``None`` if it belongs to other samples or another shape."""
+        value = self.window.carried.get(key)
+        if value is None or value.shape != (self.size, *self.window.param.shape):
+            return None
+        return value.to(self.window.param.device)
 
 
 def _reward(window: Window, reward: object) -> float | Tensor:
@@ -134,7 +139,7 @@ def _reward(window: Window, reward: object) -> float | Tensor:
 def _like(window: Window) -> Tensor:
     """Has the device and the dtype of the computation."""
     activity = window.post.activity
-    return torch.empty(0, dtype=window.post.source.dtype, device=activity.device)
+    return torch.empty(0, dtype=window.post.dtype, device=activity.device)
 
 
 def _weighted(rewards: Tensor, eligible: Tensor | None) -> Tensor | None:

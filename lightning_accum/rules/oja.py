@@ -8,9 +8,10 @@ from typing import final
 
 from torch import Tensor
 
+from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.independent import Hyperparameters
 from lightning_accum.engine.terms import Term
-from lightning_accum.engine.vjp import Outer
+from lightning_accum.engine.vjp import vjp_of
 from lightning_accum.engine.window import Window
 from lightning_accum.rules.rate import RateRule
 
@@ -98,16 +99,20 @@ class Sanger(RateRule):
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
         """Hebb's product, less what this neuron and the ones before it explain."""
-        geometry = window.geometry
-        if not isinstance(geometry, Outer):
-            raise ValueError(
-                f"Parameter {geometry.place} should be the weight of a torch.nn.Linear, whose"
-                f" outputs have an order. Found a {type(geometry.module).__name__}: use `Oja`,"
-                " which has none."
-            )
         explained = partial(_by_the_ones_before, param=window.param)
         post = window.post.values()
-        return Term(h.lr, post, window.pre), Term(-h.lr, post, post, then=explained)
+        return Term(h.lr, post, window.pre), Term(-h.lr, post, post, transform=explained)
+
+    def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
+        """Raises a ``ValueError`` if a parameter is not the weight of a linear connection."""
+        super().check_cell(name, cell, h)
+        for param in h.params:
+            if not vjp_of(cell.connection, param).is_matrix:
+                raise ValueError(
+                    f"Parameter `{param}` of cell `{name}` should be the weight of a"
+                    " torch.nn.Linear, whose outputs have an order. Found a"
+                    f" {type(cell.connection).__name__}: use `Oja`, which does not need one."
+                )
 
 
 def _by_the_ones_before(products: Tensor, param: Tensor) -> Tensor:

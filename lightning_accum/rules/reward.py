@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from lightning_accum.cells.independent import Hyperparameters
-from lightning_accum.engine.terms import Addend, Term
+from lightning_accum.engine.terms import CustomChange, Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.functional.traces import TraceMode
@@ -59,7 +59,7 @@ class MSTDP(PairRule):
         plasticity", doi:10.1162/neco.2007.19.6.1468, eqs. 9-12 (MSTDP).
     """
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term | Addend]:
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term | CustomChange]:
         """Both terms of pair STDP, times the reward; each sign of it goes to its own part."""
         return modulated(window, self.pairs(window, h))
 
@@ -139,6 +139,6 @@ class MSTDPET(PairRule):
             **options,
         )
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term | Addend]:
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term | CustomChange]:
         """Both terms of pair STDP, times the discounted reward that is to come."""
         return modulated(window, self.pairs(window, h), tc=h.tc_eligibility)

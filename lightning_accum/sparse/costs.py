@@ -1,11 +1,20 @@
-"""What computing with spikes costs, one way and the other."""
+"""What computing with spikes costs, dense and by their indices, and which is cheaper."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
 from lightning_accum.sparse.events import density
+from lightning_accum.sparse.products import Factor, Product, Side
+
+Choice: TypeAlias = Literal["dense", "pre", "post", "step"]
+"""Dense products, the spikes of one side, or the dense products of a single step."""
+
+P = TypeVar("P", bound=Product)
 
 # Nanoseconds, measured on one core with AVX-512; their ratios decide.
 MULTIPLY = 0.02
@@ -44,3 +53,57 @@ def events_pay(raster: Tensor, width: int) -> bool:
     if dense <= fixed + search:
         return False
     return dense > fixed + search + density(raster) * rows * inputs * (EVENT + width * ADD)
+
+
+def alike(products: Sequence[P]) -> list[list[P]]:
+    """Returns products in groups that have spikes on the same sides."""
+    groups: dict[tuple[bool, ...], list[P]] = {}
+    for product in products:
+        kind = tuple(_is_raster(side) for side in product.operands)
+        groups.setdefault(kind, []).append(product)
+    return list(groups.values())
+
+
+def cheapest(products: Sequence[Product]) -> Choice:
+    """Returns the choice of the lowest estimated cost.
+
+    Spikes are only counted on the CPU; on other devices that would mean to wait for them.
+    """
+    post, pre = products[0].operands
+    inputs, outputs, n = pre.activity.shape[-1], post.activity.shape[-1], len(products)
+    costs: dict[Choice, float] = {
+        "dense": n * inputs * outputs * MULTIPLY
+        + max(inputs, outputs) * CONVERT
+        + n * min(inputs, outputs) * TRACE
+    }
+    sides: tuple[tuple[Side, int, int, int], ...] = (
+        ("pre", 1, inputs, outputs),
+        ("post", 0, outputs, inputs),
+    )
+    for side, place, own, other in sides:
+        factors = [product.operands[place] for product in products]
+        rasters = {id(factor.activity) for factor in factors}
+        if len(rasters) != 1 or not all(_is_raster(factor) for factor in factors):
+            continue
+        nearest = any(f.decay is not None and f.mode == "nearest" for f in factors)
+        known, activity = factors[0].known_events, factors[0].activity
+        flat = activity.reshape(-1, own)
+        events = density(flat) * own if known is None else len(known) / max(1, len(flat))
+        costs[side] = (
+            CALLS / max(1, len(flat))
+            + own * (known is None) * SEARCH
+            + events * ((1 + nearest) * EVENT + n * other * ADD)
+            + n * other * TRACE
+        )
+    return min(costs, key=lambda choice: costs[choice])
+
+
+def larger_side(products: Sequence[Product]) -> Side:
+    """Returns the side that is better left as it was recorded, while the other has the traces."""
+    post, pre = (side.activity for side in products[0].operands)
+    indices = pre.dtype != torch.bool and not pre.is_floating_point()  # which have no trace
+    return "pre" if indices or pre.numel() >= post.numel() else "post"
+
+
+def _is_raster(factor: Factor) -> bool:
+    return factor.activity.dtype == torch.bool and factor.activity.device.type == "cpu"

@@ -1,0 +1,126 @@
+"""Chooses how the changes of a window are evaluated, and accumulates them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Literal, TypeAlias
+
+import torch
+
+from lightning_accum.engine.evaluate import evaluate
+from lightning_accum.engine.terms import Change, Term
+from lightning_accum.engine.vjp import WeightVJP
+from lightning_accum.functional.reductions import Reduction
+from lightning_accum.sparse.costs import Choice, alike, cheapest, larger_side
+from lightning_accum.sparse.fold import add_linear, add_matrix, add_step
+from lightning_accum.sparse.per_sample import add_per_sample
+from lightning_accum.updates.accumulator import Accumulator
+
+Backend: TypeAlias = Literal["auto", "plain", "dense", "pre", "post"]
+"""How a rule's terms are evaluated.
+
+``"plain"`` is the equation, sample by sample; ``"dense"`` folds time into matrix products; ``"pre"``
+and ``"post"`` visit the spikes of one side; ``"auto"`` takes the cheapest of the last three.
+"""
+
+
+def accumulate_terms(
+    accumulator: Accumulator,
+    changes: Sequence[Change],
+    batch: Reduction,
+    vjp: WeightVJP,
+    backend: Backend = "auto",
+) -> None:
+    """Adds what ``changes`` make of a window to an accumulator, as one contribution to each part.
+
+    Args:
+        accumulator: of the parameter.
+        changes: what a rule returned.
+        batch: the reduction over the batch; sum and mean are fused, others see the change of every
+            sample, in memory of bounded size.
+        vjp: makes a change of the parameter of a product of both sides.
+        backend: how to evaluate.
+    """
+    changes = [change for change in changes if change.rate != 0]
+    if not changes:
+        return
+    products: list[Term] = []
+    others: list[Change] = []
+    for change in changes:
+        product = change.as_product(vjp)
+        if product is None:
+            others.append(change)
+        else:
+            products.append(product)
+    with torch.no_grad(), _in_full_precision(products[0].device if products else "cpu"):
+        if backend == "plain" or not (batch.adds or (vjp.is_matrix and not others)):
+            accumulator.accumulate(*evaluate(changes, batch, vjp))
+        elif not batch.adds:
+            add_per_sample(accumulator, products, batch)
+        else:
+            _add_sums(accumulator, products, others, batch.averages, vjp, backend)
+
+
+@contextmanager
+def one_contribution(accumulator: Accumulator, pieces: int) -> Iterator[Accumulator]:
+    """Everything added to the accumulator that this yields counts as one contribution.
+
+    Args:
+        accumulator: receives the contribution in the end.
+        pieces: how many additions there will be.
+    """
+    if pieces <= 1 or accumulator.sums:
+        yield accumulator
+        return
+    total = Accumulator()
+    yield total
+    accumulator.accumulate(total.pos, total.neg)
+
+
+def _add_sums(
+    accumulator: Accumulator,
+    products: Sequence[Term],
+    others: Sequence[Change],
+    averages: bool,
+    vjp: WeightVJP,
+    backend: Backend,
+) -> None:
+    """Adds sums or means over the batch, in which products fold into few."""
+    groups = _groups(products, backend, vjp)
+    with one_contribution(accumulator, len(groups) + len(others)) as total:
+        for choice, some in groups:
+            scale = 1.0 / some[0].size if averages else 1.0
+            side = larger_side(some) if choice == "dense" else choice
+            if choice == "step":
+                add_step(total, some, scale)
+            elif vjp.is_matrix:
+                add_matrix(total, some, scale, side, events=choice != "dense")
+            else:
+                add_linear(total, some, scale, side, vjp)
+        for change in others:
+            parts = change.parts(slice(None), vjp)
+            size = change.size if averages else 1
+            total.accumulate(*(part if part is None else part / size for part in parts))
+
+
+def _groups(
+    products: Sequence[Term], backend: Backend, vjp: WeightVJP
+) -> list[tuple[Choice, Sequence[Term]]]:
+    """How to evaluate products: those together that have spikes on the same sides."""
+    if not products:
+        return []
+    if not vjp.is_matrix:
+        return [("dense", products)]
+    if backend != "auto":
+        assert backend != "plain"
+        return [(backend, products)]
+    if len(products[0].operands[0].activity) == 1:
+        return [("step", products)]
+    return [(cheapest(some), some) for some in alike(products)]
+
+
+def _in_full_precision(device: str) -> AbstractContextManager[object]:
+    """Suspends the narrow dtype of a mixed-precision step."""
+    narrow = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    return torch.autocast(device, enabled=False) if narrow else nullcontext()

@@ -1,0 +1,172 @@
+"""Recorded activity of one side of a connection, and what is computed of it at most once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from lightning_accum.engine.state import StateKey
+from lightning_accum.functional.numbers import as_numbers
+from lightning_accum.functional.traces import TraceMode, last_trace, trace
+from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.traces import last_trace_of_events, trace_before_events
+
+
+class Source:
+    """Recorded activity of one side, its traces, and what they carry from window to window.
+
+    A trace passes to the next window if it was used in this one, by a term or by its values.
+
+    Args:
+        activity: ``[T, B, ...]`` as recorded.
+        dt: step, in ms.
+        carried: what the window before left; values of another batch shape belong to other samples
+            and are ignored.
+        side: the side's name in the keys of what is carried.
+        dtype: in which to compute, unless the activity is wider.
+        unit_dim: the dimension that counts neurons: the last, or a convolution's channels.
+        events: of the activity as ``[K, neurons]``, if they are known.
+        constant: whether the activity is an input that is always one.
+    """
+
+    def __init__(
+        self,
+        activity: Tensor,
+        dt: float = 1.0,
+        carried: Mapping[StateKey, Tensor] | None = None,
+        side: str = "given",
+        dtype: torch.dtype = torch.float32,
+        unit_dim: int = -1,
+        events: Events | None = None,
+        constant: bool = False,
+    ) -> None:
+        self.activity = activity
+        self.known_events = events
+        self.unit_dim = unit_dim
+        self.dtype = torch.promote_types(activity.dtype, dtype)
+        self.dt = dt
+        self.side = side
+        self.constant = constant
+        self._carried = carried or {}
+        self._used: set[tuple[float, TraceMode]] = set()
+        self._traces: dict[tuple[float, TraceMode], Tensor] = {}
+        self._last: dict[tuple[float, TraceMode], Tensor] = {}
+        self._left: dict[float, Tensor] = {}
+        self._age: Tensor | None = None
+        self._averages: dict[tuple[float, int], tuple[Tensor, Tensor]] = {}
+
+    def events(self) -> Events:
+        """Returns the spikes' indices in ``[K, neurons]``, found once for all that need them."""
+        if self.known_events is None:
+            self.known_events = Events(self.activity.reshape(-1, self.activity.shape[-1]))
+        return self.known_events
+
+    def use(self, decay: float, mode: TraceMode) -> None:
+        """Notes that a trace is used, so that it passes to the next window."""
+        self._used.add((decay, mode))
+
+    def initial(self, decay: float, mode: TraceMode) -> Tensor | None:
+        """Returns the trace before the window's first step, ``None`` for zero."""
+        return self._before(self._key(decay, mode), self.activity.shape[1:])
+
+    def values(self, decay: float, mode: TraceMode) -> Tensor:
+        """Returns the trace over the window, computed once."""
+        self.use(decay, mode)
+        known = self._traces.get((decay, mode))
+        if known is None:
+            known = trace(self.activity, decay, mode, self.initial(decay, mode), self.dtype)
+            self._traces[decay, mode] = known
+        return known
+
+    def values_in(self, out: Tensor, decay: float, mode: TraceMode) -> Tensor:
+        """Returns the trace over the window, in memory that will be used for something else."""
+        self.use(decay, mode)
+        known = self._traces.get((decay, mode))
+        if known is not None:
+            return known
+        trace(self.activity, decay, mode, self.initial(decay, mode), self.dtype, out)
+        self._last[decay, mode] = out[-1].clone()
+        return out
+
+    def left_by_last_spike(self, decay: float) -> Tensor:
+        """Returns ``[events]`` what is left of the nearest trace when each spike comes."""
+        if decay not in self._left:
+            initial, shape = self.initial(decay, "nearest"), self.activity.shape
+            self._left[decay] = trace_before_events(
+                self.events(), shape, decay, initial, self.dtype
+            )
+        return self._left[decay]
+
+    def age(self) -> Tensor:
+        """Returns the time since the latest spike, in ms; infinite before the first one."""
+        if self._age is None:
+            spikes = self.activity != 0
+            age = torch.full(spikes.shape, self.dt, dtype=self.dtype, device=spikes.device)
+            before = self._before(StateKey("sample", f"{self.side} age"), spikes.shape[1:])
+            for now, spike in zip(age.unbind(0), spikes.unbind(0), strict=True):
+                now.add_(torch.inf if before is None else before).masked_fill_(spike, 0.0)
+                before = now
+            self._age = age
+        return self._age
+
+    def average(self, decay: float, power: int) -> Tensor:
+        """Returns the running average over samples and all earlier steps, of every neuron."""
+        known = self._averages.get((decay, power))
+        if known is None:
+            values = as_numbers(self.activity, self.dtype) ** power
+            rest = sorted(set(range(1, values.ndim)) - {self.unit_dim % values.ndim})
+            mean = values.mean(rest, keepdim=True)
+            ones = mean.new_ones(len(mean))
+            keys = self._average_keys(decay, power)
+            known = self._averages[decay, power] = (
+                trace(mean, decay, "cumulative", self._before(keys[0], mean.shape[1:])),
+                trace(ones, decay, "cumulative", self._before(keys[1], ones.shape[1:])),
+            )
+        total, weight = known
+        return total / weight.reshape(-1, *[1] * (total.ndim - 1))
+
+    def carry(self, of_samples: bool = True) -> dict[StateKey, Tensor]:
+        """Returns what passes to the next window.
+
+        Args:
+            of_samples: whether with what belongs to samples.
+        """
+        left: dict[StateKey, Tensor] = {}
+        for (decay, power), sums in self._averages.items():
+            for key, values in zip(self._average_keys(decay, power), sums, strict=True):
+                left[key] = values[-1].clone()
+        if not of_samples:
+            return left
+        for decay, mode in self._used:
+            left[self._key(decay, mode)] = self._at_the_end(decay, mode)
+        if self._age is not None:
+            left[StateKey("sample", f"{self.side} age")] = self._age[-1].clone()
+        return left
+
+    def _at_the_end(self, decay: float, mode: TraceMode) -> Tensor:
+        known = self._traces.get((decay, mode))
+        if known is not None:  # a view would keep the whole trace alive
+            return known[-1].clone() if len(known) > 1 else known[-1]
+        if (decay, mode) in self._last:
+            return self._last[decay, mode]
+        events, activity, initial = self.known_events, self.activity, self.initial(decay, mode)
+        if events is None:
+            return last_trace(activity, decay, mode, initial, self.dtype)
+        return last_trace_of_events(events, activity.shape, decay, mode, initial, self.dtype)
+
+    def _key(self, decay: float, mode: TraceMode) -> StateKey:
+        return StateKey("sample", f"{self.side} {mode} trace", decay)
+
+    def _average_keys(self, decay: float, power: int) -> tuple[StateKey, StateKey]:
+        kind = f"{self.side} average of power {power}"
+        return StateKey("neuron", f"{kind}, sum", decay), StateKey(
+            "neuron", f"{kind}, weight", decay
+        )
+
+    def _before(self, key: StateKey, shape: torch.Size) -> Tensor | None:
+        value = self._carried.get(key)
+        if value is None or value.shape != shape:
+            return None
+        return value.to(self.activity.device, self.dtype)

@@ -1,0 +1,58 @@
+"""What passes from one window of a cell to the next, and the names under which it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, TypeAlias
+
+from torch import Tensor
+
+Scope: TypeAlias = Literal["sample", "neuron"]
+
+
+class StateKey(NamedTuple):
+    """Names one tensor that passes to the next window.
+
+    Args:
+        scope: ``"sample"`` for what belongs to the samples of a batch, which ``clear()`` drops;
+            ``"neuron"`` for what a neuron has learned, which it keeps.
+        kind: what it is, such as ``"pre cumulative trace"``.
+        setting: the value that it depends on, such as a trace's decay per step; 0 for none.
+
+    Example:
+        >>> key = StateKey("sample", "pre cumulative trace", 0.95)
+        >>> str(key), StateKey.parse(str(key)) == key
+        ('sample:pre cumulative trace:0.95', True)
+    """
+
+    scope: Scope
+    kind: str
+    setting: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.scope}:{self.kind}:{self.setting!r}"
+
+    @classmethod
+    def parse(cls, text: str) -> StateKey:
+        """Reads what ``str`` made of a key.
+
+        Raises:
+            ValueError: if the text does not name anything that passes between windows.
+        """
+        scope, _, rest = text.partition(":")
+        kind, _, setting = rest.rpartition(":")
+        if scope not in ("sample", "neuron") or not kind:
+            raise ValueError(
+                "A name in a cell's state should be 'sample:<kind>:<setting>' or"
+                f" 'neuron:<kind>:<setting>'. Found {text!r}: is this the state of another version?"
+            )
+        return cls("sample" if scope == "sample" else "neuron", kind, float(setting))
+
+
+Carried: TypeAlias = Mapping[StateKey, Tensor]
+"""What the window before left."""
+
+
+def of_neurons(state: Carried) -> dict[StateKey, Tensor]:
+    """Returns what a neuron keeps whatever samples come next."""
+    return {key: value for key, value in state.items() if key.scope == "neuron"}
