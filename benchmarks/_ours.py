@@ -16,7 +16,7 @@ from lightning_accum import nn as layers
 def rule_for(
     connection: nn.Module, neuron: nn.Module, time_dim: int | None, path: Any = "auto"
 ) -> STDP:
-    rule = STDP(LR_POST, LR_PRE, TC, TC, time_dim=time_dim, carry=False, path=path)
+    rule = STDP(LR_POST, LR_PRE, TC, TC, time_dim=time_dim, carry=False, backend=path)
     rule.register_cell("cell", Cell(connection, neuron))
     return rule
 

@@ -1,13 +1,9 @@
 """Cells, layers that hold them, and the trainers that watch and update them."""
 
 from lightning_accum.cells.cell import Cell, CellSpec
-from lightning_accum.cells.independent import (
-    CellState,
-    Hyperparameters,
-    IndependentCellTrainer,
-    Unit,
-)
+from lightning_accum.cells.independent import IndependentCellTrainer, Unit
 from lightning_accum.cells.layer import Layer, Serial
+from lightning_accum.cells.state import CellState, Hyperparameters
 from lightning_accum.cells.trainer import CellTrainer
 
 __all__ = [

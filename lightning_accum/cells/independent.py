@@ -2,58 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from types import SimpleNamespace
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from lightning_accum._state import StateModule
 from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.state import CellState, Hyperparameters
 from lightning_accum.cells.trainer import CellTrainer
-from lightning_accum.engine.signal import LEARNED
 from lightning_accum.observe import Monitor
-
-
-class Hyperparameters(SimpleNamespace):
-    """What a rule is set to, for one cell: ``h.lr_post``, ``h.tc_pre``, ..."""
-
-
-class CellState(StateModule):
-    """What a trainer keeps for one cell: its hyperparameters, and what passes between windows.
-
-    Args:
-        hyperparameters: those in force for the cell.
-    """
-
-    def __init__(self, hyperparameters: Hyperparameters) -> None:
-        super().__init__()
-        self.hyperparameters = hyperparameters
-        # by parameter, how many samples' changes are pending: the weight among processes
-        self.samples: dict[str, int] = {}
-
-    def clear(self) -> None:
-        """Drops what samples would pass to the next window; what a neuron has learned stays."""
-        self._state = {k: v for k, v in self._state.items() if k.startswith(LEARNED)}
-
-    def _moved(self, fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
-        moved = fn(tensor)  # traces never narrow below the float32 in which they are computed
-        wide = torch.promote_types(moved.dtype, torch.float32)
-        return tensor.to(moved.device, wide)
-
-    def get_extra_state(self) -> dict[str, Any]:
-        """What passes to the next window, and how many samples' changes are pending."""
-        return {"carried": super().get_extra_state(), "samples": dict(self.samples)}
-
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Takes what :meth:`get_extra_state` gave."""
-        super().set_extra_state(state["carried"])
-        self.samples = dict(state["samples"])
-
-    def extra_repr(self) -> str:
-        """The hyperparameters."""
-        return ", ".join(f"{k}={v!r}" for k, v in vars(self.hyperparameters).items())
 
 
 class Unit(NamedTuple):

@@ -20,8 +20,8 @@ from lightning_accum.updates.accumulator import Accumulator
 Backend: TypeAlias = Literal["auto", "plain", "dense", "pre", "post"]
 """How a rule's terms are evaluated.
 
-``"plain"`` is the equation, sample by sample; ``"dense"`` folds time into matrix products; ``"pre"``
-and ``"post"`` visit the spikes of one side; ``"auto"`` takes the cheapest of the last three.
+``"plain"`` is the equation, sample by sample; ``"dense"`` folds time into matrix products;
+``"pre"`` and ``"post"`` visit the spikes of one side; ``"auto"`` takes the cheapest of these three.
 """
 
 
@@ -91,10 +91,11 @@ def _add_sums(
     with one_contribution(accumulator, len(groups) + len(others)) as total:
         for choice, some in groups:
             scale = 1.0 / some[0].size if averages else 1.0
-            side = larger_side(some) if choice == "dense" else choice
             if choice == "step":
                 add_step(total, some, scale)
-            elif vjp.is_matrix:
+                continue
+            side = larger_side(some) if choice == "dense" else choice
+            if vjp.is_matrix:
                 add_matrix(total, some, scale, side, events=choice != "dense")
             else:
                 add_linear(total, some, scale, side, vjp)

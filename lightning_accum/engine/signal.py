@@ -129,7 +129,7 @@ class Signal:
         return self.source.known_events
 
     def shares_of_events(self) -> Tensor:
-        """Returns ``[events]`` what each spike adds to the nearest trace: one, less what is left."""
+        """Returns ``[events]`` what each spike adds to the nearest trace: one, less the rest."""
         assert self.decay is not None
         return 1.0 - self.source.left_by_last_spike(self.decay)
 

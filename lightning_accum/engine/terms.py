@@ -23,7 +23,7 @@ Parts: TypeAlias = tuple[Tensor | None, Tensor | None]
 class Change(ABC):
     """A change of a parameter that a rule returns."""
 
-    rate: float = 1.0
+    rate: float
 
     @property
     @abstractmethod
@@ -114,6 +114,8 @@ class CustomChange(Change):
     Args:
         size: how many samples there are.
     """
+
+    rate = 1.0
 
     def __init__(self, size: int) -> None:
         self._size = size

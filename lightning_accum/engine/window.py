@@ -24,7 +24,8 @@ class Window:
     Args:
         pre: presynaptic signal, ``[T, B, ..., in]``; for a bias, what is always one.
         post: postsynaptic signal, ``[T, B, ..., out]``.
-        param: the parameter, which stands still.
+        name: the parameter's name.
+        param: the parameter, which is constant in a window.
         dt: step, in ms.
         given: what the caller of the rule passed along, such as a reward, by name.
         start: the first step of this piece in the whole window.
@@ -32,11 +33,11 @@ class Window:
         vjp: makes a change of the parameter of a product of both sides.
         tensors: other tensors of the connection that the rule named in ``reads``.
         carried: what the window before left.
-        carries: whether anything that belongs to samples passes to the next window.
     """
 
     pre: Signal
     post: Signal
+    name: str
     param: Tensor
     dt: float
     given: dict[str, Any]
@@ -45,7 +46,6 @@ class Window:
     vjp: WeightVJP
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     carried: Carried = field(default_factory=dict)
-    carries: bool = False
 
     @property
     def one(self) -> Signal:

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, get_args
 
-import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_mapping, is_number, names_in
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.independent import (
-    CellState,
-    Hyperparameters,
-    IndependentCellTrainer,
-    Unit,
-)
-from lightning_accum.engine.evaluate import Path, accumulate_terms, one_contribution
-from lightning_accum.engine.signal import LEARNED, Signal, Source
-from lightning_accum.engine.terms import CustomChange, Term
-from lightning_accum.engine.vjp import Bias, WeightVJP, vjp_of, unit_dim_of
-from lightning_accum.engine.window import Memory, Window
+from lightning_accum.cells.independent import IndependentCellTrainer, Unit
+from lightning_accum.cells.state import CellState, Hyperparameters
+from lightning_accum.engine.accumulate import Backend
+from lightning_accum.engine.run import Recording, Target, run_rule
+from lightning_accum.engine.terms import Change
+from lightning_accum.engine.vjp import WeightVJP, unit_dim_of, vjp_of
+from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import ReductionFn, reduction
 from lightning_accum.functional.traces import TraceMode
 from lightning_accum.observe import (
@@ -37,17 +31,14 @@ from lightning_accum.observe import (
 from lightning_accum.sparse.events import Events
 from lightning_accum.updates import attach_updater
 
-# Elements of both sides that are numbers at a time: 40 MB of a trace of both in float32.
-_PIECE_ELEMENTS = 10 << 20
-
 
 class _Seen(NamedTuple):
-    """A cell, what both sides of it recorded, and the geometry of each of its parameters."""
+    """A cell, what both sides of it recorded, and how their products change each parameter."""
 
     cell: Cell
     pre: Tensor
     post: Tensor
-    geometries: dict[str, WeightVJP]
+    vjps: dict[str, WeightVJP]
     events: tuple[Events | None, Events | None]
 
 
@@ -58,7 +49,7 @@ class Rule(IndependentCellTrainer, ABC):
               \operatorname{reduce}_b \sum_t \mathrm{post}_k[t, b] \otimes \mathrm{pre}_k[t, b]
 
     A subclass gives its hyperparameters to ``super().__init__`` and the products in :meth:`terms`;
-    observing, batching, signs, geometry and the choice of the cheapest evaluation are done here.
+    observing, batching, signs, shapes and the choice of the cheapest evaluation are done here.
     Calling the rule evaluates the window since the last call and accumulates; it applies nothing.
     Called after every step, or once for many, it gives the same sum, for traces carry over until
     :meth:`clear`. (The reduction is applied to each call's change of a sample, for each part apart:
@@ -74,7 +65,8 @@ class Rule(IndependentCellTrainer, ABC):
         params: names of the connection's parameters to train. A bias learns as the weight of an
             input that is always one.
         carry: whether traces pass from call to call; without, every window begins at rest.
-        path: how the sums are evaluated; ``"auto"`` takes the cheapest.
+        backend: how terms are evaluated: ``"auto"`` takes the cheapest way, ``"plain"`` is the
+            equation itself, sample by sample, and slow.
         picker: finds the activity in what a neuron gives out; its first tensor when ``None``.
 
     Raises:
@@ -114,12 +106,12 @@ class Rule(IndependentCellTrainer, ABC):
         time_dim: int | None = None,
         params: Sequence[str] = ("weight",),
         carry: bool = True,
-        path: Path = "auto",
+        backend: Backend = "auto",
         picker: Picker | None = None,
     ) -> None:
-        if not isinstance(path, str) or path not in get_args(Path):
+        if not isinstance(backend, str) or backend not in get_args(Backend):
             raise ValueError(
-                f"Argument `path` should be one of {get_args(Path)}. Found `{path = }`."
+                f"Argument `backend` should be one of {get_args(Backend)}. Found `{backend = }`."
             )
         if hyperparameters is not None:
             check_mapping("hyperparameters", hyperparameters)
@@ -132,11 +124,11 @@ class Rule(IndependentCellTrainer, ABC):
             picker=picker,
         )
         self.carry = carry
-        self.path: Path = path
+        self.backend: Backend = backend
         self._checked: set[tuple[str, str]] = set()  # cells and parameters whose shapes fit
 
     @abstractmethod
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term | CustomChange]:
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Change]:
         """The products whose sum is the change of a parameter.
 
         A long window comes in pieces, one after the other.
@@ -146,9 +138,13 @@ class Rule(IndependentCellTrainer, ABC):
             h: the hyperparameters in force for it.
         """
 
-    def _geometry(self, module: nn.Module, name: str, place: str) -> WeightVJP:
-        """How products become a change of a parameter; a subclass may have its own."""
+    def weight_vjp(self, module: nn.Module, name: str, place: str) -> WeightVJP:
+        """Returns what makes a change of a parameter of products; a subclass may have its own."""
         return vjp_of(module, name, place)
+
+    def reads(self, h: Hyperparameters) -> tuple[str, ...]:
+        """Names other tensors of the connection that :meth:`terms` finds in ``window.tensors``."""
+        return ()
 
     def check(self, h: Hyperparameters) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense.
@@ -268,76 +264,47 @@ class Rule(IndependentCellTrainer, ABC):
             )
         if pre.shape[1] == 0:
             return None
-        geometries = {}
+        vjps = {}
         for param in self._state_for(name).hyperparameters.params:
             place = f"`{param}` of cell `{name}`"
-            geometries[param] = self._geometry(cell.connection, param, place)
+            vjps[param] = self.weight_vjp(cell.connection, param, place)
             if (name, param) not in self._checked:
-                geometries[param].check(post[0, :1], pre[0, :1])
+                vjps[param].check(post[0, :1], pre[0, :1])
                 self._checked.add((name, param))
         known = [None if own is None else own.events() for own in recorders]
-        return _Seen(cell, pre, post, geometries, (known[0], known[1]))
+        return _Seen(cell, pre, post, vjps, (known[0], known[1]))
 
-    def _evaluate(
-        self,
-        name: str,
-        seen: _Seen,
-        given: dict[str, Any],
-        carry: bool,
-    ) -> None:
-        cell, pre, post, geometries, events = seen
+    def _evaluate(self, name: str, seen: _Seen, given: dict[str, Any], carry: bool) -> None:
+        """Runs the terms over what a cell recorded, and keeps what passes to its next window."""
         state = self._state_for(name)
-        h = state.hyperparameters
-        batch = reduction(h.batch_reduction)
-        updater = attach_updater(cell.connection, *h.params)
-        params = {name: getattr(cell.connection, name).detach() for name in h.params}
-        dtype = torch.float32
-        for param in params.values():
-            dtype = torch.promote_types(dtype, param.dtype)
-        before, total = state._state, pre.shape[0]
-        unit_dim = unit_dim_of(cell.connection)
-        pieces = _pieces(pre, post, self._traces) if batch.adds else [slice(0, total)]
-        with ExitStack() as stack:
-            accumulators = {
-                name: stack.enter_context(one_contribution(getattr(updater, name), len(pieces)))
-                for name in params
-            }
-            for piece in pieces:
-                source = partial(Source, dt=h.dt, carried=before, dtype=dtype, unit_dim=unit_dim)
-                own, other = (pre[piece], post[piece]) if len(pieces) > 1 else (pre, post)
-                known = [_part(each, piece, total) for each in events]
-                sources = [
-                    source(own, side="pre", events=known[0]),
-                    source(other, side="post", events=known[1]),
-                ]
-                memory = Memory(before, {} if carry else None)
-                for param_name, param in params.items():
-                    geometry = geometries[param_name]
-                    incoming = sources[0]
-                    if isinstance(geometry, Bias):  # the weight of what is always one
-                        incoming = source(geometry.one(other, own), side="one")
-                        sources.append(incoming)
-                    window = Window(
-                        pre=Signal(incoming),
-                        post=Signal(sources[1]),
-                        param=param,
-                        dt=h.dt,
-                        given=given,
-                        start=piece.start,
-                        total=total,
-                        geometry=geometry,
-                        memory=memory,
-                    )
-                    terms = self.terms(window, h)
-                    accumulate_terms(accumulators[param_name], terms, batch, self.path, geometry)
-                whole = carry or piece.stop < total
-                before = {k: v for k, v in before.items() if k.startswith(LEARNED)}
-                for used in sources:
-                    before.update(used.carry(whole))
-                before.update(memory.after or {})
-        state._state = before
-        for param_name in params:
-            state.samples[param_name] = state.samples.get(param_name, 0) + pre.shape[1]
+        h, module = state.hyperparameters, seen.cell.connection
+        updater = attach_updater(module, *h.params)
+        targets = [
+            Target(name, getattr(module, name).detach(), seen.vjps[name], getattr(updater, name))
+            for name in h.params
+        ]
+        recording = Recording(
+            pre=seen.pre,
+            post=seen.post,
+            dt=h.dt,
+            unit_dim=unit_dim_of(module),
+            events=seen.events,
+            tensors={tensor: getattr(module, tensor).detach() for tensor in self.reads(h)},
+            given=given,
+        )
+        carried = run_rule(
+            partial(self.terms, h=h),
+            recording,
+            targets,
+            reduction(h.batch_reduction),
+            self.backend,
+            state.carried,
+            carry,
+            self._traces,
+        )
+        state.keep(carried, name)
+        for param in h.params:
+            state.samples[param] = state.samples.get(param, 0) + seen.pre.shape[1]
 
     def _state_for(self, name: str) -> CellState:
         state = self._states[name]
@@ -354,23 +321,6 @@ def _recorder(monitor: Monitor | None) -> WindowRecorder | None:
     # spares a module's own way to find an attribute, which takes its time
     recorder = None if monitor is None else monitor._modules["reducer"]
     return recorder if isinstance(recorder, WindowRecorder) else None
-
-
-def _part(events: Events | None, piece: slice, steps: int) -> Events | None:
-    """The events of a piece of the window."""
-    if events is None or (piece.start, piece.stop) == (0, steps):
-        return events
-    rows = events.shape[0] // steps
-    return events.part(piece.start * rows, piece.stop * rows)
-
-
-def _pieces(pre: Tensor, post: Tensor, traces: int) -> list[slice]:
-    """Spans of steps whose signals fit in bounded memory as numbers; one is exact after another."""
-    steps = pre.shape[0]
-    if steps == 1:
-        return [slice(0, 1)]
-    length = max(1, _PIECE_ELEMENTS // max(1, traces * (pre[0].numel() + post[0].numel())))
-    return [slice(at, min(at + length, steps)) for at in range(0, steps, length)]
 
 
 def _shape_of(window: Tensor | None) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
-from lightning_accum.cells.independent import Hyperparameters
+from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import ReductionFn
@@ -23,15 +23,15 @@ class BCM(RateRule):
     The threshold is the running average of each neuron's squared output, over samples and steps
     (see :meth:`Signal.average <lightning_accum.engine.Signal.average>`); ``clear`` keeps it, and it
     is saved with the rule. A neuron becomes selective: it answers one of several inputs, with one
-    over that input's share. Stable where the threshold is faster than the weights, ``tc_threshold`` well
-    below one over the rate.
+    over that input's share. Stable if the threshold is faster than the weights, with
+    ``tc_threshold`` well below one over the rate.
 
     Args:
         lr: rate.
         tc_threshold: time constant of the threshold, in ms.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
             :class:`~lightning_accum.rules.base.Rule`.
 
     Example:

@@ -8,7 +8,7 @@ from typing import Any, final
 import torch
 
 from lightning_accum._checks import is_number
-from lightning_accum.cells.independent import Hyperparameters
+from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import ReductionFn
@@ -33,7 +33,7 @@ class WTAHebb(RateRule):
             any where several do.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
             :class:`~lightning_accum.rules.base.Rule`.
 
     Raises:
@@ -111,7 +111,7 @@ class SoftHebb(RateRule):
         temperature: :math:`\tau`, how soft the competition is; lower is harder.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
             :class:`~lightning_accum.rules.base.Rule`.
 
     Raises:

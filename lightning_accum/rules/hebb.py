@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
-from lightning_accum.cells.independent import Hyperparameters
+from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import ReductionFn
@@ -27,7 +27,7 @@ class Hebb(RateRule):
         lr: rate; negative for the anti-Hebbian rule.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
             :class:`~lightning_accum.rules.base.Rule`.
 
     Example:
@@ -66,7 +66,7 @@ class AntiHebb(RateRule):
         lr: rate.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
             :class:`~lightning_accum.rules.base.Rule`.
 
     Example:
@@ -109,7 +109,7 @@ class Covariance(RateRule):
         tc_average: time constant of the averages, in ms.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
             :class:`~lightning_accum.rules.base.Rule`.
 
     Example:

@@ -8,7 +8,7 @@ from typing import Any, final
 import torch
 
 from lightning_accum._checks import is_number
-from lightning_accum.cells.independent import Hyperparameters
+from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import ReductionFn
@@ -32,7 +32,7 @@ class Homeostasis(Rule):
         target: target rate :math:`\rho`, in Hz.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
             :class:`~lightning_accum.rules.base.Rule`.
 
     Raises:

@@ -74,7 +74,9 @@ class _Eligibility(CustomChange):
     window, as the per-sample change of the terms, each step of which has decayed since.
     """
 
-    def __init__(self, window: Window, terms: Sequence[Term], tc: float, rewards: Parts) -> None:
+    def __init__(
+        self, window: Window, terms: Sequence[Term], tc: float, rewards: tuple[Tensor, Tensor]
+    ) -> None:
         super().__init__(window.post.activity.shape[1])
         self.window = window
         self.terms = terms

@@ -9,7 +9,7 @@ from typing import final
 from torch import Tensor
 
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.independent import Hyperparameters
+from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.vjp import vjp_of
 from lightning_accum.engine.window import Window
@@ -29,7 +29,7 @@ class Oja(RateRule):
         lr: rate; for stability below about one over the input's squared length.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
             :class:`~lightning_accum.rules.base.Rule`.
 
     Example:
@@ -72,7 +72,7 @@ class Sanger(RateRule):
         lr: rate.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
             :class:`~lightning_accum.rules.base.Rule`.
 
     Raises:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightning_accum._checks import check_mapping
-from lightning_accum.cells.independent import Hyperparameters
+from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import ReductionFn
@@ -26,7 +26,7 @@ class PairRule(Rule):
         trace_mode: ``"cumulative"``, every pair of spikes counts, or ``"nearest"``, the nearest.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
         hyperparameters: those that a subclass adds.
-        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
             :class:`~lightning_accum.rules.base.Rule`.
     """
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
-from lightning_accum.cells.independent import Hyperparameters
-from lightning_accum.engine.terms import CustomChange, Term
+from lightning_accum.cells.state import Hyperparameters
+from lightning_accum.engine.terms import Change
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.functional.traces import TraceMode
@@ -35,7 +35,7 @@ class MSTDP(PairRule):
         dt: step, in ms.
         trace_mode: ``"cumulative"``, every pair of spikes counts, or ``"nearest"``, the nearest.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
             :class:`~lightning_accum.rules.base.Rule`.
 
     Raises:
@@ -59,7 +59,7 @@ class MSTDP(PairRule):
         plasticity", doi:10.1162/neco.2007.19.6.1468, eqs. 9-12 (MSTDP).
     """
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term | CustomChange]:
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Change]:
         """Both terms of pair STDP, times the reward; each sign of it goes to its own part."""
         return modulated(window, self.pairs(window, h))
 
@@ -90,7 +90,7 @@ class MSTDPET(PairRule):
         dt: step, in ms.
         trace_mode: ``"cumulative"``, every pair of spikes counts, or ``"nearest"``, the nearest.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
             :class:`~lightning_accum.rules.base.Rule`.
 
     Raises:
@@ -139,6 +139,6 @@ class MSTDPET(PairRule):
             **options,
         )
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term | CustomChange]:
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Change]:
         """Both terms of pair STDP, times the discounted reward that is to come."""
         return modulated(window, self.pairs(window, h), tc=h.tc_eligibility)

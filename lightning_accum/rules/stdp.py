@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
-from lightning_accum.cells.independent import Hyperparameters
+from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
 from lightning_accum.rules.pair import PairRule
@@ -39,7 +39,7 @@ class STDP(PairRule):
         dt: step, in ms.
         trace_mode: ``"cumulative"``, every pair of spikes counts, or ``"nearest"``, the nearest.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``path`` and ``picker`` of
+        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
             :class:`~lightning_accum.rules.base.Rule`.
 
     Raises:

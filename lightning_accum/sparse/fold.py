@@ -10,7 +10,6 @@ and everything that multiplies one raster of spikes adds up before the raster is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -19,27 +18,7 @@ from lightning_accum.functional.numbers import as_bytes, as_numbers
 from lightning_accum.functional.traces import reverse_trace
 from lightning_accum.sparse.buffers import Scratch
 from lightning_accum.sparse.events import event_outer_sum
-from lightning_accum.sparse.products import Factor, Product, Side
-
-
-class Sink(Protocol):
-    """Takes what was summed, by part."""
-
-    def accumulate(self, pos: Tensor | None = None, neg: Tensor | None = None) -> None: ...
-    def accumulate_outer(
-        self,
-        post: Sequence[Tensor],
-        pre: Sequence[Tensor],
-        scale: Sequence[float],
-        *,
-        negative: bool = False,
-    ) -> None: ...
-
-
-class LinearMap(Protocol):
-    """Makes a change of a parameter of a product of both sides."""
-
-    def sum(self, post: Tensor, pre: Tensor, dtype: torch.dtype) -> Tensor: ...
+from lightning_accum.sparse.products import Factor, LinearMap, Product, Side, Sink
 
 
 def add_step(sink: Sink, products: Sequence[Product], scale: float) -> None:

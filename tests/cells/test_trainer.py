@@ -218,8 +218,8 @@ def test_traces_never_narrow():
     unit = rule.register_cell("cell", model.cell)
     show(model, PRE, POST)
     rule()
-    before = {k: v.clone() for k, v in unit.state._state.items()}
+    before = {k: v.clone() for k, v in unit.state.carried.items()}
     rule.to(torch.bfloat16)
-    for name, value in unit.state._state.items():
+    for name, value in unit.state.carried.items():
         assert value.dtype == torch.float32
         assert torch.equal(value, before[name].float())

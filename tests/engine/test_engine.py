@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from rasters import layer, learned, naive, raster, show
 
 from lightning_accum import STDP, Accumulator, Cell, Rule, Term
-from lightning_accum.engine.evaluate import _ways, accumulate_terms
-from lightning_accum.engine.signal import Signal, Source
+from lightning_accum.engine.accumulate import _groups, accumulate_terms
+from lightning_accum.engine.signal import Signal
+from lightning_accum.engine.source import Source
 from lightning_accum.engine.vjp import Outer
 from lightning_accum.functional.reductions import reduction
 
 TC = {"tc_post": 7.0, "tc_pre": 13.0}
-PATHS = ("auto", "dense", "pre", "post")
+PATHS = ("auto", "plain", "dense", "pre", "post")
 MODES = ("cumulative", "nearest")
 exact = {"rtol": 1e-10, "atol": 1e-10}
 quick = settings(deadline=None, derandomize=True, max_examples=25)
@@ -58,7 +59,7 @@ def test_equals_pair_stdp_spike_by_spike(
     post = raster(steps, batch, *middle_dims, outputs, density=density[1], seed=seed + 1)
     model = layer(inputs, outputs)
     rule = STDP(
-        *rates, **TC, trace_mode=mode, batch_reduction=reduction, path=path,
+        *rates, **TC, trace_mode=mode, batch_reduction=reduction, backend=path,
         time_dim=time_dim, params=("weight", "bias"),
     )  # fmt: skip
     cell = rule.register_cell("cell", model.cell).cell
@@ -82,7 +83,7 @@ def test_however_a_window_is_cut(mode, path, reduction, size, cuts, density, see
     steps, batch, inputs, outputs = size
     pre = raster(steps, batch, inputs, density=density, seed=seed)
     post = raster(steps, batch, outputs, density=density, seed=seed + 1)
-    rule = STDP(0.3, -0.2, **TC, trace_mode=mode, batch_reduction=reduction, path=path)
+    rule = STDP(0.3, -0.2, **TC, trace_mode=mode, batch_reduction=reduction, backend=path)
     whole = learned(rule, pre, post)
     model = layer(inputs, outputs)
     cell = rule.register_cell("cut", model.cell).cell
@@ -108,7 +109,7 @@ def test_terms_of_every_kind_agree_on_every_path(path):
             )
 
     pre, post = raster(6, 2, 3, seed=1), raster(6, 2, 4, seed=2)
-    rule = Mixed(path=path)
+    rule = Mixed(backend=path)
     model = layer(3, 4)
     cell = rule.register_cell("cell", model.cell).cell
     for start in (0, 3):
@@ -153,7 +154,7 @@ def test_the_per_sample_path_in_blocks(monkeypatch):
     pre, post = raster(5, 3, 4, seed=3), raster(5, 3, 7, seed=4)
     rule = STDP(0.3, -0.2, batch_reduction=torch.amax)
     whole = learned(rule, pre, post)
-    monkeypatch.setattr("lightning_accum.engine.evaluate._PER_SAMPLE_ELEMENTS", 3 * 4 * 2)
+    monkeypatch.setattr("lightning_accum.sparse.per_sample._BLOCK_ELEMENTS", 3 * 4 * 2)
     torch.testing.assert_close(learned(rule, pre, post), whole, rtol=0, atol=0)
 
 
@@ -179,7 +180,7 @@ def test_a_rules_own_tensors_are_only_read(path):
         def terms(self, window, h):
             return [Term(0.5, first, window.pre), Term(2.0, second, window.pre)]
 
-    rule, model = Twice(path=path, batch_reduction="sum"), layer(4, 3)
+    rule, model = Twice(backend=path, batch_reduction="sum"), layer(4, 3)
     rule.register_cell("cell", model.cell)
     pre = raster(5, 2, 4)
     show(model, pre, raster(5, 2, 3))
@@ -205,13 +206,13 @@ def test_terms_are_visited_on_the_side_that_has_spikes():
 
     weight = Outer(torch.nn.Module(), "", "")
     sparse, dense = terms(torch.Tensor.bool), terms(torch.Tensor.double)
-    taken = _ways(sparse, "auto", weight)
+    taken = _groups(sparse, "auto", weight)
     assert taken[:2] == [("post", sparse[:1]), ("pre", sparse[1:2])]
     found = []
     for some in (sparse, dense):
         accumulator = Accumulator()
         accumulator.reduction("mean")  # all are one contribution
-        accumulate_terms(accumulator, some, reduction("mean"))
+        accumulate_terms(accumulator, some, reduction("mean"), weight)
         found.append((accumulator.pos, accumulator.neg))
     same(found[0][0], found[1][0])
     same(found[0][1], found[1][1])

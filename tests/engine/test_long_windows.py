@@ -10,7 +10,7 @@ from torch import nn
 
 from lightning_accum import STDP, Accumulator, Cell, get_updater
 from lightning_accum import nn as layers
-from lightning_accum.rules import base as rule_module
+from lightning_accum.engine import run as run_module
 
 
 @pytest.mark.parametrize("by", ["sum", "mean", "amax"])
@@ -23,7 +23,7 @@ def test_pieces_are_exact_and_one_contribution(name: str, by: str, monkeypatch: 
     reward = torch.randn(23, 3).double()
     found = []
     for elements in (1 << 23, 3 * 6 * 4):  # all at once, or four steps at a time
-        monkeypatch.setattr(rule_module, "_PIECE_ELEMENTS", elements)
+        monkeypatch.setattr(run_module, "_PIECE_ELEMENTS", elements)
         model, rule = layer(4, 2), case.make(params=("weight", "bias"), batch_reduction="mean")
         nn.init.constant_(model.connection.weight, 0.5)
         nn.init.constant_(model.connection.bias, 0.5)
@@ -106,9 +106,9 @@ def test_each_piece_has_its_own_events(monkeypatch: pytest.MonkeyPatch):
     post = raster(40, 8, 100, density=0.02, seed=1).bool()
     found = []
     for elements in (1 << 23, 8 * 1100 * 15):
-        monkeypatch.setattr(rule_module, "_PIECE_ELEMENTS", elements)
+        monkeypatch.setattr(run_module, "_PIECE_ELEMENTS", elements)
         fc, neuron = layers.Linear(1000, 100, bias=False), nn.Identity()
-        rule = STDP(1.0, -1.0, time_dim=0, path="pre")
+        rule = STDP(1.0, -1.0, time_dim=0, backend="pre")
         rule.register_cell("cell", Cell(fc, neuron))
         fc(spikes), neuron(post)
         assert rule.get_monitor("cell", "pre").reducer.events() is not None  # found by the layer

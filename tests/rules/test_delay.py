@@ -111,14 +111,13 @@ def test_a_delay_learns_to_bring_spike_and_answer_together(begin: float):
 
 def test_what_has_no_delays():
     model, rule = layer(3, 2), DelayAdjustedSTDP(**RATES)
-    rule.register_cell("cell", model.cell)
-    show(model, raster(2, 1, 3), raster(2, 1, 2))
     with pytest.raises(ValueError, match=r"`delay` should name delays .*\[2, 3\]. Found `delay = "):
-        rule()
+        rule.register_cell("cell", model.cell)
 
 
 def test_what_is_no_matrix_of_synapses():
     model, rule = layer(3, 2), DelayAdjustedSTDP(**RATES, params=["bias"])
+    model.connection.delay = torch.zeros(2)
     rule.register_cell("cell", model.cell)
     show(model, raster(2, 1, 3), raster(2, 1, 2))
     with pytest.raises(ValueError, match=r"an entry for each synapse, shape \[2, 3\]. Found \[2\]"):

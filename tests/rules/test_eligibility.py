@@ -8,8 +8,9 @@ from rasters import layer, raster, show
 from torch import nn
 
 from lightning_accum import MSTDP, MSTDPET, Hebb, Rule, Serial, Term, get_updater
-from lightning_accum.cells.independent import Hyperparameters
+from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine import Window
+from lightning_accum.engine.state import StateKey
 from lightning_accum.rules import modulated
 
 PAIR = {"lr_post": 0.3, "lr_pre": -0.2, "tc_post": 8.0, "tc_pre": 12.0}
@@ -59,13 +60,13 @@ def test_clear_forgets_it_and_a_rule_that_does_not_carry_never_knew():
     unit = rule.register_cell("cell", model.cell)
     show(model, pre, post)
     rule(reward=1.0)
-    kept = unit.state._state["eligibility:weight:pos"]
+    kept = unit.state.carried[StateKey("sample", "weight eligibility pos", 25.0)]
     assert kept.shape == (2, 2, 3)
     rule.clear()
-    assert not unit.state._state
+    assert not unit.state.carried
     show(model, pre, post)
     rule(reward=1.0, carry=False)
-    assert not unit.state._state
+    assert not unit.state.carried
 
 
 def test_other_samples_find_nothing():

@@ -50,10 +50,8 @@ def test_sanger_against_a_loop(steps: int, batch: int, tokens: list, reduce: str
 
 def test_sanger_needs_a_matrix():
     model, rule = Serial(nn.Conv1d(1, 2, 2), nn.Identity()), Sanger(0.1)
-    rule.register_cell("v1", model.cell)
-    model(torch.rand(1, 1, 4))
     with pytest.raises(ValueError, match=r"cell `v1` should be the weight of a torch\.nn\.Linear"):
-        rule()
+        rule.register_cell("v1", model.cell)
 
 
 def test_a_neurons_average_outlasts_its_samples_and_is_saved():

@@ -62,7 +62,7 @@ def test_against_a_loop(
     reward = torch.randn(steps, batch, generator=generator, dtype=torch.float64)
     given = {"number": -0.7, "sample": reward[0], "step": reward}[kind]
     full = torch.as_tensor(given, dtype=torch.float64).expand(steps, batch)
-    rule = MSTDP(**RATES, path=path, batch_reduction=reduce)
+    rule = MSTDP(**RATES, backend=path, batch_reduction=reduce)
     cuts = 1 if whole or reduce == "amax" else steps
     found = parts_of(rule, pre, post, cuts, given)
     for part, samples in zip(found, naive(pre, post, full), strict=True):

@@ -36,12 +36,12 @@ GOLDEN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("path", ["dense", "pre", "post"])
+@pytest.mark.parametrize("backend", ["dense", "pre", "post"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("name", "pre", "post", "up", "down", "nearest"), GOLDEN)
-def test_golden_pairs_and_triplets(name, pre, post, up, down, nearest, mode, path):
+def test_golden_pairs_and_triplets(name, pre, post, up, down, nearest, mode, backend):
     model = layer(1, 1)
-    rule = STDP(0.1, -0.2, trace_mode=mode, path=path)
+    rule = STDP(0.1, -0.2, trace_mode=mode, backend=backend)
     accumulator = rule.register_cell("cell", model.cell).cell.updater.weight
     show(model, train_of(*pre), train_of(*post))
     rule()
@@ -62,10 +62,10 @@ def test_the_window_in_closed_form(lag, dt):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("path", ["auto", "dense", "pre", "post"])
-def test_the_order_of_the_batch_does_not_matter(mode, path):
+@pytest.mark.parametrize("backend", ["auto", "dense", "pre", "post"])
+def test_the_order_of_the_batch_does_not_matter(mode, backend):
     pre, post, order = raster(8, 5, 4, seed=1), raster(8, 5, 3, seed=2), torch.randperm(5)
-    rule = STDP(0.3, -0.2, trace_mode=mode, path=path)
+    rule = STDP(0.3, -0.2, trace_mode=mode, backend=backend)
     shuffled = learned(rule, pre[:, order], post[:, order])
     torch.testing.assert_close(shuffled, learned(rule, pre, post), **exact)
 
@@ -98,11 +98,11 @@ def windows(rule, first, second, between=lambda rule: None, **call):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("path", ["dense", "pre", "post"])
-def test_what_ends_a_stream(mode, path):
+@pytest.mark.parametrize("backend", ["dense", "pre", "post"])
+def test_what_ends_a_stream(mode, backend):
     first = raster(5, 3, 4, seed=1), raster(5, 3, 2, seed=2)
     second = raster(5, 3, 4, seed=3), raster(5, 3, 2, seed=4)
-    settings = {"trace_mode": mode, "path": path}
+    settings = {"trace_mode": mode, "backend": backend}
     rule, forgets = STDP(0.3, -0.2, **settings), STDP(0.3, -0.2, carry=False, **settings)
     at_rest = learned(rule, *second)
     assert not torch.allclose(windows(rule, first, second), at_rest)
@@ -119,10 +119,10 @@ def test_what_ends_a_stream(mode, path):
     torch.testing.assert_close(windows(rule, smaller, first), learned(rule, *first), **exact)
 
 
-@pytest.mark.parametrize("path", ["auto", "dense", "pre", "post"])
+@pytest.mark.parametrize("backend", ["auto", "dense", "pre", "post"])
 @pytest.mark.parametrize("mode", MODES)
-def test_silence_changes_nothing_and_all_ones_what_they_should(mode, path):
-    rule = STDP(0.3, -0.2, trace_mode=mode, path=path)
+def test_silence_changes_nothing_and_all_ones_what_they_should(mode, backend):
+    rule = STDP(0.3, -0.2, trace_mode=mode, backend=backend)
     silent = learned(rule, torch.zeros(6, 2, 3), torch.zeros(6, 2, 2))
     assert silent.tolist() == [[0.0] * 3] * 2
     found = learned(rule, torch.ones(6, 2, 3), torch.ones(6, 2, 2))
@@ -141,11 +141,11 @@ def test_an_empty_window_or_batch_changes_nothing():
     rule.update()
 
 
-@pytest.mark.parametrize("path", ["auto", "dense", "pre", "post"])
+@pytest.mark.parametrize("backend", ["auto", "dense", "pre", "post"])
 @pytest.mark.parametrize("mode", MODES)
-def test_float32_is_close_to_float64(mode, path):
+def test_float32_is_close_to_float64(mode, backend):
     pre, post = raster(100, 4, 20, density=0.05, seed=1), raster(100, 4, 10, density=0.05, seed=2)
-    rule = STDP(0.3, -0.2, trace_mode=mode, path=path)
+    rule = STDP(0.3, -0.2, trace_mode=mode, backend=backend)
     wide = learned(rule, pre, post)
     narrow = learned(rule, pre, post, torch.float32)
     assert narrow.dtype == torch.float32

@@ -23,7 +23,7 @@ science = importlib.import_module("stdp_window")
 @pytest.mark.parametrize("spikes", science.PROTOCOLS.values())
 @pytest.mark.parametrize("name", science.RULES)
 def test_measured_equals_closed_form(name, spikes, path):
-    curve = science.window(name, spikes, path=path)
+    curve = science.window(name, spikes, backend=path)
     assert curve.error < 1e-12
     assert curve.delta.tolist() == list(range(80, -81, -1))
     assert curve.measured.max() > 0.003

@@ -1,0 +1,90 @@
+"""What a trainer keeps for one cell."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lightning_accum.engine.state import StateKey, of_neurons
+
+
+class Hyperparameters(SimpleNamespace):
+    """What a rule is set to, for one cell: ``h.lr_post``, ``h.tc_pre``, ..."""
+
+
+class CellState(nn.Module):
+    """What a trainer keeps for one cell: its hyperparameters, and what passes between windows.
+
+    Args:
+        hyperparameters: those in force for the cell.
+    """
+
+    def __init__(self, hyperparameters: Hyperparameters) -> None:
+        super().__init__()
+        self.hyperparameters = hyperparameters
+        # by parameter, how many samples' changes are pending: the weight among processes
+        self.samples: dict[str, int] = {}
+        self._carried: dict[StateKey, Tensor] = {}
+        self._loaded: frozenset[StateKey] = frozenset()
+
+    @property
+    def carried(self) -> dict[StateKey, Tensor]:
+        """What the last window left for the next one."""
+        return self._carried
+
+    def keep(self, carried: dict[StateKey, Tensor], cell: str) -> None:
+        """Keeps what a window left; warns if what was loaded before did not fit the rule.
+
+        Args:
+            carried: what the window left.
+            cell: name of the cell.
+        """
+        loaded, self._loaded = self._loaded, frozenset()
+        for key in loaded:
+            if key in carried and key.scope == "sample":
+                continue
+            for new in carried.keys() - loaded:
+                if (new.scope, new.kind) == (key.scope, key.kind):
+                    warnings.warn(
+                        f"The state that was loaded for cell `{cell}` has a {key.kind} with a"
+                        f" setting of {key.setting:g}. Found {new.setting:g} in the rule, so that"
+                        " this starts from zero: load the state into a rule with the time constants"
+                        " and `dt` with which it was saved, or ignore this if the change is meant.",
+                        RuntimeWarning,
+                        stacklevel=4,
+                    )
+        self._carried = carried
+
+    def clear(self) -> None:
+        """Drops what samples would pass to the next window; what a neuron has learned stays."""
+        self._carried = of_neurons(self._carried)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> CellState:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for key, tensor in self._carried.items():
+            moved = fn(tensor)  # traces never narrow below the float32 in which they are computed
+            wide = torch.promote_types(moved.dtype, torch.float32)
+            self._carried[key] = tensor.to(moved.device, wide)
+        return self
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """Returns what passes to the next window, and how many samples' changes are pending."""
+        carried = {str(key): value.detach().clone() for key, value in self._carried.items()}
+        return {"carried": carried, "samples": dict(self.samples)}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Takes what :meth:`get_extra_state` returned."""
+        carried = {
+            StateKey.parse(text): value.detach().clone() for text, value in state["carried"].items()
+        }
+        samples = {str(name): int(count) for name, count in state["samples"].items()}
+        self._carried, self.samples, self._loaded = carried, samples, frozenset(carried)
+
+    def extra_repr(self) -> str:
+        """The hyperparameters."""
+        return ", ".join(f"{k}={v!r}" for k, v in vars(self.hyperparameters).items())
