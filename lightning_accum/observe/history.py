@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_numbers
+from lightning_accum._checks import check_numbers, check_tensors
 from lightning_accum.observe.reducer import Reducer
 
 Criterion = Callable[[Tensor], Tensor]
@@ -74,8 +74,10 @@ class HistoryReducer(Reducer, ABC):
             observation: ``[...]``, of one shape between two calls of :meth:`clear`.
 
         Raises:
+            TypeError: if it is not a tensor.
             ValueError: if the shape changes.
         """
+        check_tensors(observation=observation)
         observation = observation.detach()
         self._push(self._fold(observation, self._last(observation)))
 

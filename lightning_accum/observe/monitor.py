@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import functools
-import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -61,18 +61,15 @@ def _search(value: Any) -> Tensor | None:
     return next((found for item in items if (found := _search(item)) is not None), None)
 
 
-class _Unobserved(threading.local):
-    """Whether this thread is within a call of :func:`unobserved`, and of which."""
-
-    mark: weakref.ref[_Mark] | None = None
-
-
-_unobserved = _Unobserved()
+# The call of `unobserved` within which this thread, or this task of asyncio, is.
+_unobserved: ContextVar[weakref.ref[_Mark] | None] = ContextVar("unobserved", default=None)
+# All that have not ended, of whomever: what is compiled can ask a dictionary, not a context.
+_marks: dict[int, None] = {}
 
 
 @contextmanager
 def unobserved() -> Iterator[None]:
-    """Modules that are called inside are seen by no monitor, in this thread.
+    """Modules that are called inside are seen by no monitor, in this thread or asyncio task.
 
     Example:
         >>> import torch
@@ -83,12 +80,14 @@ def unobserved() -> Iterator[None]:
         >>> monitor.peek() is None
         True
     """
-    before, mark = _unobserved.mark, _Mark()
-    _unobserved.mark = weakref.ref(mark)
+    before, mark = _unobserved.get(), _Mark()
+    _unobserved.set(weakref.ref(mark))
+    _marks[id(mark)] = None
     try:
         yield
     finally:
-        _unobserved.mark = before
+        _marks.pop(id(mark), None)
+        _unobserved.set(before)  # a token would not be good in another task, where this may end
 
 
 class _Mark:
@@ -108,7 +107,7 @@ class _Hook:
         monitor = self.monitor()
         if monitor is None or not monitor.recording:
             return
-        mark = _unobserved.mark
+        mark = _unobserved.get() if _marks else None
         if mark is not None and mark() is not None:
             return
         if monitor.train_update if module.training else monitor.eval_update:
@@ -188,10 +187,15 @@ class Monitor(nn.Module, ABC):
 
     # ------------------------------------------------------------------ watching
     def bind(self, module: Any) -> None:
-        """Watches ``attr`` below ``module`` from now on; registers anew if it was registered."""
+        """Watches ``attr`` below ``module`` from now on; registers anew if it was registered.
+
+        Raises:
+            AttributeError: if the path leads nowhere; then it watches what it did before.
+        """
+        hooked, name = self._resolve(module, self.attr)  # or raises, and the hook stays
         registered = self.registered
         self.deregister()
-        hooked, self.name = self._resolve(module, self.attr)
+        self.name = name
         object.__setattr__(self, "_module", weakref.ref(hooked))
         if registered:
             self.register()

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_tensors
 from lightning_accum.functional.events import Events
 from lightning_accum.functional.sharing import Finding, await_events
 from lightning_accum.observe.reducer import Reducer
@@ -73,8 +74,12 @@ class WindowRecorder(Reducer):
         """Records one step, or one sequence.
 
         Raises:
-            ValueError: if the shape changes within a window, or spikes are no spikes.
+            TypeError: if it is not a tensor.
+            ValueError: if the shape changes within a window, or spikes are no spikes; then the
+                window is as it was.
         """
+        if not isinstance(observation, Tensor):
+            check_tensors(observation=observation)
         if self._sure and self.time_dim is None:
             # the hot path
             at = self.length
@@ -84,21 +89,22 @@ class WindowRecorder(Reducer):
                 self._rows[at].copy_(own)
                 self.length = at + 1
                 return
+        shape = observation.shape if self.time_dim is None else observation.shape[1:]
+        if self.length == 0 or shape != self._shape:
+            self._check(observation, shape)
         again = self._first_alone and self.length > 0
         if not self._sure or again or observation.dtype is not self._dtype:
             self._first_alone = False
             self._look(observation)
             self._dtype = observation.dtype
+        if self.length == 0:
+            self._begin(observation, shape)
         if self.time_dim is None:
-            if self.length == 0 or observation.shape != self._shape:
-                self._begin(observation, observation.shape)
             if self.length == len(self._rows):
                 self._grow(self.length + 1)
             self._rows[self.length].copy_(observation.detach())
             self.length += 1
         else:
-            if self.length == 0 or observation.shape[1:] != self._shape:
-                self._begin(observation, observation.shape[1:])
             end = self.length + observation.shape[0]
             if end > len(self._rows):
                 self._grow(end)
@@ -134,8 +140,8 @@ class WindowRecorder(Reducer):
         self.length = 0
         self._finding = None
 
-    def _begin(self, observation: Tensor, shape: torch.Size) -> None:
-        """Checks the first observation of a window, and makes room of its shape."""
+    def _check(self, observation: Tensor, shape: torch.Size) -> None:
+        """Raises a ``ValueError`` for a step of another shape than those before, or of none."""
         if self.length:
             raise ValueError(
                 f"Activity should keep its shape within a window. Found {tuple(shape)} after"
@@ -147,6 +153,9 @@ class WindowRecorder(Reducer):
                 f"Activity should be `[B, ...]`, or `[T, B, ...]` with `time_dim=0`. Found shape"
                 f" {tuple(observation.shape)}, `time_dim = {self.time_dim}`."
             )
+
+    def _begin(self, observation: Tensor, shape: torch.Size) -> None:
+        """Makes room for a window of steps of this shape."""
         dtype = torch.bool if self.spikes else observation.dtype
         buffer = self._state["buffer"]
         if (

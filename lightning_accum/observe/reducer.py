@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_numbers
+from lightning_accum._checks import check_numbers, check_tensors
 from lightning_accum._state import StateModule
 from lightning_accum.functional.interpolation import Interpolation, interp_previous
 
@@ -136,6 +136,7 @@ class Latest(Reducer):
 
     def forward(self, observation: Tensor) -> None:
         """Takes one observation in."""
+        check_tensors(observation=observation)
         self._state["latest"] = observation.detach().clone()
 
     def peek(self) -> Tensor | None:
