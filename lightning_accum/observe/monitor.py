@@ -113,6 +113,17 @@ class _Hook:
         if monitor.train_update if module.training else monitor.eval_update:
             monitor._observe(module, args, rest)
 
+    @property
+    def __name__(self) -> str:
+        """Torch asks for it where it scripts a module, and nobody else does."""
+        module = None if self.module is None else self.module()
+        raise AttributeError(
+            f"A `{type(module).__name__}` that a monitor watches should run as it is. Found it to"
+            " be scripted, which the monitor's hook cannot be: take the hook away before, with"
+            " `eval()` of the rule or `deregister()` of the monitor; a Trainer does so after the"
+            " fit."
+        )
+
     def __deepcopy__(self, memo: dict[int, Any]) -> _Hook:
         return _Hook(None, None)
 
