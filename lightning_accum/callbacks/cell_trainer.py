@@ -247,6 +247,7 @@ class CellTrainerCallback(Callback):
             self._report.end_epoch()
             self._step(trainer, pl_module)
         self._schedule.passed("epoch")
+        self.cell_trainer.confirm()
 
     def _step(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Applies, and has the run count it unless the batch has counted by itself."""

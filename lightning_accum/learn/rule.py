@@ -215,7 +215,9 @@ class Rule(IndependentCellTrainer, ABC):
         ):
             picker = (side == "post" and h.picker) or first_tensor
             validate = side == "post" or self._reads_input
-            recorder = WindowRecorder(spikes, h.time_dim, h.dt, validate)
+            place = "before" if side == "pre" else "after"
+            label = f"{place} the {attr} of cell `{name}`"
+            recorder = WindowRecorder(spikes, h.time_dim, h.dt, validate, label)
             make = kind.partialconstructor(reducer=recorder, picker=picker)
             tags = {"spikes": spikes, "time_dim": h.time_dim, "dt": h.dt}
             self.add_monitor(name, side, attr, make, **tags, picker=picker, validate=validate)
@@ -233,6 +235,9 @@ class Rule(IndependentCellTrainer, ABC):
         """
         self._check_bound()
         try:
+            for monitor in self.monitors:
+                if (recorder := _recorder(monitor)) is not None:
+                    recorder.look()
             windows = {
                 name: seen
                 for name, (cell, _) in self.named_cells

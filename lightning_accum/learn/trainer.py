@@ -274,6 +274,18 @@ class CellTrainer(nn.Module):
         for monitor in self.monitors:
             monitor.clear(**kwargs)
 
+    def confirm(self) -> None:
+        """Raises an error if what was recorded since the last call could not be so.
+
+        On an accelerator this alone says that activity of a rule on spikes was not 0 or 1: it
+        waits for the device. The callback calls it when statistics are logged, and after an epoch.
+
+        Raises:
+            ValueError: if activity of a rule on spikes was not 0 or 1.
+        """
+        for monitor in self.monitors:
+            monitor.reducer.confirm()
+
     def update(self, **kwargs: Any) -> None:
         """Applies everything that is pending for the cells, by whomever it was accumulated.
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_numbers, check_tensors
-from lightning_accum.observe.reducer import Reducer
+from lightning_accum.observe.reducer import Reducer, room
 
 Criterion = Callable[[Tensor], Tensor]
 
@@ -125,14 +125,14 @@ class HistoryReducer(Reducer, ABC):
         if self.steps == 0:
             wanted = (self.size, *state.shape), state.dtype, state.device
             if ring is None or (ring.shape, ring.dtype, ring.device) != wanted:
-                ring = _room(*wanted)
+                ring = room(*wanted)
         elif ring is not None:
             dtype = torch.promote_types(ring.dtype, state.dtype)
             if (ring.dtype, ring.device) != (dtype, state.device):
                 ring = ring.to(state.device, dtype)
         assert ring is not None
         if ring.is_inference():  # made by a move or a load in inference mode
-            old, ring = ring, _room(ring.shape, ring.dtype, ring.device)
+            old, ring = ring, room(ring.shape, ring.dtype, ring.device)
             ring.copy_(old)
         ring[self.steps % self.size].copy_(state)
         self._state["ring"] = ring
@@ -151,7 +151,7 @@ class HistoryReducer(Reducer, ABC):
         self._state = {"ring": None}
         if history is not None:
             kept = history[-self.size :]
-            self._state["ring"] = _room((self.size, *kept.shape[1:]), kept.dtype, kept.device)
+            self._state["ring"] = room((self.size, *kept.shape[1:]), kept.dtype, kept.device)
             self.steps = state["steps"] - kept.shape[0]
             for row in kept:
                 self._push(row)
@@ -177,9 +177,3 @@ class FoldReducer(HistoryReducer, ABC):
 def at_least_float32(observation: Tensor) -> Tensor:
     """The observation in a dtype that can be summed over many steps."""
     return observation.to(torch.promote_types(observation.dtype, torch.float32))
-
-
-def _room(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Memory that may be written to in inference mode and out of it."""
-    with torch.inference_mode(False):
-        return torch.empty(shape, dtype=dtype, device=device)

@@ -110,6 +110,9 @@ class Reducer(StateModule, ABC):
                 f" {found}: a reducer with a longer `duration` keeps more."
             )
 
+    def confirm(self) -> None:
+        """Raises an error if anything that was taken in could not be so; waits for its device."""
+
     def clear(self, **kwargs: Any) -> None:
         """Drops what was kept."""
         self._state = dict.fromkeys(self._state)
@@ -147,6 +150,18 @@ class Latest(Reducer):
         """The latest observation, as a history of one."""
         latest = self._state["latest"]
         return None if latest is None else latest.unsqueeze(0)
+
+
+def room(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Memory that may be written to in inference mode and out of it, within one window too.
+
+    Args:
+        shape: of the tensor.
+        dtype: of the tensor.
+        device: of the tensor.
+    """
+    with torch.inference_mode(False):
+        return torch.empty(shape, dtype=dtype, device=device)
 
 
 def _rows(ring: Tensor, index: Tensor) -> Tensor:
