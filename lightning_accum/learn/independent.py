@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from lightning_accum._state import StateModule
 from lightning_accum.learn.cell import Cell
 from lightning_accum.learn.signal import LEARNED
+from lightning_accum.learn.tally import Tally
 from lightning_accum.learn.trainer import CellTrainer
 from lightning_accum.observe import Monitor
 
@@ -30,6 +31,7 @@ class CellState(StateModule):
     def __init__(self, hyperparameters: Hyperparameters) -> None:
         super().__init__()
         self.hyperparameters = hyperparameters
+        self.tally = Tally()
         # by parameter, how many samples' changes are pending: the weight among processes
         self.samples: dict[str, int] = {}
 
@@ -124,6 +126,12 @@ class IndependentCellTrainer(CellTrainer):
             AttributeError: if there is no such cell.
         """
         return Unit(*self.get_cell(name), dict(self.named_monitors_of(name)))
+
+    def params_of(self, name: str) -> tuple[str, ...]:
+        """The parameters of a cell's connection that are trained."""
+        h = getattr(self._state_of(name), "hyperparameters", None)
+        params: tuple[str, ...] | None = getattr(h, "params", None)
+        return super().params_of(name) if params is None else tuple(params)
 
     def __iter__(self) -> Iterator[Unit]:
         """The units, one for each cell."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -25,6 +26,7 @@ from lightning_accum.learn.independent import (
     Unit,
 )
 from lightning_accum.learn.signal import LEARNED, Signal, Source
+from lightning_accum.learn.tally import Tally
 from lightning_accum.learn.terms import Addend, Term
 from lightning_accum.learn.window import Memory, Window
 from lightning_accum.observe import (
@@ -35,7 +37,7 @@ from lightning_accum.observe import (
     WindowRecorder,
     first_tensor,
 )
-from lightning_accum.updates import attach_updater
+from lightning_accum.updates import Accumulator, Updater, attach_updater
 
 # Elements of both sides that are numbers at a time: 40 MB of a trace of both in float32.
 _PIECE_ELEMENTS = 10 << 20
@@ -245,6 +247,8 @@ class Rule(IndependentCellTrainer, ABC):
             }
             for name, seen in windows.items():
                 self._evaluate(name, seen, given, self.carry if carry is None else carry)
+            if not windows:
+                self._note_empty()
         finally:
             for monitor in self.monitors:
                 if _recorder(monitor) is not None:
@@ -343,6 +347,39 @@ class Rule(IndependentCellTrainer, ABC):
         state._state = before
         for param_name in params:
             state.samples[param_name] = state.samples.get(param_name, 0) + pre.shape[1]
+        if state.tally.note(pre, post):
+            self._warn_of_pending(name, updater, state.tally)
+
+    def _note_empty(self) -> None:
+        """Warns where call after call finds nothing, and none ever found anything."""
+        tallies = {name: self._state_for(name).tally for name, _ in self.named_cells}
+        if any(tally.windows for tally in tallies.values()):
+            return
+        for name, tally in tallies.items():
+            if tally.note_empty():
+                warnings.warn(
+                    f"Cell `{name}` should record activity for `{type(self).__name__}` to learn"
+                    f" from. Found none in {tally.empty} calls. {self.why_nothing(name)}",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
+
+    def _warn_of_pending(self, name: str, updater: Updater, tally: Tally) -> None:
+        for param in self.params_of(name):
+            accumulator: Accumulator = getattr(updater, param)
+            if tally.long_pending(accumulator.contributions) and not updater.applied.get(param):
+                warnings.warn(
+                    f"What `{type(self).__name__}` makes of cell `{name}` should be applied from"
+                    f" time to time. Found the changes of {tally.windows} windows pending for"
+                    f" `{param}`, and none that was ever applied: call `update()` on the rule, or"
+                    " `step()` on the FabricCellTrainer or the UpdateOptimizer.",
+                    RuntimeWarning,
+                    stacklevel=5,
+                )
+
+    def tally(self, name: str) -> Tally:
+        """The counts of a cell's windows."""
+        return self._state_for(name).tally
 
     def _state_for(self, name: str) -> CellState:
         state = self._states[name]

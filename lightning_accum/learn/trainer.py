@@ -11,6 +11,7 @@ from torch import nn
 from typing_extensions import Self
 
 from lightning_accum.learn.cell import Cell
+from lightning_accum.learn.tally import Tally, why_nothing
 from lightning_accum.observe import Monitor, MonitorConstructor, MonitorPool
 from lightning_accum.updates import Updater, attach_updater, get_updater
 
@@ -310,6 +311,28 @@ class CellTrainer(nn.Module):
             if updater is not None:
                 found.setdefault(id(updater), (updater, []))[1].append(name)
         return found
+
+    def params_of(self, name: str) -> tuple[str, ...]:
+        """The parameters of a cell's connection that are trained.
+
+        Raises:
+            AttributeError: if there is no such cell.
+        """
+        updater = get_updater(self._live(name).connection)
+        return () if updater is None else updater.names
+
+    def tally(self, name: str) -> Tally | None:
+        """The counts of a cell's windows; ``None`` for a trainer that does not count any."""
+        return None
+
+    def why_nothing(self, name: str) -> str:
+        """Says why a cell has recorded nothing, and what to do.
+
+        Raises:
+            AttributeError: if there is no such cell.
+        """
+        cell = self._live(name)
+        return why_nothing(cell.connection, cell.neuron, self.training, self.recording)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> None:
         """Processes a training step.

@@ -174,6 +174,11 @@ class Accumulator(nn.Module):
         return self._pos.count == 0 and self._neg.count == 0
 
     @property
+    def contributions(self) -> int:
+        """How many contributions are pending, to the part that has more."""
+        return max(self._pos.count, self._neg.count)
+
+    @property
     def waiting(self) -> list[Product]:
         """The change as products with signed factors; empty where it is not these alone."""
         if self.bounded or any(part.count and not part.waiting for part in (self._pos, self._neg)):
