@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._state import StateModule
+from lightning_accum._state import COUNT, REAL, StateModule, check_state, named, optional
 from lightning_accum.learn.cell import Cell
 from lightning_accum.learn.signal import LEARNED
 from lightning_accum.learn.tally import Tally
@@ -48,9 +48,21 @@ class CellState(StateModule):
         """What passes to the next window, and how many samples' changes are pending."""
         return {"carried": super().get_extra_state(), "samples": dict(self.samples)}
 
+    def check_extra_state(self, state: Any) -> None:
+        """Raises a ``RuntimeError`` if this is not what :meth:`get_extra_state` gives."""
+        kinds = {"carried": named(optional(REAL)), "samples": named(COUNT)}
+        check_state("a cell of the trainer", state, kinds)
+
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Takes what :meth:`get_extra_state` gave."""
-        super().set_extra_state(state["carried"])
+        """Takes what :meth:`get_extra_state` gave.
+
+        Raises:
+            RuntimeError: if it is anything else; then nothing has changed.
+        """
+        self.check_extra_state(state)
+        self._state = {
+            k: None if v is None else v.detach().clone() for k, v in state["carried"].items()
+        }
         self.samples = dict(state["samples"])
 
     def extra_repr(self) -> str:

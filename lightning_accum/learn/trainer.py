@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 from typing_extensions import Self
 
+from lightning_accum._state import CheckedState
 from lightning_accum.learn.cell import Cell
 from lightning_accum.learn.tally import Tally, why_nothing
 from lightning_accum.observe import Monitor, MonitorConstructor, MonitorPool
@@ -44,7 +45,7 @@ class CellRef:
         return {"connection": None, "neuron": None}
 
 
-class CellTrainer(nn.Module):
+class CellTrainer(CheckedState):
     """Base of everything that trains the parameters of cells.
 
     The trainer owns monitors and auxiliary state, and moves them with ``.to()``. The cells belong

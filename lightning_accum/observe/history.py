@@ -5,12 +5,21 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_numbers, check_tensors
+from lightning_accum._state import (
+    COUNT,
+    NUMBERS,
+    TENSOR,
+    Kind,
+    check_state,
+    check_that,
+    optional,
+)
 from lightning_accum.observe.reducer import Reducer, room
 
 Criterion = Callable[[Tensor], Tensor]
@@ -62,6 +71,8 @@ class HistoryReducer(Reducer, ABC):
         self.steps = 0  # observed since the last clear; the latest lies at (steps - 1) % size
         self.length = 0  # how many of them are kept
         self._state = {"ring": None}
+
+    _kind: ClassVar[Kind] = TENSOR
 
     @abstractmethod
     def _fold(self, observation: Tensor, last: Tensor | None) -> Tensor:
@@ -144,8 +155,25 @@ class HistoryReducer(Reducer, ABC):
         """The history, oldest first, and how many observations there were."""
         return {"history": self.dump(), "steps": self.steps}
 
+    def check_extra_state(self, state: Any) -> None:
+        """Raises a ``RuntimeError`` if this is not a history, and the steps it is of."""
+        place = f"`{type(self).__name__}`"
+        check_state(place, state, {"history": optional(self._kind), "steps": COUNT})
+        history, steps = state["history"], state["steps"]
+        if history is None:
+            check_that(steps == 0, place, "no steps without a `history`", steps)
+        else:
+            fits = history.ndim > 0 and 0 < len(history) <= steps
+            should = f"a `history` of at least one and at most its {steps} steps"
+            check_that(fits, place, should, history)
+
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Takes a history from a state dict: as much of its end as this one's duration holds."""
+        """Takes a history from a state dict: as much of its end as this one's duration holds.
+
+        Raises:
+            RuntimeError: if it is not one; then nothing has changed.
+        """
+        self.check_extra_state(state)
         history: Tensor | None = state["history"]
         self.steps = self.length = 0
         self._state = {"ring": None}
@@ -168,6 +196,8 @@ class FoldReducer(HistoryReducer, ABC):
         duration: how far back the history reaches, in ms; 0 for the latest state alone.
         dt: time between two observations, in ms.
     """
+
+    _kind = NUMBERS
 
     def _moved(self, fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
         moved = fn(tensor)  # a sum over steps goes astray in half precision

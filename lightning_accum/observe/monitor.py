@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from lightning_accum._checks import check_callables, check_strings
+from lightning_accum._state import CheckedState
 from lightning_accum.functional.interpolation import Interpolation
 from lightning_accum.observe.reducer import Latest, Reducer
 
@@ -131,7 +132,7 @@ class _Hook:
         return (_Hook, (None, None))
 
 
-class Monitor(nn.Module, ABC):
+class Monitor(CheckedState, ABC):
     """Watches one attribute of a module and feeds a reducer.
 
     Args:

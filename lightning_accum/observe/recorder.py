@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_tensors
+from lightning_accum._state import check_that
 from lightning_accum.functional.events import Events
 from lightning_accum.functional.sharing import Finding, await_events
 from lightning_accum.observe.evidence import Evidence
@@ -244,7 +245,20 @@ class WindowRecorder(Reducer):
         """The window."""
         return self._recorded()
 
+    def check_extra_state(self, state: Any) -> None:
+        """Raises a ``RuntimeError`` if this is not a window of this recorder's kind."""
+        super().check_extra_state(state)
+        window = state["buffer"]
+        if window is not None:
+            fits = window.ndim > 1 and (window.dtype == torch.bool or not self.spikes)
+            should = f"{'booleans' if self.spikes else 'values'} `[T, B, ...]` as `buffer`"
+            check_that(fits, "`WindowRecorder`", should, window)
+
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Takes a window from a state dict."""
+        """Takes a window from a state dict.
+
+        Raises:
+            RuntimeError: if it is not one; then nothing has changed.
+        """
         super().set_extra_state(state)
         self._remake()
