@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
@@ -27,6 +28,19 @@ def check_numbers(**values: object) -> None:
     for name, value in values.items():
         if not is_number(value):
             _refuse(name, "a number", value)
+
+
+def check_finite(**values: object) -> None:
+    """Raises for an argument that is not a number, or NaN, or infinite.
+
+    Raises:
+        TypeError: if it is not a number.
+        ValueError: if it is not finite.
+    """
+    check_numbers(**values)
+    for name, value in values.items():
+        if not math.isfinite(value):  # type: ignore[arg-type]
+            raise ValueError(f"Argument `{name}` should be finite. Found `{name} = {value}`.")
 
 
 def check_integers(**values: object) -> None:

@@ -1,15 +1,166 @@
-"""Tensors that come and go: the one base of everything that keeps transient state."""
+"""State that is looked at before anything of it is taken, and the base of what keeps some."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 
-class StateModule(nn.Module):
+class Kind(NamedTuple):
+    """What an entry of a state should be.
+
+    Args:
+        should: in words, for a message.
+        fits: whether something is one.
+    """
+
+    should: str
+    fits: Callable[[Any], bool]
+
+
+def _is_tensor(value: object) -> bool:
+    return isinstance(value, Tensor) and value.layout is torch.strided and not value.is_meta
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+ANYTHING = Kind("anything", lambda _: True)
+COUNT = Kind("a non-negative integer", _is_count)
+TEXT = Kind("a string", lambda value: isinstance(value, str))
+TENSOR = Kind("a dense tensor", _is_tensor)
+REAL = Kind("a dense tensor of real numbers", lambda v: _is_tensor(v) and not v.is_complex())
+NUMBERS = Kind(
+    "a dense tensor of floating-point or complex numbers",
+    lambda v: _is_tensor(v) and (v.is_floating_point() or v.is_complex()),
+)
+
+
+def optional(kind: Kind) -> Kind:
+    """Of that kind, or ``None``."""
+    return Kind(f"{kind.should}, or None", lambda value: value is None or kind.fits(value))
+
+
+def list_of(kind: Kind) -> Kind:
+    """A list of that kind."""
+    return Kind(
+        f"a list, each {kind.should}",
+        lambda value: isinstance(value, list) and all(map(kind.fits, value)),
+    )
+
+
+def named(kind: Kind) -> Kind:
+    """A mapping of names to that kind."""
+    return Kind(
+        f"a mapping of names, each to {kind.should}",
+        lambda value: (
+            isinstance(value, Mapping)
+            and all(isinstance(name, str) for name in value)
+            and all(map(kind.fits, value.values()))
+        ),
+    )
+
+
+MAPPING = named(ANYTHING)
+
+
+def check_state(place: str, state: object, kinds: Mapping[str, Kind]) -> Mapping[str, Any]:
+    """Raises unless a state has these entries, no others, and each of its kind.
+
+    Args:
+        place: whose state it is, for messages.
+        state: what is about to be loaded.
+        kinds: by key, what there should be.
+
+    Returns:
+        The state.
+
+    Raises:
+        RuntimeError: if it is anything else, as torch says it of state dicts.
+
+    Example:
+        >>> check_state("this", {"steps": -1}, {"steps": COUNT})
+        Traceback (most recent call last):
+        ...
+        RuntimeError: The state of this should hold a non-negative integer as `steps`. Found `-1`.
+    """
+    if not MAPPING.fits(state):
+        found = f"`{type(state).__name__}`"
+        raise RuntimeError(
+            f"The state of {place} should have the keys {sorted(kinds)}. Found {found}."
+        )
+    assert isinstance(state, Mapping)
+    if state.keys() != kinds.keys():
+        raise RuntimeError(
+            f"The state of {place} should have the keys {sorted(kinds)}. Found {sorted(state)}: it"
+            " is that of something else, or of another version."
+        )
+    for key, kind in kinds.items():
+        check_that(kind.fits(state[key]), place, f"{kind.should} as `{key}`", state[key])
+    return state
+
+
+def check_that(fits: bool, place: str, should: str, found: object) -> None:
+    """Raises a ``RuntimeError`` that says what a state should hold, unless it does."""
+    if not fits:
+        raise RuntimeError(f"The state of {place} should hold {should}. Found {_shown(found)}.")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Tensor):
+        layout = "" if value.layout is torch.strided else f", {value.layout}"
+        return f"a tensor of shape {tuple(value.shape)}, {value.dtype}{layout}, on {value.device}"
+    plain = value is None or isinstance(value, (str, int, float))
+    return f"`{value!r:.80}`" if plain else f"`{type(value).__name__}`"
+
+
+class CheckedState(nn.Module):
+    """A module whose state is taken whole, or not at all.
+
+    Before a state dict is loaded, those of the modules inside are checked as well.
+    """
+
+    def check_extra_state(self, state: Any) -> None:
+        """Raises a ``RuntimeError`` if this is no state of this module's; takes nothing."""
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Loads a state dict, as :meth:`torch.nn.Module.load_state_dict`; all of it, or nothing.
+
+        Args:
+            state_dict: what ``state_dict()`` gave.
+            strict: whether the keys have to be the same.
+            assign: whether tensors are taken as they are instead of copied.
+
+        Raises:
+            RuntimeError: if it does not fit; then nothing has changed.
+        """
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(
+                f"Argument `state_dict` should be a mapping. Found `{type(state_dict).__name__}`."
+            )
+        own = self.state_dict()
+        if strict:
+            check_state(f"`{type(self).__name__}`", state_dict, dict.fromkeys(own, ANYTHING))
+        for key, value in own.items():
+            if isinstance(value, Tensor) and key in state_dict:
+                found = state_dict[key]
+                same = _is_tensor(found) and found.shape == value.shape
+                shape = f"a tensor of shape {tuple(value.shape)} as `{key}`"
+                check_that(same, f"`{type(self).__name__}`", shape, found)
+        for path, module in self.named_modules(remove_duplicate=False):
+            key = f"{path}._extra_state" if path else "_extra_state"
+            if key in state_dict and isinstance(module, CheckedState):
+                module.check_extra_state(state_dict[key])
+        return super().load_state_dict(state_dict, strict, assign)
+
+
+class StateModule(CheckedState):
     """Module with named transient tensors, whose shapes are not known in advance.
 
     The tensors live in ``self._state`` and are neither parameters nor buffers: no optimizer finds
@@ -40,9 +191,19 @@ class StateModule(nn.Module):
         """Returns the transient tensors, for the state dict."""
         return {k: v if v is None else v.detach().clone() for k, v in self._state.items()}
 
+    def check_extra_state(self, state: Any) -> None:
+        """Raises a ``RuntimeError`` if these are not the transient tensors of such a module."""
+        place = f"`{type(self).__name__}`"
+        if self._state:
+            check_state(place, state, dict.fromkeys(self._state, optional(TENSOR)))
+        kind = named(optional(TENSOR))
+        check_that(kind.fits(state), place, kind.should, state)
+
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Takes the transient tensors from a state dict, on this module's own copies."""
-        self._state = {
-            name: tensor.detach().clone() if isinstance(tensor, torch.Tensor) else None
-            for name, tensor in state.items()
-        }
+        """Takes the transient tensors from a state dict, on this module's own copies.
+
+        Raises:
+            RuntimeError: if they are not those of such a module; then nothing has changed.
+        """
+        self.check_extra_state(state)
+        self._state = {k: None if v is None else v.detach().clone() for k, v in state.items()}

@@ -142,6 +142,11 @@ class CellHost:
                 raise
 
     @property
+    def bound(self) -> bool:
+        """Whether the cells were found in a model, which was not released since."""
+        return self._bound
+
+    @property
     def resuming(self) -> bool:
         """Whether a state waits for the cells to be bound."""
         return self._pending is not None

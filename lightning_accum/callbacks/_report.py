@@ -53,6 +53,7 @@ class Report:
         """Measures the window that is about to be evaluated."""
         if not self._observing:
             return
+        self._host.trainer.confirm()
         for cell, activity in activities(self._host).items():
             for name, value in activity.values().items():
                 self._unlogged[f"activity/{cell}/{name}"] = value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from typing import Any
 
@@ -12,12 +11,12 @@ import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities import rank_zero_info
 
+from lightning_accum.callbacks._compiled import is_compiled
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._lent import give_back, own_state
 from lightning_accum.callbacks._optimizers import attach_optimizers
 from lightning_accum.callbacks._report import Report
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler, Schedule
-from lightning_accum.callbacks._sentinel import ModeSentinel, is_compiled
 from lightning_accum.callbacks._summary import Summary
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
@@ -117,7 +116,6 @@ class CellTrainerCallback(Callback):
         self.name = name or ",".join([type(cell_trainer).__name__, *(cells or ())])
         self._optimizers: list[UpdateOptimizer] = []
         self._applies = True
-        self._sentinel: ModeSentinel | None = None
         self._in_batch = False
         self._batches = 0
         self._steps_before = 0
@@ -179,19 +177,11 @@ class CellTrainerCallback(Callback):
                 " `configure_optimizers`."
             )
         self._schedule.begin(self._optimizers[0], own)
-        compiled = is_compiled(pl_module)
-        self.cell_trainer.train(compiled)
-        if compiled:
-            # Hooks must stand before the first compiled call, and stay; what was compiled for an
-            # earlier run does not call them.
+        # Hooks must stand before the first compiled call, and stay. In validation the gate is shut,
+        # and each hook looks at the mode of its own module.
+        self.cell_trainer.train()
+        if is_compiled(pl_module):  # what was compiled for an earlier run does not call them
             torch.compiler.reset()
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Puts the sentinel in place, after the model was summarized and checked."""
-        self._sentinel = ModeSentinel(self.cell_trainer, gate_only=is_compiled(pl_module))
-        names = (f"_mode_sentinel_{i}" for i in itertools.count())
-        pl_module.add_module(next(n for n in names if not hasattr(pl_module, n)), self._sentinel)
-        self._sentinel.training = pl_module.training
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Leaves the model as it was."""
@@ -224,10 +214,9 @@ class CellTrainerCallback(Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Opens the gate."""
-        assert self._sentinel is not None
         self._steps_before = trainer.global_step
         self._report.begin_batch(trainer, self.apply_every_n_batches)
-        self._in_batch = self._sentinel.in_batch = True
+        self._in_batch = self.cell_trainer.recording = True
 
     def on_train_batch_end(
         self,
@@ -238,9 +227,8 @@ class CellTrainerCallback(Callback):
         batch_idx: int,
     ) -> None:
         """Closes the gate, evaluates the rule, and applies what has accumulated where it is due."""
-        for module in pl_module.children():
-            if isinstance(module, ModeSentinel):  # the batch is over for other callbacks too
-                module.in_batch = False
+        for learner in learners_in(trainer):  # the batch is over for them too
+            learner.cell_trainer.recording = False
         self._in_batch = False
         self._report.note_activity()
         self.host.finish_batch(**self._given(outputs))
@@ -259,6 +247,7 @@ class CellTrainerCallback(Callback):
             self._report.end_epoch()
             self._step(trainer, pl_module)
         self._schedule.passed("epoch")
+        self.cell_trainer.confirm()
 
     def _step(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Applies, and has the run count it unless the batch has counted by itself."""
@@ -303,10 +292,7 @@ class CellTrainerCallback(Callback):
         self._schedule.end()
         self._in_batch = False
         self.host.release()
-        for name, module in list(pl_module._modules.items()):
-            if module is not None and module is self._sentinel:
-                del pl_module._modules[name]
-        self._sentinel = self._current = None
+        self._current = None
         give_back(self)
 
     def _counts(self) -> dict[tuple[str, str], int]:
@@ -319,7 +305,7 @@ class CellTrainerCallback(Callback):
 
     def __getstate__(self) -> dict[str, Any]:
         own = own_state(self)
-        return {**own, "_sentinel": None, "_current": None, "_in_batch": False, "_optimizers": []}
+        return {**own, "_current": None, "_in_batch": False, "_optimizers": []}
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and builtins alone; empty before there are cells."""
@@ -351,3 +337,9 @@ class CellTrainerCallback(Callback):
         self._batches = state_dict["batches"]
         self._schedule.load_state_dict(state_dict["schedule"])
         self.host.load_state_dict(state_dict["host"], own)
+
+
+def learners_in(trainer: pl.Trainer) -> list[CellTrainerCallback]:
+    """The learners among a trainer's callbacks."""
+    callbacks = trainer.callbacks  # type: ignore[attr-defined]
+    return [each for each in callbacks if isinstance(each, CellTrainerCallback)]

@@ -81,7 +81,12 @@ class FabricCellTrainer:
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Records the activity of cells in training mode; where the batch fails, none of it."""
+        """Records the activity of cells in training mode; where the batch fails, none of it.
+
+        Raises:
+            RuntimeError: before :meth:`setup`, or after :meth:`release`.
+        """
+        self._check_set_up()
         self.cell_trainer.recording = True
         try:
             yield
@@ -97,7 +102,11 @@ class FabricCellTrainer:
 
         Args:
             **given: what the rule asks for, such as a ``reward``.
+
+        Raises:
+            RuntimeError: before :meth:`setup`, or after :meth:`release`.
         """
+        self._check_set_up()
         self._recorded = False
         self.host.finish_batch(**given)
 
@@ -109,10 +118,12 @@ class FabricCellTrainer:
             **given: what the rule asks for, where activity was recorded and not yet evaluated.
 
         Raises:
+            RuntimeError: before :meth:`setup`, or after :meth:`release`.
             ValueError: if ``lr`` is negative.
             NonFiniteUpdateError: if an update holds NaN or Inf, where the policy is to raise.
         """
         check_lr(lr)
+        self._check_set_up()
         if self._recorded:
             self.accumulate(**given)
         self.host.exchange()
@@ -125,10 +136,21 @@ class FabricCellTrainer:
 
         Args:
             **given: what the rule asks for, where activity was recorded and not yet evaluated.
+
+        Raises:
+            RuntimeError: before :meth:`setup`, or after :meth:`release`.
         """
+        self._check_set_up()
         if self._recorded:
             self.accumulate(**given)
         self.host.hand_over()
+
+    def _check_set_up(self) -> None:
+        if not self.host.bound:
+            raise RuntimeError(
+                "A FabricCellTrainer should know the module before a batch runs. Found no module"
+                " set up, or one that was released: call `setup(module)`."
+            )
 
     def release(self) -> None:
         """Takes every hook away; what is learned, recorded and pending stays."""

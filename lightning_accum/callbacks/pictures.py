@@ -20,7 +20,7 @@ from lightning_accum.callbacks._lent import give_back, own_state
 from lightning_accum.callbacks._logging import batches_that_stepped
 from lightning_accum.callbacks._measure import Activity, Before, Values
 from lightning_accum.callbacks._watcher import Watcher
-from lightning_accum.callbacks.cell_trainer import CellTrainerCallback
+from lightning_accum.callbacks.cell_trainer import learners_in
 
 # What the charts of a cell show, by their names.
 _CHARTS_OF_PARAMS = {
@@ -89,7 +89,7 @@ class TensorBoardPictures(Callback):
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Writes the hyperparameters, before Lightning writes the module's alone."""
-        params = {k: v for c in _learners(trainer) for k, v in _hyperparameters(c.host).items()}
+        params = {k: v for c in learners_in(trainer) for k, v in _hyperparameters(c.host).items()}
         if stage != "fit" or not params:
             return
         for holder in (pl_module, trainer.datamodule):  # type: ignore[attr-defined]
@@ -100,7 +100,7 @@ class TensorBoardPictures(Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Begins to watch the cells, which are bound by now, and lays out their charts."""
-        learners = [each for each in _learners(trainer) if each.log_statistics]
+        learners = [each for each in learners_in(trainer) if each.log_statistics]
         if not learners:
             raise ValueError(
                 "A TensorBoardPictures should stand beside a CellTrainerCallback with `log=True`,"
@@ -195,11 +195,6 @@ def _loggers(trainer: pl.Trainer) -> list[TensorBoardLogger]:
 def _shown(hparams: Mapping[str, Any]) -> dict[str, Any]:
     """Those that Lightning would show."""
     return {name: value for name, value in hparams.items() if name != "_class_path"}
-
-
-def _learners(trainer: pl.Trainer) -> list[CellTrainerCallback]:
-    callbacks = trainer.callbacks  # type: ignore[attr-defined]
-    return [each for each in callbacks if isinstance(each, CellTrainerCallback)]
 
 
 def _layout(host: CellHost) -> dict[str, dict[str, list[Any]]]:

@@ -82,6 +82,12 @@ class IndependentCellTrainer(CellTrainer):
         """
         return Unit(*self.get_cell(name), dict(self.named_monitors_of(name)))
 
+    def params_of(self, name: str) -> tuple[str, ...]:
+        """The parameters of a cell's connection that are trained."""
+        h = getattr(self._state_of(name), "hyperparameters", None)
+        params: tuple[str, ...] | None = getattr(h, "params", None)
+        return super().params_of(name) if params is None else tuple(params)
+
     def __iter__(self) -> Iterator[Unit]:
         """The units, one for each cell."""
         return (self.get_unit(name) for name, _ in self.named_cells)

@@ -8,8 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from lightning_accum._state import COUNT, REAL, CheckedState, check_state, named
+from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.state import StateKey, of_neurons
 
 
@@ -17,7 +19,7 @@ class Hyperparameters(SimpleNamespace):
     """What a rule is set to, for one cell: ``h.lr_post``, ``h.tc_pre``, ..."""
 
 
-class CellState(nn.Module):
+class CellState(CheckedState):
     """What a trainer keeps for one cell: its hyperparameters, and what passes between windows.
 
     Args:
@@ -27,6 +29,7 @@ class CellState(nn.Module):
     def __init__(self, hyperparameters: Hyperparameters) -> None:
         super().__init__()
         self.hyperparameters = hyperparameters
+        self.tally = Tally()
         # by parameter, how many samples' changes are pending: the weight among processes
         self.samples: dict[str, int] = {}
         self._carried: dict[StateKey, Tensor] = {}
@@ -77,13 +80,25 @@ class CellState(nn.Module):
         carried = {str(key): value.detach().clone() for key, value in self._carried.items()}
         return {"carried": carried, "samples": dict(self.samples)}
 
+    def check_extra_state(self, state: Any) -> None:
+        """Raises a ``RuntimeError`` if this is not what :meth:`get_extra_state` returns."""
+        kinds = {"carried": named(REAL), "samples": named(COUNT)}
+        check_state("a cell of the trainer", state, kinds)
+        for text in state["carried"]:
+            StateKey.parse(text)
+
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Takes what :meth:`get_extra_state` returned."""
+        """Takes what :meth:`get_extra_state` returned.
+
+        Raises:
+            RuntimeError: if it is anything else; then nothing has changed.
+        """
+        self.check_extra_state(state)
         carried = {
             StateKey.parse(text): value.detach().clone() for text, value in state["carried"].items()
         }
-        samples = {str(name): int(count) for name, count in state["samples"].items()}
-        self._carried, self.samples, self._loaded = carried, samples, frozenset(carried)
+        self._carried, self._loaded = carried, frozenset(carried)
+        self.samples = dict(state["samples"])
 
     def extra_repr(self) -> str:
         """The hyperparameters."""

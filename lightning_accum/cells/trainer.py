@@ -10,7 +10,9 @@ from typing import Any
 from torch import nn
 from typing_extensions import Self
 
+from lightning_accum._state import CheckedState
 from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.tally import Tally, why_nothing
 from lightning_accum.observe import Monitor, MonitorConstructor, MonitorPool
 from lightning_accum.updates import Updater, attach_updater, get_updater
 
@@ -43,7 +45,7 @@ class CellRef:
         return {"connection": None, "neuron": None}
 
 
-class CellTrainer(nn.Module):
+class CellTrainer(CheckedState):
     """Base of everything that trains the parameters of cells.
 
     The trainer owns monitors and auxiliary state, and moves them with ``.to()``. The cells belong
@@ -274,6 +276,18 @@ class CellTrainer(nn.Module):
         for monitor in self.monitors:
             monitor.clear(**kwargs)
 
+    def confirm(self) -> None:
+        """Raises an error if what was recorded since the last call could not be so.
+
+        On an accelerator this alone says that activity of a rule on spikes was not 0 or 1: it
+        waits for the device. The callback calls it when statistics are logged, and after an epoch.
+
+        Raises:
+            ValueError: if activity of a rule on spikes was not 0 or 1.
+        """
+        for monitor in self.monitors:
+            monitor.reducer.confirm()
+
     def update(self, **kwargs: Any) -> None:
         """Applies everything that is pending for the cells, by whomever it was accumulated.
 
@@ -298,6 +312,28 @@ class CellTrainer(nn.Module):
             if updater is not None:
                 found.setdefault(id(updater), (updater, []))[1].append(name)
         return found
+
+    def params_of(self, name: str) -> tuple[str, ...]:
+        """The parameters of a cell's connection that are trained.
+
+        Raises:
+            AttributeError: if there is no such cell.
+        """
+        updater = get_updater(self._live(name).connection)
+        return () if updater is None else updater.names
+
+    def tally(self, name: str) -> Tally | None:
+        """The counts of a cell's windows; ``None`` for a trainer that does not count any."""
+        return None
+
+    def why_nothing(self, name: str) -> str:
+        """Says why a cell has recorded nothing, and what to do.
+
+        Raises:
+            AttributeError: if there is no such cell.
+        """
+        cell = self._live(name)
+        return why_nothing(cell.connection, cell.neuron, self.training, self.recording)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> None:
         """Processes a training step.

@@ -37,12 +37,12 @@ class StateKey(NamedTuple):
         """Reads what ``str`` made of a key.
 
         Raises:
-            ValueError: if the text does not name anything that passes between windows.
+            RuntimeError: if the text does not name anything that passes between windows.
         """
         scope, _, rest = text.partition(":")
         kind, _, setting = rest.rpartition(":")
         if scope not in ("sample", "neuron") or not kind:
-            raise ValueError(
+            raise RuntimeError(
                 "A name in a cell's state should be 'sample:<kind>:<setting>' or"
                 f" 'neuron:<kind>:<setting>'. Found {text!r}: is this the state of another version?"
             )

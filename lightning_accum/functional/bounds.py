@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_numbers
+from lightning_accum._checks import check_finite, check_tensors
 
 __all__ = [
     "FullBounding",
@@ -75,13 +75,18 @@ class FullBounding(Protocol):
 
 # ---------------------------------------------------------------- functions of the room
 def _power(room: Tensor, power: float) -> Tensor:
-    check_numbers(power=power)
-    if not power >= 0:
-        raise ValueError(
-            "Argument `power` should be a non-negative number, 0 for additive and 1 for"
-            f" multiplicative updates. Found `power = {power}`."
-        )
+    _check_powers(power=power)
     return _multiplicative(room) if power == 1 else _multiplicative(room).pow(power)
+
+
+def _check_powers(**powers: float) -> None:
+    check_finite(**powers)
+    for name, power in powers.items():
+        if not power >= 0:
+            raise ValueError(
+                f"Argument `{name}` should be a non-negative number, 0 for additive and 1 for"
+                f" multiplicative updates. Found `{name} = {power}`."
+            )
 
 
 def _scaled_power(room: Tensor, range: float, power: float) -> Tensor:
@@ -104,14 +109,16 @@ def _sharp(room: Tensor) -> Tensor:
 def _upper(
     headroom: Callable[..., Tensor], param: Tensor, update: Tensor, limit: float, *args: float
 ) -> Tensor:
-    check_numbers(limit=limit)
+    check_tensors(param=param, update=update)
+    check_finite(limit=limit)
     return headroom(limit - _widened(param, update), *args) * update
 
 
 def _lower(
     headroom: Callable[..., Tensor], param: Tensor, update: Tensor, limit: float, *args: float
 ) -> Tensor:
-    check_numbers(limit=limit)
+    check_tensors(param=param, update=update)
+    check_finite(limit=limit)
     return headroom(_widened(param, update) - limit, *args) * update
 
 
@@ -122,11 +129,13 @@ def _full(
     neg: Tensor,
     max: float | None,
     min: float | None,
-    *args: float,
+    up_args: tuple[float, ...] = (),
+    down_args: tuple[float, ...] = (),
 ) -> Tensor:
-    check_numbers(**{k: v for k, v in (("max", max), ("min", min)) if v is not None})
-    up = pos if max is None else _upper(headroom, param, pos, max, *args)
-    down = neg if min is None else _lower(headroom, param, neg, min, *args)
+    check_tensors(param=param, pos=pos, neg=neg)
+    check_finite(**{k: v for k, v in (("max", max), ("min", min)) if v is not None})
+    up = pos if max is None else _upper(headroom, param, pos, max, *up_args)
+    down = neg if min is None else _lower(headroom, param, neg, min, *down_args)
     return up - down
 
 
@@ -135,7 +144,7 @@ def _widened(param: Tensor, update: Tensor) -> Tensor:
 
 
 def _scaled(room: Tensor, range: float) -> Tensor:
-    check_numbers(range=range)
+    check_finite(range=range)
     if not range > 0:
         raise ValueError(
             "Argument `range` should be positive, the upper limit minus the lower one."
@@ -145,7 +154,7 @@ def _scaled(room: Tensor, range: float) -> Tensor:
 
 
 def _range(max: float | None, min: float | None) -> float:
-    check_numbers(**{k: v for k, v in (("max", max), ("min", min)) if v is not None})
+    check_finite(**{k: v for k, v in (("max", max), ("min", min)) if v is not None})
     if max is None or min is None or not max > min:
         raise ValueError(
             "A scaled full bound needs both limits, `max` above `min`, for its scale is their"
@@ -153,6 +162,15 @@ def _range(max: float | None, min: float | None) -> float:
             " which takes its `range`."
         )
     return max - min
+
+
+def _powers(
+    power: float, upper: float | None, lower: float | None
+) -> tuple[tuple[float], tuple[float]]:
+    """The exponents of the upper and the lower side, checked even where a side is not bounded."""
+    given = {"power": power, "upper_power": upper, "lower_power": lower}
+    _check_powers(**{name: value for name, value in given.items() if value is not None})
+    return (power if upper is None else upper,), (power if lower is None else lower,)
 
 
 # ------------------------------------------------------------------------------- power
@@ -216,6 +234,8 @@ def bound_power(
     min: float | None,
     *,
     power: float = 1.0,
+    upper_power: float | None = None,
+    lower_power: float | None = None,
 ) -> Tensor:
     r"""Power bound, :math:`(w_{\max} - w)^\mu \, u_+ - (w - w_{\min})^\mu \, u_-`.
 
@@ -226,6 +246,8 @@ def bound_power(
         max: upper limit :math:`w_{\max}`, ``None`` to leave that side unbounded.
         min: lower limit :math:`w_{\min}`, ``None`` to leave that side unbounded.
         power: exponent :math:`\mu \ge 0`; 0 is the additive rule, 1 the multiplicative one.
+        upper_power: exponent of the upper side; ``power`` when ``None``.
+        lower_power: exponent of the lower side; ``power`` when ``None``.
 
     Returns:
         The signed change, as a new tensor.
@@ -242,7 +264,8 @@ def bound_power(
     Source:
         Gütig, Aharonov, Rotter & Sompolinsky (2003), doi:10.1523/JNEUROSCI.23-09-03697.2003.
     """
-    return _full(_power, param, pos, neg, max, min, power)
+    powers = _powers(power, upper_power, lower_power)
+    return _full(_power, param, pos, neg, max, min, *powers)
 
 
 # ------------------------------------------------------------------------ scaled power
@@ -314,6 +337,8 @@ def bound_scaled_power(
     min: float | None,
     *,
     power: float = 1.0,
+    upper_power: float | None = None,
+    lower_power: float | None = None,
 ) -> Tensor:
     r"""Power bound by the relative room.
 
@@ -328,6 +353,8 @@ def bound_scaled_power(
         max: upper limit :math:`w_{\max}`.
         min: lower limit :math:`w_{\min}`.
         power: exponent :math:`\mu \ge 0`; 0 is the additive rule, 1 the multiplicative one.
+        upper_power: exponent of the upper side; ``power`` when ``None``.
+        lower_power: exponent of the lower side; ``power`` when ``None``.
 
     Returns:
         The signed change, as a new tensor.
@@ -345,7 +372,9 @@ def bound_scaled_power(
     Source:
         Gütig, Aharonov, Rotter & Sompolinsky (2003), doi:10.1523/JNEUROSCI.23-09-03697.2003.
     """
-    return _full(_scaled_power, param, pos, neg, max, min, _range(max, min), power)
+    up, down = _powers(power, upper_power, lower_power)
+    range = _range(max, min)
+    return _full(_scaled_power, param, pos, neg, max, min, (range, *up), (range, *down))
 
 
 # ---------------------------------------------------------------------- multiplicative
@@ -512,7 +541,8 @@ def bound_scaled_multiplicative(
     Source:
         Rubin, Lee & Sompolinsky (2001), doi:10.1103/PhysRevLett.86.364.
     """
-    return _full(_scaled_multiplicative, param, pos, neg, max, min, _range(max, min))
+    range = (_range(max, min),)
+    return _full(_scaled_multiplicative, param, pos, neg, max, min, range, range)
 
 
 # ------------------------------------------------------------------------------- sharp

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_numbers
+from lightning_accum._checks import check_finite, check_numbers, check_tensors
 
 
 @torch.no_grad()
@@ -24,7 +24,8 @@ def clamp_(param: Tensor, min: float | None = None, max: float | None = None) ->
         ``param`` itself.
 
     Raises:
-        ValueError: if there is no limit, or ``min`` is above ``max``.
+        TypeError: if ``param`` is not a tensor, or a limit not a number.
+        ValueError: if there is no limit, one is not finite, or ``min`` is above ``max``.
 
     Example:
         >>> import torch
@@ -36,7 +37,8 @@ def clamp_(param: Tensor, min: float | None = None, max: float | None = None) ->
             "Arguments `min` and `max` should not both be None: there is nothing to clamp to."
             " Give at least one."
         )
-    check_numbers(**{k: v for k, v in (("min", min), ("max", max)) if v is not None})
+    check_tensors(param=param)
+    check_finite(**{k: v for k, v in (("min", min), ("max", max)) if v is not None})
     if min is not None and max is not None and not min <= max:
         raise ValueError(
             f"Argument `min` should not be above `max`. Found `min = {min}`, `max = {max}`."
@@ -79,6 +81,7 @@ def normalize_(
     Source:
         Miller & MacKay (1994), doi:10.1162/neco.1994.6.1.100, the multiplicative constraint.
     """
+    check_tensors(param=param)
     if not param.is_floating_point():
         raise TypeError(
             "Argument `param` should be a floating-point tensor."

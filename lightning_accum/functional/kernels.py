@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_numbers
+from lightning_accum._checks import check_finite
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class ExponentialKernel:
     tc_pre: float = 20.0
 
     def __post_init__(self) -> None:
-        check_numbers(**vars(self))
+        check_finite(**vars(self))
         for name in ("tc_post", "tc_pre"):
             _check_positive(name, getattr(self, name))
 
@@ -84,7 +84,7 @@ class GaussianKernel:
     offset: float = 0.0
 
     def __post_init__(self) -> None:
-        check_numbers(**vars(self))
+        check_finite(**vars(self))
         _check_positive("width", self.width)
 
     def __call__(self, delta: Tensor) -> Tensor:

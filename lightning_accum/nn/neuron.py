@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_numbers
-from lightning_accum._state import StateModule
+from lightning_accum._state import StateModule, check_that
 from lightning_accum.functional.numbers import is_traced
 from lightning_accum.nn._compiled import integrate_blocks
 from lightning_accum.nn.inhibition import Inhibition
@@ -232,6 +232,16 @@ class Neurons(StateModule):
             v.addcmul_(v, rows[place], value=-1)
             hold = until.sub_(steps - 1).clamp_(min=0)
         self._state = {"voltage": v, "hold": hold}
+
+    def check_extra_state(self, state: Any) -> None:
+        """Raises a ``RuntimeError`` if this is not a potential, and a hold, of such neurons."""
+        super().check_extra_state(state)
+        for key, value in state.items():
+            size = math.prod(self.size)
+            if value is not None:
+                fits = value.is_floating_point() and value.ndim == 2 and value.shape[1] == size
+                should = f"floating-point numbers of shape [B, {size}] as `{key}`"
+                check_that(fits, f"`{type(self).__name__}`", should, value)
 
     def _carried(self, name: str, like: Tensor, rest: float) -> Tensor:
         state = self._state[name]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import copy
 import functools
-import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from lightning_accum._checks import check_callables, check_strings
+from lightning_accum._state import CheckedState
 from lightning_accum.functional.interpolation import Interpolation
 from lightning_accum.observe.reducers.base import Latest, Reducer
 
@@ -61,18 +62,15 @@ def _search(value: Any) -> Tensor | None:
     return next((found for item in items if (found := _search(item)) is not None), None)
 
 
-class _Unobserved(threading.local):
-    """Whether this thread is within a call of :func:`unobserved`, and of which."""
-
-    mark: weakref.ref[_Mark] | None = None
-
-
-_unobserved = _Unobserved()
+# The call of `unobserved` within which this thread, or this task of asyncio, is.
+_unobserved: ContextVar[weakref.ref[_Mark] | None] = ContextVar("unobserved", default=None)
+# All that have not ended, of whomever: what is compiled can ask a dictionary, not a context.
+_marks: dict[int, None] = {}
 
 
 @contextmanager
 def unobserved() -> Iterator[None]:
-    """Modules that are called inside are seen by no monitor, in this thread.
+    """Modules that are called inside are seen by no monitor, in this thread or asyncio task.
 
     Example:
         >>> import torch
@@ -83,12 +81,14 @@ def unobserved() -> Iterator[None]:
         >>> monitor.peek() is None
         True
     """
-    before, mark = _unobserved.mark, _Mark()
-    _unobserved.mark = weakref.ref(mark)
+    before, mark = _unobserved.get(), _Mark()
+    _unobserved.set(weakref.ref(mark))
+    _marks[id(mark)] = None
     try:
         yield
     finally:
-        _unobserved.mark = before
+        _marks.pop(id(mark), None)
+        _unobserved.set(before)  # a token would not be good in another task, where this may end
 
 
 class _Mark:
@@ -108,11 +108,22 @@ class _Hook:
         monitor = self.monitor()
         if monitor is None or not monitor.recording:
             return
-        mark = _unobserved.mark
+        mark = _unobserved.get() if _marks else None
         if mark is not None and mark() is not None:
             return
         if monitor.train_update if module.training else monitor.eval_update:
             monitor._observe(module, args, rest)
+
+    @property
+    def __name__(self) -> str:
+        """Torch asks for it where it scripts a module, and nobody else does."""
+        module = None if self.module is None else self.module()
+        raise AttributeError(
+            f"A `{type(module).__name__}` that a monitor watches should run as it is. Found it to"
+            " be scripted, which the monitor's hook cannot be: take the hook away before, with"
+            " `eval()` of the rule or `deregister()` of the monitor; a Trainer does so after the"
+            " fit."
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Hook:
         return _Hook(None, None)
@@ -121,7 +132,7 @@ class _Hook:
         return (_Hook, (None, None))
 
 
-class Monitor(nn.Module, ABC):
+class Monitor(CheckedState, ABC):
     """Watches one attribute of a module and feeds a reducer.
 
     Args:
@@ -188,10 +199,15 @@ class Monitor(nn.Module, ABC):
 
     # ------------------------------------------------------------------ watching
     def bind(self, module: Any) -> None:
-        """Watches ``attr`` below ``module`` from now on; registers anew if it was registered."""
+        """Watches ``attr`` below ``module`` from now on; registers anew if it was registered.
+
+        Raises:
+            AttributeError: if the path leads nowhere; then it watches what it did before.
+        """
+        hooked, name = self._resolve(module, self.attr)  # or raises, and the hook stays
         registered = self.registered
         self.deregister()
-        hooked, self.name = self._resolve(module, self.attr)
+        self.name = name
         object.__setattr__(self, "_module", weakref.ref(hooked))
         if registered:
             self.register()

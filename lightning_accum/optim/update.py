@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -61,6 +62,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
         check_lr(lr)
         super().__init__(params, {"lr": lr})
         self.added = False
+        self._idle = False
         self._updaters: list[Updater] = []
         self._prepare: list[Callable[[UpdateOptimizer], None]] = []
         self._finish: list[Callable[[UpdateOptimizer], None]] = []
@@ -129,6 +131,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
         self._begin_states()
         # a copy belongs to other parameters: its updaters are attached anew
         self.__dict__.setdefault("added", False)
+        self.__dict__.setdefault("_idle", False)
         self.__dict__.setdefault("_updaters", [])
         self.__dict__.setdefault("_prepare", [])
         self.__dict__.setdefault("_finish", [])
@@ -149,6 +152,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
                 result = closure()
         for prepare in self._prepare:
             prepare(self)
+        found = False
         lr = {id(p): group["lr"] for group in self.param_groups for p in group["params"]}
         for updater in self._updaters:
             parent = updater.parent
@@ -158,10 +162,31 @@ class UpdateOptimizer(torch.optim.Optimizer):
                 if id(getattr(parent, name)) in lr
             }
             if scales:
+                found = True
                 updater(*scales, scale=scales)
+        if not found:
+            self._warn_of_idle()
         for finish in self._finish:
             finish(self)
         return result
+
+    def _warn_of_idle(self) -> None:
+        """Warns, once, that a step has nothing to apply, now or later."""
+        if self._idle:
+            return
+        self._idle = True
+        if self._updaters:
+            what = f"{len(self._updaters)} updaters, none of them of a parameter in its groups"
+        else:
+            what = "none"
+        warnings.warn(
+            f"An UpdateOptimizer should have updaters of its parameters to apply. Found {what}, so"
+            " that its steps change nothing: pass `updaters=[attach_updater(module)]`, or train"
+            " with a CellTrainerCallback, which attaches the updaters of its cells when a fit"
+            " begins; an optimizer that replaces another during the fit has none.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def _checked(updaters: Iterable[Updater]) -> list[Updater]:

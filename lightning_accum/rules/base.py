@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -13,6 +14,7 @@ from lightning_accum._checks import check_mapping, is_number, names_in
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.independent import IndependentCellTrainer, Unit
 from lightning_accum.cells.state import CellState, Hyperparameters
+from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.accumulate import Backend
 from lightning_accum.engine.run import Recording, Target, run_rule
 from lightning_accum.engine.terms import Change
@@ -29,7 +31,7 @@ from lightning_accum.observe import (
     first_tensor,
 )
 from lightning_accum.sparse.events import Events
-from lightning_accum.updates import attach_updater
+from lightning_accum.updates import Accumulator, Updater, attach_updater
 
 
 class _Seen(NamedTuple):
@@ -211,7 +213,9 @@ class Rule(IndependentCellTrainer, ABC):
         ):
             picker = (side == "post" and h.picker) or first_tensor
             validate = side == "post" or self._reads_input
-            recorder = WindowRecorder(spikes, h.time_dim, h.dt, validate)
+            place = "before" if side == "pre" else "after"
+            label = f"{place} the {attr} of cell `{name}`"
+            recorder = WindowRecorder(spikes, h.time_dim, h.dt, validate, label)
             make = kind.partialconstructor(reducer=recorder, picker=picker)
             tags = {"spikes": spikes, "time_dim": h.time_dim, "dt": h.dt}
             self.add_monitor(name, side, attr, make, **tags, picker=picker, validate=validate)
@@ -229,6 +233,9 @@ class Rule(IndependentCellTrainer, ABC):
         """
         self._check_bound()
         try:
+            for monitor in self.monitors:
+                if (recorder := _recorder(monitor)) is not None:
+                    recorder.look()
             windows = {
                 name: seen
                 for name, (cell, _) in self.named_cells
@@ -236,6 +243,8 @@ class Rule(IndependentCellTrainer, ABC):
             }
             for name, seen in windows.items():
                 self._evaluate(name, seen, given, self.carry if carry is None else carry)
+            if not windows:
+                self._note_empty()
         finally:
             for monitor in self.monitors:
                 if _recorder(monitor) is not None:
@@ -305,6 +314,39 @@ class Rule(IndependentCellTrainer, ABC):
         state.keep(carried, name)
         for param in h.params:
             state.samples[param] = state.samples.get(param, 0) + seen.pre.shape[1]
+        if state.tally.note(seen.pre, seen.post):
+            self._warn_of_pending(name, updater, state.tally)
+
+    def _note_empty(self) -> None:
+        """Warns where call after call finds nothing, and none ever found anything."""
+        tallies = {name: self._state_for(name).tally for name, _ in self.named_cells}
+        if any(tally.windows for tally in tallies.values()):
+            return
+        for name, tally in tallies.items():
+            if tally.note_empty():
+                warnings.warn(
+                    f"Cell `{name}` should record activity for `{type(self).__name__}` to learn"
+                    f" from. Found none in {tally.empty} calls. {self.why_nothing(name)}",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
+
+    def _warn_of_pending(self, name: str, updater: Updater, tally: Tally) -> None:
+        for param in self.params_of(name):
+            accumulator: Accumulator = getattr(updater, param)
+            if tally.long_pending(accumulator.contributions) and not updater.applied.get(param):
+                warnings.warn(
+                    f"What `{type(self).__name__}` makes of cell `{name}` should be applied from"
+                    f" time to time. Found the changes of {tally.windows} windows pending for"
+                    f" `{param}`, and none that was ever applied: call `update()` on the rule, or"
+                    " `step()` on the FabricCellTrainer or the UpdateOptimizer.",
+                    RuntimeWarning,
+                    stacklevel=5,
+                )
+
+    def tally(self, name: str) -> Tally:
+        """The counts of a cell's windows."""
+        return self._state_for(name).tally
 
     def _state_for(self, name: str) -> CellState:
         state = self._states[name]

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from lightning_accum._checks import check_numbers
-from lightning_accum.functional import bounds
+from lightning_accum._checks import check_numbers, check_tensors
+from lightning_accum._state import COUNT, MAPPING, TEXT, CheckedState, check_state, named
 from lightning_accum.functional.bounds import FullBounding, HalfBounding
 from lightning_accum.functional.reductions import Reduction, ReductionFn, reduction
+from lightning_accum.updates.bounding import Bound, bounds_in, checked_bound, is_ours, own_result
 from lightning_accum.updates.part import Part, Product, shape_of
+from lightning_accum.updates.part_state import check_part
 
 
-class Accumulator(nn.Module):
+class Accumulator(CheckedState):
     r"""Accumulates the potentiating and the depressing part of a parameter's change.
 
     .. math:: \Delta w = B_+(w, \operatorname{reduce}(\mathrm{pos}))
@@ -52,8 +53,7 @@ class Accumulator(nn.Module):
         self._pos = Part()
         self._neg = Part()
         self._reduction: Reduction = reduction(None)
-        self._bounds: dict[str, tuple[Callable[..., Tensor], tuple[float, ...], dict[str, Any]]]
-        self._bounds = {}
+        self._bounds: dict[str, Bound] = {}
 
     # ------------------------------------------------------------------ the two parts
     @property
@@ -137,13 +137,15 @@ class Accumulator(nn.Module):
             tensor([[3.],
                     [3.]])
         """
-        posts, pres = ([x] if isinstance(x, Tensor) else list(x) for x in (post, pre))
+        posts, pres = (list(x) if isinstance(x, (list, tuple)) else [x] for x in (post, pre))
         scales = list(scale) if isinstance(scale, Sequence) else [scale] * len(posts)
         if not all(type(each) is float for each in scales):
             check_numbers(**{f"scale[{i}]": each for i, each in enumerate(scales)})
         part, which = (self._neg, "neg") if negative else (self._pos, "pos")
         shape = self.shape
         for left, right in zip(posts, pres, strict=True):
+            if not (isinstance(left, Tensor) and isinstance(right, Tensor)):
+                check_tensors(post=left, pre=right)
             if left.ndim != 2 or right.ndim != 2 or left.shape[0] != right.shape[0]:
                 raise ValueError(
                     "Arguments `post` and `pre` should be matrices `[K, out]` and `[K, in]`."
@@ -172,6 +174,11 @@ class Accumulator(nn.Module):
     def empty(self) -> bool:
         """Whether nothing is pending."""
         return self._pos.count == 0 and self._neg.count == 0
+
+    @property
+    def contributions(self) -> int:
+        """How many contributions are pending, to the part that has more."""
+        return max(self._pos.count, self._neg.count)
 
     @property
     def waiting(self) -> list[Product]:
@@ -297,6 +304,7 @@ class Accumulator(nn.Module):
         Raises:
             ValueError: if what is pending does not fit ``param``.
         """
+        check_tensors(param=param)
         with torch.no_grad():
             return self.delta(param.detach(), self.parts(param))
 
@@ -329,7 +337,7 @@ class Accumulator(nn.Module):
             zeros = torch.zeros_like(pos if neg is None else neg)  # type: ignore[arg-type]
             fn, limits, kw = self._bounds["full"]
             up, down = zeros if pos is None else pos, zeros if neg is None else neg
-            return _own(fn(param, up, down, *limits, **kw), fn, param, (param, up, down))
+            return own_result(fn(param, up, down, *limits, **kw), fn, param, (param, up, down))
         pos, neg = self._half(param, pos, "upper"), self._half(param, neg, "lower")
         if pos is None:
             return None if neg is None else -neg
@@ -340,7 +348,7 @@ class Accumulator(nn.Module):
         if part is None or side not in self._bounds:
             return part
         fn, limits, kw = self._bounds[side]
-        return _own(fn(param, part, *limits, **kw), fn, param)
+        return own_result(fn(param, part, *limits, **kw), fn, param)
 
     def _part_for(self, param: Tensor, part: Part) -> Tensor | None:
         value = part.value(self._reduction)
@@ -374,6 +382,11 @@ class Accumulator(nn.Module):
                 f"A contribution to `{self.name}.{which}` should be real. Found `{value.dtype}`:"
                 " take its real part, or its magnitude."
             )
+        if value.layout is not torch.strided:
+            raise TypeError(
+                f"A contribution to `{self.name}.{which}` should be dense. Found `{value.layout}`:"
+                " pass its `to_dense()`."
+            )
         self._check_shape(value.shape, part, which)
         return value if self.shape is None else value.expand(self.shape)
 
@@ -400,38 +413,14 @@ class Accumulator(nn.Module):
         limits: dict[str, float | None],
         kw: dict[str, Any],
     ) -> None:
-        if bound is not None and not callable(bound):
-            raise TypeError(
-                f"Argument `bound` of the {side} bound should be callable or None."
-                f" Found `{type(bound).__name__}`."
-            )
-        found = tuple(limit for limit in limits.values() if limit is not None)
-        if bound is not None and len(found) < len(limits):
-            missing = next(name for name, limit in limits.items() if limit is None)
-            raise ValueError(
-                f"Argument `{missing}` of the {side} bound should be a number when there is a"
-                f" bound. Found `{missing} = None`."
-            )
-        if bound is not None:
-            check_numbers(**limits)
-            for name, limit in limits.items():
-                if limit != limit:
-                    raise ValueError(
-                        f"Argument `{name}` of the {side} bound should be a number. Found"
-                        f" `{name} = nan`."
-                    )
-        if side == "full" and bound is not None and not found[0] > found[1]:
-            raise ValueError(
-                "Argument `max` of the full bound should lie above `min`. Found"
-                f" `max = {found[0]}`, `min = {found[1]}`: `max` comes first."
-            )
-        if bound is not None:
-            _check_call(bound, side, (2 if side != "full" else 3) + len(found), kw)
-        for other in ("upper", "lower") if side == "full" else (side, "full"):
+        checked = None if bound is None else checked_bound(side, bound, limits, kw)
+        self._put_bound(side, checked)
+
+    def _put_bound(self, side: str, bound: Bound | None) -> None:
+        for other in (side, *(("upper", "lower") if side == "full" else ("full",))):
             self._bounds.pop(other, None)
-        self._bounds.pop(side, None)
         if bound is not None:
-            self._bounds[side] = (bound, found, kw)
+            self._bounds[side] = bound
 
     # ------------------------------------------------------------------ survival
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Accumulator:
@@ -450,26 +439,30 @@ class Accumulator(nn.Module):
             "bounds": {
                 side: {"name": fn.__name__, "limits": list(limits), "kwargs": dict(kw)}
                 for side, (fn, limits, kw) in self._bounds.items()
-                if getattr(bounds, getattr(fn, "__name__", ""), None) is fn
+                if is_ours(fn)
             },
         }
 
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Takes what :meth:`get_extra_state` gave.
-
-        Raises:
-            RuntimeError: if contributions are pending there under another reduction than here.
-        """
-        pending = state["pos"]["count"] or state["neg"]["count"]
-        if pending and state["reduction"] != self._reduction.name:
+    def check_extra_state(self, state: Any) -> None:
+        """Raises a ``RuntimeError`` if this is not what :meth:`get_extra_state` gives."""
+        place = f"`{self.name}`"
+        kinds = {"pos": MAPPING, "neg": MAPPING, "reduction": TEXT, "bounds": named(MAPPING)}
+        check_state(place, state, kinds)
+        counts = [state[which].get("count") for which in ("pos", "neg")]
+        if (
+            any(COUNT.fits(n) and n > 0 for n in counts)
+            and state["reduction"] != self._reduction.name
+        ):
             raise RuntimeError(
                 f"The state of `{self.name}` has contributions pending for the reduction"
                 f" `{state['reduction']}`, and this accumulator reduces by"
                 f" `{self._reduction.name}`: call `reduction(...)` before loading."
             )
-        for saved in (state["pos"], state["neg"]):
+        for which in ("pos", "neg"):
+            saved = state[which]
+            check_part(f"{place}, part `{which}`,", saved, self._reduction)
             found = [value.shape for value in [saved["total"], *saved["kept"]] if value is not None]
-            found += [shape_of([product]) for product in saved.get("waiting", [])]
+            found += [shape_of([product]) for product in saved["waiting"]]
             for shape in found:
                 if self.shape is not None and shape != self.shape:
                     raise RuntimeError(
@@ -477,15 +470,21 @@ class Accumulator(nn.Module):
                         f" {tuple(self.shape)}. Found {tuple(shape)}: it is that of another"
                         " network."
                     )
+        bounds_in(place, state["bounds"])
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Takes what :meth:`get_extra_state` gave.
+
+        Raises:
+            RuntimeError: if it does not fit, or contributions are pending there under another
+                reduction than here; then nothing has changed.
+        """
+        self.check_extra_state(state)
+        found = bounds_in(self.name, state["bounds"])
         self._pos.load(state["pos"])
         self._neg.load(state["neg"])
-        for side, saved in state["bounds"].items():
-            if not saved["name"].startswith("bound_"):
-                raise ValueError(f"The state of `{self.name}` names no bound: {saved['name']!r}.")
-            fn = getattr(bounds, saved["name"])
-            names = {"full": ("max", "min"), "upper": ("max",), "lower": ("min",)}[side]
-            limits = dict(zip(names, saved["limits"], strict=True))
-            self._set_bound(side, fn, limits, saved["kwargs"])
+        for side, bound in found.items():
+            self._put_bound(side, bound)
 
     def extra_repr(self) -> str:
         """Name, shape, reduction and bounds."""
@@ -493,34 +492,3 @@ class Accumulator(nn.Module):
         return (
             f"{self.name}, {shape}, reduction={self._reduction.name}, bounds={list(self._bounds)}"
         )
-
-
-def _own(
-    result: Tensor, bound: Callable[..., Tensor], param: Tensor, given: tuple[Tensor, ...] = ()
-) -> Tensor:
-    """What a bound gave, as a tensor that shares no memory with what it was given."""
-    if not isinstance(result, Tensor) or result.shape != param.shape:
-        found = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
-        raise TypeError(
-            f"The bound `{getattr(bound, '__name__', type(bound).__name__)}` should give a tensor"
-            f" of the parameter's shape {tuple(param.shape)}. Found {found}."
-        )
-    shared = result.untyped_storage().data_ptr()
-    return (
-        result.clone() if any(shared == g.untyped_storage().data_ptr() for g in given) else result
-    )
-
-
-def _check_call(bound: Callable[..., Tensor], side: str, count: int, kw: dict[str, Any]) -> None:
-    """A bound that cannot take what it will be given is turned away when it is set."""
-    try:
-        inspect.signature(bound).bind(*[None] * count, **kw)
-    except ValueError:  # it has no signature to look at
-        return
-    except TypeError as error:
-        expected = "param, pos, neg, max, min" if side == "full" else "param, update, limit"
-        raise TypeError(
-            f"Argument `bound` of the {side} bound should be callable as `bound({expected}, **kw)`"
-            f" with {kw or 'no further arguments'}. Found"
-            f" `{getattr(bound, '__name__', type(bound).__name__)}`: {error}."
-        ) from None

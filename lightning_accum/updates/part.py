@@ -182,12 +182,11 @@ class Part:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Takes what :meth:`state` gave."""
-        self.count = int(state["count"])
+        """Takes what :meth:`state` gave, and :func:`check_part` found good."""
+        self.count = state["count"]
         self._total = None if state["total"] is None else state["total"].clone()
         self._kept = [value.clone() for value in state["kept"]]
-        waiting = state.get("waiting", [])  # which older checkpoints do not know
-        self._waiting = [(left.clone(), right.clone(), float(by)) for left, right, by in waiting]
+        self._waiting = [(left.clone(), right.clone(), by) for left, right, by in state["waiting"]]
 
 
 def shape_of(products: Sequence[Product]) -> torch.Size:

@@ -76,6 +76,7 @@ class Updater(nn.Module):
         self._how = reduction
         self._constraints: OrderedDict[int, tuple[Constraint, tuple[str, ...]]] = OrderedDict()
         self._skipped: dict[str, Tensor] = {}
+        self._applied: dict[str, int] = {}
         self.nonfinite = nonfinite
         self.bind(module)
         self.add(*(params or [name for name, _ in module.named_parameters(recurse=False)]))
@@ -154,6 +155,15 @@ class Updater(nn.Module):
         """How often each parameter's update was dropped for NaN or Inf; waits for the device."""
         return {name: int(count) for name, count in self._skipped.items()}
 
+    @property
+    def applied(self) -> dict[str, int]:
+        """How often a change of each parameter was applied, those that were dropped included."""
+        return dict(self._applied)
+
+    def constrained(self, name: str) -> bool:
+        """Whether a constraint runs after each update of a parameter."""
+        return any(not only or name in only for _, only in self._constraints.values())
+
     # ------------------------------------------------------------------ applying
     def forward(
         self, *params: str, clear: bool = True, scale: float | dict[str, float] = 1.0
@@ -183,6 +193,8 @@ class Updater(nn.Module):
             if clear:  # before the constraints, which may raise: applied twice is never
                 for name in names:
                     self._delacc_(self, name)
+            for name in changed:
+                self._applied[name] = self._applied.get(name, 0) + 1
             for constraint, only in self._constraints.values():
                 for name in changed:
                     if not only or name in only:

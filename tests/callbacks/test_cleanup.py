@@ -9,7 +9,6 @@ from typing import Any
 
 import lightning.pytorch as pl
 import pytest
-import torch
 from callback_helpers import (
     RULE,
     Net,
@@ -98,13 +97,6 @@ def test_after_ctrl_c(tmp_path: Path) -> None:
     expected = fit_by_hand(net, list(loader(2)))[-1]
     trainer(tmp_path, use).fit(net, loader(2))
     assert close(net.fc.weight, expected)
-
-
-def test_a_module_of_the_users_by_our_name(tmp_path: Path) -> None:
-    net = Net()
-    net._mode_sentinel_0 = torch.nn.ReLU()
-    trainer(tmp_path, callback()).fit(net, loader(1))
-    assert list(net._modules) == ["fc", "lif", "_mode_sentinel_0"]
 
 
 def test_the_modules_own_optimizer_is_let_go(tmp_path: Path) -> None:

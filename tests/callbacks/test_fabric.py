@@ -138,3 +138,17 @@ def test_a_reward_comes_with_the_step():
         learner.step(lr=-1.0, reward=1.0)
     learner.step(reward=1.0)
     assert not torch.equal(model.fc.weight, Net().fc.weight)
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_a_loop_before_setup_or_after_release(released: bool) -> None:
+    learner = FabricCellTrainer(rule(), CELLS)
+    model = Net()
+    if released:
+        learner.setup(model)
+        learner.release()
+    for use in (learner.batch().__enter__, learner.accumulate, learner.step):
+        with pytest.raises(RuntimeError, match=r"Found no module set up.*call `setup\(module\)`"):
+            use()
+    with pytest.raises(RuntimeError, match="call `setup"):
+        learner.updates_as_gradients()

@@ -15,14 +15,15 @@ from callback_helpers import (
     Validated,
     callback,
     clean,
-    hooks,
+    close,
+    fit_by_hand,
     loader,
     same_windows,
     trainer,
 )
 from torch import nn
 
-from lightning_accum import CellSpec
+from lightning_accum import CellSpec, Hebb
 
 
 class EvalInStep(Validated):
@@ -91,22 +92,60 @@ def test_a_layer_in_evaluation_mode_rests_and_the_others_learn(tmp_path: Any) ->
     assert torch.equal(net.other.weight, before)
 
 
-def test_hooks_are_there_in_training_batches_alone(tmp_path: Any) -> None:
-    off = [
-        Probe(hook, lambda _, module: hooks(module))
-        for hook in ("on_sanity_check_start", "on_validation_batch_start", "on_validation_end")
-    ]
-    on = [
-        Probe(hook, lambda _, module: hooks(module))
-        for hook in ("on_train_batch_start", "on_train_batch_end", "on_train_epoch_end")
-    ]
-    net = Validated()
-    trainer(tmp_path, callback(), *off, *on, val_check_interval=2).fit(
-        net, loader(5), loader(2, seed=9)
-    )
-    assert [probe.found for probe in off] == [[0], [0] * 6, [0] * 3]
-    assert [probe.found for probe in on] == [[2] * 5, [2] * 5, [2]]
+class Chain(nn.Sequential, Net):
+    """A LightningModule that is a Sequential, and asks for its children and their number."""
+
+    def __init__(self) -> None:
+        Net.__init__(self)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        assert len(self) == len(list(self.children())) == 2
+        x = x.transpose(0, 1)
+        for layer in self:
+            x = layer(x)
+        return x
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.lif.reset()
+        self(batch[0])
+
+    validation_step = training_step
+
+
+def test_a_module_that_goes_through_its_children(tmp_path: Any) -> None:
+    rule, data, net = Noting(), loader(4), Chain()
+    expected = fit_by_hand(Net(), list(data))[-1]
+    trainer(tmp_path, callback(rule), val_check_interval=2).fit(net, data, loader(2, seed=9))
+    assert same_windows(rule.windows, list(data))
+    assert close(net.fc.weight, expected)
     assert clean(net)
+
+
+def test_the_model_has_the_same_modules_at_every_moment(tmp_path: Any) -> None:
+    moments = ("on_sanity_check_start", "on_train_batch_start", "on_validation_start")
+    probes = [Probe(hook, lambda _, module: list(module.named_modules())) for hook in moments]
+    net = Validated()
+    expected = list(net.named_modules())
+    trainer(tmp_path, callback(), *probes).fit(net, loader(2), loader(2, seed=9))
+    assert all(found == expected for probe in probes for found in probe.found)
+
+
+def test_torchscript_is_refused_with_the_reason_in_a_fit_and_works_after_it(tmp_path: Any) -> None:
+    class Rates(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lif = nn.Threshold(0.5, 0.0)  # which torch can script
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.lif(self.fc(x))
+
+    def script(_: Any, module: pl.LightningModule) -> None:
+        with pytest.raises(AttributeError, match=r"Linear` that a monitor watches .* `eval"):
+            torch.jit.script(module.fc)
+
+    net, rule = Rates(), Hebb(0.01, time_dim=0)
+    trainer(tmp_path, callback(rule), Probe("on_train_epoch_end", script)).fit(net, loader(1))
+    torch.jit.script(net.fc)
 
 
 def test_what_runs_between_batches_is_not_recorded(tmp_path: Any) -> None:

@@ -11,6 +11,7 @@ from callback_helpers import RULE, Net, callback, close, fit_by_hand, loader, tr
 from lightning.pytorch.callbacks import Callback
 
 from lightning_accum import STDP, CellSpec
+from lightning_accum.nn import LIF
 from lightning_accum.optim import UpdateOptimizer
 
 
@@ -85,3 +86,20 @@ def test_a_window_widens_to_what_comes() -> None:
     recorder(torch.tensor([[False]]))
     recorder(torch.tensor([[0.25]]))
     assert recorder.window().flatten().tolist() == [0.0, 0.25]
+
+
+def test_what_is_not_looked_at_while_it_runs_is_told_when_statistics_are_logged(tmp_path: Path):
+    class Stepwise(Net):
+        """One step a batch, and what is not a spike in its last but one."""
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            self.lif.reset()
+            x = batch[0][:, 0] * (0.5 if batch_idx == 3 else 1.0)
+            self.lif(self.fc(x))
+
+    for every in (1, 100):
+        net = Stepwise()
+        net.lif = LIF(4)
+        use = callback(STDP(**RULE), log=every == 1)
+        with pytest.raises(ValueError, match=r"Found 0\.5 before the connection of cell `enc`"):
+            trainer(tmp_path, use, log_every_n_steps=every).fit(net, loader(5))

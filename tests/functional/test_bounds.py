@@ -77,7 +77,7 @@ def test_full_leaves_the_side_without_limit_unbounded(kind):
 
 
 @pytest.mark.parametrize("kind", ["scaled_power", "scaled_multiplicative"])
-@pytest.mark.parametrize("limits", [(None, LO), (HI, None), (1.0, 1.0), (0.0, 1.0), (math.nan, 0)])
+@pytest.mark.parametrize("limits", [(None, LO), (HI, None), (1.0, 1.0), (0.0, 1.0)])
 def test_scaled_full_needs_both_limits_in_order(kind, limits):
     u = torch.ones(2)
     with pytest.raises(ValueError, match="both limits"):
@@ -86,15 +86,15 @@ def test_scaled_full_needs_both_limits_in_order(kind, limits):
 
 @pytest.mark.parametrize("side", ["upper", "lower"])
 @pytest.mark.parametrize("kind", ["scaled_power", "scaled_multiplicative"])
-@pytest.mark.parametrize("range", [0.0, -1.0, math.nan])
+@pytest.mark.parametrize("range", [0.0, -1.0, math.nan, math.inf])
 def test_scaled_half_needs_a_positive_range(kind, side, range):
     fn = getattr(bounds, f"bound_{side}_{kind}")
-    with pytest.raises(ValueError, match="`range` should be positive"):
+    with pytest.raises(ValueError, match=r"`range` should be (positive|finite)"):
         fn(torch.zeros(2), torch.ones(2), 1.0, range=range)
 
 
 @pytest.mark.parametrize("kind", ["power", "scaled_power"])
-@pytest.mark.parametrize("power", [-0.5, math.nan])
+@pytest.mark.parametrize("power", [-0.5, -1e-9])
 def test_negative_power_is_refused(kind, power):
     u = torch.ones(2)
     with pytest.raises(ValueError, match="`power` should be a non-negative"):
@@ -189,3 +189,48 @@ def test_all_fifteen_are_module_level_functions_under_their_own_name():
         fn = getattr(bounds, name)
         assert fn.__name__ == fn.__qualname__ == name
         assert ">>>" in fn.__doc__
+
+
+@pytest.mark.parametrize("kind", ["power", "scaled_power"])
+def test_each_side_of_a_full_bound_may_have_its_own_power(kind):
+    w, pos, neg = rand(9, seed=0), rand(9, seed=1), rand(9, seed=2)
+    up = partial(half(kind, "upper"), power=2.0)(w, pos, HI)
+    down = partial(half(kind, "lower"), power=0.5)(w, neg, LO)
+    bound = getattr(bounds, f"bound_{kind}")
+    for options in ({"upper_power": 2.0, "lower_power": 0.5}, {"power": 2.0, "lower_power": 0.5}):
+        assert torch.equal(bound(w, pos, neg, HI, LO, **options), up - down)
+
+
+@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
+@pytest.mark.parametrize("name", ["power", "upper_power", "lower_power"])
+@pytest.mark.parametrize("kind", ["power", "scaled_power"])
+def test_a_power_of_a_full_bound_is_finite_and_not_negative(kind, name, value):
+    u = torch.ones(2)
+    with pytest.raises(ValueError, match=f"`{name}` should be"):
+        getattr(bounds, f"bound_{kind}")(u, u, u, 2.0, 0.0, **{name: value})
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_limit_is_finite(kind, value):
+    u = torch.ones(2)
+    for side in ("upper", "lower"):
+        with pytest.raises(ValueError, match="`limit` should be finite"):
+            half(kind, side)(u, u, value)
+    for limits in ((value, 0.0), (1.0, value)):
+        with pytest.raises(ValueError, match=r"`(max|min)` should be finite"):
+            full(kind)(u, u, u, *limits)
+
+
+@pytest.mark.parametrize("wrong", [[1.0, 1.0], 1.0, None])
+@pytest.mark.parametrize("kind", KINDS)
+def test_parameter_and_update_are_tensors(kind, wrong):
+    u = torch.ones(2)
+    for options in ((wrong, u), (u, wrong)):
+        with pytest.raises(TypeError, match="should be a tensor"):
+            half(kind, "upper")(*options, HI)
+        with pytest.raises(TypeError, match="should be a tensor"):
+            half(kind, "lower")(*options, LO)
+    for options in ((wrong, u, u), (u, wrong, u), (u, u, wrong)):
+        with pytest.raises(TypeError, match="should be a tensor"):
+            full(kind)(*options, HI, LO)

@@ -115,31 +115,97 @@ def test_spikes_that_are_no_spikes(value):
         recorder(torch.ones(shape))
 
 
-def test_where_windows_are_single_steps_a_spike_is_trusted_for_one_step_more():
-    spike, rate = torch.ones(1, 2), torch.full((1, 2), 0.7)
+def take(recorder: WindowRecorder, steps) -> None:
+    for step in steps:
+        recorder(step)
+    recorder.look()
+
+
+BAD = [0.25, 1e-9, 3.0, -1.0, torch.inf, -torch.inf, torch.nan]
+
+
+@pytest.mark.parametrize("value", BAD)
+@pytest.mark.parametrize("at", [0, 1, 2, 17, 39])
+@pytest.mark.parametrize("size", [2, 1 << 17, 1 << 18])  # 16 steps are kept, 2, none
+def test_every_step_of_a_window_is_looked_at(value, at, size):
     recorder = WindowRecorder(spikes=True)
-
-    def window(*steps):
-        recorder.clear()
-        for step in steps:
-            recorder(step)
-
-    window(torch.zeros(1, 2))
-    with pytest.raises(ValueError, match="0 or 1"):
-        window(rate)  # nothing was seen yet
-    window(spike)
-    window(rate)  # not looked at
-    with pytest.raises(ValueError, match="0 or 1"):
-        window(spike, rate)
-    window(spike)
-    window(spike, spike)
-    with pytest.raises(ValueError, match="0 or 1"):
-        window(rate)  # it follows no single step
-    window(spike)
+    steps = torch.zeros(40, 1, 2)
+    steps[0, 0, 0] = 1.0
+    steps[at, 0, 1] = value
+    with pytest.raises(ValueError, match="should be 0 or 1"):
+        take(recorder, (step.repeat(1, size // 2) for step in steps))
     recorder.clear()
-    recorder.to(torch.float64)
+    take(recorder, (steps != 0).float())
+    recorder.confirm()
+    assert torch.equal(recorder.window(), steps != 0)
+
+
+@pytest.mark.parametrize("value", BAD)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64])
+def test_every_sequence_is_looked_at_whole(value, dtype):
+    recorder = WindowRecorder(spikes=True, time_dim=0)
+    sequence = torch.ones(3, 7, 12345).to(dtype)
+    recorder(sequence)
+    if dtype == torch.int64:
+        value = 2 if value != value or value < 1 or value == torch.inf else int(value)
+    sequence[-1, -1, -1] = value
+    with pytest.raises(ValueError, match="should be 0 or 1"):
+        recorder(sequence)
+    assert torch.equal(recorder.window(), torch.ones(3, 7, 12345, dtype=torch.bool))
+
+
+def test_what_sums_to_the_number_of_spikes_is_not_spikes():
+    for values in ([2.0, 0.5, 0.5], [3.0, -1.0], [1.0, 1e-9], [(1 + 7**0.5) / 2, (1 - 7**0.5) / 2]):
+        with pytest.raises(ValueError, match="0 or 1"):
+            WindowRecorder(spikes=True)(torch.tensor([values]))
+
+
+def test_windows_of_single_steps_are_looked_at_sixteen_together_or_when_asked():
+    spike, rate = torch.ones(1, 2), torch.full((1, 2), 0.7)
+
+    def windows(*steps):
+        recorder = WindowRecorder(spikes=True)
+        for step in steps:
+            recorder.clear()
+            recorder(step)
+            recorder.look()
+        return recorder
+
     with pytest.raises(ValueError, match="0 or 1"):
-        recorder(rate)
+        windows(torch.zeros(1, 2), rate)  # at once: nothing was seen yet
+    recorder = windows(spike, rate)
+    with pytest.raises(ValueError, match=r"Found 0\.69.* in a recorder: is"):
+        recorder.confirm()
+    with pytest.raises(ValueError, match="0 or 1"):  # again, until it is cleared
+        recorder.confirm()
+    recorder.clear()
+    recorder.confirm()
+    with pytest.raises(ValueError, match="0 or 1"):
+        windows(spike, rate, *[spike] * 15)
+    windows(*[spike] * 40).confirm()
+    for other in (torch.ones(2, 2), torch.ones(1, 2).double()):  # looked at before there is room
+        with pytest.raises(ValueError, match="0 or 1"):
+            windows(spike, rate, other)
+
+
+def test_on_an_accelerator_only_to_confirm_waits():
+    for time_dim in (None, 0):
+        recorder = WindowRecorder(spikes=True, time_dim=time_dim)
+        for _ in range(40):
+            recorder(torch.ones(1, 1, 2, device="meta"))
+        recorder.look()
+        with pytest.raises(RuntimeError, match="meta"):  # it has no values
+            recorder.confirm()
+        recorder.confirm()  # there is nothing new
+
+
+def test_a_refused_step_is_not_looked_at_later():
+    recorder = WindowRecorder(spikes=True)
+    recorder(torch.ones(1, 2))
+    with pytest.raises(ValueError, match="shape"):
+        recorder(torch.full((1, 3), 0.5))
+    recorder.confirm()
+    assert recorder.window().shape == (1, 1, 2)
 
 
 def test_a_shape_that_changes_within_a_window():

@@ -105,7 +105,8 @@ def test_an_updater_counts_once_however_often_it_is_attached() -> None:
     assert value(fc.weight) == 1.25
     optimizer.detach([updater])
     pend(updater)
-    optimizer.step()
+    with pytest.warns(RuntimeWarning, match="Found none"):
+        optimizer.step()
     assert value(fc.weight) == 1.25
 
 
@@ -125,7 +126,8 @@ def test_what_is_outstanding_is_called_for_first() -> None:
     assert prepare.called == [optimizer]
     assert value(fc.weight) == 1.25
     optimizer.detach([updater], prepare)
-    optimizer.step()
+    with pytest.warns(RuntimeWarning, match="Found none"):
+        optimizer.step()
     assert len(prepare.called) == 1
 
 
@@ -204,7 +206,8 @@ def test_a_copy_is_of_other_parameters(copied: Any) -> None:
     optimizer = UpdateOptimizer([fc.weight], 0.5, [updater])
     other = copied(optimizer)
     pend(updater)
-    other.step()
+    with pytest.warns(RuntimeWarning, match="Found none"):
+        other.step()
     assert value(fc.weight) == 0.5
     assert not updater.weight.empty
     assert other.param_groups[0]["lr"] == 0.5
@@ -226,6 +229,27 @@ def test_model_and_optimizer_copied_together_are_attached_anew() -> None:
     pend(mine)
     optimizer.step()
     assert value(twin.weight) == 0.875
+    assert value(fc.weight) == 0.5
+
+
+@pytest.mark.parametrize("attached", [True, False])
+def test_says_once_that_there_is_nothing_to_apply(attached: bool) -> None:
+    fc, updater = layer("weight")
+    optimizer = UpdateOptimizer([nn.Parameter(fc.weight.detach())])
+    optimizer.attach([updater] if attached else [])
+    pend(updater)
+    with pytest.warns(RuntimeWarning, match=r"Found (1 updaters, none of them of|none, so)"):
+        optimizer.step()
+    optimizer.step()  # warnings are errors
+    optimizer.add_param_group({"params": [fc.weight]})
+    optimizer.attach([updater])
+    optimizer.step()
+    assert value(fc.weight) == 1.25
+
+
+def test_a_step_without_anything_pending_is_no_mistake() -> None:
+    fc, updater = layer("weight")
+    UpdateOptimizer([fc.weight], updaters=[updater]).step()
     assert value(fc.weight) == 0.5
 
 

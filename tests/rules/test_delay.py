@@ -117,7 +117,7 @@ def test_what_has_no_delays():
 
 def test_what_is_no_matrix_of_synapses():
     model, rule = layer(3, 2), DelayAdjustedSTDP(**RATES, params=["bias"])
-    model.connection.delay = torch.zeros(2)
+    model.connection.register_buffer("delay", torch.zeros(2))
     rule.register_cell("cell", model.cell)
     show(model, raster(2, 1, 3), raster(2, 1, 2))
     with pytest.raises(ValueError, match=r"an entry for each synapse, shape \[2, 3\]. Found \[2\]"):

@@ -99,21 +99,14 @@ def test_a_checkpoint_with_code_in_it_is_refused(place: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "error"),
-    [
-        ("torch", ValueError),
-        ("__builtins__", ValueError),
-        ("Callable", ValueError),
-        ("bound_", AttributeError),
-        ("bound_power.__globals__", AttributeError),
-    ],
+    "name", ["torch", "__builtins__", "Callable", "bound_", "bound_power.__globals__"]
 )
-def test_a_state_names_bounds_of_this_package_alone(name: str, error: type[Exception]) -> None:
+def test_a_state_names_bounds_of_this_package_alone(name: str) -> None:
     accumulator = Accumulator()
     accumulator.fullbound(bound_power, 1.0, 0.0)
     state = accumulator.get_extra_state()
     state["bounds"]["full"]["name"] = name
     fresh = Accumulator()
-    with pytest.raises(error):
+    with pytest.raises(RuntimeError, match="should hold a bound of this package"):
         fresh.set_extra_state(state)
     assert not fresh.bounded

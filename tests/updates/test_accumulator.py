@@ -233,7 +233,7 @@ def test_a_state_that_names_no_bound_is_refused():
     acc.fullbound(bound_power, 1.0, 0.0)
     state = acc.state_dict()
     state["_extra_state"]["bounds"]["full"]["name"] = "torch"
-    with pytest.raises(ValueError, match="names no bound: 'torch'"):
+    with pytest.raises(RuntimeError, match="a bound of this package as `name`"):
         Accumulator().load_state_dict(state)
 
 

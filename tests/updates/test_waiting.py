@@ -284,13 +284,3 @@ def test_a_state_of_another_shape_is_turned_away():
     large.weight.accumulate_outer(torch.ones(1, 20), torch.ones(1, 40))
     with pytest.raises(RuntimeError, match=r"\(20, 30\)\. Found \(20, 40\)"):
         small.load_state_dict(large.state_dict())
-
-
-def test_an_older_state_has_nothing_that_waits():
-    updater, other = Updater(linear()), Updater(linear())
-    updater.weight.accumulate_outer(*sides(20, 0))
-    state = updater.state_dict()
-    for part in ("pos", "neg"):
-        del state["weight._extra_state"][part]["waiting"]
-    other.load_state_dict(state)
-    assert torch.equal(other.weight.pos, updater.weight.pos)

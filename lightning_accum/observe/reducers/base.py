@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_numbers
+from lightning_accum._checks import check_numbers, check_tensors
 from lightning_accum._state import StateModule
 from lightning_accum.functional.interpolation import Interpolation, interp_previous
 
@@ -110,6 +110,9 @@ class Reducer(StateModule, ABC):
                 f" {found}: a reducer with a longer `duration` keeps more."
             )
 
+    def confirm(self) -> None:
+        """Raises an error if anything that was taken in could not be so; waits for its device."""
+
     def clear(self, **kwargs: Any) -> None:
         """Drops what was kept."""
         self._state = dict.fromkeys(self._state)
@@ -136,6 +139,7 @@ class Latest(Reducer):
 
     def forward(self, observation: Tensor) -> None:
         """Takes one observation in."""
+        check_tensors(observation=observation)
         self._state["latest"] = observation.detach().clone()
 
     def peek(self) -> Tensor | None:
@@ -146,6 +150,18 @@ class Latest(Reducer):
         """The latest observation, as a history of one."""
         latest = self._state["latest"]
         return None if latest is None else latest.unsqueeze(0)
+
+
+def room(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Memory that may be written to in inference mode and out of it, within one window too.
+
+    Args:
+        shape: of the tensor.
+        dtype: of the tensor.
+        device: of the tensor.
+    """
+    with torch.inference_mode(False):
+        return torch.empty(shape, dtype=dtype, device=device)
 
 
 def _rows(ring: Tensor, index: Tensor) -> Tensor:

@@ -5,13 +5,22 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_numbers
-from lightning_accum.observe.reducers.base import Reducer
+from lightning_accum._checks import check_numbers, check_tensors
+from lightning_accum._state import (
+    COUNT,
+    NUMBERS,
+    TENSOR,
+    Kind,
+    check_state,
+    check_that,
+    optional,
+)
+from lightning_accum.observe.reducers.base import Reducer, room
 
 Criterion = Callable[[Tensor], Tensor]
 
@@ -63,6 +72,8 @@ class HistoryReducer(Reducer, ABC):
         self.length = 0  # how many of them are kept
         self._state = {"ring": None}
 
+    _kind: ClassVar[Kind] = TENSOR
+
     @abstractmethod
     def _fold(self, observation: Tensor, last: Tensor | None) -> Tensor:
         """The state after ``observation``; before the first one, ``last`` is ``None``."""
@@ -74,8 +85,10 @@ class HistoryReducer(Reducer, ABC):
             observation: ``[...]``, of one shape between two calls of :meth:`clear`.
 
         Raises:
+            TypeError: if it is not a tensor.
             ValueError: if the shape changes.
         """
+        check_tensors(observation=observation)
         observation = observation.detach()
         self._push(self._fold(observation, self._last(observation)))
 
@@ -123,14 +136,14 @@ class HistoryReducer(Reducer, ABC):
         if self.steps == 0:
             wanted = (self.size, *state.shape), state.dtype, state.device
             if ring is None or (ring.shape, ring.dtype, ring.device) != wanted:
-                ring = _room(*wanted)
+                ring = room(*wanted)
         elif ring is not None:
             dtype = torch.promote_types(ring.dtype, state.dtype)
             if (ring.dtype, ring.device) != (dtype, state.device):
                 ring = ring.to(state.device, dtype)
         assert ring is not None
         if ring.is_inference():  # made by a move or a load in inference mode
-            old, ring = ring, _room(ring.shape, ring.dtype, ring.device)
+            old, ring = ring, room(ring.shape, ring.dtype, ring.device)
             ring.copy_(old)
         ring[self.steps % self.size].copy_(state)
         self._state["ring"] = ring
@@ -142,14 +155,31 @@ class HistoryReducer(Reducer, ABC):
         """The history, oldest first, and how many observations there were."""
         return {"history": self.dump(), "steps": self.steps}
 
+    def check_extra_state(self, state: Any) -> None:
+        """Raises a ``RuntimeError`` if this is not a history, and the steps it is of."""
+        place = f"`{type(self).__name__}`"
+        check_state(place, state, {"history": optional(self._kind), "steps": COUNT})
+        history, steps = state["history"], state["steps"]
+        if history is None:
+            check_that(steps == 0, place, "no steps without a `history`", steps)
+        else:
+            fits = history.ndim > 0 and 0 < len(history) <= steps
+            should = f"a `history` of at least one and at most its {steps} steps"
+            check_that(fits, place, should, history)
+
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Takes a history from a state dict: as much of its end as this one's duration holds."""
+        """Takes a history from a state dict: as much of its end as this one's duration holds.
+
+        Raises:
+            RuntimeError: if it is not one; then nothing has changed.
+        """
+        self.check_extra_state(state)
         history: Tensor | None = state["history"]
         self.steps = self.length = 0
         self._state = {"ring": None}
         if history is not None:
             kept = history[-self.size :]
-            self._state["ring"] = _room((self.size, *kept.shape[1:]), kept.dtype, kept.device)
+            self._state["ring"] = room((self.size, *kept.shape[1:]), kept.dtype, kept.device)
             self.steps = state["steps"] - kept.shape[0]
             for row in kept:
                 self._push(row)
@@ -167,6 +197,8 @@ class FoldReducer(HistoryReducer, ABC):
         dt: time between two observations, in ms.
     """
 
+    _kind = NUMBERS
+
     def _moved(self, fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
         moved = fn(tensor)  # a sum over steps goes astray in half precision
         return moved if moved.dtype.itemsize >= 4 else tensor.to(moved.device)
@@ -175,9 +207,3 @@ class FoldReducer(HistoryReducer, ABC):
 def at_least_float32(observation: Tensor) -> Tensor:
     """The observation in a dtype that can be summed over many steps."""
     return observation.to(torch.promote_types(observation.dtype, torch.float32))
-
-
-def _room(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Memory that may be written to in inference mode and out of it."""
-    with torch.inference_mode(False):
-        return torch.empty(shape, dtype=dtype, device=device)

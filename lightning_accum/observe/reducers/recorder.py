@@ -7,7 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum.observe.reducers.base import Reducer
+from lightning_accum._checks import check_tensors
+from lightning_accum._state import check_that
+from lightning_accum.observe.reducers.base import Reducer, room
+from lightning_accum.observe.reducers.evidence import Evidence
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.handover import Finding, await_events
 
@@ -25,8 +28,10 @@ class WindowRecorder(Reducer):
         time_dim: ``None`` where a module is called once per step, with ``[B, ...]``; ``0`` where it
             is called once per sequence, with ``[T, B, ...]``.
         dt: time between two steps, in ms.
-        validate: whether to look that spikes are 0 or 1, up to a window's first spike, on the CPU.
-            The first step after a window of a single step, with a spike, passes without a look.
+        validate: whether to look that spikes are 0 or 1: at every step on the CPU, up to the first
+            spike at once, then at 16 together, or when :meth:`look` is called; on an accelerator
+            when :meth:`confirm` is.
+        label: where the activity is seen, for messages.
 
     Example:
         >>> import torch
@@ -50,6 +55,7 @@ class WindowRecorder(Reducer):
         time_dim: int | None = None,
         dt: float = 1.0,
         validate: bool = True,
+        label: str = "in a recorder",
     ) -> None:
         super().__init__(dt)
         if time_dim is not None and not (isinstance(time_dim, int) and time_dim == 0):
@@ -64,8 +70,8 @@ class WindowRecorder(Reducer):
         self._state = {"buffer": None}
         self._rows: list[Tensor] = []  # the buffer's steps, as views: the hot path is one copy
         self._shape: torch.Size | None = None
-        self._sure = False  # that what comes may be recorded without a look
-        self._first_alone = False  # the first step may, for the window before was one such
+        self._evidence = Evidence(label)
+        self._looks = False  # whether what comes is to be looked at
         self._dtype: torch.dtype | None = None  # of what was looked at
         self._finding: Finding | None = None  # of a window that is a single sequence
 
@@ -73,38 +79,41 @@ class WindowRecorder(Reducer):
         """Records one step, or one sequence.
 
         Raises:
-            ValueError: if the shape changes within a window, or spikes are no spikes.
+            TypeError: if it is not a tensor.
+            ValueError: if the shape changes within a window, or spikes are not 0 or 1.
         """
-        if self._sure and self.time_dim is None:
+        if not isinstance(observation, Tensor):
+            check_tensors(observation=observation)
+        if self.time_dim is None:
             # the hot path
             at = self.length
             fits = observation.shape == self._shape and observation.dtype is self._dtype
             if fits and 1 < at < len(self._rows):
                 own = observation.detach() if observation.requires_grad else observation
+                if self._looks:
+                    self._evidence.add(own)
                 self._rows[at].copy_(own)
                 self.length = at + 1
                 return
-        again = self._first_alone and self.length > 0
-        if not self._sure or again or observation.dtype is not self._dtype:
-            self._first_alone = False
-            self._look(observation)
-            self._dtype = observation.dtype
+        own = observation.detach()
+        shape = own.shape if self.time_dim is None else own.shape[1:]
+        if self.length == 0 or shape != self._shape:
+            self._check(own, shape)
+        self._examine(own)
+        if self.length == 0:
+            self._begin(own, shape)
         if self.time_dim is None:
-            if self.length == 0 or observation.shape != self._shape:
-                self._begin(observation, observation.shape)
             if self.length == len(self._rows):
                 self._grow(self.length + 1)
-            self._rows[self.length].copy_(observation.detach())
+            self._rows[self.length].copy_(own)
             self.length += 1
         else:
-            if self.length == 0 or observation.shape[1:] != self._shape:
-                self._begin(observation, observation.shape[1:])
             end = self.length + observation.shape[0]
             if end > len(self._rows):
                 self._grow(end)
             buffer = self._state["buffer"]
             assert buffer is not None
-            buffer[self.length : end].copy_(observation.detach())
+            buffer[self.length : end].copy_(own)
             whole = self.length == 0 and self.spikes and observation.dtype == torch.bool
             self._finding = await_events(observation) if whole else None
             self.length = end
@@ -128,14 +137,34 @@ class WindowRecorder(Reducer):
         window = self.window()
         return None if window is None else window.clone()
 
+    def look(self) -> None:
+        """Looks at the steps of the window that were not looked at yet; does not wait for a device.
+
+        A window of a single step is looked at together with the next ones.
+
+        Raises:
+            ValueError: if spikes are not 0 or 1.
+        """
+        if self._looks and self.length > 1:
+            self._evidence.look()
+
+    def confirm(self) -> None:
+        """Looks at all that was recorded and not looked at yet, and waits for the device.
+
+        Raises:
+            ValueError: if spikes are not 0 or 1.
+        """
+        self._evidence.confirm()
+
     def clear(self, **kwargs: Any) -> None:
         """Begins a new window; its memory stays."""
-        self._sure = self._first_alone = self._sure and self.length == 1
+        if self.length > 1 or self._evidence.refused:
+            self._evidence.drop()
         self.length = 0
         self._finding = None
 
-    def _begin(self, observation: Tensor, shape: torch.Size) -> None:
-        """Checks the first observation of a window, and makes room of its shape."""
+    def _check(self, observation: Tensor, shape: torch.Size) -> None:
+        """Raises a ``ValueError`` for a step of another shape than those before, or of none."""
         if self.length:
             raise ValueError(
                 f"Activity should keep its shape within a window. Found {tuple(shape)} after"
@@ -147,6 +176,9 @@ class WindowRecorder(Reducer):
                 f"Activity should be `[B, ...]`, or `[T, B, ...]` with `time_dim=0`. Found shape"
                 f" {tuple(observation.shape)}, `time_dim = {self.time_dim}`."
             )
+
+    def _begin(self, observation: Tensor, shape: torch.Size) -> None:
+        """Makes room for a window of steps of this shape."""
         dtype = torch.bool if self.spikes else observation.dtype
         buffer = self._state["buffer"]
         if (
@@ -154,40 +186,39 @@ class WindowRecorder(Reducer):
             or (buffer.shape[1:], buffer.dtype, buffer.device) != (shape, dtype, observation.device)
             or (buffer.is_inference() and not torch.is_inference_mode_enabled())
         ):
-            self._state["buffer"] = _room(0, shape, dtype, observation.device)
+            self._state["buffer"] = room((0, *shape), dtype, observation.device)
             self._rows = []
         self._shape = shape
 
-    def _look(self, observation: Tensor) -> None:
-        """Looks at what comes until it has seen a spike; where that would mean to wait, at none."""
-        if self.spikes:
-            looks = self.validate and observation.dtype != torch.bool
-            self._sure = not looks or observation.device.type != "cpu"
-            if not self._sure:
-                self._sure = _has_spikes(observation)
-            return
-        self._sure = True
+    def _examine(self, observation: Tensor) -> None:
+        """Looks at spikes, or keeps them to be looked at; other activity may widen the room."""
         buffer = self._state["buffer"]
-        if self.length and buffer is not None and buffer.dtype != observation.dtype:
+        if self.spikes:
+            self._looks = self.validate and observation.dtype != torch.bool
+            if self._looks:
+                self._evidence.take(observation, whole=self.time_dim is not None)
+        elif self.length and buffer is not None and buffer.dtype != observation.dtype:
             wide = buffer.to(torch.promote_types(buffer.dtype, observation.dtype))
             self._state["buffer"], self._rows = wide, list(wide.unbind(0))
+        self._dtype = observation.dtype
 
     def _grow(self, needed: int) -> None:
         old = self._state["buffer"]
         assert old is not None
-        room = max(_FIRST_ROOM, 2 * old.shape[0])
-        while room < needed:
-            room *= 2
+        steps = max(_FIRST_ROOM, 2 * old.shape[0])
+        while steps < needed:
+            steps *= 2
         if self.time_dim == 0 and self.length == 0:
-            room = needed  # sequences are as long as the ones before, as a rule
-        new = _room(room, old.shape[1:], old.dtype, old.device)
+            steps = needed  # sequences are as long as the ones before, as a rule
+        new = room((steps, *old.shape[1:]), old.dtype, old.device)
         new[: self.length] = old[: self.length]
         self._state["buffer"] = new
         self._rows = list(new.unbind(0))
 
     # ------------------------------------------------------------------ survival
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_rows": [], "_finding": None, "_state": self._recorded()}
+        state = {**self.__dict__, "_rows": [], "_finding": None, "_state": self._recorded()}
+        return {**state, "_evidence": Evidence(self._evidence.label)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
@@ -198,7 +229,8 @@ class WindowRecorder(Reducer):
 
     def _remake(self) -> None:
         buffer = self._state["buffer"]
-        self._finding, self._sure = None, False
+        self._finding = None
+        self._evidence.drop()
         self.length = 0 if buffer is None else buffer.shape[0]
         self._shape = None if buffer is None else buffer.shape[1:]
         self._rows = [] if buffer is None else list(buffer.unbind(0))
@@ -213,35 +245,20 @@ class WindowRecorder(Reducer):
         """The window."""
         return self._recorded()
 
+    def check_extra_state(self, state: Any) -> None:
+        """Raises a ``RuntimeError`` if this is not a window of this recorder's kind."""
+        super().check_extra_state(state)
+        window = state["buffer"]
+        if window is not None:
+            fits = window.ndim > 1 and (window.dtype == torch.bool or not self.spikes)
+            should = f"{'booleans' if self.spikes else 'values'} `[T, B, ...]` as `buffer`"
+            check_that(fits, "`WindowRecorder`", should, window)
+
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Takes a window from a state dict."""
+        """Takes a window from a state dict.
+
+        Raises:
+            RuntimeError: if it is not one; then nothing has changed.
+        """
         super().set_extra_state(state)
         self._remake()
-
-
-def _has_spikes(activity: Tensor) -> bool:
-    """Whether there is a spike.
-
-    Raises:
-        ValueError: if there is something else.
-    """
-    if activity.dtype in (torch.float32, torch.float64) and activity.numel():
-        # within [0, 1], squares add up to as much as the values only of 0 and 1; several times as
-        # fast as to compare all, which is left for sums that lost a digit
-        low, high = activity.aminmax()
-        flat = activity.reshape(-1)
-        if low >= 0 and high <= 1 and torch.dot(flat, flat) == flat.sum():
-            return bool(high > 0)
-    if not torch.equal(activity * activity, activity):
-        value = activity[(activity != 0) & (activity != 1)][0].item()
-        raise ValueError(
-            f"Activity of a rule on spikes should be 0 or 1. Found {value}: is a neuron's output"
-            " missing in between? Use a rate-based rule for real-valued activity."
-        )
-    return bool(activity.any())
-
-
-def _room(steps: int, shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Memory that may be written to in inference mode and out of it, within one window too."""
-    with torch.inference_mode(False):
-        return torch.empty(steps, *shape, dtype=dtype, device=device)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_callables, check_numbers
+from lightning_accum._checks import check_callables, check_finite, check_tensors
 from lightning_accum.functional.interpolation import interp_exponential
 from lightning_accum.functional.traces import TraceMode, decay_factor
 from lightning_accum.observe.reducers.history import (
@@ -67,7 +67,7 @@ class SpikeTraceReducer(TraceReducer, ABC):
         criterion: Criterion = nonzero,
     ) -> None:
         super().__init__(tc, duration, dt)
-        check_numbers(amplitude=amplitude)
+        check_finite(amplitude=amplitude)
         check_callables(criterion=criterion)
         self.amplitude = amplitude
         self.criterion = criterion
@@ -89,7 +89,7 @@ class ScaledTraceReducer(TraceReducer, ABC):
         criterion: Criterion = nonzero,
     ) -> None:
         super().__init__(tc, duration, dt)
-        check_numbers(scale=scale)
+        check_finite(scale=scale)
         check_callables(criterion=criterion)
         self.scale = scale
         self.criterion = criterion
@@ -111,7 +111,7 @@ class ConditionalTraceReducer(TraceReducer, ABC):
         criterion: Criterion | None = None,
     ) -> None:
         super().__init__(tc, duration, dt)
-        check_numbers(scale=scale)
+        check_finite(scale=scale)
         if criterion is not None:
             check_callables(criterion=criterion)
         self.scale = scale
@@ -131,6 +131,7 @@ class ConditionalTraceReducer(TraceReducer, ABC):
         if condition is None:
             super().forward(observation)
             return
+        check_tensors(observation=observation, condition=condition)
         observation = observation.detach()
         try:
             event = condition.detach().to(torch.bool).expand(observation.shape)

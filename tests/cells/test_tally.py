@@ -1,0 +1,174 @@
+"""A rule that learns nothing says so, also without a Lightning Trainer."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from lightning_accum.learn.tally import Tally
+from torch import Tensor, nn
+
+from lightning_accum import STDP, Cell, Serial, attach_updater
+from lightning_accum.nn import LIF
+from lightning_accum.optim import updates_as_gradients
+
+ON = torch.ones(3, 2, 4)  # steps, samples, inputs
+
+
+class Relay(nn.Module):
+    """Gives a spike for whatever is positive."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x > 0).to(x)
+
+
+def learner(time_dim: int | None = 0) -> tuple[STDP, Serial]:
+    layer = Serial(nn.Linear(4, 2, bias=False), Relay())
+    nn.init.ones_(layer.connection.weight)
+    rule = STDP(1e-6, -2e-6, time_dim=time_dim)
+    rule.register_cell("enc", layer.cell)
+    return rule, layer
+
+
+def calls(rule: STDP, count: int) -> None:
+    for _ in range(count):
+        rule()
+
+
+# ---------------------------------------------------------------------- counting
+def test_counts_every_window_and_looks_at_few() -> None:
+    tally = Tally()
+    looked = [tally.note(torch.ones(n, 1, 4), torch.zeros(n, 1, 2)) for n in range(1, 10)]
+    assert [n for n, look in enumerate(looked, 1) if look] == [1, 2, 4, 8]
+    assert (tally.windows, tally.longest) == (9, 9)
+    activity = tally.activity()
+    assert activity == (1.0, 0.0, 2 * (1 + 2 + 4 + 8))
+
+
+def test_the_share_that_is_active() -> None:
+    tally = Tally()
+    for active in (1, 3):
+        tally.note(torch.arange(8).reshape(2, 1, 4) < active, torch.eye(4)[None])
+    assert tally.activity() == (0.25, 0.25, 16)
+
+
+def test_nothing_is_known_before_a_window_and_after_a_new_beginning() -> None:
+    tally = Tally()
+    assert tally.activity() is None
+    tally.note(ON, ON)
+    tally.begin()
+    assert (tally.windows, tally.longest, tally.activity()) == (0, 0, None)
+
+
+def test_a_rule_counts_what_it_evaluates() -> None:
+    rule, layer = learner()
+    for _ in range(3):
+        layer(ON)
+        rule()
+    rule()  # finds nothing
+    tally = rule.tally("enc")
+    assert (tally.windows, tally.longest, tally.activity()) == (3, 3, (1.0, 1.0, 24))
+    assert copy.deepcopy(rule).tally("enc").windows == 3
+    assert not any("tally" in key for key in rule.state_dict())
+
+
+def test_an_updater_counts_what_it_applies() -> None:
+    fc = nn.Linear(2, 1)
+    updater = attach_updater(fc, "weight", "bias")
+    updater()  # nothing pending
+    assert updater.applied == {}
+    for _ in range(2):
+        updater.weight = torch.ones(1, 2)
+        updater()
+    updater.bias = torch.ones(1)
+    updater()
+    assert updater.applied == {"weight": 2, "bias": 1}
+
+
+# ---------------------------------------------------------------------- nothing recorded
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (lambda rule, layer: layer.eval(), r"in evaluation mode.*`train\(\)` on the model"),
+        (lambda rule, layer: rule.eval(), r"`train\(\)` on the trainer"),
+        (lambda rule, layer: setattr(rule, "recording", False), "recording = True"),
+        (lambda rule, layer: None, "were not called.*not see `fc.forward"),
+    ],
+)
+def test_says_once_that_nothing_was_recorded(spoil: Any, why: str) -> None:
+    rule, layer = learner()
+    spoil(rule, layer)
+    for _ in range(7):
+        if "called" not in why:
+            layer(ON)
+        rule()
+    with pytest.warns(RuntimeWarning, match=f"Cell `enc` should.*Found none in 8 calls.*{why}"):
+        rule()
+    calls(rule, 100)  # warnings are errors
+
+
+def test_a_method_called_around_the_hooks() -> None:
+    rule, layer = learner()
+    for _ in range(7):
+        layer.neuron.forward(layer.connection.forward(ON))
+        rule()
+    with pytest.warns(RuntimeWarning, match="were not called"):
+        rule()
+
+
+def test_a_pause_is_no_mistake() -> None:
+    rule, layer = learner()
+    calls(rule, 7)
+    layer(ON)
+    calls(rule, 100)
+
+
+def test_one_cell_that_records_speaks_for_the_rule() -> None:
+    rule, layer = learner()
+    other = Cell(nn.Linear(4, 2, bias=False), LIF(2, time_dim=0))
+    rule.register_cell("later", other)
+    for _ in range(20):
+        layer(ON)
+        rule()
+
+
+# ---------------------------------------------------------------------- never applied
+def test_says_once_that_nothing_is_ever_applied() -> None:
+    rule, layer = learner()
+    for _ in range(1023):
+        layer(ON)
+        rule()
+    layer(ON)
+    with pytest.warns(RuntimeWarning, match="1024 windows pending for `weight`.*`update\\(\\)`"):
+        rule()
+    for _ in range(500):
+        layer(ON)
+        rule()
+
+
+def test_what_is_applied_now_and_then_is_no_mistake() -> None:
+    rule, layer = learner()
+    for i in range(1100):
+        layer(ON)
+        rule()
+        if i == 1000:
+            rule.update()
+
+
+def test_what_is_handed_over_is_no_mistake() -> None:
+    rule, layer = learner()
+    updater = layer.cell.updater
+    assert updater is not None
+    for _ in range(1100):
+        layer(ON)
+        rule()
+        updates_as_gradients(updater)
+
+
+def test_single_steps_may_be_many() -> None:
+    rule, layer = learner(None)
+    for _ in range(1100):
+        layer(ON[0])
+        rule()
