@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from lightning_accum.learn.tally import Tally
 from torch import Tensor, nn
 
 from lightning_accum import STDP, Cell, Serial, attach_updater
+from lightning_accum.cells.tally import Tally
 from lightning_accum.nn import LIF
 from lightning_accum.optim import updates_as_gradients
 
