@@ -160,9 +160,11 @@ def serial() -> la.Serial:
     return la.Serial(nn.Linear(3, 2, bias=False), Spike())
 
 
-def learner(trainer: la.CellTrainer, post: bool = False) -> World:
+def learner(trainer: la.CellTrainer, post: bool = False, delays: bool = False) -> World:
     model = serial()
     nn.init.constant_(model.connection.weight, 0.3)
+    if delays:
+        model.connection.register_buffer("delay", torch.tensor([[0.0, 1.0, 2.0]] * 2))
     updater = la.attach_updater(model.connection)
     world = World(model=model, trainer=trainer, updater=updater)
     learn_anew(world)
@@ -172,9 +174,7 @@ def learner(trainer: la.CellTrainer, post: bool = False) -> World:
 
 
 def delayed(trainer: la.CellTrainer) -> World:
-    world = learner(trainer)
-    world.model.connection.register_buffer("delay", torch.tensor([[0.0, 1.0, 2.0]] * 2))
-    return world
+    return learner(trainer, delays=True)
 
 
 def learn_anew(world: World) -> None:

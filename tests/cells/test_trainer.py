@@ -153,8 +153,8 @@ def test_hyperparameters_per_cell_are_checked_when_registered():
     assert rule.get_unit("cell").state.hyperparameters.tc_pre == 5.0
     with pytest.raises(ValueError, match=r"`tc_post = -1\.0`"):
         STDP(0.3, -0.2, tc_post=-1.0)
-    with pytest.raises(ValueError, match=r"`path = 'fast'`"):
-        STDP(0.3, -0.2, path="fast")
+    with pytest.raises(ValueError, match=r"`backend = 'fast'`"):
+        STDP(0.3, -0.2, backend="fast")
 
 
 def test_units():
