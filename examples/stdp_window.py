@@ -185,7 +185,7 @@ def window(name: str, spikes: tuple[int, int], dt: float = 1.0, **options: str) 
         name: of the rule.
         spikes: how many presynaptic and postsynaptic ones.
         dt: step, in ms.
-        **options: of the rule, such as the ``path`` of its evaluation.
+        **options: of the rule, such as the ``backend`` of its evaluation.
     """
     seen = protocol(*spikes, dt)
     make, closed_form = RULES[name]
