@@ -23,10 +23,18 @@ exact = {"rtol": 1e-10, "atol": 1e-10}
     by_step=st.booleans(),
     reduce=st.sampled_from(["mean", "sum", "amax"]),
     mode=st.sampled_from(["cumulative", "nearest"]),
+    backend=st.sampled_from(["auto", "plain"]),
     seed=st.integers(0, 99),
 )
 def test_against_a_loop(
-    kind: str, name: str, size: tuple[int, int], by_step: bool, reduce: str, mode: str, seed: int
+    kind: str,
+    name: str,
+    size: tuple[int, int],
+    by_step: bool,
+    reduce: str,
+    mode: str,
+    backend: str,
+    seed: int,
 ) -> None:
     (make, shape, params), case, (steps, batch) = KINDS[kind], RULES[name], size
     mode = mode if mode in case.modes else case.modes[0]
@@ -38,7 +46,7 @@ def test_against_a_loop(
         pre, post = (torch.randn(a.shape).double() for a in (pre, post))
     rewards = torch.randn(steps, batch).double() if case.rewarded else torch.ones(steps, batch)
     options = {"trace_mode": mode} if len(case.modes) > 1 else {}
-    rule = case.make(params=params, batch_reduction=reduce, **options)
+    rule = case.make(params=params, batch_reduction=reduce, backend=backend, **options)
     rule.register_cell("cell", Cell(module, neuron))
     calls = steps if by_step else 1
     for x, y, r in zip(pre.chunk(calls), post.chunk(calls), rewards.chunk(calls), strict=True):
