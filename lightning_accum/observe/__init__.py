@@ -19,6 +19,7 @@ from lightning_accum.observe.reducers.event import EventReducer
 from lightning_accum.observe.reducers.history import HistoryReducer
 from lightning_accum.observe.reducers.passthrough import PassthroughReducer
 from lightning_accum.observe.reducers.recorder import WindowRecorder
+from lightning_accum.observe.reducers.trace import TraceReducer
 from lightning_accum.observe.reducers.traces import (
     ConditionalCumulativeTraceReducer,
     ConditionalNearestTraceReducer,
@@ -51,6 +52,7 @@ __all__ = [
     "ScaledCumulativeTraceReducer",
     "ScaledNearestTraceReducer",
     "StateMonitor",
+    "TraceReducer",
     "WindowRecorder",
     "first_tensor",
     "unobserved",

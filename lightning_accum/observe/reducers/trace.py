@@ -1,0 +1,113 @@
+"""The reducer that keeps an exponential trace."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lightning_accum._checks import check_callables, check_tensors
+from lightning_accum.functional.interpolation import interp_exponential
+from lightning_accum.functional.traces import TraceMode, decay_factor
+from lightning_accum.observe.reducers.history import (
+    Criterion,
+    FoldReducer,
+    at_least_float32,
+    events,
+    nonzero,
+)
+
+
+class TraceReducer(FoldReducer):
+    r"""Keeps an exponential trace; an event counts in the step in which it happens.
+
+    .. math::
+        \text{cumulative:}\quad y_t = a\,y_{t-1} + [e_t]\,v_t \qquad
+        \text{nearest:}\quad y_t = \begin{cases} v_t & e_t \\ a\,y_{t-1} & \text{else} \end{cases}
+
+    with :math:`a = e^{-\Delta t / \tau}`, :math:`e_t` true where an event is, and its amplitude
+    :math:`v_t`, either constant, :math:`v_t = A`, or proportional to the value observed,
+    :math:`v_t = A\,s_t`. Between two observations the trace decays.
+
+    Args:
+        mode: ``"cumulative"``, all events count, or ``"nearest"``, only the latest one.
+        proportional: whether the amplitude is proportional to the value observed.
+        tc: time constant :math:`\tau`, in ms.
+        amplitude: :math:`A`, of an event, or for each unit of the value.
+        duration: how far back the history reaches, in ms; 0 for the latest state only.
+        dt: time between two observations :math:`\Delta t`, in ms.
+        criterion: finds the events in observations ``[...]``, as booleans ``[...]``; a function of
+            a module, so that it can be pickled. ``None`` if a condition comes with every
+            observation.
+
+    Raises:
+        ValueError: if a time is not in its range.
+    """
+
+    def __init__(
+        self,
+        mode: TraceMode,
+        proportional: bool,
+        tc: float,
+        amplitude: float = 1.0,
+        duration: float = 0.0,
+        dt: float = 1.0,
+        criterion: Criterion | None = nonzero,
+    ) -> None:
+        super().__init__(duration, dt)
+        if criterion is not None:
+            check_callables(criterion=criterion)
+        self.mode: TraceMode = mode
+        self.proportional = proportional
+        self.tc = tc
+        self.decay = decay_factor(tc, dt)
+        self.amplitude = amplitude
+        self.criterion = criterion
+
+    def forward(self, observation: Tensor, condition: Tensor | None = None) -> None:
+        """Takes one observation in.
+
+        Args:
+            observation: ``[...]``, of one shape between two calls of :meth:`clear`.
+            condition: booleans that broadcast to ``[...]``, true where an event is; found by the
+                criterion when ``None``.
+
+        Raises:
+            ValueError: if there is neither condition nor criterion, or the shapes do not fit.
+        """
+        if condition is None:
+            super().forward(observation)
+            return
+        check_tensors(observation=observation, condition=condition)
+        observation = observation.detach()
+        try:
+            event = condition.detach().to(torch.bool).expand(observation.shape)
+        except RuntimeError:
+            raise ValueError(
+                f"Argument `condition` should broadcast to the observation,"
+                f" {tuple(observation.shape)}. Found shape {tuple(condition.shape)}."
+            ) from None
+        self._push(self._next(observation, event, self._last(observation)))
+
+    def _fold(self, observation: Tensor, last: Tensor | None) -> Tensor:
+        if self.criterion is None:
+            raise ValueError(
+                "Argument `condition` should say where an event is. Found `condition = None`: give"
+                " it with the observation, or give the reducer a `criterion`."
+            )
+        return self._next(observation, events(self.criterion, observation), last)
+
+    def _next(self, observation: Tensor, event: Tensor, last: Tensor | None) -> Tensor:
+        values = at_least_float32(observation)
+        if self.proportional:
+            values = values * self.amplitude
+        else:
+            values = torch.full_like(values, self.amplitude)
+        values = values.masked_fill(~event, 0)
+        if last is None:
+            return values
+        if self.mode == "cumulative":
+            return values.add(last, alpha=self.decay)
+        return torch.where(event, values, last * self.decay)
+
+    def _between(self, earlier: Tensor, later: Tensor, elapsed: Tensor) -> Tensor:
+        return interp_exponential(earlier, later, elapsed, self.dt, self.tc)
