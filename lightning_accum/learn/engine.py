@@ -58,8 +58,8 @@ def accumulate_terms(
             if products or addends:
                 _per_sample(accumulator, products, addends, batch, geometry)
             return
-        fused = [term for term in products if _folds(term, geometry)]
-        alone = [term for term in products if not _folds(term, geometry)]
+        fused = [term for term in products if _folds(term)]
+        alone = [term for term in products if not _folds(term)]
         ways = _ways(fused, path, geometry)
         with one_contribution(accumulator, len(ways) + len(alone) + len(addends)) as total:
             for way, some in ways:
@@ -106,15 +106,17 @@ def per_sample_parts(terms: Sequence[Term], geometry: Geometry) -> Parts:
             size = _activity(term.post).shape[1]
             found = [_product(term, slice(b, b + 1), geometry) for b in range(size)]
             change = torch.stack(found).mul_(abs(term.rate))
-            known = parts[term.rate < 0]
-            parts[term.rate < 0] = change if known is None else known.add_(change)
+            parts[term.rate < 0] = added(parts[term.rate < 0], change)
     return parts[0], parts[1]
 
 
-def _folds(term: Term, geometry: Geometry) -> bool:
+def _folds(term: Term) -> bool:
     """Whether a term may be folded with others; products of what is always one are cheap alone."""
-    one = isinstance(term.pre, Signal) and term.pre.source.side == "one"
-    return term.then is None and not (one and isinstance(geometry, Outer))
+    return term.then is None and not _is_one(term.pre)
+
+
+def _is_one(signal: Signal | Tensor) -> bool:
+    return isinstance(signal, Signal) and signal.source.side == "one"
 
 
 def _product(term: Term, samples: slice, geometry: Geometry) -> Tensor:
@@ -123,7 +125,7 @@ def _product(term: Term, samples: slice, geometry: Geometry) -> Tensor:
     post, pre = (
         as_numbers(_values(side)[:, samples], dtype).flatten(0, 1) for side in (term.post, term.pre)
     )
-    product = geometry.sum(post, pre, dtype)
+    product = (geometry.constant if _is_one(term.pre) else geometry).sum(post, pre, dtype)
     return product if term.then is None else term.then(product)
 
 
@@ -347,7 +349,7 @@ def _per_sample(
     geometry: Geometry,
 ) -> None:
     """Reduces every sample's own change of each part."""
-    if addends or not (isinstance(geometry, Outer) and all(_folds(t, geometry) for t in terms)):
+    if addends or not (isinstance(geometry, Outer) and all(_folds(t) for t in terms)):
         accumulator.accumulate(*_reduced(terms, addends, batch, geometry))
         return
     dtype = _widest(terms)

@@ -56,6 +56,11 @@ class Geometry(ABC):
             A tensor of the parameter's shape.
         """
 
+    @property
+    def constant(self) -> Geometry:
+        """The geometry of products with an input that is always one."""
+        return self
+
     def one(self, post: Tensor, pre: Tensor) -> Tensor:
         """Input that is always one, beside ``post`` and ``pre`` of a window, ``[T, B, ...]``.
 
@@ -147,8 +152,22 @@ class Bias(Geometry):
         return product.reshape(-1, product.shape[-1]).sum(0)
 
 
+class Taps(Bias):
+    """A kernel whose input is always one, at padded places too: all taps of a channel are alike."""
+
+    def contract(self, post: Tensor, pre: Tensor) -> Tensor:
+        """``[out, 1, ...]`` of ``[K, out, ...]``."""
+        param: Tensor = getattr(self.module, self.name)
+        return super().contract(post, pre).reshape(-1, *[1] * (param.ndim - 1))
+
+
 class Convolution(Geometry):
     """A convolution's kernel: its own weight gradient, stride, padding and groups included."""
+
+    @property
+    def constant(self) -> Geometry:
+        """All taps see an input that is always one equally often."""
+        return Taps(self.module, self.name, self.place)
 
     def contract(self, post: Tensor, pre: Tensor) -> Tensor:
         """``[out, in / groups, ...]`` of ``[K, out, ...]`` and ``[K, in, ...]``."""
@@ -211,6 +230,15 @@ class Jacobian(Geometry):
         return torch.zeros_like(leaf) if product is None else product
 
 
+class PaddedConvolution(Jacobian):
+    """A convolution that is padded by name, or with other values than zero."""
+
+    @property
+    def constant(self) -> Geometry:
+        """All taps see an input that is always one equally often."""
+        return Taps(self.module, self.name, self.place)
+
+
 def unit_dim_of(module: nn.Module) -> int:
     """Which dimension of a module's ``[T, B, ...]`` counts neurons: the last, or channels."""
     return 2 if isinstance(module, nn.modules.conv._ConvNd) else -1
@@ -238,7 +266,7 @@ def geometry_of(module: nn.Module, name: str, place: str = "") -> Geometry:
         kind = Outer
     elif name == "weight" and isinstance(module, _CONVOLUTIONS):
         plain = module.padding_mode == "zeros" and not isinstance(module.padding, str)
-        kind = Convolution if plain else Jacobian
+        kind = Convolution if plain else PaddedConvolution
     return kind(module, name, place)
 
 

@@ -324,7 +324,7 @@ class Rule(IndependentCellTrainer, ABC):
                     geometry = geometries[param_name]
                     incoming = sources[0]
                     if isinstance(geometry, Bias):  # the weight of what is always one
-                        incoming = source(geometry.one(other, own), side="one")
+                        incoming = source(geometry.one(other, own), side="bias")
                         sources.append(incoming)
                     window = Window(
                         pre=Signal(incoming),

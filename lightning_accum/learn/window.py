@@ -55,8 +55,11 @@ class Window:
 
     @property
     def one(self) -> Signal:
-        """As ``pre``, of an input that is always one: for what does not depend on the input."""
-        ones = self.geometry.one(self.post.activity, self.pre.activity)
+        """As ``pre``, of an input that is always one: for what does not depend on the input.
+
+        It reaches every weight: on a convolution, those at the rim of the kernel too.
+        """
+        ones = self.geometry.constant.one(self.post.activity, self.pre.activity)
         source = self.post.source
         return Signal(Source(ones, self.dt, {}, "one", source.dtype, source.unit_dim))
 
