@@ -399,7 +399,7 @@ def _reduced_matrix(sides: Sequence[tuple[Tensor, Tensor]], batch: Reduction) ->
     (size, _, outputs), inputs = pairs[0][0].shape, pairs[0][1].shape[2]
     block = max(1, _PER_SAMPLE_ELEMENTS // max(1, size * inputs))
     reduced = []
-    for start in range(0, outputs, block):
+    for start in range(0, max(1, outputs), block):  # of no outputs there is one, empty
         products = [post[..., start : start + block].transpose(1, 2) @ pre for post, pre in pairs]
         reduced.append(batch.of(torch.stack(products).sum(0)))
     return torch.cat(reduced)
@@ -469,7 +469,7 @@ def _activity(signal: Signal | Tensor) -> Tensor:
 
 def _flat(tensor: Tensor) -> Tensor:
     """``[T, B, ..., N]`` as ``[K, N]``."""
-    return tensor.reshape(-1, tensor.shape[-1])
+    return tensor.flatten(0, -2)
 
 
 def _samples(tensor: Tensor) -> Tensor:

@@ -135,7 +135,7 @@ class Outer(Geometry):
 
     def contract(self, post: Tensor, pre: Tensor) -> Tensor:
         """``[out, in]`` of ``[K, ..., out]`` and ``[K, ..., in]``."""
-        return post.reshape(-1, post.shape[-1]).T @ pre.reshape(-1, pre.shape[-1])
+        return post.flatten(0, -2).T @ pre.flatten(0, -2)
 
 
 class Bias(Geometry):
@@ -149,7 +149,7 @@ class Bias(Geometry):
         """``[out]`` of ``[K, ..., out]``, or ``[K, out, ...]`` of a convolution."""
         channel = -1 if isinstance(self.module, nn.Linear) else 1
         product = (post * pre).movedim(channel, -1)
-        return product.reshape(-1, product.shape[-1]).sum(0)
+        return product.flatten(0, -2).sum(0)
 
 
 class Taps(Bias):

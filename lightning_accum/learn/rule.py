@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._checks import check_mapping, is_number, names_in
+from lightning_accum._checks import check_mapping, is_number, names_in, warn_below_step
 from lightning_accum.functional.events import Events
 from lightning_accum.functional.reductions import ReductionFn, reduction
 from lightning_accum.functional.traces import TraceMode
@@ -27,7 +28,7 @@ from lightning_accum.learn.independent import (
 )
 from lightning_accum.learn.signal import LEARNED, Signal, Source
 from lightning_accum.learn.tally import Tally
-from lightning_accum.learn.terms import Addend, Term
+from lightning_accum.learn.terms import Addend, Term, listed
 from lightning_accum.learn.window import Memory, Window
 from lightning_accum.observe import (
     InputMonitor,
@@ -138,8 +139,8 @@ class Rule(IndependentCellTrainer, ABC):
         self._checked: set[tuple[str, str]] = set()  # cells and parameters whose shapes fit
 
     @abstractmethod
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term | Addend]:
-        """The products whose sum is the change of a parameter.
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term | Addend] | Term | Addend:
+        """The products whose sum is the change of a parameter; a single one may come alone.
 
         A long window comes in pieces, one after the other.
 
@@ -187,7 +188,11 @@ class Rule(IndependentCellTrainer, ABC):
         WindowRecorder(self.spikes, h.time_dim, h.dt)  # for its check of `time_dim`
 
     def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
-        """Raises a ``ValueError`` if the neuron says that it is called in another way."""
+        """Raises a ``ValueError`` if the neuron says that it is called in another way, or steps so.
+
+        A neuron that has a ``time_dim``, as those of ``lightning_accum.nn`` do, has its ``dt`` in
+        ms; that of others may be in any unit and is not compared.
+        """
         mode = {"s": None, "m": 0}.get(getattr(cell.neuron, "step_mode", ""), h.time_dim)
         said = getattr(cell.neuron, "time_dim", mode)
         if said != h.time_dim:
@@ -195,6 +200,14 @@ class Rule(IndependentCellTrainer, ABC):
                 f"Argument `time_dim` should be that of the neuron of cell `{name}`, {said}. Found"
                 f" `time_dim = {h.time_dim}`: give the rule `time_dim={said}`."
             )
+        step: Any = getattr(cell.neuron, "dt", None) if hasattr(cell.neuron, "time_dim") else None
+        if is_number(step) and not math.isclose(step, h.dt):
+            raise ValueError(
+                f"Argument `dt` should be the step of the neuron of cell `{name}`, {step} ms. Found"
+                f" `dt = {h.dt}`: give the rule `dt={step}`."
+            )
+        constants = {key: value for key, value in vars(h).items() if key.startswith("tc_")}
+        warn_below_step(h.dt, f"cell `{name}`", **constants)
 
     def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> Unit:
         """Adds a cell, an updater for its connection, and the monitors of both sides.
@@ -337,7 +350,7 @@ class Rule(IndependentCellTrainer, ABC):
                         geometry=geometry,
                         memory=memory,
                     )
-                    terms = self.terms(window, h)
+                    terms = listed(self.terms(window, h), type(self).__name__)
                     accumulate_terms(accumulators[param_name], terms, batch, self.path, geometry)
                 whole = carry or piece.stop < total
                 before = {k: v for k, v in before.items() if k.startswith(LEARNED)}
