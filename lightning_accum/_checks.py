@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
@@ -41,6 +42,24 @@ def check_finite(**values: object) -> None:
     for name, value in values.items():
         if not math.isfinite(value):  # type: ignore[arg-type]
             raise ValueError(f"Argument `{name}` should be finite. Found `{name} = {value}`.")
+
+
+def warn_below_step(dt: float, where: str, **constants: float) -> None:
+    """Warns of time constants, by their names, that are shorter than a step.
+
+    Args:
+        dt: step, in ms.
+        where: what they belong to.
+        **constants: in ms.
+    """
+    for name, value in constants.items():
+        if value < dt:
+            warnings.warn(
+                f"`{name}` of {where} should be at least a step, `dt = {dt}` ms, for anything to"
+                f" be left after one. Found `{name} = {value}`: time constants are in ms.",
+                UserWarning,
+                stacklevel=4,
+            )
 
 
 def check_integers(**values: object) -> None:

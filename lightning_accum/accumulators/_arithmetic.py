@@ -2,51 +2,159 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import reduce
+from typing import Any, NamedTuple
+
+import torch
 from torch import Tensor
 
 
-def two_sum(total: Tensor, rest: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Adds to a sum that is kept as two numbers, so that no small value is lost.
+def add(total: Tensor, rest: Tensor, value: Tensor, narrow: bool) -> tuple[Tensor, Tensor]:
+    r"""Adds a value to a sum that holds at :math:`10^9` values.
 
-    .. math:: t = \mathrm{fl}(s + x), \qquad r \leftarrow r + (s + x - t)
+    A sum that is wider than its values, such as a float64 sum of float32 values, loses less than
+    their own rounding. Where it is as wide as they are, it is kept as two numbers,
 
-    with the error of the addition computed exactly. :math:`t + r` is the sum of a stream to about
-    one rounding, where plain addition loses as much as a rounding in every step.
+    .. math::
+        t = \mathrm{fl}(s + x), \qquad e = s + x - t, \qquad
+        s' = \mathrm{fl}(t + (r + e)), \qquad r' = t + (r + e) - s'
+
+    with the error :math:`e` of the addition computed exactly, so that no small value is lost, and
+    :math:`s'` is the sum to about one rounding.
 
     Args:
         total: the sum :math:`s`, of any shape.
-        rest: what it lacks, of the same shape.
+        rest: what it lacks, :math:`r`, of the same shape or without dimensions.
         value: what is added, of the same shape, or of any for a sum without dimensions.
+        narrow: whether the sum is only as wide as its values.
 
     Returns:
         The new sum and what it lacks.
 
     Source:
-        Knuth, The Art of Computer Programming 2, 4.2.2, theorem B.
+        Knuth, The Art of Computer Programming 2, 4.2.2, theorem B; Kahan (1965),
+        doi:10.1145/363707.363723.
     """
+    if not narrow:
+        return by_parts(torch.add, total, value), rest
+    added: tuple[Tensor, Tensor] = by_parts(_add_to_both, total, rest, value)
+    return added
+
+
+def _add_to_both(total: Tensor, rest: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     added = total + value
     shift = added - total
-    return added, rest + ((total - (added - shift)) + (value - shift))
+    rest = rest + ((total - (added - shift)) + (value - shift))
+    # An infinite sum has no rest.
+    rest = rest.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    total = added + rest
+    return total, rest - (total - added)
 
 
-def finished(total: Tensor, rest: Tensor) -> Tensor:
-    """The sum that :func:`two_sum` keeps as two numbers; an infinite one leaves no rest."""
-    return total + rest.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+def by_parts(function: Callable[..., Any], *tensors: Tensor) -> Any:
+    """Evaluates a function of real tensors, of complex ones for the real and the imaginary part.
+
+    torch multiplies by a complex one where it adds or subtracts, and so spreads what is not finite
+    from one part to the other.
+
+    Args:
+        function: returns a tensor or a tuple of tensors, element by element.
+        *tensors: its arguments.
+
+    Returns:
+        What it returns, complex if an argument is.
+    """
+    for tensor in tensors:
+        if tensor.is_complex():
+            break
+    else:
+        return function(*tensors)
+    dtype = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
+    tensors = tuple(tensor.to(dtype) for tensor in tensors)
+    real = function(*(tensor.real for tensor in tensors))
+    imag = function(*(tensor.imag for tensor in tensors))
+    if isinstance(real, Tensor):
+        return torch.complex(real, imag)
+    return tuple(torch.complex(*both) for both in zip(real, imag, strict=True))
 
 
-def merge_moments(
-    first: tuple[int, Tensor, Tensor], second: tuple[int, Tensor, Tensor]
-) -> tuple[int, Tensor, Tensor]:
+class Moments(NamedTuple):
+    """Number of values, their mean, and the sum of squared deviations; sums with their rests."""
+
+    number: int
+    mean: Tensor
+    mean_rest: Tensor
+    squares: Tensor
+    squares_rest: Tensor
+
+
+def with_value(moments: Moments, value: Tensor, narrow: bool) -> Moments:
+    r"""Adds a value to the moments of a stream.
+
+    .. math::
+        \bar x_n = \bar x_{n-1} + \frac{x_n - \bar x_{n-1}}{n}, \qquad
+        M_n = M_{n-1} + (x_n - \bar x_{n-1})(x_n - \bar x_n)
+
+    of complex values for the real and the imaginary part, :math:`M` for both together.
+
+    Args:
+        moments: those of :math:`n - 1` values.
+        value: :math:`x_n`, of their shape.
+        narrow: whether the sums are only as wide as their values.
+
+    Returns:
+        Those of :math:`n` values.
+
+    Source:
+        Welford (1962), doi:10.1080/00401706.1962.10490022.
+    """
+    count, mean, mean_rest, squares, rest = moments
+    count += 1
+    if not value.is_complex():
+        return Moments(count, *_welford(count, value, mean, mean_rest, squares, rest, narrow))
+    mean, mean_rest = mean.to(value.dtype), mean_rest.to(value.dtype)
+    real, real_rest, squares, rest = _welford(
+        *(count, value.real, mean.real, mean_rest.real, squares, rest, narrow)
+    )
+    imag, imag_rest, squares, rest = _welford(
+        *(count, value.imag, mean.imag, mean_rest.imag, squares, rest, narrow)
+    )
+    return Moments(
+        *(count, torch.complex(real, imag), torch.complex(real_rest, imag_rest), squares, rest)
+    )
+
+
+def _welford(
+    count: int,
+    value: Tensor,
+    mean: Tensor,
+    mean_rest: Tensor,
+    squares: Tensor,
+    rest: Tensor,
+    narrow: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    before = value - mean
+    if not narrow:
+        mean = torch.add(mean, before, alpha=1 / count)
+        return mean, mean_rest, torch.addcmul(squares, before, value - mean), rest
+    before = before - mean_rest
+    mean, mean_rest = _add_to_both(mean, mean_rest, before / count)
+    squares, rest = _add_to_both(squares, rest, before * (value - mean - mean_rest))
+    return mean, mean_rest, squares, rest
+
+
+def merge_moments(first: Moments, second: Moments) -> Moments:
     r"""Joins the moments of two streams.
 
     .. math::
         \delta = \bar b - \bar a, \qquad
         \bar{ab} = \bar a + \delta \frac{n_b}{n_a + n_b}, \qquad
-        M_{ab} = M_a + M_b + \delta^2 \frac{n_a n_b}{n_a + n_b}
+        M_{ab} = M_a + M_b + |\delta|^2 \frac{n_a n_b}{n_a + n_b}
 
     Args:
-        first: number of values :math:`n_a`, mean, and sum of squared deviations :math:`M_a`.
-        second: those of the other stream.
+        first: those of one stream.
+        second: those of the other.
 
     Returns:
         Those of both.
@@ -54,9 +162,21 @@ def merge_moments(
     Source:
         Chan, Golub & LeVeque (1979), Stanford STAN-CS-79-773, eq. 2.1.
     """
-    (count_a, mean_a, squares_a), (count_b, mean_b, squares_b) = first, second
-    count = count_a + count_b
-    delta = mean_b - mean_a
-    mean = mean_a + delta * (count_b / count)
-    squares = squares_a + squares_b + delta * delta * (count_a * count_b / count)
-    return count, mean, squares
+    count = first.number + second.number
+    delta = by_parts(
+        lambda a, b, a_rest, b_rest: (b - a) + (b_rest - a_rest),
+        *(first.mean, second.mean, first.mean_rest, second.mean_rest),
+    )
+    step = by_parts(lambda part: part * (second.number / count), delta)
+    mean, mean_rest = add(first.mean, first.mean_rest, step, narrow=True)
+    rest = first.squares_rest + second.squares_rest
+    squares, rest = add(first.squares, rest, second.squares, narrow=True)
+    between = dot(delta, delta) * (first.number * (second.number / count))
+    squares, rest = add(squares, rest, between, narrow=True)
+    return Moments(count, mean, mean_rest, squares, rest)
+
+
+def dot(first: Tensor, second: Tensor) -> Tensor:
+    """The product, element by element, of complex numbers as vectors of two."""
+    product: Tensor = by_parts(torch.mul, first, second)
+    return product.real + product.imag if product.is_complex() else product

@@ -9,13 +9,14 @@ from numbers import Number
 from typing import Any
 
 import torch
+from lightning_utilities import apply_to_collection
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import rank_zero_warn
 from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
-from lightning_accum._metric import PersistentMetric
+from lightning_accum._metric import PersistentMetric, representable
 from lightning_accum.accumulators._stage import chain
 from lightning_accum.distributed.gather import CAPACITY, gather_bytes
 from lightning_accum.distributed.packing import from_bytes, to_bytes
@@ -175,7 +176,7 @@ class StreamAccumulator(PersistentMetric):
         @functools.wraps(compute)
         def cached() -> Any:
             if self._computed is not None:
-                return self._computed
+                return _copied(self._computed)
             with self.sync_context(
                 dist_sync_fn=self.dist_sync_fn,
                 should_sync=self._to_sync,
@@ -184,12 +185,21 @@ class StreamAccumulator(PersistentMetric):
                 value = self._adopt(compute())
             if not self.compute_with_cache:
                 self._computed = None
-            return value
+            # What is cached is never given out: writing to a result changes nothing here.
+            return _copied(value)
 
         return cached
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> Any:
         return super()._apply(fn if self._dtype_convert else _Moves(fn), exclude_state)
+
+
+def _copied(value: Any) -> Any:
+    return (
+        value.clone()
+        if isinstance(value, Tensor)
+        else apply_to_collection(value, Tensor, torch.clone)
+    )
 
 
 class _Moves:
@@ -199,5 +209,7 @@ class _Moves:
         self.fn = fn
 
     def __call__(self, tensor: Tensor) -> Tensor:
+        device = self.fn(torch.empty(0, device=tensor.device)).device
+        tensor = representable(tensor, device)
         moved = self.fn(tensor)
         return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)

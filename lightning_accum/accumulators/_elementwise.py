@@ -4,30 +4,31 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from lightning_accum.accumulators._base import State, StreamAccumulator
-from lightning_accum.accumulators._values import check_shape, wide
+from lightning_accum.accumulators._values import STREAMED, check_shape, double, wide
 
 
 class ElementWise(StreamAccumulator):
     """An accumulator that keeps the values' shape, which the first value sets.
 
     Args:
-        states: the states before any value, by name.
+        states: the states before any value, by name; the first has the values' shape.
         **kwargs: passed to :class:`torchmetrics.Metric`.
     """
 
-    # What integers are streamed in; as floats when missing.
+    # What integers are streamed in; as floats of double precision when missing.
     integers: torch.dtype | None = None
 
     def __init__(self, states: State, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         # torchmetrics lets metrics of a collection share their states where names and, after the
-        # first update, values are equal; before 1.7 it looks at the first state alone, which thus
+        # first update, values are equal; before 1.7 it looks at the first state only, which thus
         # has to tell apart what is to be told apart.
         for name, default in {**states, "updates": torch.tensor(0)}.items():
             self.add_state(name, default, persistent=True)
@@ -48,7 +49,7 @@ class ElementWise(StreamAccumulator):
         if value.shape != before.shape and self._update_count:
             check_shape(type(self).__name__, value, before)
 
-    def _put(self, **states: Tensor) -> None:
+    def _put(self, **states: Any) -> None:
         # A module's own `__setattr__` costs more than an addition of two scalars.
         self.__dict__.update(states)
 
@@ -60,10 +61,9 @@ class ElementWise(StreamAccumulator):
         held = [part for part, count in zip(parts, updates, strict=True) if count]
         if not held:
             return dict(parts[0])
-        own = self._copy_state_dict()
-        held = [{name: value.to(own[name].device) for name, value in p.items()} for p in held]
-        shapes = {name: {tuple(part[name].shape) for part in held} for name in self._shaped()}
-        for name, found in shapes.items():
+        held = [{name: _on(self.device, state) for name, state in part.items()} for part in held]
+        for name in self._shaped():
+            found = {tuple(getattr(part[name], "shape", ())) for part in held}
             if len(found) > 1:
                 raise ValueError(
                     f"State `{name}` should have one shape in all parts that are merged. Found"
@@ -72,12 +72,87 @@ class ElementWise(StreamAccumulator):
         return {**self._combined(held), "updates": torch.tensor(sum(updates))}
 
     def _shaped(self) -> list[str]:
-        """The states that have the values' shape."""
-        return [name for name in self._defaults if name != "updates"]
+        """The states that have the values' shape in all parts."""
+        return list(self._defaults)[:1]
 
     @abstractmethod
     def _combined(self, parts: list[State]) -> State:
         """The state of one stream that is these in order, none of them empty."""
 
+    def _check_states(self, states: State, names: list[str]) -> None:
+        super()._check_states(states, names)
+        count = states["updates"]
+        if count.numel() != 1 or count.is_floating_point() or int(count) < 0:
+            raise ValueError(f"state `updates` should be a count. Found {count.tolist()}.")
+        held = {name: states[name] for name in self._defaults if name not in ("updates", "like")}
+        shapes = {name: tuple(getattr(state, "shape", ())) for name, state in held.items()}
+        first = shapes[self._shaped()[0]] if int(count) else ()
+        if any(_joined(shape, first) != first for shape in shapes.values()):
+            raise ValueError(f"states should have the values' shape. Found shapes {shapes}.")
+
+    def _check_state(self, name: str, state: Any, default: Any) -> None:
+        if not isinstance(state, Tensor) or state.dtype not in STREAMED:
+            raise ValueError(
+                f"state `{name}` should be a tensor of numbers. Found"
+                f" `{getattr(state, 'dtype', type(state).__name__)}`."
+            )
+
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = ()) -> Any:
-        return super()._apply(fn, [*exclude_state, "updates"])
+        objects = [n for n in self._defaults if not isinstance(getattr(self, n), Tensor)]
+        return super()._apply(fn, [*exclude_state, "updates", *objects])
+
+
+class Summed(ElementWise):
+    """An accumulator of sums: in double precision where the device has it, however short.
+
+    Args:
+        states: the states before any value, by name; the first has the values' shape.
+        like: dtype of the result of nothing, which that of values widens.
+        **kwargs: passed to :class:`torchmetrics.Metric`.
+    """
+
+    like: Tensor
+
+    def __init__(self, states: State, like: torch.dtype = torch.float32, **kwargs: Any) -> None:
+        # Results come in the values' own dtype, which the states' does not tell.
+        super().__init__({**states, "like": torch.empty(0, dtype=like)}, **kwargs)
+
+    def _entering(self, value: Any) -> tuple[Tensor, Tensor, bool]:
+        """A value in the dtype it is summed in, ``like`` with it, and if sums are no wider."""
+        tensor, like = self._value(value), self.like
+        if tensor.dtype != like.dtype:
+            like = like.new_empty(0, dtype=torch.promote_types(like.dtype, tensor.dtype))
+        tensor = tensor.to(double(like.dtype, tensor.device))
+        return tensor, like, _is_narrow(tensor, like)
+
+    def _merged(self, parts: Sequence[State]) -> State:
+        likes = [part["like"].dtype for part in parts]
+        like = self.like.new_empty(0, dtype=reduce(torch.promote_types, likes))
+        return {**super()._merged(parts), "like": like}
+
+    def _check_states(self, states: State, names: list[str]) -> None:
+        super()._check_states(states, names)
+        like, held = states["like"], states[self._shaped()[0]]
+        if like.shape != (0,):
+            raise ValueError(f"state `like` should be empty. Found {like.tolist()}.")
+        if isinstance(held, Tensor) and _kind(held) != _kind(like):
+            raise ValueError(f"state `like` should be like {held.dtype}. Found {like.dtype}.")
+
+
+def _is_narrow(value: Tensor, like: Tensor) -> bool:
+    return value.dtype == like.dtype and value.dtype != torch.int64
+
+
+def _kind(tensor: Tensor) -> tuple[bool, bool]:
+    return tensor.is_floating_point(), tensor.is_complex()
+
+
+def _on(device: torch.device, state: Any) -> Any:
+    return state.to(device) if isinstance(state, Tensor) else state
+
+
+def _joined(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...] | None:
+    try:
+        return tuple(torch.broadcast_shapes(first, second))
+    except RuntimeError:
+        return None

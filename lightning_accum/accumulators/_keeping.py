@@ -44,6 +44,14 @@ class Keeping(StreamAccumulator):
         self._take_states({"values": apply_to_collection(state["values"], Tensor, self._loaded)})
         self._renew()
 
+    def _check_states(self, states: State, names: list[str]) -> None:
+        super()._check_states(states, names)
+        state = states["_extra_state"]
+        if not isinstance(state, dict) or not isinstance(state.get("values"), list):
+            raise ValueError(
+                f"its state should be a dictionary with a list `values`. Found {state!r}."
+            )
+
     def _loaded(self, tensor: Tensor) -> Tensor:
         return self._owned(tensor.to(self.device))
 

@@ -4,40 +4,58 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-_WIDE = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+from lightning_accum._metric import has_double, representable
+
+_DOUBLE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+_KEPT = {*_DOUBLE, *_DOUBLE.values()}
+#: What values come in.
+STREAMED = {torch.int64, *_KEPT}
+
+
+def double(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """The dtype that values of a dtype are summed in: double precision where the device has it."""
+    return _DOUBLE.get(dtype, dtype) if has_double(device) else dtype
 
 
 def wide(value: Any, device: torch.device, integers: torch.dtype | None = None) -> Tensor:
-    """The value as a tensor without a graph, in at least float32.
+    """The value as a tensor without a graph, in at least single precision.
 
     Args:
         value: a tensor, a number, or what else ``torch.as_tensor`` takes.
-        device: where a value that is no tensor goes.
-        integers: dtype of integers and booleans; the default dtype when missing.
+        device: where a value that is not a tensor goes.
+        integers: dtype of integers and booleans; floats of double precision when missing.
     """
-    tensor = value if isinstance(value, Tensor) else as_tensor("value", value, device)
-    if tensor.dtype not in _WIDE:
-        narrow = torch.float32 if tensor.dtype.is_floating_point else None
-        tensor = tensor.to(narrow or integers or torch.get_default_dtype())
-    return tensor.detach()
+    tensor = value.detach() if isinstance(value, Tensor) else as_tensor("value", value, device)
+    if tensor.dtype not in _KEPT:
+        if tensor.is_floating_point():
+            tensor = tensor.float()
+        elif tensor.is_complex():
+            tensor = tensor.to(torch.complex64)
+        else:
+            tensor = tensor.to(integers or double(torch.float32, tensor.device))
+    return tensor
 
 
 def as_tensor(name: str, value: Any, device: torch.device) -> Tensor:
-    """A number, or what else ``torch.as_tensor`` takes, as a tensor.
+    """A number, or what else ``torch.as_tensor`` takes, as a tensor; Python's floats are double.
 
     Raises:
         TypeError: if it takes no such thing.
     """
     try:
-        return torch.as_tensor(value, device=device)
-    except (RuntimeError, OverflowError, ValueError) as error:
+        tensor = torch.as_tensor(value, device="cpu")
+        if tensor.dtype in _DOUBLE and not isinstance(value, np.ndarray | np.generic):
+            tensor = torch.as_tensor(value, dtype=_DOUBLE[tensor.dtype], device="cpu")
+    except (TypeError, RuntimeError, OverflowError, ValueError) as error:
         raise TypeError(
             f"Argument `{name}` should be a tensor or a number. Found `{type(value).__name__}`:"
             f" {error}."
         ) from None
+    return representable(tensor, device).to(device)
 
 
 def check_shape(owner: str, value: Tensor, before: Tensor) -> None:

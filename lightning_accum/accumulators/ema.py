@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_numbers
+from lightning_accum.accumulators._arithmetic import by_parts
 from lightning_accum.accumulators._base import State
-from lightning_accum.accumulators._elementwise import ElementWise
+from lightning_accum.accumulators._elementwise import Summed
 
 
-class EMA(ElementWise):
+class EMA(Summed):
     r"""The exponential moving average of the values, element by element, without a start-up bias.
 
     .. math::
@@ -20,8 +21,8 @@ class EMA(ElementWise):
         w_n = \beta w_{n-1} + (1 - \beta), \qquad
         \mathrm{EMA}_n = \frac{s_n}{w_n}
 
-    Streamed in at least float32; of nothing it is nan with one warning. Over several processes it
-    is the mean of theirs, each weighed by :math:`w_n`.
+    Averaged in float64 where the device has it, and of the values' dtype; of nothing it is nan with
+    one warning. Over several processes it is the mean of theirs, each weighed by :math:`w_n`.
 
     Args:
         decay: :math:`\beta`, in (0, 1): the average reaches back about :math:`1 / (1 - \beta)`
@@ -32,9 +33,10 @@ class EMA(ElementWise):
         ValueError: if the decay is out of range.
 
     Example:
+        >>> import torch
         >>> from lightning_accum.accumulators import EMA
         >>> average = EMA(decay=0.5)
-        >>> average(1.0), average(4.0)
+        >>> average(torch.tensor(1.0)), average(torch.tensor(4.0))
         (tensor(1.), tensor(3.))
     """
 
@@ -61,16 +63,21 @@ class EMA(ElementWise):
         Raises:
             ValueError: if the shape is another than before.
         """
-        tensor = self._value(value)
+        tensor, like, _ = self._entering(value)
         self._check_shape(tensor, self.scaled)
-        scaled = torch.add(self.scaled * self.decay, tensor, alpha=1 - self.decay)
+        share = 1 - self.decay
+        scaled = by_parts(
+            lambda scaled, value: torch.add(scaled * self.decay, value, alpha=share),
+            *(self.scaled, tensor),
+        )
         # As wide as the values: the quotient would be no better than its narrower half.
-        weight = self.weight.to(scaled.dtype) * self.decay + (1 - self.decay)
-        self._put(scaled=scaled, weight=weight)
+        weight = self.weight.to(scaled.real.dtype) * self.decay + share
+        self._put(scaled=scaled, weight=weight, like=like)
 
     def compute(self) -> Tensor:
         """The average, of the values' shape."""
-        return self.scaled / self.weight
+        average: Tensor = by_parts(lambda part: part / self.weight, self.scaled)
+        return average.to(self.like.dtype)
 
     def _shaped(self) -> list[str]:
         return ["scaled"]
@@ -78,5 +85,6 @@ class EMA(ElementWise):
     def _combined(self, parts: list[State]) -> State:
         scaled, weight = parts[0]["scaled"], parts[0]["weight"]
         for part in parts[1:]:
-            scaled, weight = scaled + part["scaled"], weight + part["weight"]
+            scaled = by_parts(torch.add, scaled, part["scaled"])
+            weight = weight + part["weight"]
         return {"scaled": scaled, "weight": weight}

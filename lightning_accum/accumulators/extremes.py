@@ -35,9 +35,15 @@ class _Extreme(ElementWise):
             value: a tensor of any shape, the same in every call, or a number.
 
         Raises:
+            TypeError: if the value is complex.
             ValueError: if the shape is another than before.
         """
         tensor, before = self._value(value), getattr(self, self.state)
+        if tensor.is_complex():
+            raise TypeError(
+                "Argument `value` should be real, for complex numbers have no order. Found"
+                f" `value.dtype = {tensor.dtype}`: give its absolute value or its parts."
+            )
         self._check_shape(tensor, before)
         self._put(
             **{self.state: self._pick(before, tensor) if self._update_count else tensor.clone()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from lightning_utilities import apply_to_collection
 from torch import Tensor
 
@@ -41,8 +42,8 @@ class List(Keeping):
         self.values.append(apply_to_collection(value, Tensor, self._owned))
 
     def compute(self) -> list[Any]:
-        """The values, in a list of its own."""
-        return list(self.values)
+        """The values, in a list of its own, tensors as copies."""
+        return apply_to_collection(list(self.values), Tensor, torch.clone)  # type: ignore[no-any-return]
 
     def _owned(self, tensor: Tensor) -> Tensor:
         tensor = tensor.detach()

@@ -24,10 +24,11 @@ class Select(Stage, nn.Module):
         ValueError: if no item is named.
 
     Example:
+        >>> import torch
         >>> from lightning_accum.accumulators import Mean, Select
         >>> loss = Select(value=0, weight=2) ** Mean()
-        >>> loss((1.0, "logits", 32))
-        >>> loss((4.0, "logits", 16))
+        >>> loss((torch.tensor(1.0), "logits", 32))
+        >>> loss((torch.tensor(4.0), "logits", 16))
         >>> loss.end()
         tensor(2.)
     """

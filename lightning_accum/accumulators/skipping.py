@@ -42,7 +42,7 @@ class Except(StreamAccumulator):
         ...     discriminator.update(loss)
         ...     generator.update(loss)
         >>> discriminator.compute(), generator.compute()
-        (tensor(2.), tensor(60.))
+        (tensor(2., dtype=torch.float64), tensor(60., dtype=torch.float64))
     """
 
     def __init__(
@@ -100,6 +100,16 @@ class Except(StreamAccumulator):
         """Takes the position from a state dict."""
         self.position = int(state["position"])
         self._renew()
+
+    def _check_states(self, states: State, names: list[str]) -> None:
+        super()._check_states(states, names)
+        state = states["_extra_state"]
+        position = state.get("position") if isinstance(state, dict) else None
+        if type(position) is not int or not 0 <= position < self.period:
+            raise ValueError(
+                f"its state should have a `position` below the period of {self.period}. Found"
+                f" {state!r}."
+            )
 
     def sync(self, *args: Any, **kwargs: Any) -> None:
         """Synchronises the accumulator."""

@@ -20,12 +20,13 @@ class Source(Flow):
         module: a LightningModule, through which ``Log`` stages log; may be missing.
 
     Example:
+        >>> import torch
         >>> from lightning_accum.accumulators import Max, Mean, Select, Source
         >>> source = Source()
         >>> loss = source ** Select(loss=0)
         >>> mean = loss ** Mean() ** print
         >>> largest = loss ** Max() ** print
-        >>> source.run([(1.0, "a"), (3.0, "b")])
+        >>> source.run([(torch.tensor(1.0), "a"), (torch.tensor(3.0), "b")])
         tensor(2.)
         tensor(3.)
     """

@@ -18,10 +18,10 @@ class Split(Stage, nn.Module):
     Example:
         >>> from lightning_accum.accumulators import List, Max, Mean, Split
         >>> both = Split(Mean() ** print, Max() ** print) ** List() ** print
-        >>> _ = both.run([1.0, 3.0])
-        tensor(2.)
-        tensor(3.)
-        [1.0, 3.0]
+        >>> _ = both.run([1, 3])
+        tensor(2., dtype=torch.float64)
+        tensor(3)
+        [1, 3]
     """
 
     def __init__(self, *pipes: Any) -> None:

@@ -39,7 +39,7 @@ def synchronize(accumulators: Any, capacity: int | None = None) -> None:
         ...     accumulator.update(2.0)
         >>> synchronize(found)
         >>> found["loss"].compute()
-        tensor(2.)
+        tensor(2., dtype=torch.float64)
     """
     found = [a for a in dict.fromkeys(_within(accumulators)) if a.sync_on_compute]
     found = [a for a in found if a.distributed_available_fn()]

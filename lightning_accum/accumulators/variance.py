@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_numbers
-from lightning_accum.accumulators._arithmetic import merge_moments
+from lightning_accum.accumulators._arithmetic import Moments, merge_moments, with_value
 from lightning_accum.accumulators._base import State
-from lightning_accum.accumulators._elementwise import ElementWise
+from lightning_accum.accumulators._elementwise import Summed
+
+_SUMS = Moments._fields[1:]
 
 
-class Variance(ElementWise):
+class Variance(Summed):
     r"""The variance of all values, element by element, by Welford's updates.
 
     .. math::
@@ -22,8 +24,10 @@ class Variance(ElementWise):
         M_n = M_{n-1} + (x_n - \bar x_{n-1})(x_n - \bar x_n), \qquad
         \sigma^2 = \frac{M_n}{n - c}
 
-    Streamed in at least float32. As :func:`torch.var`, it is nan where :math:`n = c`; of nothing it
-    is nan with one warning. The parts of several processes are joined exactly.
+    of complex values that of :math:`|x - m|^2`. Summed in float64, with what rounding takes as a
+    :class:`Sum` is, and so holds at :math:`10^9` values; the result has the dtype of the values, or
+    of their real part. As :func:`torch.var`, it is nan where :math:`n = c`; of nothing it is nan
+    with one warning. The parts of several processes are joined exactly.
 
     Args:
         correction: what is taken from the number of values, :math:`c`; 1 for an unbiased variance.
@@ -36,17 +40,19 @@ class Variance(ElementWise):
         >>> for value in (1.0, 3.0, 5.0):
         ...     variance.update(value)
         >>> variance.compute(), variance.mean
-        (tensor(4.), tensor(3.))
+        (tensor(4., dtype=torch.float64), tensor(3., dtype=torch.float64))
 
     Source:
         Welford (1962), doi:10.1080/00401706.1962.10490022.
     """
 
     mean: Tensor
+    mean_rest: Tensor
     squares: Tensor
+    squares_rest: Tensor
 
     def __init__(self, correction: float = 1, **kwargs: Any) -> None:
-        super().__init__({"mean": torch.tensor(0.0), "squares": torch.tensor(0.0)}, **kwargs)
+        super().__init__({name: torch.tensor(0.0) for name in _SUMS}, **kwargs)
         check_numbers(correction=correction)
         self.correction = correction
 
@@ -59,19 +65,19 @@ class Variance(ElementWise):
         Raises:
             ValueError: if the shape is another than before.
         """
-        tensor = self._value(value)
+        tensor, like, narrow = self._entering(value)
         self._check_shape(tensor, self.mean)
-        delta = tensor - self.mean
-        mean = self.mean + delta / (self._update_count + 1)
-        self._put(mean=mean, squares=self.squares + delta * (tensor - mean))
+        moments = Moments(self._update_count, *(getattr(self, name) for name in _SUMS))
+        found = with_value(moments, tensor, narrow)[1:]
+        self._put(like=like, **dict(zip(_SUMS, found, strict=True)))
 
     def compute(self) -> Tensor:
         """The variance, of the values' shape."""
         if self._is_empty():
             return torch.full_like(self.squares, torch.nan)
-        return self.squares / max(self._update_count - self.correction, 0)
+        variance = self.squares / max(self._update_count - self.correction, 0)
+        return variance.to(self.like.real.dtype)
 
     def _combined(self, parts: list[State]) -> State:
-        moments = ((int(p["updates"]), p["mean"], p["squares"]) for p in parts)
-        _, mean, squares = reduce(merge_moments, moments)
-        return {"mean": mean, "squares": squares}
+        moments = (Moments(int(p["updates"]), *(p[name] for name in _SUMS)) for p in parts)
+        return dict(zip(_SUMS, reduce(merge_moments, moments)[1:], strict=True))

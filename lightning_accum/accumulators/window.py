@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lightning_accum.accumulators._arithmetic import by_parts
 from lightning_accum.accumulators._keeping import Keeping
-from lightning_accum.accumulators._values import check_shape, wide
+from lightning_accum.accumulators._values import check_shape, double, wide
 
 
 class Window(Keeping):
@@ -16,10 +17,10 @@ class Window(Keeping):
 
     .. math:: \bar x = \frac{1}{n} \sum_{i = N - n + 1}^{N} x_i
 
-    or of all, while there are fewer. Half precision is averaged in float32; the mean of nothing is
-    nan, with one warning. Over several processes it is the mean of the windows of all. After
-    ``merge_state`` it holds both windows, the other's as the newer, and with the next update it is
-    down to its length again.
+    or of all, while there are fewer. Averaged in float64 where the device has it, and of the
+    values' dtype; the mean of nothing is nan, with one warning. Over several processes it is the
+    mean of the windows of all. After ``merge_state`` it holds both windows, the other's as the
+    newer, and with the next update it is down to its length again.
 
     Args:
         length: number of values :math:`n`.
@@ -29,10 +30,11 @@ class Window(Keeping):
         ValueError: if the length is not a positive integer.
 
     Example:
+        >>> import torch
         >>> from lightning_accum.accumulators import Window
         >>> window = Window(2)
-        >>> window(1.0), window(2.0), window(6.0)
-        (tensor(1.), tensor(1.5000), tensor(4.))
+        >>> [window(torch.tensor(value)) for value in (1.0, 2.0, 6.0)]
+        [tensor(1.), tensor(1.5000), tensor(4.)]
     """
 
     values: list[Tensor]
@@ -62,7 +64,12 @@ class Window(Keeping):
 
     def compute(self) -> Tensor:
         """The mean, of the values' shape."""
-        return torch.stack(self.values).mean(0) if self.values else torch.tensor(torch.nan)
+        if not self.values:
+            return torch.tensor(torch.nan)
+        values = torch.stack(self.values)
+        summed = values.to(double(values.dtype, values.device))
+        mean: Tensor = by_parts(lambda part: part.mean(0), summed)
+        return mean.to(values.dtype)
 
     def _is_empty(self) -> bool:
         return not self.values

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 import lightning.pytorch as pl
 
 from lightning_accum.callbacks._host import CellHost
+from lightning_accum.callbacks._layout import check_layout
 from lightning_accum.callbacks._logging import log_is_near, log_values, logs_now
 from lightning_accum.callbacks._measure import Measurement, Values, activities
 from lightning_accum.callbacks._summary import Summary
@@ -29,6 +31,7 @@ class Report:
         self._summary = summary
         self._host = host
         self._active = active
+        self._first = True
         self._observing = False
         self._measuring = False
         self._measured: Measurement | None = None
@@ -48,6 +51,12 @@ class Report:
     def end_epoch(self) -> None:
         """What is applied between batches is not measured."""
         self._measuring = False
+
+    def note_batch(self, trainer: pl.Trainer, batch: Any) -> None:
+        """Compares the first batch with what was recorded of it, before that is evaluated."""
+        if self._first:
+            self._first = False
+            check_layout(self._host, trainer, batch)
 
     def note_activity(self) -> None:
         """Measures the window that is about to be evaluated."""

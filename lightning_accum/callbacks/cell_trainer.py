@@ -230,6 +230,7 @@ class CellTrainerCallback(Callback):
         for learner in learners_in(trainer):  # the batch is over for them too
             learner.cell_trainer.recording = False
         self._in_batch = False
+        self._report.note_batch(trainer, batch)
         self._report.note_activity()
         self.host.finish_batch(**self._given(outputs))
         self._batches += 1

@@ -48,7 +48,7 @@ def accumulate_terms(
     products: list[Term] = []
     others: list[Change] = []
     for change in changes:
-        product = change.as_product(vjp)
+        product = change.as_product()
         if product is None:
             others.append(change)
         else:

@@ -15,7 +15,7 @@ from lightning_accum.engine.accumulate import Backend, accumulate_terms, one_con
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.source import Source
 from lightning_accum.engine.state import Carried, StateKey, of_neurons
-from lightning_accum.engine.terms import Change
+from lightning_accum.engine.terms import listed
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import Reduction
@@ -59,7 +59,8 @@ class Target(NamedTuple):
 
 
 def run_rule(
-    terms: Callable[[Window], Sequence[Change]],
+    terms: Callable[[Window], object],
+    giver: str,
     recording: Recording,
     targets: Sequence[Target],
     batch: Reduction,
@@ -74,6 +75,7 @@ def run_rule(
 
     Args:
         terms: of the rule, for the signals of one parameter.
+        giver: name of the rule, for messages.
         recording: what was recorded.
         targets: the parameters.
         batch: the reduction over the batch.
@@ -103,7 +105,7 @@ def run_rule(
                 if not target.vjp.reads_input:
                     ones = target.vjp.one(post.activity, pre.activity)
                     make = partial(Source, dt=recording.dt, carried=carried, dtype=dtype)
-                    incoming = make(ones, side="constant", constant=True)
+                    incoming = make(ones, side="bias")
                     sources.append(incoming)
                 window = Window(
                     pre=Signal(incoming),
@@ -118,7 +120,7 @@ def run_rule(
                     tensors=recording.tensors,
                     carried=carried,
                 )
-                changes = terms(window)
+                changes = listed(terms(window), giver)
                 accumulate_terms(accumulator, changes, batch, target.vjp, backend)
                 if carries:
                     for change in changes:

@@ -60,7 +60,7 @@ class Source:
     def events(self) -> Events:
         """Returns the spikes' indices in ``[K, neurons]``, found once for all that need them."""
         if self.known_events is None:
-            self.known_events = Events(self.activity.reshape(-1, self.activity.shape[-1]))
+            self.known_events = Events(self.activity.flatten(0, -2))
         return self.known_events
 
     def use(self, decay: float, mode: TraceMode) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -11,6 +11,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_numbers
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.state import StateKey
 from lightning_accum.engine.vjp import WeightVJP
@@ -47,7 +48,7 @@ class Change(ABC):
         """
         return {}
 
-    def as_product(self, vjp: WeightVJP) -> Term | None:
+    def as_product(self) -> Term | None:
         """Returns this if it is a product that can be summed together with others."""
         return None
 
@@ -64,12 +65,30 @@ class Term(Change):
         pre: the presynaptic signal, or a tensor ``[T, B, ...]`` of its shape.
         transform: :math:`L`, a linear function of the product; the identity when ``None``. A decay
             multiplies the product by the parameter, which is constant in a window.
+
+    Raises:
+        TypeError: if the rate is not a number, or a side is neither a signal nor a tensor.
     """
 
     rate: float
     post: Signal | Tensor
     pre: Signal | Tensor
     transform: Callable[[Tensor], Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.rate) is not float:
+            check_numbers(rate=self.rate)
+        for name, side in (("post", self.post), ("pre", self.pre)):
+            if not isinstance(side, (Signal, Tensor)):
+                found = side if isinstance(side, (int, float)) else type(side).__name__
+                constant = (
+                    "window.one" if name == "pre" else "torch.ones_like(window.post.values())"
+                )
+                raise TypeError(
+                    f"Argument `{name}` of a Term should be a signal of the window, such as"
+                    f" `window.{name}`, or a tensor [T, B, ...] of its shape. Found `{found}`: for"
+                    f" a constant, give `{constant}` and multiply `rate`."
+                )
 
     @property
     def size(self) -> int:
@@ -86,13 +105,10 @@ class Term(Change):
         """The type of the device on which this is computed."""
         return self.operands[0].activity.device.type
 
-    def as_product(self, vjp: WeightVJP) -> Term | None:
-        """Returns this if nothing transforms it; the products of constant input stay alone.
-
-        As matrices they are a column of sums, which is cheaper than to fold them.
-        """
-        constant = vjp.is_matrix and self.operands[1].source.constant
-        return None if constant or self.transform is not None else self
+    def as_product(self) -> Term | None:
+        """Returns this unless it is transformed, or the input is constant: a sum of one side."""
+        alone = self.transform is not None or self.operands[1].source.constant
+        return None if alone else self
 
     def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
         """Returns the product in the part of the rate's sign."""
@@ -101,7 +117,8 @@ class Term(Change):
         post, pre = (
             as_numbers(side.values()[:, samples], dtype).flatten(0, 1) for side in operands
         )
-        change = vjp.sum(post, pre, dtype)
+        product = vjp.constant if operands[1].source.constant else vjp
+        change = product.sum(post, pre, dtype)
         if self.transform is not None:
             change = self.transform(change)
         change = change.mul_(abs(self.rate))
@@ -124,6 +141,32 @@ class CustomChange(Change):
     def size(self) -> int:
         """How many samples there are."""
         return self._size
+
+
+def listed(found: object, giver: str) -> Sequence[Change]:
+    """Returns what a rule returned as a sequence; a single change may come without one.
+
+    Args:
+        found: what ``terms`` returned.
+        giver: name of the rule, for the message.
+
+    Raises:
+        TypeError: if it is something other than changes.
+    """
+    if isinstance(found, Change):
+        return [found]
+    every = list(found) if isinstance(found, Iterable) and not isinstance(found, Tensor) else None
+    others = [found] if every is None else [t for t in every if not isinstance(t, Change)]
+    if every is None or others:
+        other = others[0]
+        kind = type(other).__name__
+        what = f"a tensor of shape {tuple(other.shape)}" if isinstance(other, Tensor) else kind
+        raise TypeError(
+            f"`{giver}.terms` should return Terms, such as `[Term(h.lr, window.post, window.pre)]`."
+            f" Found {what}: give rate and both sides of every product, which is summed for you, or"
+            " a CustomChange for a change that is not a product."
+        )
+    return every
 
 
 def added(one: Tensor | None, other: Tensor | None) -> Tensor | None:

@@ -62,6 +62,11 @@ class WeightVJP(ABC):
             A tensor of the parameter's shape.
         """
 
+    @property
+    def constant(self) -> WeightVJP:
+        """The product with an input that is always one."""
+        return self
+
     def one(self, post: Tensor, pre: Tensor) -> Tensor:
         """Input that is always one, beside ``post`` and ``pre`` of a window, ``[T, B, ...]``.
 
@@ -138,7 +143,7 @@ class Outer(WeightVJP):
 
     def vjp(self, post: Tensor, pre: Tensor) -> Tensor:
         """``[out, in]`` of ``[K, ..., out]`` and ``[K, ..., in]``."""
-        return post.reshape(-1, post.shape[-1]).T @ pre.reshape(-1, pre.shape[-1])
+        return post.flatten(0, -2).T @ pre.flatten(0, -2)
 
 
 class Bias(WeightVJP):
@@ -154,11 +159,25 @@ class Bias(WeightVJP):
         """``[out]`` of ``[K, ..., out]``, or ``[K, out, ...]`` of a convolution."""
         channel = -1 if isinstance(self.module, nn.Linear) else 1
         product = (post * pre).movedim(channel, -1)
-        return product.reshape(-1, product.shape[-1]).sum(0)
+        return product.flatten(0, -2).sum(0)
+
+
+class Taps(Bias):
+    """A kernel whose input is always one, at padded places too: all taps of a channel are alike."""
+
+    def vjp(self, post: Tensor, pre: Tensor) -> Tensor:
+        """``[out, 1, ...]`` of ``[K, out, ...]``."""
+        param: Tensor = getattr(self.module, self.name)
+        return super().vjp(post, pre).reshape(-1, *[1] * (param.ndim - 1))
 
 
 class Convolution(WeightVJP):
     """A convolution's kernel: its own weight gradient, stride, padding and groups included."""
+
+    @property
+    def constant(self) -> WeightVJP:
+        """All taps see an input that is always one equally often."""
+        return Taps(self.module, self.name, self.place)
 
     def vjp(self, post: Tensor, pre: Tensor) -> Tensor:
         """``[out, in / groups, ...]`` of ``[K, out, ...]`` and ``[K, in, ...]``."""
@@ -221,6 +240,15 @@ class Jacobian(WeightVJP):
         return torch.zeros_like(leaf) if product is None else product
 
 
+class PaddedConvolution(Jacobian):
+    """A convolution that is padded by name, or with other values than zero."""
+
+    @property
+    def constant(self) -> WeightVJP:
+        """All taps see an input that is always one equally often."""
+        return Taps(self.module, self.name, self.place)
+
+
 def unit_dim_of(module: nn.Module) -> int:
     """Which dimension of a module's ``[T, B, ...]`` counts neurons: the last, or channels."""
     return 2 if isinstance(module, nn.modules.conv._ConvNd) else -1
@@ -248,7 +276,7 @@ def vjp_of(module: nn.Module, name: str, place: str = "") -> WeightVJP:
         kind = Outer
     elif name == "weight" and isinstance(module, _CONVOLUTIONS):
         plain = module.padding_mode == "zeros" and not isinstance(module.padding, str)
-        kind = Convolution if plain else Jacobian
+        kind = Convolution if plain else PaddedConvolution
     return kind(module, name, place)
 
 

@@ -49,8 +49,11 @@ class Window:
 
     @property
     def one(self) -> Signal:
-        """As ``pre``, of an input that is always one: for what does not depend on the input."""
-        ones = self.vjp.one(self.post.activity, self.pre.activity)
+        """As ``pre``, of an input that is always one: for what does not depend on the input.
+
+        It reaches every weight, on a padded convolution those at the border of the kernel too.
+        """
+        ones = self.vjp.constant.one(self.post.activity, self.pre.activity)
         dtype, unit_dim = self.post.dtype, self.post.unit_dim
         return Signal(Source(ones, self.dt, dtype=dtype, unit_dim=unit_dim, constant=True))
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import get_worker_info
 
-from lightning_accum._checks import check_integers, check_numbers
+from lightning_accum._checks import check_finite, check_integers
 from lightning_accum.functional.encoders import poisson_encode
 
 
@@ -19,7 +20,8 @@ class PoissonEncoder(nn.Module):
 
     With a ``seed`` the module draws from a generator of its own, whose state is copied, pickled,
     and saved in the state dict, so that a resumed run sees the same spikes as an uninterrupted
-    one. Without, it draws from torch's global generators.
+    one. Without, it draws from torch's global generators. In a worker of a ``DataLoader`` it is
+    seeded once with the worker's own seed too, which torch draws for every worker and epoch.
 
     Args:
         steps: number of time steps :math:`T`.
@@ -50,7 +52,7 @@ class PoissonEncoder(nn.Module):
     ) -> None:
         super().__init__()
         check_integers(steps=steps)
-        check_numbers(max_rate=max_rate, dt=dt)
+        check_finite(max_rate=max_rate, dt=dt)
         if steps < 1:
             raise ValueError(
                 "Argument `steps` should be a positive number of time steps. "
@@ -69,6 +71,7 @@ class PoissonEncoder(nn.Module):
         self.max_rate = max_rate
         self.dt = dt
         self.validate = validate
+        self._worker: int | None = None  # the seed of the worker that this is in
         self.generator: torch.Generator | None = None
         if seed is not None:
             check_integers(seed=seed)
@@ -90,11 +93,20 @@ class PoissonEncoder(nn.Module):
         return poisson_encode(x, self.steps, p, self._generator_for(x.device), self.validate)
 
     def _generator_for(self, device: torch.device) -> torch.Generator | None:
-        if self.generator is None or device.type == "cpu":
+        if self.generator is None:
+            return None
+        worker = get_worker_info()
+        if worker is not None and worker.seed != self._worker:
+            # every worker has begun with a copy of the same generator
+            self._worker = worker.seed
+            self.generator = torch.Generator().manual_seed(self._drawn() ^ worker.seed)
+        if device.type == "cpu":
             return self.generator
         # the state stays on the CPU, where every machine can read it; it seeds each call elsewhere
-        seed = int(torch.empty((), dtype=torch.int64).random_(generator=self.generator))
-        return torch.Generator(device).manual_seed(seed)
+        return torch.Generator(device).manual_seed(self._drawn())
+
+    def _drawn(self) -> int:
+        return int(torch.empty((), dtype=torch.int64).random_(generator=self.generator))
 
     def get_extra_state(self) -> dict[str, Any]:
         """Returns the state of the generator, for the state dict."""

@@ -7,7 +7,7 @@ from typing import Protocol, final
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_integers, check_numbers
+from lightning_accum._checks import check_finite, check_integers
 
 
 class Inhibition(Protocol):
@@ -98,7 +98,7 @@ class LateralInhibition:
         strength: the amount :math:`g` by which one spike lowers each other potential.
 
     Raises:
-        ValueError: ``strength`` is negative.
+        ValueError: ``strength`` is negative or not finite.
 
     Example:
         >>> import torch
@@ -113,7 +113,7 @@ class LateralInhibition:
     """
 
     def __init__(self, strength: float) -> None:
-        check_numbers(strength=strength)
+        check_finite(strength=strength)
         if strength < 0:
             raise ValueError(
                 "Argument `strength` should be a non-negative potential. "

@@ -10,7 +10,7 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_numbers
+from lightning_accum._checks import check_finite, check_numbers, warn_below_step
 from lightning_accum._state import StateModule, check_that
 from lightning_accum.functional.numbers import is_traced
 from lightning_accum.nn._compiled import integrate_blocks
@@ -18,6 +18,8 @@ from lightning_accum.nn.inhibition import Inhibition
 
 # Steps up to which a call is no sequence to prepare for, and those whose spikes are cast together.
 _FEW, _TOGETHER = 3, 16
+# Steps that are counted in single precision, with room for a sequence as long.
+_LONGEST = 1 << 23
 
 
 def _steps(first: int, end: int, like: Tensor) -> tuple[Tensor, ...]:
@@ -25,6 +27,7 @@ def _steps(first: int, end: int, like: Tensor) -> tuple[Tensor, ...]:
 
 
 def _decay(name: str, tc: float, dt: float) -> float:
+    check_numbers(**{name: tc})
     if not tc > 0:
         raise ValueError(
             f"Argument `{name}` should be a positive time constant in ms. Found `{name} = {tc}`."
@@ -67,13 +70,8 @@ class Neurons(StateModule):
         compile: bool,
     ) -> None:
         super().__init__()
-        check_numbers(
-            tc_mem=tc_mem,
-            v_threshold=v_threshold,
-            v_reset=v_reset,
-            v_rest=v_rest,
-            refractory=refractory,
-            dt=dt,
+        check_finite(
+            v_threshold=v_threshold, v_reset=v_reset, v_rest=v_rest, refractory=refractory, dt=dt
         )
         if not dt > 0:
             raise ValueError(
@@ -84,10 +82,10 @@ class Neurons(StateModule):
                 "Argument `v_threshold` should lie above `v_reset` and `v_rest`. Found "
                 f"`v_threshold = {v_threshold}`, `v_reset = {v_reset}`, `v_rest = {v_rest}`."
             )
-        if not 0 <= refractory < math.inf:
+        if not 0 <= refractory <= _LONGEST * dt:
             raise ValueError(
-                "Argument `refractory` should be a finite, non-negative period in ms. "
-                f"Found `refractory = {refractory}`."
+                "Argument `refractory` should be a non-negative period in ms, of at most"
+                f" {_LONGEST} steps. Found `refractory = {refractory}`, `dt = {dt}`."
             )
         if time_dim is not None and not (isinstance(time_dim, int) and time_dim == 0):
             raise ValueError(
@@ -111,6 +109,7 @@ class Neurons(StateModule):
         self.inhibition = inhibition
         self.compiled = compile  # a Module's `compile` is another thing
         self.decay = _decay("tc_mem", tc_mem, dt)
+        warn_below_step(dt, type(self).__name__, tc_mem=tc_mem)
         self.reset()
 
     @abstractmethod
@@ -408,7 +407,7 @@ class AdaptiveLIF(Neurons):
             inhibition,
             compile,
         )
-        check_numbers(theta_plus=theta_plus, tc_theta=tc_theta)
+        check_finite(theta_plus=theta_plus)
         if not theta_plus >= 0:
             raise ValueError(
                 "Argument `theta_plus` should be a non-negative potential. "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, get_args
 
 from torch import Tensor, nn
 
-from lightning_accum._checks import check_mapping, is_number, names_in
+from lightning_accum._checks import check_mapping, is_number, names_in, warn_below_step
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.independent import IndependentCellTrainer, Unit
 from lightning_accum.cells.state import CellState, Hyperparameters
@@ -130,8 +131,8 @@ class Rule(IndependentCellTrainer, ABC):
         self._checked: set[tuple[str, str]] = set()  # cells and parameters whose shapes fit
 
     @abstractmethod
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Change]:
-        """The products whose sum is the change of a parameter.
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Change] | Change:
+        """The products whose sum is the change of a parameter; a single one may come alone.
 
         A long window comes in pieces, one after the other.
 
@@ -183,7 +184,11 @@ class Rule(IndependentCellTrainer, ABC):
         WindowRecorder(self.spikes, h.time_dim, h.dt)  # for its check of `time_dim`
 
     def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
-        """Raises a ``ValueError`` if the neuron says that it is called in another way."""
+        """Raises a ``ValueError`` if the neuron says that it is called in another way, or steps so.
+
+        A neuron that has a ``time_dim``, as those of ``lightning_accum.nn`` do, has its ``dt`` in
+        ms; that of others may be in any unit and is not compared.
+        """
         mode = {"s": None, "m": 0}.get(getattr(cell.neuron, "step_mode", ""), h.time_dim)
         said = getattr(cell.neuron, "time_dim", mode)
         if said != h.time_dim:
@@ -191,6 +196,14 @@ class Rule(IndependentCellTrainer, ABC):
                 f"Argument `time_dim` should be that of the neuron of cell `{name}`, {said}. Found"
                 f" `time_dim = {h.time_dim}`: give the rule `time_dim={said}`."
             )
+        step: Any = getattr(cell.neuron, "dt", None) if hasattr(cell.neuron, "time_dim") else None
+        if is_number(step) and not math.isclose(step, h.dt):
+            raise ValueError(
+                f"Argument `dt` should be the step of the neuron of cell `{name}`, {step} ms. Found"
+                f" `dt = {h.dt}`: give the rule `dt={step}`."
+            )
+        constants = {key: value for key, value in vars(h).items() if key.startswith("tc_")}
+        warn_below_step(h.dt, f"cell `{name}`", **constants)
 
     def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> Unit:
         """Adds a cell, an updater for its connection, and the monitors of both sides.
@@ -303,6 +316,7 @@ class Rule(IndependentCellTrainer, ABC):
         )
         carried = run_rule(
             partial(self.terms, h=h),
+            type(self).__name__,
             recording,
             targets,
             reduction(h.batch_reduction),

@@ -89,7 +89,8 @@ class WTAHebb(RateRule):
             )
         one = h.winners == 1
         best = post.argmax(dim, keepdim=True) if one else post.topk(h.winners, dim).indices
-        won = torch.zeros_like(post).scatter_(dim, best, 1.0)
+        highest = post.gather(dim, best)  # which is NaN wherever there is any
+        won = torch.zeros_like(post).scatter_(dim, best, highest.masked_fill(~highest.isnan(), 1.0))
         decay = window.decay(-h.lr, won)
         return Term(h.lr, won, window.pre), decay
 

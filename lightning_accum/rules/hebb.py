@@ -101,8 +101,8 @@ class Covariance(RateRule):
 
     with running averages of each neuron over samples and steps (see
     :meth:`Signal.average <lightning_accum.engine.Signal.average>`). Activity that is merely high
-    changes nothing. Both parts take either sign: constrain the weights, as for Hebb's rule, rather
-    than bound them.
+    changes nothing. Both parts take either sign, which a bound sorts out; constrain the weights, as
+    for Hebb's rule.
 
     Args:
         lr: rate.

@@ -87,7 +87,7 @@ def cheapest(products: Sequence[Product]) -> Choice:
             continue
         nearest = any(f.decay is not None and f.mode == "nearest" for f in factors)
         known, activity = factors[0].known_events, factors[0].activity
-        flat = activity.reshape(-1, own)
+        flat = activity.flatten(0, -2)
         events = density(flat) * own if known is None else len(known) / max(1, len(flat))
         costs[side] = (
             CALLS / max(1, len(flat))

@@ -234,4 +234,4 @@ def _plain(factor: Factor, dtype: torch.dtype) -> Tensor:
 
 def _flat(tensor: Tensor) -> Tensor:
     """``[T, B, ..., N]`` as ``[K, N]``."""
-    return tensor.reshape(-1, tensor.shape[-1])
+    return tensor.flatten(0, -2)

@@ -31,7 +31,7 @@ def _reduced(sides: Sequence[tuple[Tensor, Tensor]], batch: Reduction) -> Tensor
     (size, _, outputs), inputs = sides[0][0].shape, sides[0][1].shape[2]
     block = max(1, _BLOCK_ELEMENTS // max(1, size * inputs))
     reduced = []
-    for start in range(0, outputs, block):
+    for start in range(0, max(1, outputs), block):  # of no outputs one block, which is empty
         found = [post[..., start : start + block].transpose(1, 2) @ pre for post, pre in sides]
         reduced.append(batch.of(torch.stack(found).sum(0)))
     return torch.cat(reduced)

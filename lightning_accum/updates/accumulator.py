@@ -12,7 +12,14 @@ from lightning_accum._checks import check_numbers, check_tensors
 from lightning_accum._state import COUNT, MAPPING, TEXT, CheckedState, check_state, named
 from lightning_accum.functional.bounds import FullBounding, HalfBounding
 from lightning_accum.functional.reductions import Reduction, ReductionFn, reduction
-from lightning_accum.updates.bounding import Bound, bounds_in, checked_bound, is_ours, own_result
+from lightning_accum.updates.bounding import (
+    Bound,
+    bounds_in,
+    checked_bound,
+    is_ours,
+    own_result,
+    unsigned,
+)
 from lightning_accum.updates.part import Part, Product, shape_of
 from lightning_accum.updates.part_state import check_part
 
@@ -23,7 +30,8 @@ class Accumulator(CheckedState):
     .. math:: \Delta w = B_+(w, \operatorname{reduce}(\mathrm{pos}))
               - B_-(w, \operatorname{reduce}(\mathrm{neg}))
 
-    with :math:`B_\pm` the bounds, where any are set. Both parts are non-negative by convention.
+    with :math:`B_\pm` the bounds, where any are set. Both parts are non-negative by convention;
+    where there is a bound, what is negative in one counts for the other.
     A contribution is copied: it is never written to, nor seen again. Parts are kept in float32 at
     least, so that a parameter in a narrow dtype does not lose small updates.
 
@@ -330,7 +338,7 @@ class Accumulator(CheckedState):
 
     def delta(self, param: Tensor, parts: tuple[Tensor | None, Tensor | None]) -> Tensor | None:
         """The bounded change that ``parts`` make to ``param``; ``None`` when both are missing."""
-        pos, neg = parts
+        pos, neg = unsigned(*parts) if self.bounded else parts
         if pos is None and neg is None:
             return None
         if "full" in self._bounds:

@@ -112,3 +112,24 @@ def _check_call(bound: Callable[..., Tensor], side: str, count: int, kw: dict[st
             f" with {kw or 'no further arguments'}. Found"
             f" `{getattr(bound, '__name__', type(bound).__name__)}`: {error}."
         ) from None
+
+
+def unsigned(pos: Tensor | None, neg: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """Parts of which neither is below zero: what is in one counts for the other.
+
+    A bound scales each by the room on its own side, and would let the parameter out on the other.
+
+    Args:
+        pos: the potentiating part.
+        neg: the depressing part.
+    """
+    signed = [part for part in (pos, neg) if part is not None]
+    if all(part.is_cpu and bool((part >= 0).all()) for part in signed):  # elsewhere it would wait
+        return pos, neg
+    up, down = (None if part is None else part.clamp(min=0) for part in (pos, neg))
+    rise, fall = (None if part is None else part.clamp(max=0).neg_() for part in (neg, pos))
+    return _added(up, rise), _added(down, fall)
+
+
+def _added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    return one if other is None else other if one is None else one + other

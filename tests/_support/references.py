@@ -162,8 +162,13 @@ def reference(
     fixed, is_bias = param.detach(), name == "bias"
     unit_dim = 1 if isinstance(module, nn.modules.conv._ConvNd) else -1
 
-    def change(product: Product, x: Tensor) -> Tensor:
+    convolves = isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)) and not is_bias
+
+    def change(product: Product, x: Tensor, one: Tensor) -> Tensor:
         rate, y, given, decays = product
+        if convolves and given is one:  # whatever the padding, it is one before every tap
+            each = y.flatten(1).sum(1).view(-1, *[1] * (fixed.ndim - 1)).expand_as(fixed)
+            return abs(rate) * (each * fixed if decays else each)
         if is_bias:  # the weight of an input that is one: whatever its trace is, times the output
             y, given = y * given, x
         out = torch.func.functional_call(module, {name: param}, (given.unsqueeze(0),))
@@ -189,7 +194,7 @@ def reference(
             x, now = pre[t, b], torch.zeros(2, *param.shape, dtype=torch.float64)
             mine, one = (seen[t, b], seen[t, b]) if is_bias else (x, torch.ones_like(x))
             for product in case.step(states[b], mine, post[t, b], one, known):
-                now[int(product[0] < 0)] += change(product, x)
+                now[int(product[0] < 0)] += change(product, x, one)
             if case.eligible:
                 eligible[:, b] = left(TAU) * eligible[:, b] + now / TAU
                 r = known["reward"]

@@ -137,7 +137,7 @@ def test_torchscript_is_refused_with_the_reason_in_a_fit_and_works_after_it(tmp_
             self.lif = nn.Threshold(0.5, 0.0)  # which torch can script
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.lif(self.fc(x))
+            return self.lif(self.fc(x.transpose(0, 1)))
 
     def script(_: Any, module: pl.LightningModule) -> None:
         with pytest.raises(AttributeError, match=r"Linear` that a monitor watches .* `eval"):

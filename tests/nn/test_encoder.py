@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import copy
 import io
+import itertools
+import math
 import pickle
 
 import pytest
 import torch
+from torch.utils.data import DataLoader, Dataset
 
 from lightning_accum.functional.encoders import poisson_encode
 from lightning_accum.nn import PoissonEncoder
@@ -83,3 +86,35 @@ def test_intensity_out_of_range() -> None:
 def test_arguments_out_of_range(arguments: dict[str, float], name: str) -> None:
     with pytest.raises(ValueError, match=f"Argument `{name}` .* Found `{name} = "):
         PoissonEncoder(**arguments)
+
+
+class Encoded(Dataset):
+    """Encodes each sample as it is fetched, in the worker that fetches it."""
+
+    def __init__(self, seed: int | None) -> None:
+        self.encoder = PoissonEncoder(20, 300.0, seed=seed)
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, i: int) -> torch.Tensor:
+        return self.encoder(torch.full((1, 5), 0.5))
+
+
+@pytest.mark.parametrize("seed", [1, None])
+def test_every_worker_and_epoch_has_noise_of_its_own(seed: int | None) -> None:
+    def epochs() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        loader = DataLoader(Encoded(seed), batch_size=1, num_workers=2)
+        return [spikes for _ in range(2) for spikes in loader]
+
+    found = epochs()
+    assert not any(torch.equal(a, b) for a, b in itertools.combinations(found, 2))
+    assert all(torch.equal(a, b) for a, b in zip(found, epochs(), strict=True))  # but the same
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_what_is_not_finite_is_rejected(bad: float) -> None:
+    for name in ("max_rate", "dt"):
+        with pytest.raises(ValueError, match=f"Argument `{name}` should be finite"):
+            PoissonEncoder(**{"steps": 2, "max_rate": 5.0, name: bad})

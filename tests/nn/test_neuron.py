@@ -341,3 +341,33 @@ def test_however_a_sequence_is_cut(kind, refractory, dtype):
     for name, state in whole.state_dict().items():
         torch.testing.assert_close(state, cut.state_dict()[name], rtol=0, atol=0)
     assert torch.equal(whole.voltage, cut.voltage)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", ["v_threshold", "v_reset", "v_rest", "refractory", "dt"])
+@pytest.mark.parametrize("kind", [LIF, AdaptiveLIF])
+def test_what_is_not_finite_is_rejected(kind: Any, name: str, bad: float) -> None:
+    with pytest.raises(ValueError, match=f"Argument `{name}` should"):
+        kind(2, **{name: bad})
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_inhibition_and_adaptation_that_are_not_finite_are_rejected(bad: float) -> None:
+    with pytest.raises(ValueError, match="Argument `strength` should be finite"):
+        LateralInhibition(bad)
+    with pytest.raises(ValueError, match="Argument `theta_plus` should be finite"):
+        AdaptiveLIF(2, theta_plus=bad)
+    for make in (LIF, lambda n, tc_mem: AdaptiveLIF(n, tc_theta=tc_mem)):
+        with pytest.raises(ValueError, match="should be a positive time constant"):
+            make(2, tc_mem=math.nan)
+    AdaptiveLIF(2, tc_mem=math.inf, tc_theta=math.inf)  # neither leaks nor returns
+
+
+def test_the_longest_refractory_period() -> None:
+    x = torch.full((6, 1, 1), 2.0)
+    longest = LIF(1, refractory=float(1 << 23), time_dim=0)
+    assert longest(x).flatten().tolist() == [1, 0, 0, 0, 0, 0]
+    assert longest(x).sum() == 0
+    for period in (float((1 << 23) + 1), 1e18):
+        with pytest.raises(ValueError, match="of at most 8388608 steps"):
+            LIF(1, refractory=period, time_dim=0)

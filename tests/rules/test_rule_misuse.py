@@ -60,3 +60,27 @@ def test_one_parameter_may_be_named_without_a_tuple():
     assert CellSpec("0", "1", params="weight").find(model).connection is model[0]
     with pytest.raises(AttributeError, match="Found `bias`"):
         CellSpec("0", "1", params="bias").find(model)
+
+
+def test_a_neuron_of_another_step():
+    for own in (0.1, 2.0):
+        cell = Cell(nn.Linear(2, 1), LIF(1, dt=own))
+        with pytest.raises(ValueError, match=rf"cell `enc`, {own} ms. Found `dt = 1.0`: give the"):
+            STDP(0.1, -0.1).register_cell("enc", cell)
+        STDP(0.1, -0.1, dt=own).register_cell("enc", cell)
+        STDP(0.1, -0.1).register_cell("enc", cell, dt=own)
+
+    class Foreign(nn.Identity):
+        dt = 0.001  # in seconds
+
+    STDP(0.1, -0.1).register_cell("enc", Cell(nn.Linear(2, 1), Foreign()))
+
+
+def test_time_constants_in_seconds():
+    cell = Cell(nn.Linear(2, 1), nn.Identity())
+    with pytest.warns(UserWarning, match=r"`tc_pre` of cell `enc` should be at least.*in ms"):
+        STDP(0.1, -0.1, tc_pre=0.02).register_cell("enc", cell)
+    with pytest.warns(UserWarning, match=r"`tc_mem` of LIF should be at least a step"):
+        LIF(1, tc_mem=0.5)
+    LIF(1, tc_mem=1.0)
+    STDP(0.1, -0.1, tc_pre=1.0, tc_post=1.0).register_cell("enc", cell)

@@ -9,7 +9,12 @@ import torch
 from torch import nn
 
 from lightning_accum import Accumulator, NonFiniteUpdateError, attach_updater
-from lightning_accum.functional import bound_multiplicative
+from lightning_accum.functional import (
+    bound_lower_power,
+    bound_multiplicative,
+    bound_power,
+    bound_upper_power,
+)
 
 
 def test_a_bound_that_forgets_to_return():
@@ -75,3 +80,46 @@ def test_memory_that_is_kept_is_not_copied():
     updater.weight = torch.ones(100, 100), torch.ones(100, 100)
     updater()
     assert len(pickle.dumps(fc)) < 50_000
+
+
+@pytest.mark.parametrize("signs", [(1, 1), (-1, 1), (1, -1), (-1, -1), (0, -1), (-1, 0)])
+def test_what_is_negative_in_one_part_counts_for_the_other(signs: tuple[int, int]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    w = torch.rand(50, generator=generator)
+    pos, neg = (s * torch.rand(50, generator=generator) if s else None for s in signs)
+    mixed = torch.where(torch.arange(50) % 2 == 0, 1.0, -1.0)
+    for flip in (torch.ones(50), mixed):
+        given = [None if part is None else part * flip for part in (pos, neg)]
+        up, down = (torch.zeros(50) if part is None else part for part in given)
+        rise, fall = up.clamp(min=0) - down.clamp(max=0), down.clamp(min=0) - up.clamp(max=0)
+        acc = Accumulator()
+        acc.accumulate(*given)
+        acc.fullbound(bound_power, 1.0, 0.0, power=1.0)
+        assert torch.allclose(acc.update(w), (1 - w) * rise - w * fall)
+        acc.fullbound(None)
+        acc.upperbound(bound_upper_power, 1.0, power=1.0)
+        assert torch.allclose(acc.update(w), (1 - w) * rise - fall)
+        acc.upperbound(None)
+        acc.lowerbound(bound_lower_power, 0.0, power=1.0)
+        assert torch.allclose(acc.update(w), rise - w * fall)
+        acc.lowerbound(None)
+        assert torch.allclose(acc.update(w), up - down)
+
+
+def test_a_bound_holds_a_weight_whose_parts_are_signed() -> None:
+    fc = nn.Linear(3, 2, bias=False)
+    nn.init.uniform_(fc.weight, 0.0, 1.0)
+    updater = attach_updater(fc, "weight")
+    updater.weight.fullbound(bound_power, 1.0, 0.0, power=1.0)
+    for step in range(200):
+        updater.weight = ((0.3 * torch.randn(2, 3) - 0.2).clamp(-1, 1), None)
+        updater()
+        assert fc.weight.min() >= 0.0, step
+        assert fc.weight.max() <= 1.0, step
+
+
+def test_nan_in_a_bounded_part_is_still_seen() -> None:
+    acc = Accumulator()
+    acc.fullbound(bound_power, 1.0, 0.0, power=1.0)
+    acc.pos = torch.tensor([torch.nan, -1.0])
+    assert acc.update(torch.full((2,), 0.5)).isnan().tolist() == [True, False]

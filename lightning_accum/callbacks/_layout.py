@@ -1,0 +1,58 @@
+"""Whether what was recorded has time and batch where the rule takes them to be."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import lightning.pytorch as pl
+from torch import Tensor
+
+from lightning_accum.callbacks._host import CellHost
+from lightning_accum.observe import WindowRecorder
+
+_MANY = (dict, list, tuple)
+
+
+def check_layout(host: CellHost, trainer: pl.Trainer, batch: Any) -> None:
+    """Warns where the batch is not where a rule takes it to be, as far as the loader tells.
+
+    Args:
+        host: whose cells' activity was recorded.
+        trainer: whose loader knows the size of a batch.
+        batch: a batch of it.
+    """
+    size = getattr(trainer.train_dataloader, "batch_size", None)
+    if not isinstance(size, int) or size < 2:
+        return
+    given = [item.shape[:2] for item in _tensors(batch) if item.ndim > 2]
+    for (cell, side), monitor in host.trainer.named_monitors:
+        recorder = monitor.reducer
+        window = recorder.window() if isinstance(recorder, WindowRecorder) else None
+        if side != "post" or window is None or window.ndim < 3:
+            continue
+        steps, samples, inner = window.shape[0], window.shape[1], window.shape[2]
+        where = f"The neuron of cell `{cell}` gave"
+        if recorder.time_dim == 0 and steps == size != samples and window.shape[:2] in given:
+            warnings.warn(
+                f"{where} [{steps}, {samples}, ...], which its rule takes for {steps} steps of"
+                f" {samples} samples, and the loader's batches have {size} samples: time should"
+                " come first, `x.transpose(0, 1)`.",
+                UserWarning,
+                stacklevel=2,
+            )
+        flat = steps == 1 and window.ndim == 4  # a step of a layer without places
+        if recorder.time_dim is None and flat and inner == size != samples:
+            warnings.warn(
+                f"{where} [{samples}, {inner}, ...], which its rule takes for {samples} samples in"
+                f" a single step, and the loader's batches have {size} samples: if it takes whole"
+                " sequences, give the rule `time_dim=0`.",
+                UserWarning,
+                stacklevel=2,
+            )
+
+
+def _tensors(batch: Any) -> list[Tensor]:
+    items = batch.values() if isinstance(batch, dict) else batch
+    many = [batch] if isinstance(batch, Tensor) else items if isinstance(batch, _MANY) else []
+    return [each for each in many if isinstance(each, Tensor)]
