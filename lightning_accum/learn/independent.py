@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from lightning_accum._checks import nearest
 from lightning_accum._state import COUNT, REAL, StateModule, check_state, named, optional
 from lightning_accum.learn.cell import Cell
 from lightning_accum.learn.signal import LEARNED
 from lightning_accum.learn.tally import Tally
-from lightning_accum.learn.trainer import CellTrainer
+from lightning_accum.learn.trainer import CellTrainer, Unset
 from lightning_accum.observe import Monitor
 
 
@@ -85,6 +86,8 @@ class IndependentCellTrainer(CellTrainer):
         **hyperparameters: defaults, which a cell may override when it is registered.
     """
 
+    defaults: Hyperparameters = Unset()  # type: ignore[assignment]
+
     def __init__(self, **hyperparameters: Any) -> None:
         super().__init__()
         self.defaults = Hyperparameters(**hyperparameters)
@@ -118,7 +121,8 @@ class IndependentCellTrainer(CellTrainer):
         if unknown:
             raise TypeError(
                 f"Overrides of cell `{name}` should be hyperparameters of"
-                f" `{type(self).__name__}`, among {sorted(known)}. Found {unknown}."
+                f" `{type(self).__name__}`, among {sorted(known)}. Found {unknown}"
+                f"{nearest(unknown[0], known)}"
             )
         self._drop_dead()
         kept = self._states[name] if name in self._states else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from abc import ABC, abstractmethod
@@ -13,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._checks import check_mapping, is_number, names_in, warn_below_step
+from lightning_accum._checks import check_mapping, is_number, names_in, nearest, warn_below_step
 from lightning_accum.functional.events import Events
 from lightning_accum.functional.reductions import ReductionFn, reduction
 from lightning_accum.functional.traces import TraceMode
@@ -79,6 +80,7 @@ class Rule(IndependentCellTrainer, ABC):
         carry: whether traces pass from call to call; without, every window begins at rest.
         path: how the sums are evaluated; ``"auto"`` takes the cheapest.
         picker: finds the activity in what a neuron gives out; its first tensor when ``None``.
+        **unknown: nothing; whatever else is given is refused, by name.
 
     Raises:
         TypeError: if an option is none of these.
@@ -119,7 +121,14 @@ class Rule(IndependentCellTrainer, ABC):
         carry: bool = True,
         path: Path = "auto",
         picker: Picker | None = None,
+        **unknown: Any,
     ) -> None:
+        if unknown:
+            known = _arguments(type(self))
+            raise TypeError(
+                f"Arguments of `{type(self).__name__}` should be among {known}. Found"
+                f" `{next(iter(unknown))}`{nearest(next(iter(unknown)), known)}"
+            )
         if not isinstance(path, str) or path not in get_args(Path):
             raise ValueError(
                 f"Argument `path` should be one of {get_args(Path)}. Found `{path = }`."
@@ -409,6 +418,23 @@ def _recorder(monitor: Monitor | None) -> WindowRecorder | None:
     # spares a module's own way to find an attribute, which takes its time
     recorder = None if monitor is None else monitor._modules["reducer"]
     return recorder if isinstance(recorder, WindowRecorder) else None
+
+
+def _arguments(rule: type) -> list[str]:
+    """The names that a rule's arguments have, those that it passes on included."""
+    found: dict[str, None] = {}
+    for base in rule.__mro__:
+        if "__init__" not in vars(base):
+            continue
+        every = inspect.signature(base).parameters.values()
+        first = not found
+        for p in every:
+            if p.kind is p.KEYWORD_ONLY or (first and p.kind is p.POSITIONAL_OR_KEYWORD):
+                found[p.name] = None
+        found.pop("hyperparameters", None)  # of those who write rules
+        if base is Rule or not any(p.kind is p.VAR_KEYWORD for p in every):
+            break
+    return list(found)
 
 
 def _part(events: Events | None, piece: slice, steps: int) -> Events | None:
