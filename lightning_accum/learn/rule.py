@@ -6,7 +6,7 @@ import inspect
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, get_args
@@ -255,7 +255,9 @@ class Rule(IndependentCellTrainer, ABC):
             **given: what the rule's terms ask for, such as a reward.
 
         Raises:
-            ValueError: if the activity does not fit the parameters.
+            ValueError: if the activity does not fit the parameters; then it is dropped. Or if
+                something that the terms ask for is missing or does not fit; then nothing has
+                changed in any cell, and the rule may be called again.
         """
         self._check_bound()
         try:
@@ -267,16 +269,27 @@ class Rule(IndependentCellTrainer, ABC):
                 for name, (cell, _) in self.named_cells
                 if (seen := self._observed(name, cell)) is not None
             }
-            for name, seen in windows.items():
-                self._evaluate(name, seen, given, self.carry if carry is None else carry)
+        except BaseException:
+            self._drop_windows()
+            raise
+        carry = self.carry if carry is None else carry
+        runs = [self._evaluate(name, seen, given, carry) for name, seen in windows.items()]
+        for run in runs:
+            next(run)  # finds the terms, which may refuse what was given, before anything changes
+        try:
+            for run in runs:
+                next(run, None)
             if not windows:
                 self._note_empty()
         finally:
-            for monitor in self.monitors:
-                if _recorder(monitor) is not None:
-                    monitor.clear()
+            self._drop_windows()
 
     # ------------------------------------------------------------------ inside
+    def _drop_windows(self) -> None:
+        for monitor in self.monitors:
+            if _recorder(monitor) is not None:
+                monitor.clear()
+
     def _observed(self, name: str, cell: Cell) -> _Seen | None:
         """What both sides of a cell recorded, ``None`` if nothing; all checks, no arithmetic."""
         recorders = [_recorder(self.get_monitor(name, side)) for side in ("pre", "post")]
@@ -315,7 +328,8 @@ class Rule(IndependentCellTrainer, ABC):
         seen: _Seen,
         given: dict[str, Any],
         carry: bool,
-    ) -> None:
+    ) -> Iterator[None]:
+        """Accumulates what a cell's window changes; stops once, when it knows the first terms."""
         cell, pre, post, geometries, events = seen
         state = self._state_for(name)
         h = state.hyperparameters
@@ -342,6 +356,7 @@ class Rule(IndependentCellTrainer, ABC):
                     source(other, side="post", events=known[1]),
                 ]
                 memory = Memory(before, {} if carry else None)
+                terms = {}
                 for param_name, param in params.items():
                     geometry = geometries[param_name]
                     incoming = sources[0]
@@ -359,8 +374,12 @@ class Rule(IndependentCellTrainer, ABC):
                         geometry=geometry,
                         memory=memory,
                     )
-                    terms = listed(self.terms(window, h), type(self).__name__)
-                    accumulate_terms(accumulators[param_name], terms, batch, self.path, geometry)
+                    terms[param_name] = listed(self.terms(window, h), type(self).__name__)
+                if piece.start == 0:
+                    yield
+                for param_name, some in terms.items():
+                    geometry = geometries[param_name]
+                    accumulate_terms(accumulators[param_name], some, batch, self.path, geometry)
                 whole = carry or piece.stop < total
                 before = {k: v for k, v in before.items() if k.startswith(LEARNED)}
                 for used in sources:
