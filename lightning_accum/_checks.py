@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 _LARGEST = 2**63
 
@@ -89,6 +90,34 @@ def check_tensors(**values: object) -> None:
     for name, value in values.items():
         if not isinstance(value, Tensor):
             _refuse(name, "a tensor", value)
+
+
+def check_module(**values: object) -> None:
+    """Raises a ``TypeError`` for an argument that is not a module."""
+    for name, value in values.items():
+        if not isinstance(value, nn.Module):
+            _refuse(name, "a torch.nn.Module", value)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """What somebody may have meant by a name, as the end of a message; empty where nothing is near.
+
+    Example:
+        >>> nearest("tau_pre", ["lr_pre", "tc_pre"])
+        ': did you mean `tc_pre`?'
+    """
+    near = get_close_matches(name, sorted(known), 1)
+    return f": did you mean `{near[0]}`?" if near else "."
+
+
+def check_not_misspelt(owner: type, given: Mapping[str, object], known: Iterable[str]) -> None:
+    """Raises a ``TypeError`` for a keyword that would be ignored, and looks like a known one."""
+    for name in given:
+        if nearest(name, known) != ".":
+            raise TypeError(
+                f"Keywords of `{owner.__name__}` should be among {sorted(known)}, or others that"
+                f" are ignored. Found `{name}`{nearest(name, known)}"
+            )
 
 
 def check_matrix(name: str, value: object) -> None:

@@ -65,12 +65,7 @@ class CellHost:
             )
         if cells is not None:
             check_mapping("cells", cells)
-        for name, spec in (cells or {}).items():
-            if not isinstance(spec, CellSpec):
-                raise TypeError(
-                    f"Argument `cells` should hold CellSpecs by name. Found"
-                    f" `{type(spec).__name__}` for `{name}`."
-                )
+            cells = {name: CellSpec.of(name, spec) for name, spec in cells.items()}
         if nonfinite is not None and nonfinite not in get_args(NonFinite):
             raise ValueError(
                 f"Argument `nonfinite` should be one of {get_args(NonFinite)}."

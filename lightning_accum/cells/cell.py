@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from torch import nn
 
-from lightning_accum._checks import check_mapping, check_strings, names_in
-from lightning_accum.updates import Updater, get_updater, set_updater
+from lightning_accum._checks import check_mapping, check_strings, names_in, nearest
+from lightning_accum.updates import Updater, get_updater, set_updater, uncompiled
 
 
 class Cell:
@@ -19,8 +20,9 @@ class Cell:
     dict, and two cells may share either module.
 
     Args:
-        connection: the module with the parameters to train.
-        neuron: the module whose output is the postsynaptic activity.
+        connection: the module with the parameters to train; where :func:`torch.compile` gave it,
+            the one inside.
+        neuron: the module whose output is the postsynaptic activity; likewise.
 
     Raises:
         TypeError: if one of them is no module.
@@ -39,8 +41,25 @@ class Cell:
                     f"Argument `{name}` should be a torch.nn.Module."
                     f" Found `{type(module).__name__}`."
                 )
-        self.connection = connection
-        self.neuron = neuron
+        self.connection = uncompiled(connection)
+        self.neuron = uncompiled(neuron)
+
+    def check_params(self, params: Sequence[str], name: str = "") -> None:
+        """Raises an ``AttributeError`` if the neuron has a parameter that the connection lacks.
+
+        Args:
+            params: names of parameters to train.
+            name: of the cell, for the message.
+        """
+        for param in params:
+            at_neuron = isinstance(getattr(self.neuron, param, None), nn.Parameter)
+            if at_neuron and getattr(self.connection, param, None) is None:
+                raise AttributeError(
+                    f"Cell `{name}` should have the module with the parameters as its connection,"
+                    f" and the one that fires as its neuron. Found `{param}` in its neuron, a"
+                    f" {type(self.neuron).__name__}, and not in its connection, a"
+                    f" {type(self.connection).__name__}: swap them."
+                )
 
     @property
     def updater(self) -> Updater | None:
@@ -101,6 +120,8 @@ class CellSpec:
         """
         connection = _module(model, self.connection, "connection")
         neuron = _module(model, self.neuron, "neuron")
+        cell = Cell(connection, neuron)
+        cell.check_params(self.params or ())
         for name in self.params or ():
             if getattr(connection, name, None) is None:
                 own = [n for n, _ in connection.named_parameters(recurse=False)]
@@ -108,7 +129,41 @@ class CellSpec:
                     f"Argument `params` should name parameters of `{self.connection}`, a"
                     f" {type(connection).__name__} with {own}. Found `{name}`."
                 )
-        return Cell(connection, neuron)
+        return cell
+
+    @classmethod
+    def of(cls, name: str, given: object) -> CellSpec:
+        """The spec itself, or one made of a mapping of its arguments, as a YAML file has it.
+
+        Args:
+            name: of the cell, for messages.
+            given: the spec or the mapping.
+
+        Raises:
+            TypeError: if it is neither.
+
+        Example:
+            >>> CellSpec.of("enc", {"connection": "fc", "neuron": "lif"}).connection
+            'fc'
+        """
+        if isinstance(given, CellSpec):
+            return given
+        known = [each.name for each in fields(cls)]
+        if not isinstance(given, Mapping):
+            raise TypeError(
+                f"Argument `cells` should hold CellSpecs by name. Found `{type(given).__name__}`"
+                f" for `{name}`."
+            )
+        missing = [key for key in ("connection", "neuron") if key not in given]
+        others = [key for key in given if key not in known]
+        if missing or others:
+            hint = nearest(str(others[0]), known) if others else "."
+            raise TypeError(
+                f"Argument `cells` should hold CellSpecs by name, or mappings with `connection`,"
+                f" `neuron` and, if need be, `params` and `overrides`. Found {[*given]} for"
+                f" `{name}`{hint}"
+            )
+        return cls(**given)
 
 
 def _module(model: nn.Module, path: str, argument: str) -> nn.Module:

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from lightning_accum._checks import nearest
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import CellState, Hyperparameters
-from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.cells.trainer import CellTrainer, Unset
 from lightning_accum.observe import Monitor
 
 
@@ -27,6 +28,8 @@ class IndependentCellTrainer(CellTrainer):
     Args:
         **hyperparameters: defaults, which a cell may override when it is registered.
     """
+
+    defaults: Hyperparameters = Unset()  # type: ignore[assignment]
 
     def __init__(self, **hyperparameters: Any) -> None:
         super().__init__()
@@ -61,7 +64,8 @@ class IndependentCellTrainer(CellTrainer):
         if unknown:
             raise TypeError(
                 f"Overrides of cell `{name}` should be hyperparameters of"
-                f" `{type(self).__name__}`, among {sorted(known)}. Found {unknown}."
+                f" `{type(self).__name__}`, among {sorted(known)}. Found {unknown}"
+                f"{nearest(unknown[0], known)}"
             )
         self._drop_dead()
         kept = self._states[name] if name in self._states else None

@@ -17,6 +17,19 @@ from lightning_accum.observe import Monitor, MonitorConstructor, MonitorPool
 from lightning_accum.updates import Updater, attach_updater, get_updater
 
 
+class Unset:
+    """Stands for an attribute until ``__init__`` sets it, and says if that was left out."""
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        if instance is None:
+            return self
+        raise RuntimeError(
+            f"`{owner.__name__}.__init__` should call `super().__init__(...)` before anything else"
+            " is done with it. Found that it has not: call it first, for a rule with its"
+            " hyperparameters, `super().__init__({'lr': lr}, **options)`."
+        )
+
+
 class CellRef:
     """A trainer's weak hold on a cell; a copy of it is loose until it is bound anew."""
 
@@ -70,6 +83,8 @@ class CellTrainer(CheckedState):
         >>> trainer.update()
     """
 
+    _refs: dict[str, CellRef] = Unset()  # type: ignore[assignment]
+
     def __init__(self, **kwargs: Any) -> None:
         super().__init__()
         if kwargs:
@@ -77,7 +92,7 @@ class CellTrainer(CheckedState):
                 f"{type(self).__name__} should be given its own arguments alone."
                 f" Found {sorted(kwargs)}."
             )
-        self._refs: dict[str, CellRef] = {}
+        self._refs = {}
         self._states = nn.ModuleDict()
         self._pool = MonitorPool()
         self._recording = True
@@ -126,6 +141,7 @@ class CellTrainer(CheckedState):
                 f" Found `{name = }`."
             )
         if params:
+            cell.check_params(params, name)
             updater = attach_updater(cell.connection, *params)
             updater.label = f"{type(cell.connection).__name__} (cell {name})"
         self._refs[name] = CellRef(cell)
@@ -297,11 +313,13 @@ class CellTrainer(CheckedState):
             **kwargs: passed to the updaters.
 
         Raises:
-            NonFiniteUpdateError: if an update holds NaN or Inf, where the policy is to raise.
+            NonFiniteUpdateError: if an update holds NaN or Inf, where the policy is to raise; then
+                nothing has changed in any cell.
         """
         self._check_bound()
-        for updater, _ in self.updaters.values():
-            updater(**kwargs)
+        ready = [updater.prepare(**kwargs) for updater, _ in self.updaters.values()]
+        for apply in ready:
+            apply()
 
     @property
     def updaters(self) -> dict[int, tuple[Updater, list[str]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +15,7 @@ from lightning_accum.engine.accumulate import Backend, accumulate_terms, one_con
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.source import Source
 from lightning_accum.engine.state import Carried, StateKey, of_neurons
-from lightning_accum.engine.terms import listed
+from lightning_accum.engine.terms import Change, listed
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import Reduction
@@ -68,8 +68,11 @@ def run_rule(
     carried: Carried,
     carries: bool,
     traces: int = 1,
-) -> dict[StateKey, Tensor]:
+) -> Generator[None, None, dict[StateKey, Tensor]]:
     """Accumulates what a rule changes, and returns what passes to the next window.
+
+    It yields once, when the rule has returned its first terms and nothing has changed yet, so that
+    a rule that refuses what it was given for one cell changes no other cell.
 
     A long window is evaluated in pieces of bounded memory, which makes no difference to the result.
 
@@ -99,8 +102,8 @@ def run_rule(
                 _source(recording, side, piece, carried, dtype) for side in ("pre", "post")
             )
             sources = [pre, post]
-            after: dict[StateKey, Tensor] = {}
-            for target, accumulator in zip(targets, accumulators, strict=True):
+            found: list[Sequence[Change]] = []
+            for target in targets:
                 incoming = pre
                 if not target.vjp.reads_input:
                     ones = target.vjp.one(post.activity, pre.activity)
@@ -120,7 +123,11 @@ def run_rule(
                     tensors=recording.tensors,
                     carried=carried,
                 )
-                changes = listed(terms(window), giver)
+                found.append(listed(terms(window), giver))
+            if piece.start == 0:
+                yield
+            after: dict[StateKey, Tensor] = {}
+            for target, accumulator, changes in zip(targets, accumulators, found, strict=True):
                 accumulate_terms(accumulator, changes, batch, target.vjp, backend)
                 if carries:
                     for change in changes:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 from torch import Tensor
 
-from lightning_accum.distributed.shards import sharded_like
 from lightning_accum.updates import Updater
+from lightning_accum.updates.part import at_once
 
 
 def updates_as_gradients(*updaters: Updater) -> None:
@@ -24,7 +27,7 @@ def updates_as_gradients(*updaters: Updater) -> None:
 
     Raises:
         NonFiniteUpdateError: if a change holds NaN or Inf and its updater's policy is ``"raise"``;
-            then nothing of that updater was handed over.
+            then nothing was handed over.
 
     Example:
         >>> import torch
@@ -40,13 +43,18 @@ def updates_as_gradients(*updaters: Updater) -> None:
         >>> bool(fc.weight > 0), fc.weight.grad, updater.weight.pos
         (True, tensor([[-0.2500]]), None)
     """
+    grads: dict[int, tuple[Tensor, Tensor]] = {}
+    consume: list[partial[Any]] = []
     for updater in updaters:
-        parent = updater.parent
-        changes = updater._changes(parent, updater.names)
-        params: list[Tensor] = [getattr(parent, name) for name in changes]
-        targets = [param.detach() for param in params]
-        deltas = updater._finite(changes, targets, [1.0] * len(targets))
-        for param, delta in zip(params, deltas, strict=True):
-            grad = sharded_like(delta.detach().neg().to(param.dtype), param)
-            param.grad = grad if param.grad is None else param.grad + grad
+        found, calls = updater.gradients()
+        consume += calls
+        for name, grad in found.items():
+            param: Tensor = getattr(updater.parent, name)
+            known = grads[id(param)][1] if id(param) in grads else param.grad
+            grads[id(param)] = param, grad if known is None else known + grad
+    hand_over: list[partial[Any]] = [
+        partial(setattr, param, "grad", grad) for param, grad in grads.values()
+    ]
+    at_once(*hand_over, *consume)  # an interrupt leaves it handed over and consumed, or neither
+    for updater in updaters:
         updater.clear()

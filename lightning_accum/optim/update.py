@@ -107,8 +107,9 @@ class UpdateOptimizer(torch.optim.Optimizer):
                 still outstanding.
             finish: is called with this optimizer when everything is applied.
         """
-        updaters = _checked(updaters)
-        self._updaters += [u for u in updaters if all(u is not known for known in self._updaters)]
+        for updater in _checked(updaters):
+            if all(updater is not known for known in self._updaters):
+                self._updaters.append(updater)
         if prepare is not None:
             self._prepare.append(prepare)
         if finish is not None:
@@ -154,6 +155,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
             prepare(self)
         found = False
         lr = {id(p): group["lr"] for group in self.param_groups for p in group["params"]}
+        ready = []
         for updater in self._updaters:
             parent = updater.parent
             scales = {
@@ -163,7 +165,9 @@ class UpdateOptimizer(torch.optim.Optimizer):
             }
             if scales:
                 found = True
-                updater(*scales, scale=scales)
+                ready.append(updater.prepare(*scales, scale=scales))
+        for apply in ready:  # all of them, or none
+            apply()
         if not found:
             self._warn_of_idle()
         for finish in self._finish:

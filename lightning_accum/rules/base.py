@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, get_args
 
 from torch import Tensor, nn
 
-from lightning_accum._checks import check_mapping, is_number, names_in, warn_below_step
+from lightning_accum._checks import check_mapping, is_number, names_in, nearest, warn_below_step
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.independent import IndependentCellTrainer, Unit
 from lightning_accum.cells.state import CellState, Hyperparameters
@@ -71,6 +72,7 @@ class Rule(IndependentCellTrainer, ABC):
         backend: how terms are evaluated: ``"auto"`` takes the cheapest way, ``"plain"`` is the
             equation itself, sample by sample, and slow.
         picker: finds the activity in what a neuron gives out; its first tensor when ``None``.
+        **unknown: nothing; whatever else is given is refused, by name.
 
     Raises:
         TypeError: if an option is none of these.
@@ -111,7 +113,14 @@ class Rule(IndependentCellTrainer, ABC):
         carry: bool = True,
         backend: Backend = "auto",
         picker: Picker | None = None,
+        **unknown: Any,
     ) -> None:
+        if unknown:
+            known = _arguments(type(self))
+            raise TypeError(
+                f"Arguments of `{type(self).__name__}` should be among {known}. Found"
+                f" `{next(iter(unknown))}`{nearest(next(iter(unknown)), known)}"
+            )
         if not isinstance(backend, str) or backend not in get_args(Backend):
             raise ValueError(
                 f"Argument `backend` should be one of {get_args(Backend)}. Found `{backend = }`."
@@ -242,7 +251,9 @@ class Rule(IndependentCellTrainer, ABC):
             **given: what the rule's terms ask for, such as a reward.
 
         Raises:
-            ValueError: if the activity does not fit the parameters.
+            ValueError: if the activity does not fit the parameters; then it is dropped. Or if
+                something that the terms ask for is missing or does not fit; then nothing has
+                changed in any cell, and the rule may be called again.
         """
         self._check_bound()
         try:
@@ -254,16 +265,27 @@ class Rule(IndependentCellTrainer, ABC):
                 for name, (cell, _) in self.named_cells
                 if (seen := self._observed(name, cell)) is not None
             }
-            for name, seen in windows.items():
-                self._evaluate(name, seen, given, self.carry if carry is None else carry)
+        except BaseException:
+            self._drop_windows()
+            raise
+        carry = self.carry if carry is None else carry
+        runs = [self._evaluate(name, seen, given, carry) for name, seen in windows.items()]
+        for run in runs:
+            next(run)  # finds the terms, which may refuse what was given, before anything changes
+        try:
+            for run in runs:
+                next(run, None)
             if not windows:
                 self._note_empty()
         finally:
-            for monitor in self.monitors:
-                if _recorder(monitor) is not None:
-                    monitor.clear()
+            self._drop_windows()
 
     # ------------------------------------------------------------------ inside
+    def _drop_windows(self) -> None:
+        for monitor in self.monitors:
+            if _recorder(monitor) is not None:
+                monitor.clear()
+
     def _observed(self, name: str, cell: Cell) -> _Seen | None:
         """What both sides of a cell recorded, ``None`` if nothing; all checks, no arithmetic."""
         recorders = [_recorder(self.get_monitor(name, side)) for side in ("pre", "post")]
@@ -296,8 +318,10 @@ class Rule(IndependentCellTrainer, ABC):
         known = [None if own is None else own.events() for own in recorders]
         return _Seen(cell, pre, post, vjps, (known[0], known[1]))
 
-    def _evaluate(self, name: str, seen: _Seen, given: dict[str, Any], carry: bool) -> None:
-        """Runs the terms over what a cell recorded, and keeps what passes to its next window."""
+    def _evaluate(
+        self, name: str, seen: _Seen, given: dict[str, Any], carry: bool
+    ) -> Iterator[None]:
+        """Runs the terms over what a cell recorded; yields once, before anything changes."""
         state = self._state_for(name)
         h, module = state.hyperparameters, seen.cell.connection
         updater = attach_updater(module, *h.params)
@@ -314,7 +338,7 @@ class Rule(IndependentCellTrainer, ABC):
             tensors={tensor: getattr(module, tensor).detach() for tensor in self.reads(h)},
             given=given,
         )
-        carried = run_rule(
+        carried = yield from run_rule(
             partial(self.terms, h=h),
             type(self).__name__,
             recording,
@@ -377,6 +401,23 @@ def _recorder(monitor: Monitor | None) -> WindowRecorder | None:
     # spares a module's own way to find an attribute, which takes its time
     recorder = None if monitor is None else monitor._modules["reducer"]
     return recorder if isinstance(recorder, WindowRecorder) else None
+
+
+def _arguments(rule: type) -> list[str]:
+    """The names that a rule's arguments have, those that it passes on included."""
+    found: dict[str, None] = {}
+    for base in rule.__mro__:
+        if "__init__" not in vars(base):
+            continue
+        every = inspect.signature(base).parameters.values()
+        first = not found
+        for p in every:
+            if p.kind is p.KEYWORD_ONLY or (first and p.kind is p.POSITIONAL_OR_KEYWORD):
+                found[p.name] = None
+        found.pop("hyperparameters", None)  # of those who write rules
+        if base is Rule or not any(p.kind is p.VAR_KEYWORD for p in every):
+            break
+    return list(found)
 
 
 def _shape_of(window: Tensor | None) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from lightning_accum.updates.accumulator import Accumulator
 from lightning_accum.updates.constraints import Clamp, Normalize
+from lightning_accum.updates.targets import uncompiled
 from lightning_accum.updates.updatable import (
     Updatable,
     attach_updater,
@@ -21,4 +22,5 @@ __all__ = [
     "attach_updater",
     "get_updater",
     "set_updater",
+    "uncompiled",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -177,6 +178,10 @@ class Accumulator(CheckedState):
         """Drops what is pending; reduction and bounds stay."""
         self._pos.clear()
         self._neg.clear()
+
+    def emptying(self) -> list[partial[None]]:
+        """What empties both parts, for :func:`at_once`; :meth:`clear` then frees their memory."""
+        return [self._pos.emptying(), self._neg.emptying()]
 
     @property
     def empty(self) -> bool:

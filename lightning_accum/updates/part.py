@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -15,6 +17,16 @@ Product: TypeAlias = tuple[Tensor, Tensor, float]
 """``[K, out]``, ``[K, in]`` and a factor of their product ``[out, in]``."""
 
 _ROWS = 2048
+_CALL: Callable[[partial[Any]], Any] = partial.__call__
+
+
+def at_once(*calls: partial[Any]) -> None:
+    """Calls functions written in C, with no line of Python between where an interrupt could strike.
+
+    Args:
+        *calls: each of them one of those functions, with its arguments.
+    """
+    deque(map(_CALL, calls), maxlen=0)
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -62,6 +74,8 @@ class Part:
 
     def add(self, value: Tensor, how: Reduction) -> None:
         """Folds a copy of ``value`` in."""
+        if self.count == 0:
+            self.clear()
         self._settle()
         value = value.detach()
         dtype = accumulation_dtype(value.dtype)
@@ -84,6 +98,8 @@ class Part:
             wait: whether copies of both sides may be kept instead, where they are smaller.
         """
         shape = shape_of(products)
+        if self.count == 0:
+            self.clear()
         if wait and self.count == 0 and how.adds and _are_light(products, shape):
             self._waiting = [
                 (_copied(left.detach()), _copied(right.detach()), float(scale))
@@ -136,6 +152,10 @@ class Part:
         assert self._total is not None
         return how.finish(self._total, self.count)
 
+    def emptying(self) -> partial[None]:
+        """What empties the part in one call, and leaves the rest to :meth:`clear`."""
+        return partial(setattr, self, "count", 0)
+
     def clear(self) -> None:
         """Empties the part and keeps its memory for the next window."""
         self.count = 0
@@ -177,7 +197,7 @@ class Part:
         return {
             "count": self.count,
             "total": self._total.clone() if pending and self._total is not None else None,
-            "kept": [value.clone() for value in self._kept],
+            "kept": [value.clone() for value in self._kept if self.count],
             "waiting": [(left.clone(), right.clone(), by) for left, right, by in self.waiting],
         }
 

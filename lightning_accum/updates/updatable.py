@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from torch import nn
 
+from lightning_accum._checks import check_module
 from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.updates.targets import uncompiled
 from lightning_accum.updates.updater import NonFinite, Updater
 
 # The updater stands in the module's __dict__, beside its submodules: it is copied and pickled with
@@ -25,10 +28,24 @@ def get_updater(module: nn.Module) -> Updater | None:
         >>> get_updater(nn.Linear(2, 2)) is None
         True
     """
+    check_module(module=module)
+    module = uncompiled(module)
     updater: Updater | None = module.__dict__.get(_SLOT)
-    if updater is not None and (updater._parent is None or updater._parent() is not module):
-        updater.bind(module)  # the module is a copy, and so is its updater
+    if updater is not None and updater.known_parent is not module:
+        updater = _of_copy(updater)
+        set_updater(module, updater)
     return updater
+
+
+def _of_copy(updater: Updater) -> Updater:
+    """The updater that a copy of a module has: a deep copy brings its own along."""
+    parent = updater.known_parent
+    if parent is None or parent.__dict__.get(_SLOT) is not updater:
+        return updater
+    # A shallow copy has the same parameters: what is pending belongs to the original.
+    own: Updater = copy.deepcopy(updater)
+    own.clear()
+    return own
 
 
 def set_updater(module: nn.Module, updater: Updater | None) -> None:
@@ -37,6 +54,8 @@ def set_updater(module: nn.Module, updater: Updater | None) -> None:
     Raises:
         TypeError: if ``updater`` is no :class:`Updater`.
     """
+    check_module(module=module)
+    module = uncompiled(module)
     if updater is None:
         module.__dict__.pop(_SLOT, None)
         return

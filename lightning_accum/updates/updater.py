@@ -5,18 +5,21 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, get_args
+from functools import partial
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from lightning_accum._checks import names_in
-from lightning_accum.distributed.shards import anywhere, is_sharded, local, shard_like
+from lightning_accum._checks import check_module, check_not_misspelt, check_numbers, names_in
+from lightning_accum._state import REAL, CheckedState, Kind, check_that, named
+from lightning_accum.distributed.shards import anywhere, is_sharded, local, shard_like, sharded_like
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.accumulator import Accumulator
 from lightning_accum.updates.constraints import Clamp
-from lightning_accum.updates.part import shape_of
+from lightning_accum.updates.part import at_once, shape_of
+from lightning_accum.updates.targets import uncompiled, updatable_param
 
 NonFinite = Literal["raise", "skip", "ignore"]
 Constraint = Callable[[Tensor], Any]
@@ -26,7 +29,21 @@ class NonFiniteUpdateError(ArithmeticError):
     """An update that is about to be applied holds NaN or Inf."""
 
 
-class Updater(nn.Module):
+class Change(NamedTuple):
+    """A change that was checked.
+
+    Args:
+        names: the parameters that it is of.
+        calls: functions of torch that make it.
+        skipped: by name, how often changes will have been dropped.
+    """
+
+    names: list[str]
+    calls: list[partial[Any]]
+    skipped: dict[str, Tensor]
+
+
+class Updater(CheckedState):
     """Accumulated updates of a module's parameters, applied in place on the same parameters.
 
     ``updater.weight`` is the :class:`Accumulator` of the parameter ``weight``. Assigning a tensor
@@ -40,6 +57,7 @@ class Updater(nn.Module):
         nonfinite: what to do with an update that holds NaN or Inf: ``"raise"``
             :class:`NonFiniteUpdateError` and change nothing, ``"skip"`` that parameter's update
             and count it (without waiting for the device), or ``"ignore"`` the matter.
+        **kwargs: ignored, for the interface's sake.
 
     Raises:
         AttributeError: if the module lacks one of ``params``.
@@ -65,12 +83,12 @@ class Updater(nn.Module):
         *params: str,
         reduction: ReductionFn | str | None = None,
         nonfinite: NonFinite = "raise",
+        **kwargs: Any,
     ) -> None:
         super().__init__()
-        if not isinstance(module, nn.Module):
-            raise TypeError(
-                f"Argument `module` should be a torch.nn.Module. Found `{type(module).__name__}`."
-            )
+        check_not_misspelt(type(self), kwargs, ("reduction", "nonfinite"))
+        check_module(module=module)
+        module = uncompiled(module)
         self.names: tuple[str, ...] = ()
         self.label = type(module).__name__
         self._how = reduction
@@ -85,29 +103,22 @@ class Updater(nn.Module):
         """Makes further parameters of the module updatable; those that are already stay as is.
 
         Raises:
-            AttributeError: if the module lacks one of ``params``.
-            ValueError: if a name collides with an attribute of ``Updater``.
+            AttributeError: if the module lacks one of ``params``, or computes it.
+            TypeError: if one of them does not hold floating-point numbers.
+            ValueError: if a name collides with an attribute of ``Updater``, or a parameter has no
+                shape yet.
         """
-        module = self.parent
+        module, new = self.parent, {}
         for name in names_in("params", params):
-            if name in self.names:
+            if name in self.names or name in new:
                 continue
-            param = module._parameters.get(name, module._buffers.get(name))
-            if param is None:
-                own = [n for n, _ in module.named_parameters(recurse=False)]
-                computed = getattr(module, name, None) is not None
-                raise AttributeError(
-                    f"Argument `params` should name parameters of `{self.label}`, which has"
-                    f" {own}. Found `{name}`" + (
-                        ", which is computed (a property or a parametrization): attach the updater"
-                        " to the module that holds the original." if computed else "."
-                    )
-                )  # fmt: skip
+            new[name] = updatable_param(module, name)
             if hasattr(self, name):
                 raise ValueError(
                     f"Argument `params` should not name what an Updater itself is called by. Found"
                     f" `{name}`: rename the parameter of `{self.label}`."
                 )
+        for name, param in new.items():
             accumulator = Accumulator(param.shape, name=name)
             accumulator.reduction(self._how)
             self.add_module(name, accumulator)
@@ -121,13 +132,18 @@ class Updater(nn.Module):
         Raises:
             RuntimeError: if it no longer exists, or this is a copy apart from its module.
         """
-        parent = None if self._parent is None else self._parent()
+        parent = self.known_parent
         if parent is None:
             raise RuntimeError(
                 f"The module `{self.label}` of this updater no longer exists, or this is a copy"
                 " that was made apart from its module: bind it with `updater.bind(module)`."
             )
         return parent
+
+    @property
+    def known_parent(self) -> nn.Module | None:
+        """The parent; ``None`` if it no longer exists, or this is a copy apart from its module."""
+        return None if self._parent is None else self._parent()
 
     def bind(self, module: nn.Module) -> None:
         """Makes ``module`` the parent, weakly; its parameters take the accumulators by name."""
@@ -166,7 +182,7 @@ class Updater(nn.Module):
 
     # ------------------------------------------------------------------ applying
     def forward(
-        self, *params: str, clear: bool = True, scale: float | dict[str, float] = 1.0
+        self, *params: str, clear: bool = True, scale: float | dict[str, float] = 1.0, **kwargs: Any
     ) -> None:
         """Applies what is pending, in place, and consumes it.
 
@@ -175,6 +191,7 @@ class Updater(nn.Module):
             clear: whether what was applied is dropped from the accumulators.
             scale: factor of the bounded change, for all parameters, or by name, where one that is
                 not named has the factor one.
+            **kwargs: ignored, for the interface's sake.
 
         Raises:
             AttributeError: if a name is none of this updater's.
@@ -182,21 +199,52 @@ class Updater(nn.Module):
             NonFiniteUpdateError: if a change holds NaN or Inf and the policy is ``"raise"``; then
                 no parameter has changed.
         """
+        self.prepare(*params, clear=clear, scale=scale, **kwargs)()
+
+    def prepare(
+        self, *params: str, clear: bool = True, scale: float | dict[str, float] = 1.0, **kwargs: Any
+    ) -> Callable[[], None]:
+        """Checks what is pending, and changes nothing: that is left to what it returns.
+
+        So several updaters are applied, or none of them.
+
+        Args:
+            *params: as for :meth:`forward`.
+            clear: as for :meth:`forward`.
+            scale: as for :meth:`forward`.
+            **kwargs: ignored, for the interface's sake.
+
+        Returns:
+            A function without arguments, to be called before anything else is accumulated: it
+            applies what is pending as :meth:`forward` does.
+
+        Raises:
+            AttributeError: if a name is none of this updater's.
+            RuntimeError: if the parent no longer exists.
+            NonFiniteUpdateError: if a change holds NaN or Inf and the policy is ``"raise"``.
+        """
+        check_not_misspelt(type(self), kwargs, ("clear", "scale"))
         parent = self.parent
         names = self._checked(params)
         scales = dict.fromkeys(names, scale) if not isinstance(scale, dict) else scale
         self._checked(list(scales))
+        if not all(type(factor) is float for factor in scales.values()):
+            check_numbers(**{f"scale[{name!r}]": factor for name, factor in scales.items()})
         with torch.no_grad():
-            changed = self._add_product(parent, names, scales)
-            if not changed:
-                changed = self._add_changes(parent, names, scales)
-            if clear:  # before the constraints, which may raise: applied twice is never
-                for name in names:
-                    self._delacc_(self, name)
-            for name in changed:
-                self._applied[name] = self._applied.get(name, 0) + 1
+            change = self._product(parent, names, scales) or self._sum(parent, names, scales)
+        return partial(self._apply_change, parent, change, names if clear else ())
+
+    def _apply_change(self, parent: nn.Module, change: Change, consumed: Sequence[str]) -> None:
+        accumulators = [self._getacc_(self, name) for name in consumed]
+        with torch.no_grad():
+            # an interrupt leaves it applied and consumed, or neither; and before the constraints,
+            # which may raise
+            at_once(*change.calls, *(call for each in accumulators for call in each.emptying()))
+            self._skipped = {**self._skipped, **change.skipped}
+            for accumulator in accumulators:
+                accumulator.clear()
             for constraint, only in self._constraints.values():
-                for name in changed:
+                for name in change.names:
                     if not only or name in only:
                         _constrain(constraint, getattr(parent, name), name)
 
@@ -244,52 +292,47 @@ class Updater(nn.Module):
                 )
         return params or self.names
 
-    def _add_product(
+    def _product(
         self, parent: nn.Module, names: Sequence[str], scales: dict[str, float]
-    ) -> list[str]:
-        """Applies a change that is a product, of one parameter alone, by that product.
-
-        In one call, which nothing interrupts: the parameter changes, or it does not.
+    ) -> Change | None:
+        """A change that is a product, of one parameter alone, by that product.
 
         Returns:
-            The parameter's name; nothing where the change is something else, or may overflow.
+            ``None`` where the change is something else, or may overflow.
         """
         pending = [name for name in names if not self._getacc_(self, name).empty]
         products = self._getacc_(self, pending[0]).waiting if len(pending) == 1 else []
         if not products:
-            return []
+            return None
         name, param = pending[0], getattr(parent, pending[0]).detach()
         fits = param.shape == shape_of(products) and param.dtype == torch.float32
         near = param.is_cpu and all(left.is_cpu for left, _, _ in products)
         if not fits or not near or is_sharded(param):
-            return []
+            return None
         left = torch.cat([post * scale for post, _, scale in products])
         right = torch.cat([pre for _, pre, _ in products])
         factor = float(scales.get(name, 1.0))
+        skipped = {}
         if self.nonfinite != "ignore":
             if not _is_small(left, right, factor):
-                return []
-            if self.nonfinite == "skip":
-                self._skipped.setdefault(name, torch.zeros((), dtype=torch.long))
-        param.addmm_(left.T, right, alpha=factor)
-        return [name]
+                return None
+            if self.nonfinite == "skip" and name not in self._skipped:
+                skipped = {name: torch.zeros((), dtype=torch.long)}
+        return Change([name], [partial(param.addmm_, left.T, right, alpha=factor)], skipped)
 
-    def _add_changes(
-        self, parent: nn.Module, names: Sequence[str], scales: dict[str, float]
-    ) -> list[str]:
-        """Applies whatever is pending: all parameters change, or none. Gives their names."""
+    def _sum(self, parent: nn.Module, names: Sequence[str], scales: dict[str, float]) -> Change:
+        """Whatever is pending: all parameters change, or none."""
         changes = self._changes(parent, names)
         factors = [float(scales.get(name, 1.0)) for name in changes]
         current = [getattr(parent, name).detach() for name in changes]
-        deltas = self._finite(changes, current, factors)
+        deltas, skipped = self._finite(changes, current, factors)
+        calls = []
         if deltas:
             targets = [local(param) for param in current]
-            if len(set(factors)) == 1:
-                torch._foreach_add_(targets, deltas, alpha=factors[0])
-            else:
-                # in one call, which nothing interrupts: all parameters change, or none
-                torch._foreach_add_(targets, torch._foreach_mul(deltas, factors))
-        return list(changes)
+            if len(set(factors)) > 1:
+                deltas, factors = list(torch._foreach_mul(deltas, factors)), [1.0]
+            calls = [partial(torch._foreach_add_, targets, deltas, alpha=factors[0])]
+        return Change(list(changes), calls, skipped)
 
     def _changes(self, parent: nn.Module, names: Sequence[str]) -> dict[str, Tensor]:
         """The changes pending, by name; those without a bound are made with few kernels.
@@ -320,11 +363,14 @@ class Updater(nn.Module):
 
     def _finite(
         self, changes: dict[str, Tensor], params: list[Tensor], factors: list[float]
-    ) -> list[Tensor]:
-        """The changes with the policy applied: one reduction each, no wait unless it raises."""
+    ) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """The changes with the policy applied: one reduction each, no wait unless it raises.
+
+        And how often changes were dropped, if these are applied, of each parameter.
+        """
         deltas = list(changes.values())
         if self.nonfinite == "ignore" or not deltas:
-            return deltas
+            return deltas, {}
         bad = [
             anywhere(_overflows(delta, param, factor), param)
             for delta, param, factor in zip(deltas, params, factors, strict=True)
@@ -338,13 +384,32 @@ class Updater(nn.Module):
                     " and the rates, and drop the update with `clear()`, or set"
                     " `nonfinite = 'skip'`."
                 )
-            return deltas
+            return deltas, {}
+        skipped = {}
         for name, is_bad in zip(changes, bad, strict=True):
             count = self._skipped.get(name)
-            self._skipped[name] = (
-                is_bad.long() if count is None else count.to(is_bad.device) + is_bad
-            )
-        return [d.masked_fill(b, 0) for d, b in zip(deltas, bad, strict=True)]
+            skipped[name] = is_bad.long() if count is None else count.to(is_bad.device) + is_bad
+        return [d.masked_fill(b, 0) for d, b in zip(deltas, bad, strict=True)], skipped
+
+    def gradients(self) -> tuple[dict[str, Tensor], list[partial[Any]]]:
+        """What is pending as descents, by name, and what consumes it when all of it is called.
+
+        Raises:
+            NonFiniteUpdateError: if a change holds NaN or Inf and the policy is ``"raise"``.
+        """
+        parent = self.parent
+        with torch.no_grad():
+            changes = self._changes(parent, self.names)
+            params = {name: getattr(parent, name) for name in changes}
+            current = [param.detach() for param in params.values()]
+            deltas, skipped = self._finite(changes, current, [1.0] * len(current))
+            found = {
+                name: sharded_like(delta.detach().neg().to(param.dtype), param)
+                for (name, param), delta in zip(params.items(), deltas, strict=True)
+            }
+        accumulators = [self._getacc_(self, name) for name in self.names]
+        consume = [call for each in accumulators for call in each.emptying()]
+        return found, [partial(self._skipped.update, skipped), *consume]
 
     # ------------------------------------------------------------------ accumulators by name
     @staticmethod
@@ -378,6 +443,8 @@ class Updater(nn.Module):
         elif isinstance(getattr(type(self), name, None), property):
             object.__setattr__(self, name, value)
         else:
+            if not name.startswith("_") and isinstance(value, (Tensor, tuple)) and name != "names":
+                self._checked((name,))  # a change of what this updater does not have
             super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
@@ -390,13 +457,29 @@ class Updater(nn.Module):
         """How often updates were dropped."""
         return {name: count.clone() for name, count in self._skipped.items()}
 
+    def check_extra_state(self, state: Any) -> None:
+        """Raises a ``RuntimeError`` if this is not how often which updates were dropped."""
+        place = f"the updater of `{self.label}`"
+        check_that(_COUNTS.fits(state), place, _COUNTS.should, state)
+        check_that(state.keys() <= set(self.names), place, f"names among {self.names}", [*state])
+
     def set_extra_state(self, state: dict[str, Tensor]) -> None:
-        """Takes what :meth:`get_extra_state` gave."""
+        """Takes what :meth:`get_extra_state` gave.
+
+        Raises:
+            RuntimeError: if it is anything else; then nothing has changed.
+        """
+        self.check_extra_state(state)
         self._skipped = {name: count.clone() for name, count in state.items()}
 
     def extra_repr(self) -> str:
         """The module it is for."""
         return f"of {self.label}, nonfinite={self.nonfinite!r}"
+
+
+_COUNTS = named(
+    Kind("a tensor of one integer", lambda v: REAL.fits(v) and not v.ndim and v.dtype == torch.long)
+)
 
 
 def _overflows(delta: Tensor, param: Tensor, factor: float) -> Tensor:

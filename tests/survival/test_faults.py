@@ -21,11 +21,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import lightning_accum
-from lightning_accum import CellSpec, Clamp, Monitor, attach_updater
+from lightning_accum import CellSpec, Clamp, Monitor, Updater, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.functional import bound_power
 from lightning_accum.nn import LIF
+from lightning_accum.optim import updates_as_gradients
 from lightning_accum.rules.pair import PairRule
 
 PACKAGE = str(Path(lightning_accum.__file__).parent)
@@ -313,38 +314,72 @@ def test_a_fit_that_is_interrupted_at_any_line(part: int, tmp_path: Path) -> Non
         fits_again(tmp_path, net, use)
 
 
-@pytest.mark.parametrize("scale", [0.5, {"weight": 0.5, "bias": 2.0}])
+def by_sum(updater: Updater) -> None:
+    updater.weight, updater.bias = torch.full((2, 3), 0.25), torch.full((2,), 0.25)
+
+
+def by_product(updater: Updater) -> None:
+    updater.weight.accumulate_outer(torch.full((1, 2), 0.5), torch.full((1, 3), 0.5))
+
+
+def apply_all(fc: nn.Linear) -> None:
+    attach_updater(fc)()
+
+
+def apply_in_parts(fc: nn.Linear) -> None:
+    attach_updater(fc)(scale={"weight": 0.5, "bias": 2.0})
+
+
+def hand_over(fc: nn.Linear) -> None:
+    updates_as_gradients(attach_updater(fc))
+
+
+@pytest.mark.parametrize("pend", [by_sum, by_product])
+@pytest.mark.parametrize("apply", [apply_all, apply_in_parts, hand_over])
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
-def test_an_apply_that_is_interrupted_at_any_line(scale: Any, error: Any) -> None:
-    """All parameters of an updater change, or none."""
+def test_an_apply_that_is_interrupted_at_any_line(pend: Any, apply: Any, error: Any) -> None:
+    """All parameters of an updater change and nothing is pending, or all is and none changes."""
 
     def fresh() -> nn.Linear:
         fc = nn.Linear(3, 2)
         nn.init.constant_(fc.weight, 0.5)
         nn.init.constant_(fc.bias, 0.5)
         updater = attach_updater(fc)
-        updater.weight, updater.bias = torch.full((2, 3), 0.25), torch.full((2,), 0.25)
+        pend(updater)
         updater.register_constraint(Clamp(0.0, 10.0))
         return fc
 
-    def apply(fc: nn.Linear) -> None:
-        attach_updater(fc)(scale=scale)
+    def values(fc: nn.Linear) -> list[Tensor | None]:
+        return [
+            x if x is None else x.detach().clone() for p in fc.parameters() for x in (p, p.grad)
+        ]
 
-    def values(fc: nn.Linear) -> tuple[Tensor, Tensor]:
-        return fc.weight.detach().clone(), fc.bias.detach().clone()
+    def seen(fc: nn.Linear) -> tuple[list[bool], list[bool]]:
+        changed = [not same_or_none(a, b) for a, b in zip(values(fc), before, strict=True)]
+        return changed, seen_empty(fc)
 
     whole = fresh()
-    before = values(whole)
+    before, start = values(whole), seen_empty(whole)
     total = count_lines(lambda: apply(whole))
-    outcomes = set()
+    end = seen(whole)
+    nothing = [False] * len(before), start
+    assert end[1] == [True, True]
+    outcomes = []
     for n in range(1, total + 1):
         fc = fresh()
         where = traced(lambda: apply(fc), n, error)  # noqa: B023
-        changed = [not torch.equal(a, b) for a, b in zip(values(fc), before, strict=True)]
-        assert changed in ([False, False], [True, True]), where
-        assert changed[0] or not attach_updater(fc).weight.empty, where  # nothing is lost
-        outcomes.add(changed[0])
-    assert outcomes == {False, True}
+        assert seen(fc) in (nothing, end), where
+        outcomes.append(seen(fc) == end)
+    assert set(outcomes) == {False, True}
+
+
+def same_or_none(a: Tensor | None, b: Tensor | None) -> bool:
+    return a is b if a is None or b is None else torch.equal(a, b)
+
+
+def seen_empty(fc: nn.Linear) -> list[bool]:
+    updater = attach_updater(fc)
+    return [updater.weight.empty, updater.bias.empty]
 
 
 # ---------------------------------------------------------------------------- lives of other things

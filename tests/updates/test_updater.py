@@ -166,7 +166,7 @@ def test_names_that_do_not_exist_are_refused():
         Updater(nn.Linear(2, 2, bias=False), "bias")
     with pytest.raises(AttributeError, match="Found `weight`, which is computed"):
         Updater(parametrizations.weight_norm(linear()), "weight")
-    with pytest.raises(TypeError, match=r"torch.nn.Module. Found `str`"):
+    with pytest.raises(TypeError, match=r"torch.nn.Module. Found `module = 'fc'`"):
         Updater("fc")
 
 

@@ -1,0 +1,173 @@
+"""Which modules and parameters an updater takes, and what it says of others."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations, parametrize
+
+import lightning_accum as la
+from lightning_accum import Accumulator, Normalize, Updater, attach_updater, get_updater
+from lightning_accum.updates import set_updater
+
+
+def linear() -> nn.Linear:
+    fc = nn.Linear(3, 2, bias=False)
+    nn.init.ones_(fc.weight)
+    return fc
+
+
+def learned(module: nn.Module, weight: nn.Module | None = None) -> bool:
+    """Whether a rule trains the connection."""
+    neuron = nn.Identity()
+    rule = la.Hebb(0.1)
+    rule.register_cell("cell", la.Cell(module, neuron))
+    before = module.weight.detach().clone()
+    neuron(module(torch.ones(2, 3)))
+    rule()
+    rule.update()
+    return not torch.equal(module.weight, before)
+
+
+@pytest.mark.parametrize("make", [parametrizations.weight_norm, parametrizations.spectral_norm])
+def test_a_parametrized_weight_is_trained_by_what_the_message_says(make):
+    fc = make(linear())
+    with pytest.raises(AttributeError, match=r"computed .*remove_parametrizations\(module, 'wei"):
+        attach_updater(fc, "weight")
+    assert get_updater(fc) is None
+    parametrize.remove_parametrizations(fc, "weight")
+    attach_updater(fc, "weight").register_constraint(Normalize(2.0, order=2.0))
+    assert learned(fc)
+    torch.testing.assert_close(fc.weight.norm(dim=1), torch.full((2,), 2.0))
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*is deprecated:FutureWarning")
+@pytest.mark.parametrize("name", ["weight_norm", "spectral_norm"])
+def test_what_a_hook_computes_is_trained_by_what_the_message_says(name):
+    fc = getattr(nn.utils, name)(linear())
+    with pytest.raises(AttributeError, match=rf"`torch.nn.utils.remove_{name}\(module, 'weight'"):
+        attach_updater(fc, "weight")
+    getattr(nn.utils, f"remove_{name}")(fc, "weight")
+    assert learned(fc)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_script_is_refused():
+    for fc in (torch.jit.script(linear()), torch.jit.trace(linear(), torch.ones(1, 3))):
+        with pytest.raises(TypeError, match=r"torch.jit` made of a `Linear`: train the module its"):
+            attach_updater(fc, "weight")
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+def test_what_is_compiled_is_the_module_itself():
+    fc = linear()
+    compiled = torch.compile(fc, backend="eager")
+    updater = attach_updater(compiled, "weight")
+    assert get_updater(fc) is get_updater(compiled) is updater
+    updater.weight = torch.ones(2, 3)
+    updater()
+    assert (fc.weight == 2).all()
+    set_updater(compiled, None)
+    assert get_updater(fc) is None
+    assert learned(torch.compile(linear(), backend="eager"))
+
+
+def test_a_parameter_without_a_shape_is_refused_until_it_has_one():
+    fc = nn.LazyLinear(2, bias=False)
+    with pytest.raises(ValueError, match="Found `weight` of `LazyLinear`, which waits for its fir"):
+        attach_updater(fc, "weight")
+    fc(torch.ones(1, 3))
+    attach_updater(fc, "weight")
+
+
+@pytest.mark.parametrize("dtype", [torch.long, torch.uint8, torch.bool])
+def test_a_buffer_of_integers_is_refused_and_one_of_floats_is_not(dtype):
+    module = nn.Module()
+    module.register_buffer("n", torch.zeros(2, dtype=dtype))
+    module.register_buffer("x", torch.zeros(2))
+    with pytest.raises(TypeError, match="Found `n` of `Module`, torch"):
+        attach_updater(module, "x", "n")
+    updater = attach_updater(module, "x")
+    updater.x = torch.ones(2)
+    updater()
+    assert module.x.tolist() == [1.0, 1.0]
+    with pytest.raises(TypeError, match="Found `n`"):
+        updater.add("x", "n")
+    assert updater.names == ("x",)
+
+
+@pytest.mark.parametrize("wrong", [0.5, None, "fc", [nn.Linear(2, 2)]])
+def test_what_is_not_a_module_is_refused(wrong):
+    for function in (attach_updater, get_updater, Updater, lambda m: set_updater(m, None)):
+        with pytest.raises(TypeError, match=r"Argument `module` should be a torch.nn.Module"):
+            function(wrong)
+
+
+def test_an_assignment_to_what_is_not_updated_is_refused():
+    updater = Updater(nn.Linear(3, 2), "weight")
+    for value in (torch.ones(2), (torch.ones(2), None)):
+        with pytest.raises(AttributeError, match=r"call `add\('bias'\)`"):
+            updater.bias = value
+    assert updater.weight.empty
+
+
+@pytest.mark.parametrize("wrong", [torch.eye(2).to_sparse(), [1.0], 1.0])
+def test_a_contribution_is_a_dense_tensor(wrong):
+    acc = Accumulator(torch.Size((2, 2)))
+    with pytest.raises(TypeError, match=r"`parameter.pos` should be (dense|a tensor)"):
+        acc.pos = wrong
+    with pytest.raises(TypeError, match="should be a tensor"):
+        acc.update([1.0])
+    for sides in (([1.0], torch.ones(1, 2)), (torch.ones(1, 2), 1.0)):
+        with pytest.raises(TypeError, match="should be a tensor"):
+            acc.accumulate_outer(*sides)
+    assert acc.empty
+
+
+# ---------------------------------------------------------------------------- keywords
+def test_other_keywords_are_taken_and_misspelt_ones_are_not():
+    fc = linear()
+    updater = Updater(fc, "weight", step=3)
+    updater.weight = torch.ones(2, 3)
+    with pytest.raises(TypeError, match="Found `clera`: did you mean `clear`"):
+        updater(clera=False)
+    with pytest.raises(TypeError, match="Found `nonfinit`: did you mean `nonfinite`"):
+        Updater(fc, "weight", nonfinit="skip")
+    assert (fc.weight == 1).all()
+    updater("weight", epoch=1)
+    assert (fc.weight == 2).all()
+
+
+# ---------------------------------------------------------------------------- copies
+def test_a_shallow_copy_has_an_updater_of_its_own():
+    fc = linear()
+    updater = attach_updater(fc, "weight", nonfinite="skip")
+    updater.weight.fullbound(la.functional.bound_sharp, 5.0, 0.0)
+    updater.weight = torch.ones(2, 3)
+    twin = copy.copy(fc)
+    own = get_updater(twin)
+    assert own is not updater
+    assert own is get_updater(twin)
+    assert get_updater(fc) is updater
+    assert updater.parent is fc
+    assert own.parent is twin
+    assert own.nonfinite == "skip"
+    assert own.weight.bounded
+    assert own.weight.empty  # which would be applied twice, for the parameters are the same ones
+    own()
+    updater()
+    assert (fc.weight == 2).all()
+    assert twin.weight is fc.weight
+
+
+def test_a_deep_copy_takes_what_is_pending_along():
+    fc = linear()
+    attach_updater(fc, "weight").weight = torch.ones(2, 3)
+    twin = copy.deepcopy(fc)
+    get_updater(twin)()
+    assert (twin.weight == 2).all()
+    assert (fc.weight == 1).all()
+    assert not get_updater(fc).weight.empty
