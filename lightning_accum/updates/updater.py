@@ -241,6 +241,8 @@ class Updater(CheckedState):
             # which may raise
             at_once(*change.calls, *(call for each in accumulators for call in each.emptying()))
             self._skipped = {**self._skipped, **change.skipped}
+            for name in change.names:
+                self._applied[name] = self._applied.get(name, 0) + 1
             for accumulator in accumulators:
                 accumulator.clear()
             for constraint, only in self._constraints.values():
