@@ -1,0 +1,36 @@
+"""What an interrupted batch leaves behind is taken back."""
+
+from __future__ import annotations
+
+from lightning_accum.learn.independent import CellState
+from lightning_accum.learn.trainer import CellTrainer
+
+
+class Undo:
+    """Remembers, before a batch is evaluated, what a trainer carries and has pending.
+
+    Where something was pending already, it stays as it is: nothing is copied.
+
+    Args:
+        trainer: the trainer.
+    """
+
+    def __init__(self, trainer: CellTrainer) -> None:
+        self._carried = [
+            (state, state._state, dict(state.samples))
+            for _, state in trainer.cells
+            if isinstance(state, CellState)
+        ]
+        self._empty = [
+            accumulator
+            for updater, _ in trainer.updaters.values()
+            for name in updater.names
+            if (accumulator := getattr(updater, name)).empty
+        ]
+
+    def undo(self) -> None:
+        """Brings it back."""
+        for state, carried, samples in self._carried:
+            state._state, state.samples = carried, samples
+        for accumulator in self._empty:
+            accumulator.clear()
