@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import lightning.pytorch as pl
@@ -48,13 +47,10 @@ class Recording:
         """Closes the gate."""
         self._host.trainer.recording = False
 
-    def step_failed(self) -> None:
-        """Has the batch count for nothing."""
+    def leave(self) -> None:
+        """Records nothing any more; a batch that has not ended counts for nothing."""
         if self.in_batch:
             self._host.abandon_batch()
-
-    def leave(self) -> None:
-        """Records nothing any more."""
         self.end_batch()
         if self.gate is not None:
             self.gate.let_out(self)
@@ -107,14 +103,13 @@ class StepGate:
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         """The strategy's, recorded."""
-        with self._unless_it_fails():
+        for recording in self._recordings:
+            recording.step_begins()
+        try:
+            return self._training_step(*args, **kwargs)
+        finally:
             for recording in self._recordings:
-                recording.step_begins()
-            try:
-                return self._training_step(*args, **kwargs)
-            finally:
-                for recording in self._recordings:
-                    recording.step_ends()
+                recording.step_ends()
 
     def optimizer_step(
         self, optimizer: Optimizer, closure: Callable[[], Any], model: Any = None, **kwargs: Any
@@ -125,21 +120,11 @@ class StepGate:
         applied without it.
         """
         once = _Once(closure)
-        with self._unless_it_fails():
-            precision = self._strategy.precision_plugin
-            if isinstance(optimizer, UpdateOptimizer) and getattr(precision, "scaler", None):
-                model = model or self._strategy.lightning_module
-                return Precision.optimizer_step(precision, optimizer, model, once, **kwargs)
-            return self._optimizer_step(optimizer, once, model, **kwargs)
-
-    @contextmanager
-    def _unless_it_fails(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            for recording in self._recordings:
-                recording.step_failed()
-            raise
+        precision = self._strategy.precision_plugin
+        if isinstance(optimizer, UpdateOptimizer) and getattr(precision, "scaler", None):
+            model = model or self._strategy.lightning_module
+            return Precision.optimizer_step(precision, optimizer, model, once, **kwargs)
+        return self._optimizer_step(optimizer, once, model, **kwargs)
 
 
 class _Once:

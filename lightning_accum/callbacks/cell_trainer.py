@@ -220,8 +220,6 @@ class CellTrainerCallback(Callback):
     ) -> None:
         """Leaves the model as it was, for no teardown follows; state stays for a checkpoint."""
         self._failed = True
-        if self._recording is not None:
-            self._recording.step_failed()
         self._release(pl_module)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
