@@ -8,6 +8,8 @@ from typing import Any, Literal, get_args
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from lightning_accum._state import MAPPING, check_state, optional
+
 MakeScheduler = Callable[[Optimizer], LRScheduler]
 Interval = Literal["update", "epoch"]
 
@@ -82,7 +84,13 @@ class Schedule:
         return {"optimizer": self._optimizer.state_dict(), "scheduler": scheduler}
 
     def load_state_dict(self, state: dict[str, Any] | None) -> None:
-        """Takes what :meth:`state_dict` gave, now or when there is an optimizer."""
+        """Takes what :meth:`state_dict` gave, now or when there is an optimizer.
+
+        Raises:
+            RuntimeError: if it is the state of something else.
+        """
+        if state is not None:
+            check_state("a schedule", state, {"optimizer": MAPPING, "scheduler": optional(MAPPING)})
         if self._optimizer is None or state is None:
             self._pending = state
         else:

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities import rank_zero_info
 
+from lightning_accum._state import COUNT, MAPPING, check_state, optional
 from lightning_accum.callbacks._compiled import is_compiled
 from lightning_accum.callbacks._gate import Recording, StepGate, only_forward
 from lightning_accum.callbacks._lent import give_back, own_state
@@ -21,7 +22,7 @@ from lightning_accum.callbacks._schedule import Interval, MakeScheduler, Schedul
 from lightning_accum.callbacks._summary import Summary
 from lightning_accum.learn.cell import CellSpec
 from lightning_accum.learn.exchange import is_first, processes
-from lightning_accum.learn.host import CellHost
+from lightning_accum.learn.host import ANOTHER_VERSION, CellHost
 from lightning_accum.learn.trainer import CellTrainer
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.optim.update import check_lr
@@ -368,15 +369,21 @@ class CellTrainerCallback(Callback):
         """Takes up a state, now or, before the cells are bound, when they are.
 
         Where as many processes resume as have saved, each has its own.
+
+        Raises:
+            RuntimeError: if it is the state of something else.
         """
+        keys = {"host": MAPPING, "batches": COUNT, "schedule": optional(MAPPING)}
+        rest = {key: value for key, value in state_dict.items() if key != "others"}
+        check_state(f"`{self.state_key}`", rest, keys, ANOTHER_VERSION)
         others = state_dict.get("others", [])
         own = is_first()
         if not own and len(others) + 1 == processes():
             state_dict, own = others[dist.get_rank() - 1], True
             self._module_states = state_dict["modules"]
+        self.host.load_state_dict(state_dict["host"], own)
         self._batches = state_dict["batches"]
         self._schedule.load_state_dict(state_dict["schedule"])
-        self.host.load_state_dict(state_dict["host"], own)
 
 
 def learners_in(trainer: pl.Trainer) -> list[CellTrainerCallback]:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from lightning_accum._checks import check_mapping
+from lightning_accum._state import MAPPING, check_state
 from lightning_accum.learn.cell import CellSpec
 from lightning_accum.learn.exchange import check_exchangeable, exchange, is_first, shares_of
 from lightning_accum.learn.independent import IndependentCellTrainer
@@ -17,6 +18,11 @@ from lightning_accum.learn.trainer import CellTrainer
 from lightning_accum.learn.undo import Undo
 from lightning_accum.optim import updates_as_gradients
 from lightning_accum.updates import NonFinite, Updater
+
+ANOTHER_VERSION = (
+    "it was saved by another version, or by hand. Go on with that version, or begin anew with the"
+    " weights alone, as `load_from_checkpoint` of the LightningModule gives them"
+)
 
 
 class CellHost:
@@ -248,6 +254,8 @@ class CellHost:
             self._pending = state
 
     def _load(self, state: dict[str, Any]) -> None:
+        place = f"the host of `{type(self.trainer).__name__}`"
+        check_state(place, state, {"trainer": MAPPING, "updaters": MAPPING}, ANOTHER_VERSION)
         here, there = set(self.updaters), set(state["updaters"])
         if here != there:
             raise ValueError(
