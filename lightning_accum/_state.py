@@ -68,13 +68,19 @@ def named(kind: Kind) -> Kind:
 MAPPING = named(ANYTHING)
 
 
-def check_state(place: str, state: object, kinds: Mapping[str, Kind]) -> Mapping[str, Any]:
+OTHER = "it is that of something else, or of another version"
+
+
+def check_state(
+    place: str, state: object, kinds: Mapping[str, Kind], mend: str = OTHER
+) -> Mapping[str, Any]:
     """Raises unless a state has these entries, no others, and each of its kind.
 
     Args:
         place: whose state it is, for messages.
         state: what is about to be loaded.
         kinds: by key, what there should be.
+        mend: what to say where the keys are others.
 
     Returns:
         The state.
@@ -96,8 +102,8 @@ def check_state(place: str, state: object, kinds: Mapping[str, Kind]) -> Mapping
     assert isinstance(state, Mapping)
     if state.keys() != kinds.keys():
         raise RuntimeError(
-            f"The state of {place} should have the keys {sorted(kinds)}. Found {sorted(state)}: it"
-            " is that of something else, or of another version."
+            f"The state of {place} should have the keys {sorted(kinds)}. Found {sorted(state)}:"
+            f" {mend}."
         )
     for key, kind in kinds.items():
         check_that(kind.fits(state[key]), place, f"{kind.should} as `{key}`", state[key])

@@ -8,16 +8,23 @@ import torch
 from torch import nn
 
 from lightning_accum._checks import check_mapping
+from lightning_accum._state import MAPPING, check_state
 from lightning_accum.callbacks._shares import check_exchangeable, shares_of
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.independent import IndependentCellTrainer
 from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.cells.undo import Undo
 from lightning_accum.distributed.exchange import exchange
 from lightning_accum.distributed.fsdp import shard_holders, whole_parameters
 from lightning_accum.distributed.world import is_first
 from lightning_accum.optim import updates_as_gradients
 from lightning_accum.rules.base import Rule
 from lightning_accum.updates import NonFinite, Updater
+
+ANOTHER_VERSION = (
+    "it was saved by another version, or by hand. Go on with that version, or begin anew with the"
+    " weights alone, as `load_from_checkpoint` of the LightningModule gives them"
+)
 
 
 class CellHost:
@@ -77,6 +84,7 @@ class CellHost:
         self.nonfinite = nonfinite
         self._bound = False
         self._pending: dict[str, Any] | None = None
+        self._undo: Undo | None = None  # of a batch that was evaluated in part
         self._other = False  # whether that is the state of another process
         self._sharded: list[Any] = []  # modules of the model, under FSDP2
 
@@ -152,7 +160,7 @@ class CellHost:
         A state that was loaded and waits for a model is dropped.
         """
         self._bound = False
-        self._pending = None
+        self._pending = self._undo = None
         self._sharded = []
         self.trainer.recording = False
         self.trainer.eval()
@@ -165,8 +173,26 @@ class CellHost:
     # ------------------------------------------------------------------ running
     def evaluate(self, **given: Any) -> None:
         """Accumulates what the window since the last call changes; traces pass on."""
+        self._undo = self._undo or Undo(self.trainer)
+        self._evaluate(**given)
+
+    def _evaluate(self, **given: Any) -> None:
         with whole_parameters(self._sharded):
             self.trainer(**given)
+
+    def abandon_batch(self) -> None:
+        """Has a batch that was interrupted count for nothing, but for what it has applied."""
+        undo, self._undo = self._undo, None
+        if undo is not None:
+            undo.undo()
+        self.drop_window()
+
+    def drop_window(self) -> None:
+        """Drops what was recorded and not evaluated; what came from earlier batches stays."""
+        if self.carry:
+            self.trainer.drop_window()
+        else:
+            self.trainer.clear()
 
     def exchange(self, ids: set[int] | None = None) -> None:
         """Gives every process what all of them have pending; to be called in all of them.
@@ -193,7 +219,8 @@ class CellHost:
         """Evaluates the rest of a batch; traces pass on only where batches are one stream."""
         if isinstance(self.trainer, Rule):
             given["carry"] = self.carry
-        self.evaluate(**given)
+        self._evaluate(**given)
+        self._undo = None
         if not self.carry:
             self.trainer.clear()
 
@@ -212,7 +239,7 @@ class CellHost:
 
     def __getstate__(self) -> dict[str, Any]:
         # the cells stay with the original
-        return {**self.__dict__, "_bound": False, "_sharded": []}
+        return {**self.__dict__, "_bound": False, "_sharded": [], "_undo": None}
 
     def load_state_dict(self, state: dict[str, Any], own: bool | None = None) -> None:
         """Takes what :meth:`state_dict` gave, now or, before the cells are bound, when they are.
@@ -229,6 +256,8 @@ class CellHost:
             self._pending = state
 
     def _load(self, state: dict[str, Any]) -> None:
+        place = f"the host of `{type(self.trainer).__name__}`"
+        check_state(place, state, {"trainer": MAPPING, "updaters": MAPPING}, ANOTHER_VERSION)
         here, there = set(self.updaters), set(state["updaters"])
         if here != there:
             raise ValueError(
@@ -238,6 +267,7 @@ class CellHost:
         self.trainer.load_state_dict(state["trainer"])
         for name, updater in self.updaters.items():
             updater.load_state_dict(state["updaters"][name])
+        self.drop_window()  # of a batch that was running when it was saved
         if self._other:
             self.trainer.clear()
             for updater in self.updaters.values():

@@ -1,70 +1,83 @@
-"""The optimizers that apply updates in a fit: the module's own, or one that is added to its."""
+"""The optimizers that apply updates in a fit: the module's own, or one that the callback keeps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import lightning.pytorch as pl
-from lightning.pytorch.core.optimizer import LightningOptimizer, _MockOptimizer
+from lightning.pytorch.core.optimizer import _MockOptimizer
 
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.updates import Updater
 
-Hook = Callable[[UpdateOptimizer], None]
 
-
-def attach_optimizers(
-    trainer: pl.Trainer, updaters: Sequence[Updater], lr: float, prepare: Hook, finish: Hook
-) -> tuple[list[UpdateOptimizer], bool]:
-    """Has the module's own UpdateOptimizers apply ``updaters``, or adds one where there is none.
-
-    Args:
-        trainer: in whose fit they are.
-        updaters: what is to be applied.
-        lr: factor of every change, for one that is added.
-        prepare: is called by each before it applies anything.
-        finish: is called by each when it has applied everything.
-
-    Returns:
-        The optimizers, and whether the module has them, and so steps them itself.
+def own_optimizers(trainer: pl.Trainer, updaters: Sequence[Updater]) -> list[UpdateOptimizer]:
+    """The UpdateOptimizers of the module that hold parameters of ``updaters``; none if it has none.
 
     Raises:
-        ValueError: if the module's own leave out a parameter.
+        ValueError: if they leave out a parameter.
     """
-    params = {id(p): p for u in updaters for p in (getattr(u.parent, name) for name in u.names)}
-    own = [
-        o
-        for o in trainer.optimizers
-        if isinstance(o, UpdateOptimizer) and not o.added and o.ids & set(params)
-    ]
-    if own:
-        covered = set().union(*(optimizer.ids for optimizer in own))
-        left = [f"{u.label}: {n}" for u in updaters for n in u.names
-                if id(getattr(u.parent, n)) not in covered]  # fmt: skip
-        if left:
-            raise ValueError(
-                "The UpdateOptimizer that `configure_optimizers` returns should hold every"
-                f" parameter that cells train. Found none that holds {left}: add them, or return"
-                " no UpdateOptimizer, and one is made."
-            )
-    optimizers = own or [UpdateOptimizer(list(params.values()), lr)]
-    for optimizer in optimizers:
-        optimizer.added = not own  # then no other callback takes it for the module's own
-        optimizer.attach(updaters, prepare, finish)
-    if not own:
-        _add(trainer, optimizers[0])
-    return optimizers, bool(own)
+    params = {
+        id(getattr(updater.parent, name)): f"{updater.label}: {name}"
+        for updater in updaters
+        for name in updater.names
+    }
+    own = [o for o in trainer.optimizers if isinstance(o, UpdateOptimizer) and o.ids & set(params)]
+    left = set(params).difference(*(optimizer.ids for optimizer in own))
+    if own and left:
+        raise ValueError(
+            "The UpdateOptimizer that `configure_optimizers` returns should hold every parameter"
+            f" that cells train. Found none that holds {[params[i] for i in params if i in left]}:"
+            " add them, or return no UpdateOptimizer, and one is made."
+        )
+    return own
 
 
-def _add(trainer: pl.Trainer, optimizer: UpdateOptimizer) -> None:
-    """Adds an optimizer for Lightning to save, resume and monitor.
+def stand_in(trainer: pl.Trainer) -> None:
+    """Has a module without optimizers run as one whose updates a callback counts.
 
-    What ``self.optimizers()`` gives to the module, and what automatic optimization steps, stays.
+    In the place of none, Lightning has an optimizer without a rate, at which its
+    LearningRateMonitor fails. Manual optimization needs none. Automatic optimization does, and
+    counts a step of it in every batch. What ``self.optimizers()`` gives to the module stays.
     """
+    if not all(isinstance(optimizer, _MockOptimizer) for optimizer in trainer.optimizers):
+        return
+    if trainer.lightning_module.automatic_optimization:
+        trainer.optimizers = [_NoOptimizer(trainer)]
+        return
     shown = trainer.strategy._lightning_optimizers
-    if trainer.lightning_module.automatic_optimization and not shown:
-        mock = _MockOptimizer()
-        shown = [LightningOptimizer._to_lightning_optimizer(mock, trainer.strategy)]
-    others = [other for other in trainer.optimizers if not isinstance(other, _MockOptimizer)]
-    trainer.optimizers = [*others, optimizer]
+    trainer.optimizers = []
     trainer.strategy._lightning_optimizers = shown
+
+
+def uncounted(trainer: pl.Trainer) -> Any:
+    """Lightning's count of steps, where nothing but updates has it go on; else ``None``."""
+    loop = trainer.fit_loop.epoch_loop
+    if not trainer.lightning_module.automatic_optimization:
+        return loop.manual_optimization.optim_step_progress
+    if any(isinstance(optimizer, _NoOptimizer) for optimizer in trainer.optimizers):
+        return loop.automatic_optimization.optim_progress.optimizer.step
+    return None
+
+
+class _NoOptimizer(_MockOptimizer):
+    """Runs the closure of automatic optimization; what Lightning counts for it is taken back."""
+
+    def __init__(self, trainer: pl.Trainer) -> None:
+        super().__init__()
+        self.param_groups.clear()
+        self._loop = trainer.fit_loop.epoch_loop.automatic_optimization
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Calls the closure, before Lightning counts the step as completed."""
+        result = None if closure is None else closure()
+        counted = self._loop.optim_progress.optimizer.step
+        for tracker in (counted.total, counted.current):
+            tracker.ready -= 1
+            tracker.completed -= 1
+        return result
+
+    def state_dict(self) -> dict[str, Any]:
+        """That of an optimizer without parameters."""
+        return {"state": {}, "param_groups": []}

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._layout import check_layout
@@ -77,9 +78,12 @@ class Report:
         """Measures what the optimizer applied; what others do to the weights is not counted."""
         self._applied[id(optimizer)] += 1
         measured, self._measured = self._measured, None
+        lrs = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
         for before in () if measured is None else measured.taken:
             after = before.after()
             values = before.values(after)
+            param = getattr(before.updater.parent, before.name)
+            values["lr"] = torch.as_tensor(lrs[id(param)])
             for name, value in values.items():
                 self._unlogged[f"updates/{before.cell}/{before.name}/{name}"] = value
             for watcher in self.watchers:

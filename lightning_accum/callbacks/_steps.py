@@ -1,12 +1,18 @@
-"""Sees what the steps of optimizers do to their parameters."""
+"""Sees what the steps of optimizers do to parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils.hooks import RemovableHandle
 
 from lightning_accum.functional.statistics import Change, measure_change
 
@@ -15,33 +21,37 @@ Measured = Callable[[Optimizer, Sequence[Tensor], Sequence[Change]], None]
 
 
 class StepWatch:
-    """Copies parameters as an optimizer's step begins, and compares them as it ends.
+    """Copies parameters as any optimizer's step begins, and compares them as it ends.
 
     Args:
-        optimizers: whose steps to watch, until :meth:`remove`.
         wanted: which parameters to measure in a step that begins; where there are none, the step
             is left alone.
         measured: is given those parameters and their changes as the step ends.
     """
 
-    def __init__(self, optimizers: Iterable[Optimizer], wanted: Wanted, measured: Measured) -> None:
+    def __init__(self, wanted: Wanted, measured: Measured) -> None:
         self._wanted = wanted
         self._measured = measured
         self._begun: dict[int, _Copies] = {}
-        self._handles = [
-            handle
-            for optimizer in optimizers
-            for handle in (
-                optimizer.register_step_pre_hook(self._begin),
-                optimizer.register_step_post_hook(self._end),
-            )
-        ]
+        me = weakref.ref(self)
+
+        def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+            watch = me()
+            return None if watch is None else watch._begin(optimizer, args, kwargs)
+
+        def end(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+            watch = me()
+            if watch is not None:
+                watch._end(optimizer, args, kwargs)
+
+        handles = [register_optimizer_step_pre_hook(begin), register_optimizer_step_post_hook(end)]
+        # They are torch's, of all optimizers: they must not outlive this, wherever it is dropped.
+        self._remove = weakref.finalize(self, _remove, handles)
+        self._remove.atexit = False
 
     def remove(self) -> None:
-        """Leaves the optimizers as they were."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        """Watches no more."""
+        self._remove()
         self._begun = {}
 
     def _begin(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
@@ -62,6 +72,11 @@ class StepWatch:
             pairs = zip(copies.before, copies.params, strict=True)
             changes = [measure_change(before, param.detach()) for before, param in pairs]
             self._measured(optimizer, copies.params, changes)
+
+
+def _remove(handles: Sequence[RemovableHandle]) -> None:
+    for handle in handles:
+        handle.remove()
 
 
 class _Copies:

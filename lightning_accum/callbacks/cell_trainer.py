@@ -11,10 +11,16 @@ import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities import rank_zero_info
 
+from lightning_accum._state import COUNT, MAPPING, check_state, optional
 from lightning_accum.callbacks._compiled import is_compiled
-from lightning_accum.callbacks._host import CellHost
+from lightning_accum.callbacks._gate import Recording, StepGate, only_forward
+from lightning_accum.callbacks._host import ANOTHER_VERSION, CellHost
 from lightning_accum.callbacks._lent import give_back, own_state
-from lightning_accum.callbacks._optimizers import attach_optimizers
+from lightning_accum.callbacks._optimizers import (
+    own_optimizers,
+    stand_in,
+    uncounted,
+)
 from lightning_accum.callbacks._report import Report
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler, Schedule
 from lightning_accum.callbacks._summary import Summary
@@ -30,32 +36,38 @@ from lightning_accum.updates import NonFinite
 class CellTrainerCallback(Callback):
     """Hosts a :class:`~lightning_accum.CellTrainer` in a Lightning ``Trainer``.
 
-    While a training batch runs, and then alone, the cells' activity is recorded. At the end of the
-    batch the rule is evaluated, and at the end of every ``apply_every_n_batches``-th batch what has
-    accumulated is applied, before checkpoints are written. A fit begins with nothing recorded,
-    carried or pending, unless it is resumed from a checkpoint.
+    While ``training_step`` runs, the cells' activity is recorded, once a batch: not what other
+    hooks and callbacks run, what an optimizer's closure runs again (as of ``LBFGS``), or what
+    activation checkpointing recomputes. At the end of the batch the rule is evaluated, and at the
+    end of every ``apply_every_n_batches``-th batch what has accumulated is applied, before
+    checkpoints are written. A batch that an exception interrupts counts for nothing. A fit begins
+    with nothing recorded, carried or pending, unless it is resumed from a checkpoint.
 
     It works beside automatic optimization, manual optimization and no optimizer at all. Where the
     module's ``configure_optimizers`` gives no :class:`~lightning_accum.optim.UpdateOptimizer` the
-    callback adds one, so that ``trainer.global_step``, ``max_steps``, ``ModelCheckpoint`` and
-    ``LearningRateMonitor`` work; ``self.optimizers()`` is as without it. Where the module gives
-    one, it says when updates are applied, by stepping it.
+    callback keeps one, which ``trainer.optimizers`` does not show. Where the module gives one, it
+    says when updates are applied, by stepping it.
+
+    ``trainer.global_step``, by which ``max_steps`` and ``ModelCheckpoint`` go, counts applied
+    updates where nothing else is optimized. Beside a loss it counts what it counts without the
+    callback: the steps of the module's own optimizers.
 
     On logging steps it logs, for every cell, ``updates/<cell>/<param>/...`` (what was actually
-    applied) and ``activity/<cell>/...``; on others it computes no statistics. Callbacks that look
-    at the weights of each step, such as ``WeightAveraging``, should stand behind this one;
-    ``StochasticWeightAveraging``, which takes a single optimizer, before it.
+    applied, and at which ``lr``) and ``activity/<cell>/...``; on others it computes no statistics.
+    Callbacks that look at the weights of each step, such as ``WeightAveraging``, should stand
+    behind this one.
 
     Args:
         cell_trainer: the trainer, usually a rule such as :class:`~lightning_accum.STDP`.
         cells: by name, where the cells are in the LightningModule; ``None`` where they were
             registered with ``cell_trainer`` by hand.
         apply_every_n_batches: batches whose changes are applied together; the last, partial group
-            of an epoch is applied too. Where the module steps an UpdateOptimizer itself, how many
-            batches apart it does, so that each logging step finds statistics.
+            of an epoch is applied too. ``None`` for as many as the Trainer has in
+            ``accumulate_grad_batches``, one by default. Where the module steps an UpdateOptimizer
+            itself, how many batches apart it does, so that each logging step finds statistics.
         reward_key: key of the reward in what ``training_step`` returns, for rules that ask for it.
         carry: whether batches are pieces of one stream, so that traces pass from one to the next.
-        lr: factor of every change, for the optimizer that the callback adds.
+        lr: factor of every change, for the optimizer that the callback keeps.
         lr_scheduler: makes a scheduler of that optimizer, such as
             ``functools.partial(StepLR, step_size=100)``.
         lr_interval: whether it steps after every applied ``"update"`` or after every ``"epoch"``.
@@ -87,7 +99,7 @@ class CellTrainerCallback(Callback):
         self,
         cell_trainer: CellTrainer,
         cells: dict[str, CellSpec] | None = None,
-        apply_every_n_batches: int = 1,
+        apply_every_n_batches: int | None = None,
         reward_key: str | None = None,
         carry: bool = False,
         lr: float = 1.0,
@@ -99,9 +111,10 @@ class CellTrainerCallback(Callback):
         lr_scheduler: MakeScheduler | None = None,
         lr_interval: Interval = "update",
     ) -> None:
-        if not isinstance(apply_every_n_batches, int) or apply_every_n_batches < 1:
+        every = apply_every_n_batches
+        if every is not None and (not isinstance(every, int) or every < 1):
             raise ValueError(
-                "Argument `apply_every_n_batches` should be a positive number of batches."
+                "Argument `apply_every_n_batches` should be a positive number of batches, or None."
                 f" Found `{apply_every_n_batches = }`."
             )
         check_lr(lr)
@@ -115,8 +128,9 @@ class CellTrainerCallback(Callback):
         self.summary = summary
         self.name = name or ",".join([type(cell_trainer).__name__, *(cells or ())])
         self._optimizers: list[UpdateOptimizer] = []
+        self._listed: list[Any] = []  # the Trainer's optimizers, as they were when these were found
         self._applies = True
-        self._in_batch = False
+        self._recording: Recording | None = None
         self._batches = 0
         self._steps_before = 0
         self._current: Report | None = None
@@ -156,7 +170,8 @@ class CellTrainerCallback(Callback):
     # ------------------------------------------------------------------ begin and end
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Binds the cells, and finds or adds the optimizer that applies their updates."""
-        if not self.host.resuming:
+        resuming = self.host.resuming
+        if not resuming:
             self._batches = 0
         self._failed = False
         self.host.bind(pl_module)
@@ -164,11 +179,20 @@ class CellTrainerCallback(Callback):
         self._module_states = {}
         self._skipped = self._counts()
         self._current = Report(self.host, self.log_statistics, Summary() if self.summary else None)
+        self._find_optimizers(trainer)
+        self._schedule.begin(self._optimizers[0] if self._applies else None, resuming)
+        # Hooks must stand before the first compiled call, and stay. In validation the gate is shut,
+        # and each hook looks at the mode of its own module.
+        self.cell_trainer.train()
+        if is_compiled(pl_module):  # what was compiled for an earlier run does not call them
+            torch.compiler.reset()
+        self._recording = Recording(self.host)
+        StepGate.on(trainer.strategy).let_in(self._recording)
+
+    def _find_optimizers(self, trainer: pl.Trainer) -> None:
+        """Has the module's own UpdateOptimizers apply updates, or else one that is kept here."""
         updaters = list(self.host.updaters.values())
-        self._optimizers, own = attach_optimizers(
-            trainer, updaters, self.lr, self._before_apply, self._after_apply
-        )
-        self._applies = not own
+        own = own_optimizers(trainer, updaters)
         if own and self.reward_key is not None:
             raise ValueError(
                 "Argument `reward_key` should be None where the module steps an UpdateOptimizer"
@@ -176,12 +200,21 @@ class CellTrainerCallback(Callback):
                 f" `reward_key = {self.reward_key!r}`: return no UpdateOptimizer from"
                 " `configure_optimizers`."
             )
-        self._schedule.begin(self._optimizers[0], own)
-        # Hooks must stand before the first compiled call, and stay. In validation the gate is shut,
-        # and each hook looks at the mode of its own module.
-        self.cell_trainer.train()
-        if is_compiled(pl_module):  # what was compiled for an earlier run does not call them
-            torch.compiler.reset()
+        if not own:
+            stand_in(trainer)
+        if own or not self._applies or not self._optimizers:
+            self._detach()
+            self._applies = not own
+            params = [getattr(u.parent, name) for u in updaters for name in u.names]
+            self._optimizers = own or [UpdateOptimizer(list(dict.fromkeys(params)), self.lr)]
+            for optimizer in self._optimizers:
+                optimizer.attach(updaters, self._before_apply, self._after_apply)
+        self._listed = trainer.optimizers
+
+    def _detach(self) -> None:
+        for optimizer in self._optimizers:
+            optimizer.detach(self.host.updaters.values(), self._before_apply, self._after_apply)
+        self._optimizers, self._listed = [], []
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Leaves the model as it was."""
@@ -213,10 +246,18 @@ class CellTrainerCallback(Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Opens the gate."""
+        """Has the batch's training step recorded."""
+        if trainer.optimizers is not self._listed:  # they were set up anew
+            self._find_optimizers(trainer)
         self._steps_before = trainer.global_step
-        self._report.begin_batch(trainer, self.apply_every_n_batches)
-        self._in_batch = self.cell_trainer.recording = True
+        self._report.begin_batch(trainer, self._every(trainer))
+        assert self._recording is not None
+        if not only_forward(trainer):
+            self._recording.begin_batch()
+
+    def _every(self, trainer: pl.Trainer) -> int:
+        """How many batches are applied together."""
+        return self.apply_every_n_batches or trainer.accumulate_grad_batches
 
     def on_train_batch_end(
         self,
@@ -226,23 +267,24 @@ class CellTrainerCallback(Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Closes the gate, evaluates the rule, and applies what has accumulated where it is due."""
-        for learner in learners_in(trainer):  # the batch is over for them too
-            learner.cell_trainer.recording = False
-        self._in_batch = False
+        """Evaluates the rule, and applies what has accumulated where it is due."""
+        assert self._recording is not None
+        if not self._recording.in_batch:
+            return
         self._report.note_batch(trainer, batch)
         self._report.note_activity()
         self.host.finish_batch(**self._given(outputs))
+        self._recording.end_batch()
         self._batches += 1
-        if self._applies and (
-            self._batches % self.apply_every_n_batches == 0 or trainer.is_last_batch
-        ):
+        if self._applies and (self._batches >= self._every(trainer) or trainer.is_last_batch):
             self._batches = 0
             self._step(trainer, pl_module)
         self._report.log(trainer, pl_module, self.prog_bar)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Applies the partial group of an epoch that was stopped before its last batch."""
+        assert self._recording is not None
+        self._recording.end_batch()  # which a module that left it out has not
         if self._applies and self._batches:
             self._batches = 0
             self._report.end_epoch()
@@ -253,8 +295,9 @@ class CellTrainerCallback(Callback):
     def _step(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Applies, and has the run count it unless the batch has counted by itself."""
         progress = None
-        if not pl_module.automatic_optimization and trainer.global_step == self._steps_before:
-            progress = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
+        if trainer.global_step == self._steps_before:
+            progress = uncounted(trainer)
+        if progress is not None:
             progress.increment_ready()
         for optimizer in self._optimizers:
             optimizer.step()
@@ -264,7 +307,7 @@ class CellTrainerCallback(Callback):
 
     def _before_apply(self, optimizer: UpdateOptimizer) -> None:
         """Runs in an optimizer's step: evaluates what a user's own step within a batch needs."""
-        if self._in_batch:
+        if self._recording is not None and self._recording.in_batch:
             self._report.note_activity()
             self.host.evaluate()
         self.host.exchange(optimizer.ids)
@@ -287,11 +330,11 @@ class CellTrainerCallback(Callback):
 
     # ------------------------------------------------------------------ survival
     def _release(self, pl_module: pl.LightningModule) -> None:
-        for optimizer in self._optimizers:
-            optimizer.detach(self.host.updaters.values(), self._before_apply, self._after_apply)
-        self._optimizers = []
+        self._detach()
         self._schedule.end()
-        self._in_batch = False
+        if self._recording is not None:
+            self._recording.leave()
+        self._recording = None
         self.host.release()
         self._current = None
         give_back(self)
@@ -306,7 +349,8 @@ class CellTrainerCallback(Callback):
 
     def __getstate__(self) -> dict[str, Any]:
         own = own_state(self)
-        return {**own, "_current": None, "_in_batch": False, "_optimizers": []}
+        gone = {"_recording": None, "_current": None}
+        return {**own, **gone, "_optimizers": [], "_listed": []}
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and builtins alone; empty before there are cells."""
@@ -329,15 +373,21 @@ class CellTrainerCallback(Callback):
         """Takes up a state, now or, before the cells are bound, when they are.
 
         Where as many processes resume as have saved, each has its own.
+
+        Raises:
+            RuntimeError: if it is the state of something else.
         """
+        keys = {"host": MAPPING, "batches": COUNT, "schedule": optional(MAPPING)}
+        rest = {key: value for key, value in state_dict.items() if key != "others"}
+        check_state(f"`{self.state_key}`", rest, keys, ANOTHER_VERSION)
         others = state_dict.get("others", [])
         own = is_first()
         if not own and len(others) + 1 == processes():
             state_dict, own = others[dist.get_rank() - 1], True
             self._module_states = state_dict["modules"]
+        self.host.load_state_dict(state_dict["host"], own)
         self._batches = state_dict["batches"]
         self._schedule.load_state_dict(state_dict["schedule"])
-        self.host.load_state_dict(state_dict["host"], own)
 
 
 def learners_in(trainer: pl.Trainer) -> list[CellTrainerCallback]:

@@ -91,7 +91,7 @@ class FabricCellTrainer:
         try:
             yield
         except BaseException:
-            self.cell_trainer.clear()
+            self.host.abandon_batch()
             raise
         finally:
             self.cell_trainer.recording = False

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 import torch.distributed as dist
+from lightning.pytorch.core.optimizer import _MockOptimizer
 from lightning.pytorch.strategies import DDPStrategy
+from torch import Tensor
+
+from lightning_accum.optim import UpdateOptimizer
 
 
 class LocalDDPStrategy(DDPStrategy):
-    """DDP that also takes a module without any parameter that asks for a gradient.
+    """DDP that also takes a module that no gradient trains.
 
-    Where nothing is trained by backpropagation there is no gradient to reduce, and torch refuses to
-    wrap the module. Here it is brought in line between the processes, as DDP does at its start, and
-    runs unwrapped; the callback sums the accumulated updates. With a parameter that asks for a
-    gradient it is Lightning's ``DDPStrategy``.
+    Where no parameter requires grad there is no gradient to reduce, and torch refuses to wrap the
+    module. Here it is brought in line between the processes, as DDP does at its start, and runs
+    unwrapped; the callback sums the accumulated updates. Where the module has no optimizer, or none
+    but UpdateOptimizers, ``training_step`` may return ``None`` in automatic optimization too, which
+    Lightning refuses under several processes: the step then has a loss of zero and no backward
+    pass. For everything else it is Lightning's ``DDPStrategy``.
 
     Args:
         **kwargs: those of ``lightning.pytorch.strategies.DDPStrategy``.
@@ -33,3 +42,24 @@ class LocalDDPStrategy(DDPStrategy):
             return
         for tensor in (*module.parameters(), *module.buffers()):
             dist.broadcast(tensor.detach(), src=0)
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the module's; what gives no loss, where none is minimized, gives one of zero."""
+        output = super().training_step(*args, **kwargs)
+        module = self.lightning_module
+        assert module is not None
+        if output is None and module.automatic_optimization and not self._minimizes:
+            return torch.zeros((), device=self.root_device)
+        return output
+
+    def backward(self, closure_loss: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Runs the backward pass, where there is anything to run it for."""
+        if not closure_loss.requires_grad and not self._minimizes:
+            return closure_loss
+        return super().backward(closure_loss, *args, **kwargs)
+
+    @property
+    def _minimizes(self) -> bool:
+        """Whether an optimizer of the module goes by gradients."""
+        without = (_MockOptimizer, UpdateOptimizer)
+        return not all(isinstance(optimizer, without) for optimizer in self.optimizers)

@@ -80,7 +80,7 @@ class UpdateMonitor(Callback):
         self._run: _Run | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Begins to watch the optimizers; other callbacks have added theirs by now."""
+        """Begins to watch steps."""
         names = [name for name, _ in pl_module.named_parameters()]
         for pattern in self.params or ():
             if not any(fnmatchcase(name, pattern) for name in names):
@@ -141,8 +141,7 @@ class _Run:
         self._unlogged: dict[str, Change] = {}
         self._stepped_at: dict[int, int] = {}
         self._pauses: dict[int, deque[int]] = {}
-        optimizers = [getattr(each, "optimizer", each) for each in trainer.optimizers]
-        self.watch = StepWatch(optimizers, self._wanted, self._measured)
+        self.watch = StepWatch(self._wanted, self._measured)
 
     def _wanted(self, optimizer: Optimizer) -> list[Tensor]:
         """The parameters to measure in a step that begins."""

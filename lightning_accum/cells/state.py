@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from torch import Tensor
 from lightning_accum._state import COUNT, REAL, CheckedState, check_state, named
 from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.state import StateKey, of_neurons
+
+Snapshot: TypeAlias = tuple[dict[StateKey, Tensor], dict[str, int]]
+"""What is carried, and how many samples' changes are pending."""
 
 
 class Hyperparameters(SimpleNamespace):
@@ -62,6 +65,14 @@ class CellState(CheckedState):
                         stacklevel=4,
                     )
         self._carried = carried
+
+    def snapshot(self) -> Snapshot:
+        """Returns what :meth:`restore` brings back; nothing is copied, for windows replace it."""
+        return self._carried, dict(self.samples)
+
+    def restore(self, kept: Snapshot) -> None:
+        """Brings back what :meth:`snapshot` returned."""
+        self._carried, self.samples = kept
 
     def clear(self) -> None:
         """Drops what samples would pass to the next window; what a neuron has learned stays."""

@@ -13,7 +13,7 @@ from typing_extensions import Self
 from lightning_accum._state import CheckedState
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.tally import Tally, why_nothing
-from lightning_accum.observe import Monitor, MonitorConstructor, MonitorPool
+from lightning_accum.observe import Monitor, MonitorConstructor, MonitorPool, WindowRecorder
 from lightning_accum.updates import Updater, attach_updater, get_updater
 
 
@@ -303,6 +303,13 @@ class CellTrainer(CheckedState):
         """
         for monitor in self.monitors:
             monitor.reducer.confirm()
+
+    def drop_window(self) -> None:
+        """Drops what was recorded since the last call; what passes from call to call stays."""
+        for monitor in self.monitors:
+            # spares a module's own way to find an attribute, which takes its time
+            if isinstance(monitor._modules["reducer"], WindowRecorder):
+                monitor.clear()
 
     def update(self, **kwargs: Any) -> None:
         """Applies everything that is pending for the cells, by whomever it was accumulated.

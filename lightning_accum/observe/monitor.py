@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -23,6 +24,8 @@ Picker = Callable[[Any], Tensor]
 Filter = Callable[[Tensor], bool]
 Map = Callable[[Tensor], Tensor]
 Handles = tuple[RemovableHandle, ...]
+
+_graph_task = torch._C._current_graph_task_id
 
 
 class MonitorConstructor(Protocol):
@@ -95,6 +98,16 @@ class _Mark:
     """Lives as long as a call of :func:`unobserved`: if an interrupt leaves it set, it is dead."""
 
 
+def in_backward() -> bool:
+    """Whether a backward pass runs: what is called in it is computed again, as by checkpointing.
+
+    Example:
+        >>> in_backward()
+        False
+    """
+    return not torch.compiler.is_compiling() and _graph_task() != -1
+
+
 class _Hook:
     """A hook that refers to monitor and module weakly, and is inert in a copy of the module."""
 
@@ -106,7 +119,7 @@ class _Hook:
         if self.monitor is None or self.module is None or self.module() is not module:
             return
         monitor = self.monitor()
-        if monitor is None or not monitor.recording:
+        if monitor is None or not monitor.recording or in_backward():
             return
         mark = _unobserved.get() if _marks else None
         if mark is not None and mark() is not None:
@@ -273,6 +286,8 @@ class Monitor(CheckedState, ABC):
             # as a rule the first argument, and on the hot path
             plain = self.picker is first_tensor and type(value) is tuple and value
             value = value[0] if plain and isinstance(value[0], Tensor) else self.picker(value)
+        if value.requires_grad:  # what is kept for backward is the module's business alone
+            value = value.detach()
         self._take(value)
 
     def _pick(self, value: Any) -> Tensor:

@@ -61,7 +61,6 @@ class UpdateOptimizer(torch.optim.Optimizer):
     ) -> None:
         check_lr(lr)
         super().__init__(params, {"lr": lr})
-        self.added = False
         self._idle = False
         self._updaters: list[Updater] = []
         self._prepare: list[Callable[[UpdateOptimizer], None]] = []
@@ -131,7 +130,6 @@ class UpdateOptimizer(torch.optim.Optimizer):
         super().__setstate__(state)
         self._begin_states()
         # a copy belongs to other parameters: its updaters are attached anew
-        self.__dict__.setdefault("added", False)
         self.__dict__.setdefault("_idle", False)
         self.__dict__.setdefault("_updaters", [])
         self.__dict__.setdefault("_prepare", [])

@@ -266,7 +266,7 @@ class Rule(IndependentCellTrainer, ABC):
                 if (seen := self._observed(name, cell)) is not None
             }
         except BaseException:
-            self._drop_windows()
+            self.drop_window()
             raise
         carry = self.carry if carry is None else carry
         runs = [self._evaluate(name, seen, given, carry) for name, seen in windows.items()]
@@ -278,14 +278,9 @@ class Rule(IndependentCellTrainer, ABC):
             if not windows:
                 self._note_empty()
         finally:
-            self._drop_windows()
+            self.drop_window()
 
     # ------------------------------------------------------------------ inside
-    def _drop_windows(self) -> None:
-        for monitor in self.monitors:
-            if _recorder(monitor) is not None:
-                monitor.clear()
-
     def _observed(self, name: str, cell: Cell) -> _Seen | None:
         """What both sides of a cell recorded, ``None`` if nothing; all checks, no arithmetic."""
         recorders = [_recorder(self.get_monitor(name, side)) for side in ("pre", "post")]

@@ -59,7 +59,11 @@ def test_no_cells(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"apply_every_n_batches": 0}, ValueError, "positive number of batches. Found .* = 0"),
+        (
+            {"apply_every_n_batches": 0},
+            ValueError,
+            "positive number of batches, or None. Found .* = 0",
+        ),
         ({"apply_every_n_batches": 1.5}, ValueError, "Found .* = 1.5"),
         ({"lr": -1.0}, ValueError, "`lr` should be a non-negative factor"),
         ({"nonfinite": "drop"}, ValueError, "`nonfinite` should be one of"),

@@ -61,6 +61,7 @@ def statistics(before: Tensor, after: Tensor, pos: Tensor, neg: Tensor) -> dict[
         "at_lower": 0.0,
         "at_upper": 0.0,
         "at_bound": 0.0,
+        "lr": 1.0,
     }
 
 

@@ -47,13 +47,13 @@ def changes(folder: Path, model: Net, **options: Any) -> list[float]:
 
 
 def lrs(folder: Path, model: Net, **options: Any) -> list[float]:
-    """The rate in force at each batch, as the monitor logs it."""
+    """The rate of each applied update, as the callback logs it."""
     seen: list[float] = []
 
     class Watch(pl.Callback):
-        def on_train_batch_start(self, run: Any, *_: Any) -> None:
-            (own,) = [o for o in run.optimizers if isinstance(o, UpdateOptimizer)]
-            seen.append(own.param_groups[0]["lr"])
+        def on_train_batch_end(self, run: Any, *_: Any) -> None:
+            if (rate := run.callback_metrics.get("updates/enc/weight/lr")) is not None:
+                seen.append(float(rate))
 
     run = trainer(
         folder, callback(**options), Watch(), LearningRateMonitor("step"),
@@ -70,7 +70,7 @@ def test_by_update_and_by_epoch(model: type[Net], tmp_path: Path):
     by_epoch = lrs(tmp_path, model(), lr_scheduler=halve, lr_interval="epoch")
     assert by_epoch == [1.0] * 4 + [0.5] * 4
     grouped = lrs(tmp_path, model(), lr_scheduler=halve, apply_every_n_batches=3)
-    assert grouped == [1, 1, 1, 0.5, 0.25, 0.25, 0.25, 0.125]
+    assert grouped == [1, 0.5, 0.5, 0.5, 0.25, 0.125]
     steps = functools.partial(StepLR, step_size=2, gamma=0.1)
     assert lrs(tmp_path, model(), lr_scheduler=steps, lr=3.0)[:3] == pytest.approx([3, 3, 0.3])
 

@@ -162,7 +162,7 @@ def test_the_rate_is_monitored(way: tuple[Net, int], tmp_path: Path) -> None:
     expected = fit_by_hand(net, list(loader(3)), lr=1.0)
     run = trainer(tmp_path, callback(), LearningRateMonitor(), logger=TensorBoardLogger(tmp_path))
     run.fit(net, loader(3))
-    assert run.callback_metrics["lr-UpdateOptimizer"] == 1.0
+    assert run.callback_metrics["updates/enc/weight/lr"] == 1.0
     assert close(net.fc.weight, expected[-1])
 
 
@@ -251,4 +251,4 @@ def test_the_module_sees_the_optimizers_that_it_returned(tmp_path: Path) -> None
     two = callback(cells={"other": CellSpec("fc2", "lif2")})
     run = trainer(tmp_path, one, two)
     run.fit(net, loader(3))
-    assert [type(o) for o in run.optimizers] == [torch.optim.SGD, UpdateOptimizer, UpdateOptimizer]
+    assert [type(o) for o in run.optimizers] == [torch.optim.SGD]

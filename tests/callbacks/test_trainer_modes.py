@@ -75,8 +75,9 @@ def test_bfloat16(tmp_path: Path) -> None:
     assert not torch.equal(net.fc.weight, before)
 
 
-def test_gradients_are_accumulated_beside_it(tmp_path: Path) -> None:
-    """Local learning goes on in every batch; Lightning counts the head's steps."""
+@pytest.mark.parametrize(("given", "every"), [(None, 3), (1, 1), (2, 2)])
+def test_gradients_are_accumulated_beside_it(given: int | None, every: int, tmp_path: Path) -> None:
+    """Changes are accumulated as gradients are, unless it is said; Lightning counts the head's."""
 
     class Head(Net):
         def __init__(self) -> None:
@@ -92,8 +93,9 @@ def test_gradients_are_accumulated_beside_it(tmp_path: Path) -> None:
             return torch.optim.SGD(self.head.parameters(), 0.1)
 
     net = Head()
-    expected = fit_by_hand(net, list(loader(6)))[-1]
-    run = trainer(tmp_path, callback(), accumulate_grad_batches=3, gradient_clip_val=1.0)
+    expected = fit_by_hand(net, list(loader(6)), every=every)[-1]
+    learner = callback(apply_every_n_batches=given)
+    run = trainer(tmp_path, learner, accumulate_grad_batches=3, gradient_clip_val=1.0)
     run.fit(net, loader(6))
     assert close(net.fc.weight, expected)
     assert run.global_step == 2

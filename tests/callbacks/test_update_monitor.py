@@ -18,6 +18,7 @@ from lightning.pytorch.plugins import MixedPrecision
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 from torch.utils.data import DataLoader
 
 from lightning_accum.callbacks import UpdateMonitor
@@ -532,24 +533,39 @@ def test_in_a_real_progress_bar(
 
 
 # ---------------------------------------------------------------------------- survival
-class Kept(Model):
-    """Its optimizer can be looked at afterwards."""
-
-    def configure_optimizers(self) -> Any:
-        self.kept = super().configure_optimizers()
-        return self.kept
-
-
-def hooks(model: Kept) -> int:
-    return len(model.kept._optimizer_step_pre_hooks) + len(model.kept._optimizer_step_post_hooks)
+def hooks() -> int:
+    """Those of all optimizers."""
+    return len(_global_optimizer_pre_hooks) + len(_global_optimizer_post_hooks)
 
 
 def test_hooks_are_there_in_a_fit_alone(tmp_path: Path) -> None:
-    model = Kept()
-    probe = Probe("on_train_batch_start", lambda *_: hooks(model))
-    fit(model, tmp_path, UpdateMonitor(), probe)
+    before = hooks()
+    probe = Probe("on_train_batch_start", lambda *_: hooks() - before)
+    fit(Model(), tmp_path, UpdateMonitor(), probe)
     assert set(probe.found) == {2}
-    assert hooks(model) == 0
+    assert hooks() == before
+
+
+def test_a_monitor_that_is_dropped_in_a_fit_leaves_no_hook(tmp_path: Path) -> None:
+    before = hooks()
+    run = trainer(tmp_path)
+    run.strategy.connect(Model())
+    monitor = UpdateMonitor()
+    monitor.on_train_start(run, Model())
+    assert hooks() == before + 2
+    del monitor
+    gc.collect()
+    assert hooks() == before
+
+
+def test_optimizers_that_are_set_up_anew_are_measured(tmp_path: Path) -> None:
+    class Anew(Model):
+        def on_train_epoch_start(self) -> None:
+            if self.current_epoch:
+                self.trainer.strategy.setup_optimizers(self.trainer)
+
+    found = fit(Anew(), tmp_path, UpdateMonitor(), max_epochs=2, batches=2)
+    assert list(found["updates/enc.weight/update_norm"]) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -559,10 +575,10 @@ def test_hooks_are_gone_after_an_exception(hook: str, tmp_path: Path) -> None:
     def fail(*_: Any) -> None:
         raise OSError("on purpose")
 
-    model, monitor = Kept(), UpdateMonitor()
+    before, monitor = hooks(), UpdateMonitor()
     with pytest.raises(OSError, match="on purpose"):
-        fit(model, tmp_path, monitor, Probe(hook, fail))
-    assert hooks(model) == 0
+        fit(Model(), tmp_path, monitor, Probe(hook, fail))
+    assert hooks() == before
     model = Model()
     seen = by_hand(model)
     found = fit(model, tmp_path / "again", monitor, log_every_n_steps=8)

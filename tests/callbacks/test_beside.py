@@ -1,0 +1,187 @@
+"""Other callbacks of Lightning's work as without a learner."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from callback_helpers import (
+    BATCH,
+    Net,
+    Noting,
+    callback,
+    clean,
+    close,
+    fit_by_hand,
+    loader,
+    same_windows,
+    spikes,
+    trainer,
+)
+from lightning.pytorch.callbacks import (
+    BackboneFinetuning,
+    BatchSizeFinder,
+    GradientAccumulationScheduler,
+    LearningRateFinder,
+    LearningRateMonitor,
+    StochasticWeightAveraging,
+)
+from lightning.pytorch.loggers import CSVLogger
+from test_three_ways import WAYS, Automatic, AutomaticHead
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Backbone(AutomaticHead):
+    """Its local layer stands in what is frozen at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone = nn.ModuleDict({"fc": self.fc.requires_grad_(True)})
+
+
+def test_finetuning_changes_the_rates_of_the_module_alone(tmp_path: Path) -> None:
+    class Rates(pl.Callback):
+        def on_train_epoch_end(self, run: pl.Trainer, _: Any) -> None:
+            rates.append([[group["lr"] for group in o.param_groups] for o in run.optimizers])
+
+    found = []
+    for learners in ([], [callback()]):
+        rates: list[Any] = []
+        tunes = BackboneFinetuning(1, lambda _: 2.0, backbone_initial_lr=1e-4, should_align=False)
+        trainer(tmp_path, *learners, tunes, Rates(), max_epochs=4).fit(Backbone(), loader(2))
+        found.append(rates)
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if not way.endswith("own")])
+def test_rates_and_weight_decay_are_monitored(way: str, tmp_path: Path) -> None:
+    monitor, (make, _) = LearningRateMonitor(log_weight_decay=True), WAYS[way]
+    run = trainer(tmp_path, callback(), monitor, logger=CSVLogger(tmp_path))
+    run.fit(make(), loader(2))
+    assert any(name.startswith("lr-") for name in run.callback_metrics) == ("head" in way)
+
+
+class Tuned(AutomaticHead):
+    lr, batch_size = 0.1, 2
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.readouts.parameters(), lr=self.lr)
+
+    def train_dataloader(self) -> Any:
+        x = spikes(4 * BATCH)
+        return DataLoader(TensorDataset(x, torch.arange(len(x)) % 4), self.batch_size)
+
+
+class AtEpochs(LearningRateFinder):
+    """The one of Lightning's documentation."""
+
+    def __init__(self) -> None:
+        super().__init__(num_training_steps=3, early_stop_threshold=None, update_attr=False)
+
+    def on_fit_start(self, *_: Any) -> None:
+        return
+
+    def on_train_epoch_start(self, run: pl.Trainer, module: pl.LightningModule) -> None:
+        self.lr_find(run, module)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("find", [AtEpochs, lambda: LearningRateFinder(num_training_steps=3)])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_search_for_a_rate_is_not_learned(find: Any, first: bool, tmp_path: Path) -> None:
+    rule, net, finder = Noting(), Tuned(), find()
+    data = list(net.train_dataloader())
+    expected = fit_by_hand(net, data, epochs=2)[-1]
+    order = [finder, callback(rule)] if first else [callback(rule), finder]
+    run = trainer(tmp_path, *order, max_epochs=2, enable_checkpointing=True)
+    run.fit(net)
+    assert same_windows(rule.windows, [*data, *data])
+    assert close(net.fc.weight, expected)
+    assert clean(net)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_search_for_a_batch_size_is_not_learned(tmp_path: Path) -> None:
+    rule, net = Noting(), Tuned()
+    before = net.fc.weight.detach().clone()
+    finder = BatchSizeFinder(steps_per_trial=1, init_val=2, max_trials=2)
+    trainer(tmp_path, callback(rule), finder, enable_checkpointing=True).fit(net)
+    assert net.batch_size > 2
+    data = list(net.train_dataloader())
+    fresh = Net()
+    with torch.no_grad():
+        fresh.fc.weight.copy_(before)
+    assert same_windows(rule.windows, data)
+    assert close(net.fc.weight, fit_by_hand(fresh, data)[-1])
+
+
+class Normalized(AutomaticHead):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4, dtype=torch.float64)
+
+    def losses(self, batch: Any) -> list[Tensor]:
+        rates = self.norm(self(batch[0]).mean(0))
+        return [nn.functional.cross_entropy(head(rates), batch[1]) for head in self.readouts]
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
+@pytest.mark.parametrize("first", [True, False])
+def test_an_epoch_for_statistics_is_not_learned(first: bool, tmp_path: Path) -> None:
+    rule, net, data = Noting(), Normalized(), list(loader(3))
+    steps = fit_by_hand(net, data, epochs=3)
+    average = StochasticWeightAveraging(0.1, swa_epoch_start=1, annealing_epochs=1)
+    order = [average, callback(rule)] if first else [callback(rule), average]
+    run = trainer(tmp_path, *order, max_epochs=3)
+    run.fit(net, loader(3))
+    assert same_windows(rule.windows, 3 * data)
+    mean = (Net().fc.weight + steps[2] + steps[5]) / 3  # as the three epochs began
+    assert close(net.fc.weight, mean)
+
+
+@pytest.mark.parametrize("given", [None, 2])
+def test_updates_are_accumulated_as_gradients_are(given: int | None, tmp_path: Path) -> None:
+    net = Automatic()
+    expected = fit_by_hand(net, list(loader(7)), every=given or 3, epochs=2)
+    learner = callback(apply_every_n_batches=given)
+    run = trainer(
+        tmp_path, learner, accumulate_grad_batches=3, max_steps=len(expected) - 1, max_epochs=-1
+    )
+    run.fit(net, loader(7))
+    assert close(net.fc.weight, expected[-2])
+    assert run.global_step == len(expected) - 1
+
+
+def test_a_schedule_of_accumulation_is_followed(tmp_path: Path) -> None:
+    net, data = Automatic(), list(loader(6))
+    first = fit_by_hand(net, data)
+    expected = Net()
+    with torch.no_grad():
+        expected.fc.weight.copy_(first[-1])
+    second = fit_by_hand(expected, data, every=2)
+    schedule = GradientAccumulationScheduler({0: 1, 1: 2})
+    run = trainer(tmp_path, callback(), schedule, max_epochs=2)
+    run.fit(net, loader(6))
+    assert close(net.fc.weight, second[-1])
+    assert run.global_step == len(first) + len(second)
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way.startswith("automatic")])
+def test_logs_of_accumulated_batches(way: str, tmp_path: Path) -> None:
+    seen: list[float] = []
+    net = WAYS[way][0]()
+
+    class Looks(pl.Callback):
+        def on_train_batch_start(self, run: pl.Trainer, *_: Any) -> None:
+            seen.append(float(run.logged_metrics.get("updates/enc/weight/update_norm", -1.0)))
+
+    weights = [net.fc.weight.detach().clone(), *fit_by_hand(net, list(loader(5)), every=2)]
+    use = callback(apply_every_n_batches=2 if way.endswith("own") else None)
+    trainer(tmp_path, use, Looks(), accumulate_grad_batches=2).fit(net, loader(5))
+    norms = [float((b - a).norm()) for a, b in itertools.pairwise(weights)]
+    assert seen == pytest.approx([-1.0, -1.0, norms[0], norms[0], norms[1]], rel=1e-5)
