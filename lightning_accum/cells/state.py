@@ -80,10 +80,11 @@ class CellState(CheckedState):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> CellState:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for key, tensor in self._carried.items():
-            moved = fn(tensor)  # traces never narrow below the float32 in which they are computed
-            wide = torch.promote_types(moved.dtype, torch.float32)
-            self._carried[key] = tensor.to(moved.device, wide)
+        moved = {key: fn(tensor) for key, tensor in self._carried.items()}
+        self._carried = {  # traces never narrow below the float32 in which they are computed
+            key: self._carried[key].to(to.device, torch.promote_types(to.dtype, torch.float32))
+            for key, to in moved.items()
+        }
         return self
 
     def get_extra_state(self) -> dict[str, Any]:
