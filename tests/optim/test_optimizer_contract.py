@@ -318,7 +318,7 @@ class Descent(GenericAdaptiveOptimizer):
     """The least that an optimizer can define."""
 
     def step_param(self, state, group, grad, param):
-        param.sub_(group["lr"] * grad)
+        param.sub_(group["lr"] * self.weight_decay(param, grad, group))
 
 
 @pytest.mark.parametrize("maximize", [False, True])
