@@ -77,6 +77,7 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
         betas: tuple[float, float],
         eps: float,
     ) -> None:
+        check_mapping("defaults", defaults)
         self._plan: Plan | None = None
         decay = defaults.get("weight_decay", 0.0)
         #: How weights decay: what ``step_param`` calls.

@@ -86,6 +86,7 @@ def test_shards_of_rows_and_of_columns(found: dict[int, list], rank: int, dim: i
     assert_close(one["gradient"], start + 0.5 * change, rtol=1e-12, atol=0)
     assert_close(one["pending"], change, rtol=0, atol=0)  # still, after a checkpoint
     assert "weight of `FSDPLinear` holds NaN" in one["raised"]  # in one process' shard
+    assert one["versions"] > 0  # of the whole, which autograd has saved
     count, weight = one["skipped"]
     assert count == 1
     assert torch.equal(weight, start)
