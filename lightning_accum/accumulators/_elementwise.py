@@ -98,8 +98,7 @@ class ElementWise(StreamAccumulator):
             )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = ()) -> Any:
-        objects = [n for n in self._defaults if not isinstance(getattr(self, n), Tensor)]
-        return super()._apply(fn, [*exclude_state, "updates", *objects])
+        return super()._apply(fn, [*exclude_state, "updates"])
 
 
 class Summed(ElementWise):

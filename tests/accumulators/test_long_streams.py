@@ -208,5 +208,5 @@ def test_a_real_stream_becomes_complex(make):
 
 
 def test_complex_numbers_have_no_order():
-    with pytest.raises(TypeError, match="`value` should be real.*its absolute value"):
+    with pytest.raises(TypeError, match=r"`value` should be real.*its absolute value"):
         Max().update(1j)
