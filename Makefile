@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 DOCS_OUT := docs/_build
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test doctest crash lint format types docs examples bench-smoke bench build matrix ci clean
+.PHONY: help setup demo test doctest crash mutate lint format types docs examples bench-smoke bench build matrix ci clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -32,6 +32,9 @@ doctest: $(READY) ## the examples in the docstrings alone
 
 crash: $(READY) ## kill and resume training fifty times
 	OMP_NUM_THREADS=1 LIGHTNING_ACCUM_CUTS=50 $(PY) -m pytest tests/survival $(ARGS)
+
+mutate: $(READY) ## break single lines, and list those that no test notices; options by ARGS="..."
+	$(PY) scripts/mutate.py $(ARGS)
 
 lint: $(READY) ## ruff: rules and format
 	$(PY) -m ruff check .
@@ -71,6 +74,6 @@ matrix: ## the tests with other versions of all; some by ARGS="floors --tests te
 	$(PYTHON) scripts/matrix.py $(ARGS)
 
 clean: ## remove what the other targets made, .venv too
-	rm -rf $(VENV) .matrix dist build $(DOCS_OUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .matrix dist build $(DOCS_OUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutants.jsonl
 	rm -rf lightning_logs checkpoints
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
