@@ -63,9 +63,12 @@ bench-smoke: $(READY) ## every benchmark, just to see that it runs
 bench: $(READY) ## the page of benchmarks, or some of it by ARGS="competitors growth"
 	$(PY) scripts/bench.py $(ARGS)
 
+# From the files that git tracks: whatever else lies in the folders stays out.
 build: $(READY) ## the wheel and the source distribution, in dist/
-	rm -rf dist
-	$(PY) -m build --outdir dist
+	rm -rf dist build
+	mkdir -p build/tracked
+	git ls-files -z | tar -c --null -T - | tar -x -C build/tracked
+	$(PY) -m build --outdir dist build/tracked
 
 ci: ## all of the above, as on a fresh machine
 	.ci/run

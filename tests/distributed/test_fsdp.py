@@ -12,9 +12,6 @@ from run_ranks import run_ranks
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.testing import assert_close
 
-if not hasattr(torch.distributed.fsdp, "fully_shard"):
-    pytest.skip("torch has FSDP2 since 2.6", allow_module_level=True)
-
 SCRIPT = Path(__file__).with_name("fsdp_run.py")
 FITS = ("AdaBelief", "Noam", "RAdam", "alone", "of the whole")
 RESUMED = ("resumed from one file", "resumed from distributed")
