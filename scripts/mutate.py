@@ -107,9 +107,12 @@ def choose(folders: list[str], sample: int, seed: int) -> list[Mutant]:
 
 
 def tests_of(mutant: Mutant) -> list[str]:
-    """Returns the test files of the folder, those that are named after the file first."""
+    """Returns the tests of its folder, or else of the next above; the file's namesakes come first."""
     stem = Path(mutant.file).stem.strip("_")
-    files = sorted((ROOT / "tests" / mutant.folder).glob("test_*.py"))
+    files: list[Path] = []
+    for folder in (Path(mutant.folder), *Path(mutant.folder).parents):
+        pattern = "**/test_*.py" if folder.name else "test_*.py"
+        files = files or sorted((ROOT / "tests" / folder).glob(pattern))
     files.sort(key=lambda path: stem not in path.name)
     return [path.relative_to(ROOT).as_posix() for path in files]
 
