@@ -107,7 +107,7 @@ def choose(folders: list[str], sample: int, seed: int) -> list[Mutant]:
 
 
 def tests_of(mutant: Mutant) -> list[str]:
-    """Returns the tests of its folder, or else of the next above; the file's namesakes come first."""
+    """Returns the tests of its folder, or of the next above, the namesakes of its file first."""
     stem = Path(mutant.file).stem.strip("_")
     files: list[Path] = []
     for folder in (Path(mutant.folder), *Path(mutant.folder).parents):
