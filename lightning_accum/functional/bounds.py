@@ -76,7 +76,7 @@ class FullBounding(Protocol):
 # ---------------------------------------------------------------- functions of the room
 def _power(room: Tensor, power: float) -> Tensor:
     _check_powers(power=power)
-    return _multiplicative(room) if power == 1 else _multiplicative(room).pow(power)
+    return _multiplicative(room) if power == 1 else _multiplicative(room).pow(float(power))
 
 
 def _check_powers(**powers: float) -> None:

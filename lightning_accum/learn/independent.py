@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import nearest
-from lightning_accum._state import COUNT, REAL, StateModule, check_state, named, optional
+from lightning_accum._state import COUNT, FLOATS, StateModule, check_state, named, optional
 from lightning_accum.learn.cell import Cell
 from lightning_accum.learn.signal import LEARNED
 from lightning_accum.learn.tally import Tally
@@ -51,7 +51,7 @@ class CellState(StateModule):
 
     def check_extra_state(self, state: Any) -> None:
         """Raises a ``RuntimeError`` if this is not what :meth:`get_extra_state` gives."""
-        kinds = {"carried": named(optional(REAL)), "samples": named(COUNT)}
+        kinds = {"carried": named(optional(FLOATS)), "samples": named(COUNT)}
         check_state("a cell of the trainer", state, kinds)
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
