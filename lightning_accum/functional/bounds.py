@@ -111,7 +111,7 @@ def _upper(
 ) -> Tensor:
     check_tensors(param=param, update=update)
     check_finite(limit=limit)
-    return headroom(limit - _widened(param, update), *args) * update
+    return headroom(float(limit) - _widened(param, update), *args) * update
 
 
 def _lower(
@@ -119,7 +119,7 @@ def _lower(
 ) -> Tensor:
     check_tensors(param=param, update=update)
     check_finite(limit=limit)
-    return headroom(_widened(param, update) - limit, *args) * update
+    return headroom(_widened(param, update) - float(limit), *args) * update
 
 
 def _full(
