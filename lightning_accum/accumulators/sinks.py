@@ -130,7 +130,12 @@ class Scalar(Stage, nn.Module):
 
     def set_extra_state(self, state: dict[str, int]) -> None:
         """Takes the next step from a state dict."""
-        self.step = int(state["step"])
+        step = state.get("step") if isinstance(state, dict) else None
+        if type(step) is not int or step < 0:
+            raise ValueError(
+                f"State `step` of `{self}` should be a non-negative integer. Found {state!r}."
+            )
+        self.step = step
 
     def extra_repr(self) -> str:
         """The name."""
