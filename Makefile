@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 DOCS_OUT := docs/_build
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test doctest crash lint format types docs examples bench-smoke bench build matrix ci clean
+.PHONY: help setup demo test doctest crash mutate lint format types docs examples bench-smoke bench build matrix ci clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -32,6 +32,9 @@ doctest: $(READY) ## the examples in the docstrings alone
 
 crash: $(READY) ## kill and resume training fifty times
 	OMP_NUM_THREADS=1 LIGHTNING_ACCUM_CUTS=50 $(PY) -m pytest tests/survival $(ARGS)
+
+mutate: $(READY) ## break single lines, and list those that no test notices; options by ARGS="..."
+	$(PY) scripts/mutate.py $(ARGS)
 
 lint: $(READY) ## ruff: rules and format
 	$(PY) -m ruff check .
@@ -60,9 +63,12 @@ bench-smoke: $(READY) ## every benchmark, just to see that it runs
 bench: $(READY) ## the page of benchmarks, or some of it by ARGS="competitors growth"
 	$(PY) scripts/bench.py $(ARGS)
 
+# From the files that git tracks: whatever else lies in the folders stays out.
 build: $(READY) ## the wheel and the source distribution, in dist/
-	rm -rf dist
-	$(PY) -m build --outdir dist
+	rm -rf dist build
+	mkdir -p build/tracked
+	git ls-files -z | tar -c --null -T - | tar -x -C build/tracked
+	$(PY) -m build --outdir dist build/tracked
 
 ci: ## all of the above, as on a fresh machine
 	.ci/run
@@ -71,6 +77,6 @@ matrix: ## the tests with other versions of all; some by ARGS="floors --tests te
 	$(PYTHON) scripts/matrix.py $(ARGS)
 
 clean: ## remove what the other targets made, .venv too
-	rm -rf $(VENV) .matrix dist build $(DOCS_OUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .matrix dist build $(DOCS_OUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutants.jsonl
 	rm -rf lightning_logs checkpoints
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

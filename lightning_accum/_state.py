@@ -34,6 +34,10 @@ COUNT = Kind("a non-negative integer", _is_count)
 TEXT = Kind("a string", lambda value: isinstance(value, str))
 TENSOR = Kind("a dense tensor", _is_tensor)
 REAL = Kind("a dense tensor of real numbers", lambda v: _is_tensor(v) and not v.is_complex())
+FLOATS = Kind(
+    "a dense tensor of real floating-point numbers",
+    lambda v: _is_tensor(v) and v.is_floating_point(),
+)
 NUMBERS = Kind(
     "a dense tensor of floating-point or complex numbers",
     lambda v: _is_tensor(v) and (v.is_floating_point() or v.is_complex()),
@@ -133,6 +137,34 @@ class CheckedState(nn.Module):
     def check_extra_state(self, state: Any) -> None:
         """Raises a ``RuntimeError`` if this is no state of this module's; takes nothing."""
 
+    def check_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
+        """Raises an error where :meth:`load_state_dict` would; takes nothing.
+
+        Args:
+            state_dict: what ``state_dict()`` gave.
+            strict: whether the keys have to be the same.
+
+        Raises:
+            TypeError: if it is not a mapping.
+            RuntimeError: if it does not fit.
+        """
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(
+                f"Argument `state_dict` should be a mapping. Found `{type(state_dict).__name__}`."
+            )
+        place, own = f"`{type(self).__name__}`", self.state_dict()
+        if strict:
+            check_state(place, state_dict, dict.fromkeys(own, ANYTHING))
+        for key, value in own.items():
+            if isinstance(value, Tensor) and key in state_dict:
+                found = state_dict[key]
+                fits = _is_tensor(found) and found.shape == value.shape
+                check_that(fits, place, f"a tensor of shape {tuple(value.shape)} as `{key}`", found)
+        for path, module in self.named_modules(remove_duplicate=False):
+            key = f"{path}._extra_state" if path else "_extra_state"
+            if key in state_dict and isinstance(module, CheckedState):
+                module.check_extra_state(state_dict[key])
+
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Any:
@@ -144,25 +176,10 @@ class CheckedState(nn.Module):
             assign: whether tensors are taken as they are instead of copied.
 
         Raises:
+            TypeError: if it is not a mapping.
             RuntimeError: if it does not fit; then nothing has changed.
         """
-        if not isinstance(state_dict, Mapping):
-            raise TypeError(
-                f"Argument `state_dict` should be a mapping. Found `{type(state_dict).__name__}`."
-            )
-        own = self.state_dict()
-        if strict:
-            check_state(f"`{type(self).__name__}`", state_dict, dict.fromkeys(own, ANYTHING))
-        for key, value in own.items():
-            if isinstance(value, Tensor) and key in state_dict:
-                found = state_dict[key]
-                same = _is_tensor(found) and found.shape == value.shape
-                shape = f"a tensor of shape {tuple(value.shape)} as `{key}`"
-                check_that(same, f"`{type(self).__name__}`", shape, found)
-        for path, module in self.named_modules(remove_duplicate=False):
-            key = f"{path}._extra_state" if path else "_extra_state"
-            if key in state_dict and isinstance(module, CheckedState):
-                module.check_extra_state(state_dict[key])
+        self.check_state_dict(state_dict, strict)
         return super().load_state_dict(state_dict, strict, assign)
 
 

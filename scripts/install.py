@@ -19,6 +19,7 @@ import tempfile
 from pathlib import Path
 
 TORCH = "2.13.0"
+UV = "0.13.9"
 PYPROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
 
 
@@ -68,7 +69,7 @@ def install_torch(cpu_build: bool) -> bool:
     if subprocess.run(wheel, capture_output=True, check=False).returncode == 0:
         return True
     print("pip knows of no CPU build; asking uv, which does.", flush=True)
-    if not pip("install", "--quiet", "uv"):
+    if not pip("install", "--quiet", f"uv=={UV}"):
         return False
     uv = [sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable]
     wanted = ["--torch-backend=cpu", f"torch=={TORCH}"]

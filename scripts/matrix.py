@@ -45,11 +45,11 @@ class Row(NamedTuple):
     pins: tuple[str, ...] = ()
 
 
-# Lightning 2.4 asks for a rich below 14 where one is wanted, as for its progress bar.
+# Lightning 2.5.0 asks for a rich below 14, for its progress bar.
 OLD = (*floors("lightning", "torchmetrics", "tensorboard"), "rich<14")
 # What is not pinned is the newest that pip finds for that Python.
 ROWS = (
-    # PyTorch 2.4 was the first to run with NumPy 2; most of its users had 1.26.
+    # Older versions of PyTorch are often found with NumPy 1.26.
     Row("floors", "3.10", floors("torch")[0], (*OLD, *floors("numpy"))),
     Row("py310", "3.10", "torch"),
     Row("py311", "3.11", "torch"),

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from numbers import Number
 from typing import Any
 
 import torch
@@ -16,24 +14,64 @@ from torchmetrics.utilities import rank_zero_warn
 from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
-from lightning_accum._metric import PersistentMetric, representable
-from lightning_accum.accumulators._stage import chain
+from lightning_accum._metric import PersistentMetric
+from lightning_accum.accumulators._stage import Stage
+from lightning_accum.accumulators._values import Moves, copied
+from lightning_accum.accumulators._verbs import check_update, only_one, take_verbs
 from lightning_accum.distributed.gather import CAPACITY, gather_bytes
 from lightning_accum.distributed.packing import from_bytes, to_bytes
 
 State = dict[str, Any]
 
 
-class StreamAccumulator(PersistentMetric):
+class StreamAccumulator(Stage, PersistentMetric):
     """A value streamed over steps: the base of all accumulators.
 
     Calling it with a value adds the value and returns the result so far, of this process alone.
     ``update`` adds without computing; ``compute`` combines all processes. ``accumulate`` and
     ``calculate`` are other names of these two.
 
+    One of your own defines ``forward(data)``, which adds to ``self.data`` and returns nothing,
+    ``calculate()``, which returns the result, and ``reset()``; ``self.data`` holds tensors or what
+    a state dict may hold.
+
     Args:
         **kwargs: passed to :class:`torchmetrics.Metric`.
+
+    Raises:
+        TypeError: if one of your own lacks one of the three.
+
+    Example:
+        >>> from lightning_accum.accumulators import StreamAccumulator
+        >>> class Count(StreamAccumulator):
+        ...     data = 0
+        ...     def forward(self, data):
+        ...         self.data = self.data + 1
+        ...     def calculate(self):
+        ...         return self.data
+        ...     def reset(self):
+        ...         self.data = 0
+        >>> count = Count()
+        >>> count("a"), count("b")
+        (1, 2)
     """
+
+    # Whether its author gave it `forward`, `calculate` and `reset`, and keeps all in `data`.
+    _by_verbs = False
+    data: Any
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "forward" in vars(cls) and cls.update is StreamAccumulator.update:
+            take_verbs(cls, StreamAccumulator)
+
+    def __init__(self, **kwargs: Any) -> None:
+        check_update(type(self), StreamAccumulator)
+        super().__init__(**kwargs)
+        if self._by_verbs:
+            self.add_state("data", torch.tensor(0), persistent=True)
+            own = getattr(type(self), "data", None)
+            self.data = self.data if own is None else copied(own)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Adds a value, and returns the result so far.
@@ -55,6 +93,14 @@ class StreamAccumulator(PersistentMetric):
         self._forward_cache = self.compute() if self.dist_sync_on_step else self._so_far()
         return self._forward_cache
 
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Adds a value; each accumulator says which."""
+        raise NotImplementedError
+
+    def compute(self) -> Any:
+        """The result; each accumulator says which."""
+        raise NotImplementedError
+
     def accumulate(self, *args: Any, **kwargs: Any) -> None:
         """Adds a value: ``update`` by another name."""
         self.update(*args, **kwargs)
@@ -62,6 +108,12 @@ class StreamAccumulator(PersistentMetric):
     def calculate(self) -> Any:
         """Returns the result: ``compute`` by another name."""
         return self.compute()
+
+    def reset(self) -> None:
+        """Forgets all values."""
+        for name in self._objects():
+            setattr(self, name, torch.empty(0, device=self.device))
+        super().reset()
 
     @property
     def metric_state(self) -> State:
@@ -82,8 +134,7 @@ class StreamAccumulator(PersistentMetric):
         own = self._copy_state_dict()
         if not isinstance(incoming_state, dict) or incoming_state.keys() != own.keys():
             found = type(incoming_state).__name__
-            if isinstance(incoming_state, dict):
-                found = f"a dictionary of {sorted(incoming_state)}"
+            found = f"{sorted(incoming_state)}" if isinstance(incoming_state, dict) else found
             raise ValueError(
                 f"Argument `incoming_state` should be of class `{type(self).__name__}`, or a"
                 f" dictionary of {sorted(own)}. Found {found}."
@@ -91,22 +142,19 @@ class StreamAccumulator(PersistentMetric):
         self._take_states(self._merged([own, incoming_state]))
         self._renew()
 
-    def __pow__(self, other: Any) -> Any:
-        """Builds a pipe, or, with a number or a tensor, the power of this metric."""
-        is_exponent = isinstance(other, Number | Tensor)
-        return super().__pow__(other) if is_exponent else chain(self, other)
-
-    def __rpow__(self, other: Any) -> Any:
-        """Builds a pipe, or, with a number or a tensor, a power with this exponent."""
-        is_base = isinstance(other, Number | Tensor)
-        return super().__rpow__(other) if is_base else chain(other, self)
-
     # torchmetrics' hash is of the states, of which lists and dictionaries have none.
     __hash__ = torch.nn.Module.__hash__
 
-    @abstractmethod
     def _merged(self, parts: Sequence[State]) -> State:
         """The state of one stream that is these in order, of which some may be empty."""
+        return only_one(type(self), parts)
+
+    def _objects(self) -> list[str]:
+        """The states that are not tensors, with which torchmetrics would not go on."""
+        return [name for name in self._defaults if not isinstance(getattr(self, name), Tensor)]
+
+    def _check_state(self, name: str, state: Any, default: Any) -> None:
+        """Leaves what may be loaded to those that know."""
 
     def _is_empty(self) -> bool:
         """Whether the result is undefined for want of values."""
@@ -176,7 +224,7 @@ class StreamAccumulator(PersistentMetric):
         @functools.wraps(compute)
         def cached() -> Any:
             if self._computed is not None:
-                return _copied(self._computed)
+                return copied(self._computed)
             with self.sync_context(
                 dist_sync_fn=self.dist_sync_fn,
                 should_sync=self._to_sync,
@@ -186,30 +234,14 @@ class StreamAccumulator(PersistentMetric):
             if not self.compute_with_cache:
                 self._computed = None
             # What is cached is never given out: writing to a result changes nothing here.
-            return _copied(value)
+            return copied(value)
 
         return cached
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> Any:
-        return super()._apply(fn if self._dtype_convert else _Moves(fn), exclude_state)
-
-
-def _copied(value: Any) -> Any:
-    return (
-        value.clone()
-        if isinstance(value, Tensor)
-        else apply_to_collection(value, Tensor, torch.clone)
-    )
-
-
-class _Moves:
-    """Moves a tensor as ``fn`` does, and leaves its dtype: ``.to(torch.bfloat16)`` narrows none."""
-
-    def __init__(self, fn: Callable[[Tensor], Tensor]) -> None:
-        self.fn = fn
-
-    def __call__(self, tensor: Tensor) -> Tensor:
-        device = self.fn(torch.empty(0, device=tensor.device)).device
-        tensor = representable(tensor, device)
-        moved = self.fn(tensor)
-        return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
+        objects = self._objects()
+        fn = fn if self._dtype_convert else Moves(fn)
+        super()._apply(fn, [*exclude_state, *objects])
+        for name in objects:
+            setattr(self, name, apply_to_collection(getattr(self, name), Tensor, fn))
+        return self

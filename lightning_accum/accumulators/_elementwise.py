@@ -24,6 +24,8 @@ class ElementWise(StreamAccumulator):
 
     # What integers are streamed in; as floats of double precision when missing.
     integers: torch.dtype | None = None
+    # The states that are never complex.
+    real: tuple[str, ...] = ()
 
     def __init__(self, states: State, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -91,15 +93,16 @@ class ElementWise(StreamAccumulator):
             raise ValueError(f"states should have the values' shape. Found shapes {shapes}.")
 
     def _check_state(self, name: str, state: Any, default: Any) -> None:
-        if not isinstance(state, Tensor) or state.dtype not in STREAMED:
+        kinds = "real numbers" if name in (*self.real, "updates") else "numbers"
+        fits = isinstance(state, Tensor) and state.dtype in STREAMED
+        if not fits or (state.is_complex() and kinds == "real numbers"):
             raise ValueError(
-                f"state `{name}` should be a tensor of numbers. Found"
+                f"state `{name}` should be a tensor of {kinds}. Found"
                 f" `{getattr(state, 'dtype', type(state).__name__)}`."
             )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = ()) -> Any:
-        objects = [n for n in self._defaults if not isinstance(getattr(self, n), Tensor)]
-        return super()._apply(fn, [*exclude_state, "updates", *objects])
+        return super()._apply(fn, [*exclude_state, "updates"])
 
 
 class Summed(ElementWise):

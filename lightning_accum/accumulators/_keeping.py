@@ -9,7 +9,8 @@ import torch
 from lightning_utilities import apply_to_collection
 from torch import Tensor
 
-from lightning_accum.accumulators._base import State, StreamAccumulator, _Moves
+from lightning_accum.accumulators._base import State, StreamAccumulator
+from lightning_accum.accumulators._values import Moves
 
 
 class Keeping(StreamAccumulator):
@@ -71,5 +72,5 @@ class Keeping(StreamAccumulator):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = ()) -> Any:
         super()._apply(fn, exclude_state)
-        self.values = apply_to_collection(self.values, Tensor, _Moves(fn))
+        self.values = apply_to_collection(self.values, Tensor, Moves(fn))
         return self

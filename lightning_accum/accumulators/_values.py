@@ -1,11 +1,13 @@
-"""What a value is turned into before it is added."""
+"""What values and results are turned into on their way in and out."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+from lightning_utilities import apply_to_collection
 from torch import Tensor
 
 from lightning_accum._metric import has_double, representable
@@ -66,3 +68,25 @@ def check_shape(owner: str, value: Tensor, before: Tensor) -> None:
             f" `value.shape = {tuple(value.shape)}`: keep one `{owner}` for each shape, reset it,"
             " or reduce ragged batches to one value each."
         )
+
+
+def copied(value: Any) -> Any:
+    """A copy of a value's tensors."""
+    return (
+        value.clone()
+        if isinstance(value, Tensor)
+        else apply_to_collection(value, Tensor, torch.clone)
+    )
+
+
+class Moves:
+    """Moves a tensor as ``fn`` does, and leaves its dtype: ``.to(torch.bfloat16)`` narrows none."""
+
+    def __init__(self, fn: Callable[[Tensor], Tensor]) -> None:
+        self.fn = fn
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        device = self.fn(torch.empty(0, device=tensor.device)).device
+        tensor = representable(tensor, device)
+        moved = self.fn(tensor)
+        return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)

@@ -42,6 +42,7 @@ class EMA(Summed):
 
     scaled: Tensor
     weight: Tensor
+    real = ("weight",)
 
     def __init__(self, decay: float = 0.9, **kwargs: Any) -> None:
         # The weight first, for it tells averages of different decay apart.

@@ -22,6 +22,7 @@ class _Extreme(ElementWise):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__({self.state: torch.tensor(torch.nan)}, **kwargs)
+        self.real = (self.state,)
 
     @staticmethod
     @abstractmethod

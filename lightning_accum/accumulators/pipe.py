@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from numbers import Number
 from typing import Any
 
@@ -10,10 +11,14 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.metric import CompositionalMetric
+from torchmetrics.utilities import rank_zero_warn
 
 from lightning_accum.accumulators._arguments import Function, arguments, call
 from lightning_accum.accumulators._base import StreamAccumulator
-from lightning_accum.accumulators._flow import Flow
+from lightning_accum.accumulators._flow import Ends, Flow
+from lightning_accum.accumulators._own import Own
+from lightning_accum.accumulators._verbs import has_verbs
+from lightning_accum.accumulators.selecting import Select
 from lightning_accum.accumulators.split import Split
 
 
@@ -49,6 +54,8 @@ class Pipe(Flow):
         self.stages = nn.ModuleList(flat for stage in stages for flat in _flatten(stage))
         # Whether it hangs on a source, so that what is put behind it hangs there too.
         self._attached = False
+        # Whether what it returns is lost.
+        self._is_branch = False
         # Whether what it is given is an accumulated result.
         self._late = False
         for stage in self._tail():
@@ -73,6 +80,7 @@ class Pipe(Flow):
         Returns:
             What the last stage returned; nothing where an accumulator stopped the item.
         """
+        self._begin()
         for stage in self.stages:
             if isinstance(stage, StreamAccumulator):
                 args, kwargs = arguments(stage, item)
@@ -84,27 +92,62 @@ class Pipe(Flow):
     def _attach(self, flow: Flow) -> Pipe:
         """Hangs this pipe on a source, or on a pipe that does."""
         self._attached = True
-        return self._bind_as(flow)
+        return self._branch()._bind_as(flow)
+
+    def _branch(self) -> Pipe:
+        """Nobody takes what it returns."""
+        self._is_branch = True
+        return self
 
     def _through(self, item: Any) -> Any:
         """Sends an accumulated result through all stages."""
+        self._begin()
         for stage in self.stages:
             item = call(stage, item)
         return item
 
-    def _end(self) -> Any:
+    def _ends(self) -> Ends:
         for stage in self.stages:
             if isinstance(stage, StreamAccumulator):
-                item = stage.compute()
-                stage.reset()
-                for later in self._tail():
-                    item = call(later, item)
-                return item
+                yield self._ended(stage)
+                return
             if isinstance(stage, Split):
-                stage._end()
+                yield from stage._ends()
             elif isinstance(stage, Metric | MetricCollection):
                 stage.reset()
-        return None
+        yield lambda: None
+
+    def _ended(self, accumulator: StreamAccumulator) -> Callable[[], Any]:
+        try:
+            result = accumulator.compute()
+        except Exception as error:
+            return functools.partial(_raise, error)
+        finally:
+            accumulator.reset()
+        return functools.partial(self._send_on, result)
+
+    def _send_on(self, item: Any) -> Any:
+        for stage in self._tail():
+            item = call(stage, item)
+        return item
+
+    def _forget(self) -> None:
+        for stage in self.stages:
+            if isinstance(stage, Split):
+                stage._forget()
+            elif isinstance(stage, Metric | MetricCollection):
+                stage.reset()
+            if isinstance(stage, StreamAccumulator):
+                return
+
+    def _check_end(self) -> None:
+        last = self.stages[-1]
+        if self._is_branch and isinstance(last, Select | Metric | MetricCollection):
+            rank_zero_warn(
+                f"A pipe of a source or a split should end in a stage that takes its values."
+                f" Found `{last}`, so that nothing is logged: put a `Log`, a `Scalar` or a"
+                " function behind it."
+            )
 
     def _tail(self) -> list[nn.Module]:
         """The stages after the first accumulator, or all where accumulated results come in."""
@@ -135,6 +178,8 @@ def _flatten(stage: Any) -> Iterator[nn.Module]:
             return
     if isinstance(stage, Pipe):
         yield from stage.stages
+    elif has_verbs(stage) and not isinstance(stage, Metric):
+        yield Own(stage)
     elif isinstance(stage, nn.Module) and not isinstance(stage, Flow):
         yield stage
     elif callable(stage) and not isinstance(stage, nn.Module):
@@ -144,6 +189,10 @@ def _flatten(stage: Any) -> Iterator[nn.Module]:
             f"A stage should be a callable or a metric. Found `{stage!r}`: send items through a"
             " pipe with `pipe.run(items)`; a `Source` stands first."
         )
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def _settle(stage: nn.Module) -> None:

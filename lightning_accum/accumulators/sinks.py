@@ -17,7 +17,7 @@ class Log(Stage, nn.Module):
     """Logs each value through the LightningModule that the pipe is bound to, and passes it on.
 
     Where the pipe is bound to none, the value goes to the ``lightning_accum`` logger of Python's
-    ``logging``, at level INFO.
+    ``logging``, at level INFO; where that does not show it, a warning comes with the first item.
 
     Args:
         name: name of the value.
@@ -53,6 +53,10 @@ class Log(Stage, nn.Module):
         """
         self._owner = (module,)
         return self
+
+    def is_heard(self) -> bool:
+        """Whether a value that is logged goes anywhere."""
+        return bool(self._owner) or _logger.isEnabledFor(logging.INFO)
 
     def forward(self, value: Any) -> Any:
         """Logs a value.
@@ -126,7 +130,12 @@ class Scalar(Stage, nn.Module):
 
     def set_extra_state(self, state: dict[str, int]) -> None:
         """Takes the next step from a state dict."""
-        self.step = int(state["step"])
+        step = state.get("step") if isinstance(state, dict) else None
+        if type(step) is not int or step < 0:
+            raise ValueError(
+                f"State `step` of `{self}` should be a non-negative integer. Found {state!r}."
+            )
+        self.step = step
 
     def extra_repr(self) -> str:
         """The name."""

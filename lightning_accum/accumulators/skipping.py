@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torchmetrics import Metric
 
 from lightning_accum.accumulators._base import State, StreamAccumulator
+from lightning_accum.accumulators._own import Own
+from lightning_accum.accumulators._verbs import has_verbs
 
 
 class Except(StreamAccumulator):
@@ -20,14 +23,15 @@ class Except(StreamAccumulator):
     :math:`\mathrm{begin} \le p \le \mathrm{end}` for any of the ranges.
 
     Args:
-        accumulator: what the other values are passed on to.
+        accumulator: what the other values are passed on to: an accumulator, or any torchmetrics
+            metric.
         begin: first position that is left out, or an integer tensor with that of several ranges;
             0 when missing.
         end: last position that is left out, or a tensor of the same shape; ``begin`` when missing.
         period: number of positions; ``max(end) + 1`` when missing.
 
     Raises:
-        TypeError: if the accumulator is none.
+        TypeError: if the accumulator is not one.
         ValueError: if neither ``begin`` nor ``end`` is given, they are of different shapes, no
             integers or negative, one begins after its end, or no position is left.
 
@@ -47,18 +51,19 @@ class Except(StreamAccumulator):
 
     def __init__(
         self,
-        accumulator: StreamAccumulator,
+        accumulator: Any,
         begin: int | Tensor | None = None,
         end: int | Tensor | None = None,
         period: int | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(accumulator, StreamAccumulator):
+        if not isinstance(accumulator, Metric) and not has_verbs(accumulator):
             raise TypeError(
-                "Argument `accumulator` should be an accumulator of this package, such as"
-                f" `Mean()`. Found `{type(accumulator).__name__}`."
+                "Argument `accumulator` should be an accumulator, such as `Mean()`, or a"
+                f" torchmetrics metric. Found `{type(accumulator).__name__}`."
             )
-        self.accumulator = accumulator
+        own = accumulator if isinstance(accumulator, Metric) else Own(accumulator)
+        self.accumulator: Metric = own
         self.ranges = _ranges(begin, end)
         default = 1 + max(last for _, last in self.ranges)
         self.period = default if period is None else _integer("period", period)
@@ -123,24 +128,43 @@ class Except(StreamAccumulator):
         # The accumulator synchronises, caches and warns for itself.
         return compute
 
+    @property
+    def metric_state(self) -> State:
+        """The accumulator's states by name."""
+        return self.accumulator.metric_state
+
+    def merge_state(self, incoming_state: State | Metric) -> None:
+        """Adds what was passed on elsewhere; the position stays.
+
+        Args:
+            incoming_state: another one of these, or what its accumulator takes.
+        """
+        if isinstance(incoming_state, Except):
+            incoming_state = incoming_state.accumulator
+        self.accumulator.merge_state(incoming_state)
+
     def _synchronised(self) -> bool:
-        return self.accumulator._synchronised()
+        synced: bool = _own_verb(
+            self.accumulator, "_synchronised", lambda metric: metric._is_synced
+        )
+        return synced
 
     def _so_far(self) -> Any:
-        return self.accumulator._so_far()
+        return _own_verb(self.accumulator, "_so_far", _of_this_process)
 
-    def _copy_state_dict(self) -> State:
-        return self.accumulator._copy_state_dict()
 
-    def _merged(self, parts: Sequence[State]) -> State:
-        return self.accumulator._merged(parts)
+def _own_verb(metric: Metric, name: str, otherwise: Callable[[Any], Any]) -> Any:
+    return getattr(metric, name)() if isinstance(metric, StreamAccumulator) else otherwise(metric)
 
-    def _take_states(self, states: State) -> None:
-        self.accumulator._take_states(states)
 
-    def _renew(self) -> None:
-        super()._renew()
-        self.accumulator._renew()
+def _of_this_process(metric: Any) -> Any:
+    """A torchmetrics metric's result, neither synchronised nor cached."""
+    to_sync, metric._to_sync = metric._to_sync, False
+    try:
+        metric._computed = None
+        return metric.compute()
+    finally:
+        metric._to_sync, metric._computed = to_sync, None
 
 
 def _integer(name: str, value: Any) -> int:

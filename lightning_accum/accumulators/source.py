@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lightning_accum.accumulators._flow import Flow
+from torchmetrics.utilities import rank_zero_warn
+
+from lightning_accum.accumulators._flow import Ends, Flow
 from lightning_accum.accumulators.pipe import Pipe
 from lightning_accum.accumulators.split import Split
 
@@ -34,6 +36,7 @@ class Source(Flow):
     def __init__(self, module: Any = None) -> None:
         super().__init__()
         self.pipes = Split()
+        self._epoch: int | None = None
         if module is not None:
             self.bind(module)
 
@@ -49,7 +52,34 @@ class Source(Flow):
         Args:
             item: what a step returned.
         """
+        self._begin()
+        self._check_epoch()
         self.pipes._step(item)
 
-    def _end(self) -> None:
-        self.pipes._end()
+    def _check_epoch(self) -> None:
+        """Warns where an epoch's items come before the last one's were ended."""
+        for module in self._owner:
+            epoch = getattr(module, "current_epoch", None)
+            if self._epoch not in (None, epoch):
+                rank_zero_warn(
+                    f"A source should be ended with every epoch. Found items of epochs"
+                    f" {self._epoch} and {epoch}, which are accumulated together: call `end()` in"
+                    " `on_train_epoch_end`, or the hook of the stage that it is of."
+                )
+            self._epoch = epoch
+
+    def _check_end(self) -> None:
+        if not self.pipes.branches:
+            rank_zero_warn(
+                "A source should have a pipe. Found none, so that nothing comes of its items: put"
+                " one behind it, as in `source ** Mean() ** Log('loss')`."
+            )
+
+    def _ends(self) -> Ends:
+        self._epoch = None
+        yield from self.pipes._ends()
+        yield lambda: None
+
+    def _forget(self) -> None:
+        self._epoch = None
+        self.pipes._forget()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
@@ -26,7 +27,7 @@ class Split(Stage, nn.Module):
 
     def __init__(self, *pipes: Any) -> None:
         super().__init__()
-        self.branches = nn.ModuleList(chain(pipe) for pipe in pipes)
+        self.branches = nn.ModuleList(chain(pipe)._branch() for pipe in pipes)
 
     def forward(self, item: Any) -> Any:
         """Sends an accumulated result through all pipes.
@@ -47,7 +48,10 @@ class Split(Stage, nn.Module):
             pipe(item)
         return item
 
-    def _end(self) -> None:
-        """Ends the iteration in all pipes."""
+    def _ends(self) -> Iterator[Any]:
         for pipe in self.branches:
-            pipe._end()  # type: ignore[operator]
+            yield from pipe._ends()  # type: ignore[operator]
+
+    def _forget(self) -> None:
+        for pipe in self.branches:
+            pipe._forget()  # type: ignore[operator]

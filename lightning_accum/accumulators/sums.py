@@ -31,8 +31,7 @@ class _Summing(Summed):
         try:
             as_tensor("value", value, self.device)
         except TypeError:
-            # As `sum` has it, text and sequences are joined and not added.
-            if isinstance(value, str | bytes | Sequence) or not hasattr(value, "__add__"):
+            if not _is_addable(value):
                 raise
             return True
         return False
@@ -51,7 +50,11 @@ class _Summing(Summed):
             ) from None
 
     def _check_state(self, name: str, state: Any, default: Any) -> None:
-        if name != "total" or isinstance(state, Tensor) or not hasattr(state, "__add__"):
+        if (
+            name != "total"
+            or isinstance(state, Tensor | int | float | complex)
+            or not _is_addable(state)
+        ):
             super()._check_state(name, state, default)
 
     def _combined(self, parts: list[State]) -> State:
@@ -63,6 +66,11 @@ class _Summing(Summed):
             else:
                 total = total + part["total"]
         return {"total": total, "rest": rest}
+
+
+def _is_addable(value: Any) -> bool:
+    # As `sum` has it, text and sequences are joined and not added.
+    return hasattr(value, "__add__") and not isinstance(value, str | bytes | Sequence)
 
 
 class Sum(_Summing):
@@ -149,6 +157,7 @@ class Mean(_Summing):
     """
 
     weight: Tensor
+    real = ("weight",)
 
     def __init__(self, **kwargs: Any) -> None:
         zero = torch.tensor(0.0)

@@ -50,6 +50,7 @@ class Variance(Summed):
     mean_rest: Tensor
     squares: Tensor
     squares_rest: Tensor
+    real = ("squares", "squares_rest")
 
     def __init__(self, correction: float = 1, **kwargs: Any) -> None:
         super().__init__({name: torch.tensor(0.0) for name in _SUMS}, **kwargs)

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from lightning_accum.accumulators._arithmetic import by_parts
+from lightning_accum.accumulators._base import State
 from lightning_accum.accumulators._keeping import Keeping
-from lightning_accum.accumulators._values import check_shape, double, wide
+from lightning_accum.accumulators._values import STREAMED, check_shape, double, wide
 
 
 class Window(Keeping):
@@ -70,6 +71,13 @@ class Window(Keeping):
         summed = values.to(double(values.dtype, values.device))
         mean: Tensor = by_parts(lambda part: part.mean(0), summed)
         return mean.to(values.dtype)
+
+    def _check_states(self, states: State, names: list[str]) -> None:
+        super()._check_states(states, names)
+        values = states["_extra_state"]["values"]
+        fit = [v for v in values if isinstance(v, Tensor) and v.dtype in STREAMED]
+        if len(fit) < len(values) or len({v.shape for v in fit}) > 1:
+            raise ValueError(f"its `values` should be tensors of one shape. Found {values}.")
 
     def _is_empty(self) -> bool:
         return not self.values

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from lightning_accum._checks import check_mapping
-from lightning_accum._state import MAPPING, check_state
+from lightning_accum._state import MAPPING, check_state, named
 from lightning_accum.callbacks._shares import check_exchangeable, shares_of
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.independent import IndependentCellTrainer
@@ -257,13 +257,16 @@ class CellHost:
 
     def _load(self, state: dict[str, Any]) -> None:
         place = f"the host of `{type(self.trainer).__name__}`"
-        check_state(place, state, {"trainer": MAPPING, "updaters": MAPPING}, ANOTHER_VERSION)
+        check_state(place, state, {"trainer": MAPPING, "updaters": named(MAPPING)}, ANOTHER_VERSION)
         here, there = set(self.updaters), set(state["updaters"])
         if here != there:
             raise ValueError(
                 "The state should be of a trainer with the same cells. Missing from it:"
                 f" {sorted(here - there)}; not known here: {sorted(there - here)}."
             )
+        self.trainer.check_state_dict(state["trainer"])
+        for name, updater in self.updaters.items():
+            updater.check_state_dict(state["updaters"][name])
         self.trainer.load_state_dict(state["trainer"])
         for name, updater in self.updaters.items():
             updater.load_state_dict(state["updaters"][name])

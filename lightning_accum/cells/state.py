@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from lightning_accum._state import COUNT, REAL, CheckedState, check_state, named
+from lightning_accum._state import COUNT, FLOATS, CheckedState, check_state, named
 from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.state import StateKey, of_neurons
 
@@ -94,7 +94,7 @@ class CellState(CheckedState):
 
     def check_extra_state(self, state: Any) -> None:
         """Raises a ``RuntimeError`` if this is not what :meth:`get_extra_state` returns."""
-        kinds = {"carried": named(REAL), "samples": named(COUNT)}
+        kinds = {"carried": named(FLOATS), "samples": named(COUNT)}
         check_state("a cell of the trainer", state, kinds)
         for text in state["carried"]:
             StateKey.parse(text)

@@ -34,8 +34,7 @@ def is_fsdp(module: nn.Module) -> bool:
         False
     """
     known = sys.modules.get("torch.distributed.fsdp")  # without it there is none
-    kind = getattr(known, "FSDPModule", None)  # torch has it since 2.6
-    return kind is not None and isinstance(module, kind)
+    return known is not None and isinstance(module, known.FSDPModule)
 
 
 def shard_holders(model: nn.Module, updaters: Iterable[Holder]) -> list[Any]:

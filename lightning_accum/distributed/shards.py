@@ -14,9 +14,7 @@ from torch import Tensor
 
 def _module() -> Any:
     """Torch's module of such tensors; ``None`` where nobody imported it, and there are none."""
-    module = sys.modules.get("torch.distributed.tensor")
-    # Torch 2.4 has them in another place, under which 2.5 gives them out again.
-    return module if hasattr(module, "DTensor") else sys.modules.get("torch.distributed._tensor")
+    return sys.modules.get("torch.distributed.tensor")
 
 
 def is_sharded(tensor: Tensor) -> bool:

@@ -16,8 +16,6 @@ BLOCK = 10
 # Neurons of a batch up to which torch itself computes with one thread. To wait for others ten steps
 # at a time gains little, and loses much where they have other work.
 SERIAL = 1 << 15
-# Earlier, torch could write to so many parts of one tensor with sizes that are fixed alone.
-ANY_BATCH = torch.__version__ >= "2.6"
 
 _numbers = count()
 
@@ -93,9 +91,7 @@ def _compiled(serial: bool, *kind: object) -> Callable[..., None]:
     """
     code = _block.__code__.replace(co_name=f"_block_{next(_numbers)}")
     return torch.compile(
-        FunctionType(code, globals()),
-        dynamic=None if ANY_BATCH else False,
-        options={"cpp.threads": 1} if serial else None,
+        FunctionType(code, globals()), options={"cpp.threads": 1} if serial else None
     )
 
 

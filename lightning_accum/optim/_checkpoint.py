@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from lightning_accum.optim.base import GenericAdaptiveOptimizer
 
 
 @dataclass(frozen=True)
@@ -17,17 +19,45 @@ class _Sealed:
     tensor: Tensor
 
 
-def seal(optimizer: torch.optim.Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
-    """A shallow copy of a state dict with the tensors of its parameters' states sealed."""
-    state = dict(state_dict["state"])
-    for group in state_dict["param_groups"]:
-        for key in group["params"]:
-            if key in state:
-                state[key] = {
-                    name: _Sealed(value) if isinstance(value, Tensor) else value
-                    for name, value in state[key].items()
-                }
-    return {**state_dict, "state": state}
+def seal(optimizer: GenericAdaptiveOptimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
+    """A shallow copy of a state dict with the tensors of its parameters' states sealed.
+
+    Raises:
+        ValueError: if it is not a state dict, or the state of a parameter cannot be its own.
+    """
+    state: Any = state_dict.get("state")
+    groups: Any = state_dict.get("param_groups")
+    if not isinstance(state, Mapping) or not _are_groups(groups):
+        raise ValueError(
+            "Argument `state_dict` should be what `state_dict()` of an optimizer gave, with `state`"
+            f" and `param_groups`. Found the keys {list(state_dict)}: pass the optimizer's own"
+            " entry of a checkpoint."
+        )
+    sealed = dict(state)
+    for saved, group in zip(groups, optimizer.param_groups, strict=False):
+        options = {**optimizer.defaults, **saved}
+        for key, param in zip(saved["params"], group["params"], strict=False):
+            if key not in state:
+                continue
+            own = state[key]
+            if not isinstance(own, Mapping):
+                raise ValueError(
+                    f"The state of parameter {key} should be a dict. Found `{type(own).__name__}`."
+                )
+            if own:
+                optimizer._check_state(options, param, own)
+            sealed[key] = {
+                name: _Sealed(value) if isinstance(value, Tensor) else value
+                for name, value in own.items()
+            }
+    return {**state_dict, "state": sealed}
+
+
+def _are_groups(groups: Any) -> bool:
+    return isinstance(groups, (list, tuple)) and all(
+        isinstance(group, Mapping) and isinstance(group.get("params"), (list, tuple))
+        for group in groups
+    )
 
 
 def unseal(states: MutableMapping[Any, Any]) -> None:

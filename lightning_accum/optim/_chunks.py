@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -64,11 +64,8 @@ def bare(tensor: Tensor) -> Tensor:
 
 
 @contextmanager
-def staging(columns: Columns, staged: bool) -> Iterator[Columns]:
+def staging(columns: Columns) -> Iterator[Columns]:
     """Parameters and gradients as their moments are, the parameters copied back at the end."""
-    if not staged:
-        yield columns
-        return
     moments = columns[2]
     params = [torch.empty_like(m).copy_(p) for m, p in zip(moments, columns[0], strict=True)]
     grads = [torch.empty_like(m).copy_(g) for m, g in zip(moments, columns[1], strict=True)]
@@ -76,22 +73,22 @@ def staging(columns: Columns, staged: bool) -> Iterator[Columns]:
     torch._foreach_copy_(columns[0], params)
 
 
-@contextmanager
-def lightly(params: list[Tensor], staged: bool) -> Iterator[None]:
-    """For small tensors, on which the kernel's own overhead would be most of the time.
+def lightly(call: Callable[[], None]) -> None:
+    """Calls a kernel on small tensors, on which its own overhead would be most of the time.
 
     It opens a parallel region for each, however small, which on a busy machine takes many times
     as long as the arithmetic: so one thread. And nothing is to be recorded for autograd.
     """
-    if staged or not params[0].is_cpu or params[0].numel() >= SERIAL:
-        yield
-        return
     threads = torch.get_num_threads()
-    if threads > 1:
-        torch.set_num_threads(1)
     try:
-        with torch.inference_mode():
-            yield
-    finally:
+        try:
+            if threads > 1:
+                torch.set_num_threads(1)
+            with torch.inference_mode():
+                call()
+        finally:
+            if threads > 1:
+                torch.set_num_threads(threads)
+    finally:  # once more, for Ctrl-C may come in the midst of the line above
         if threads > 1:
             torch.set_num_threads(threads)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -16,7 +17,8 @@ from lightning_accum.functional.moments import (
     moment_step,
     second_moment,
 )
-from lightning_accum.optim._chunks import CHUNK, Columns, bare, chunks, lightly, staging
+from lightning_accum.optim._chunks import CHUNK, SERIAL, Columns, bare, chunks, lightly, staging
+from lightning_accum.optim._versions import count_versions
 
 # Elements from which a compiled call, of about 20 µs, costs less than seven operations.
 COMPILED = 1 << 14
@@ -112,7 +114,7 @@ def listed_step(
         together: elements of a chunk.
     """
     for chunk in chunks(columns, together):
-        with staging(chunk, staged) as ready:
+        with staging(chunk) if staged else nullcontext(chunk) as ready:
             _listed_pass(ready, k, belief)
 
 
@@ -134,25 +136,54 @@ def fused_step(
         eps: of this step, outside the root.
         staged: as for :func:`listed_step`.
     """
+    near = columns[0][0].is_cpu
     decay, decouple = group["weight_decay"], group["weight_decouple"]
     kernel: Any = torch._fused_adamw_ if decouple else torch._fused_adam_
     absolute = decouple and group["absolute"]
-    piece = CHUNK if columns[0][0].is_cpu else float("inf")
-    for chunk in chunks(columns, piece) if staged else (columns,):
-        with staging(chunk, staged) as ready, lightly(ready[0], staged):
-            if absolute and decay:
-                torch._foreach_mul_(ready[0], 1 - decay)
-            kernel(
-                *ready[:4],
-                ready[4] if len(ready) > 4 else [],
-                steps[: len(ready[0])],
-                lr=rate,
-                beta1=group["betas"][0],
-                beta2=group["betas"][1],
-                weight_decay=0.0 if absolute else decay,
-                eps=eps,
-                amsgrad=len(ready) > 4,
-                maximize=group["maximize"],
+
+    def run(ready: Columns) -> None:
+        if absolute and decay:
+            torch._foreach_mul_(ready[0], 1 - decay)
+        kernel(
+            *ready[:4],
+            ready[4] if len(ready) > 4 else [],
+            steps[: len(ready[0])],
+            lr=rate,
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            weight_decay=0.0 if absolute else decay,
+            eps=eps,
+            amsgrad=len(ready) > 4,
+            maximize=group["maximize"],
+        )
+
+    try:
+        if staged:
+            for chunk in chunks(columns, CHUNK if near else float("inf")):
+                with staging(chunk) as ready:
+                    run(ready)
+        elif near and columns[0][0].numel() < SERIAL:
+            lightly(lambda: run(columns))
+        else:
+            run(columns)
+    finally:
+        count_versions(columns[0])  # the kernel does not
+
+
+def check_sizes(columns: Columns) -> None:
+    """Raises a ``RuntimeError`` unless all tensors in each place have as many elements.
+
+    On the CPU the fused kernel does not look. A plan has checked all of them: this is for those
+    that have changed in place since, by ``.data = ...`` or ``resize_``.
+    """
+    sizes = list(map(Tensor.numel, columns[0]))
+    for column in columns[1:]:
+        found = list(map(Tensor.numel, column))
+        if found != sizes:
+            raise RuntimeError(
+                f"Gradients and moments should be as large as their parameters, of {sizes}"
+                f" elements. Found {found}: after a parameter has changed its shape, call"
+                " `zero_grad()` and make the optimizer again."
             )
 
 
@@ -161,9 +192,11 @@ def compiled_step(columns: Columns, k: Coefficients, belief: bool) -> None:
     run = _compiled(belief)
     # as a tensor: the code reads the numbers, and is not compiled anew for others
     numbers = torch.tensor(k, dtype=torch.float64, device=columns[0][0].device)
-    for param, grad, *moments in zip(*columns, strict=True):
-        run(bare(param), bare(grad), [bare(moment) for moment in moments], numbers)
-        torch.autograd.graph.increment_version(param)  # which is told of no change otherwise
+    try:
+        for param, grad, *moments in zip(*columns, strict=True):
+            run(bare(param), bare(grad), [bare(moment) for moment in moments], numbers)
+    finally:
+        count_versions(columns[0])
 
 
 @cache

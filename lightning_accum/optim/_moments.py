@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_mapping
 from lightning_accum.functional.moments import Number, bias_correction
-from lightning_accum.optim._checks import check
+from lightning_accum.optim._checks import (
+    check,
+    check_moment,
+    checked_count,
+    is_choice,
+    is_count_on,
+    is_flag,
+)
 from lightning_accum.optim._chunks import CHUNK
 from lightning_accum.optim._kernels import (
     Coefficients,
@@ -18,7 +27,7 @@ from lightning_accum.optim._kernels import (
     listed_step,
     pure_pass,
 )
-from lightning_accum.optim._plan import Batch
+from lightning_accum.optim._plan import Batch, as_real
 from lightning_accum.optim._routes import Route, routes
 from lightning_accum.optim._scales import Scales
 from lightning_accum.optim.base import GenericAdaptiveOptimizer, Group, Params, State
@@ -36,7 +45,6 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
     _second: ClassVar[str] = "exp_avg_sq"
     _belief: ClassVar[bool] = False
     _adam: ClassVar[bool] = False  # whether the formula is Adam's
-    _scheduled: ClassVar[bool] = False  # whether the rate depends on the step
     _path_options = (
         *GenericAdaptiveOptimizer._path_options,
         *("foreach", "fused", "compile", "amsgrad", "optimized_update"),
@@ -49,20 +57,51 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         betas: tuple[float, float],
         eps: float,
         weight_decay: float | WeightDecay,
+        defaults: dict[str, Any] | None,
         **options: Any,
     ) -> None:
-        if not isinstance(weight_decay, WeightDecay):
-            weight_decay = WeightDecay(weight_decay)
         options = {"amsgrad": False, **options, "weight_decay": weight_decay}
-        super().__init__(params, options, lr, betas, eps)
+        further = {} if defaults is None else defaults
+        check_mapping("defaults", further)
+        known = sorted({"lr", "betas", "eps", *options} & set(further))
+        if known:
+            raise ValueError(
+                "Argument `defaults` should hold options that are not arguments themselves. Found"
+                f" {known}: pass them by name."
+            )
+        super().__init__(params, {**further, **options}, lr, betas, eps)
+
+    @property
+    def _plain(self) -> bool:
+        """Whether the step is this class', which other ways may take; a subclass may have one."""
+        return type(self).step_param is MomentOptimizer.step_param
+
+    @property
+    def _scheduled(self) -> bool:
+        """Whether the rate depends on the step."""
+        return type(self).rate is not MomentOptimizer.rate
 
     @abstractmethod
     def _scales(self, group: Group, rate: Number, step: Number) -> Scales:
         """Size, root and floor of a step."""
 
+    def rate(self, group: Group, step: Number) -> Number:
+        """The learning rate of a step, by which decoupled decay goes too.
+
+        Args:
+            group: the options of a group.
+            step: counts from one; a number, or a 0-dim tensor in a ``capturable`` group.
+        """
+        lr: Number = group["lr"]
+        return lr
+
     def validate(self, group: Group) -> None:
         """Raises a ``ValueError`` if an option of a group is out of its range."""
         super().validate(group)
+        for name in ("amsgrad", "optimized_update", "degenerate_to_sgd", "rectify", "compile"):
+            check(name, group.get(name, False), is_flag, "True or False")
+        for name in ("foreach", "fused"):
+            check(name, group.get(name), is_choice, "True, False or None")
         for other in ("differentiable", "foreach"):
             if group[other]:
                 for name in ("fused", "compile"):
@@ -80,17 +119,56 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         inner = group["eps"] if self._belief else 0.0
         return Coefficients(*terms, beta1, beta2, inner, *scales)
 
-    # ------------------------------------------------------------------ one parameter
+    # ------------------------------------------------------------------ states
     def init_state(self, state: State, group: Group, param: Tensor) -> None:
-        """Begins the moments at zero, in float32 or wider."""
+        """Begins the count and the moments at zero, in float32 or wider."""
+        state["step"] = 0
         for name in self._names(group):
             state[name] = torch.zeros_like(param, dtype=accumulation_dtype(param.dtype))
 
+    def _ready_state(self, group: Group, param: Tensor) -> State:
+        state = super()._ready_state(group, param)
+        if not self._plain:
+            return state
+        self._check_moments(group, param, state)
+        for name in self._names(group):
+            if name in state:
+                state[name] = as_real(state[name])  # torch's are complex
+        step, remote = state["step"], group["capturable"]
+        if not (remote and is_count_on(step, param.device)):  # which is not waited for
+            step = checked_count(step)
+        if remote:  # a graph that is replayed counts on the device
+            step = torch.as_tensor(step, dtype=torch.float32, device=param.device)
+        state["step"] = step
+        return state
+
+    def _check_state(self, group: Group, param: Tensor, state: Mapping[str, Any]) -> None:
+        if self._plain:
+            self._check_moments(group, param, state)
+            checked_count(state["step"])
+
+    def _check_moments(self, group: Group, param: Tensor, state: Mapping[str, Any]) -> None:
+        names = self._names(group)
+        missing = [name for name in ("step", *names[:2]) if name not in state]
+        if missing:
+            raise ValueError(
+                f"The state of a parameter of shape {tuple(param.shape)} should hold"
+                f" {['step', *names]}. Found no {missing}: load a state of"
+                f" `{type(self).__name__}`, or leave the parameter's state out."
+            )
+        for name in names:
+            if name in state:
+                check_moment(name, state[name], param)
+
+    # ------------------------------------------------------------------ one parameter
     def step_param(self, state: State, group: Group, grad: Tensor, param: Tensor) -> None:
         """Steps one parameter by plain tensor operations, which autograd and graphs can follow."""
-        step = state["step"].double() if group["capturable"] else state["step"]
-        scales = self._scales(group, self.rate(group, step), step)
-        # what is not an identity here, the base has seen to
+        # as the tensor is float32, powers of it would lose digits
+        step = (state["step"].double() if group["capturable"] else state["step"]) + 1
+        rate = self.rate(group, step)
+        grad = self.weight_decay(param, grad, {**group, "lr": rate})
+        scales = self._scales(group, rate, step)
+        # the decay and the sign are in the gradient already
         k = self._coefficients(group, (1.0, 1.0, 0.0), scales)
         names = self._names(group)
         moments = [state[name] for name in names]
@@ -101,20 +179,21 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
                 state[name] = moment
             else:  # in place, for a graph that is replayed
                 state[name].copy_(moment)
+        state["step"] += 1
 
     # ------------------------------------------------------------------ many at once
+    def _routes(self, group: Group, batch: Batch) -> list[Route]:
+        return routes(self, group, batch)
+
     def _step_batch(self, group: Group, batch: Batch, grads: list[Tensor]) -> None:
-        if batch.routes is None:
-            batch.routes = routes(self, group, batch)
         for route in batch.routes:
             own = grads if len(batch.routes) == 1 else [grads[i] for i in route.index]
             if route.way == "single":
-                for param, state, grad in zip(route.params, route.states, own, strict=True):
-                    self._step_one(group, state, grad, param)
+                self._step_each(group, route.params, route.states, own)
             elif group["capturable"]:  # the counts may differ, for nothing depends on them here
+                columns = route.columns(own)
                 counts = [state["step"] for state in route.states]
                 torch._foreach_add_(counts, 1)
-                columns = route.columns(own, self._names(group))
                 fused_step(columns, counts, group, group["lr"], group["eps"], route.staged)
             else:
                 self._step_route(group, route, own)
@@ -131,7 +210,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         rate = self.rate(group, step)
         if isinstance(rate, Tensor) and rate.is_cpu:
             rate = rate.item()
-        columns = route.columns(grads, self._names(group))
+        columns = route.columns(grads)
         if route.way == "fused":
             # one for all: a tensor for each costs more than the kernel
             count = torch.full((), float(step), dtype=torch.float32, device=route.device)

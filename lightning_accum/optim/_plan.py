@@ -32,7 +32,7 @@ class Batch:
     Attributes:
         params: the parameters.
         states: their states, begun.
-        routes: the ways they go, where an optimizer knows several.
+        routes: the ways they go, if an optimizer knows several.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Batch:
         self._kind = self._first()
         self._lie = [param.stride() for param in self.params]
         self._strides: list[tuple[int, ...]] | None = None
-        self.routes: list[Any] | None = None
+        self.routes = optimizer._routes(group, self)
 
     def _first(self) -> tuple[torch.dtype, torch.device] | None:
         return (self.params[0].dtype, self.params[0].device) if self.params else None
@@ -62,6 +62,7 @@ class Batch:
             and self._present == present
             and self._options == _options(optimizer, group)
             and self._kind == self._first()
+            and all(route.stands() for route in self.routes)
         )
 
     def laid_out(self, strides: list[tuple[int, ...]], grads: list[Tensor]) -> bool:
@@ -100,7 +101,8 @@ class Plan:
         """The plan for the gradients that are there, the known one if it fits, and the gradients.
 
         Raises:
-            ValueError: if a gradient is sparse.
+            RuntimeError: if a gradient is sparse, or of another shape than its parameter.
+            ValueError: if the state of a parameter cannot be its own.
         """
         groups = optimizer.param_groups
         grads = [[g for p in group["params"] if (g := p.grad) is not None] for group in groups]
@@ -117,8 +119,8 @@ class Plan:
             and all(map(Batch.laid_out, known.batches, strides, grads))
         ):
             return known, grads
-        for own in grads:
-            _refuse_sparse(optimizer, own)
+        for own, group in zip(grads, groups, strict=True):
+            _check_gradients(optimizer, [p for p in group["params"] if p.grad is not None], own)
         plan = cls(optimizer, present)
         for i, batch in enumerate(plan.batches):
             if not batch.laid_out(strides[i], grads[i]) and not groups[i]["differentiable"]:
@@ -145,15 +147,34 @@ def _same(known: Sequence[object], found: Any) -> bool:
 def _options(optimizer: GenericAdaptiveOptimizer, group: dict[str, Any]) -> tuple[object, ...]:
     return (
         isinstance(group["lr"], Tensor),
+        type(optimizer.weight_decay),
         *(group.get(name) for name in optimizer._path_options),
     )
 
 
-def _refuse_sparse(optimizer: GenericAdaptiveOptimizer, grads: list[Tensor]) -> None:
-    for grad in grads:
+def _check_gradients(
+    optimizer: GenericAdaptiveOptimizer, params: list[Tensor], grads: list[Tensor]
+) -> None:
+    for param, grad in zip(params, grads, strict=True):
+        if grad.shape != param.shape:  # the data of the parameter was replaced
+            raise RuntimeError(
+                f"A gradient should be of the shape of its parameter, {tuple(param.shape)}. Found"
+                f" `grad.shape = {tuple(grad.shape)}`: call `zero_grad()` after a change of shape."
+            )
         if grad.layout is not torch.strided:
-            raise ValueError(
+            raise RuntimeError(
                 f"`{type(optimizer).__name__}` takes dense gradients. Found one of shape"
                 f" {tuple(grad.shape)} with `layout = {grad.layout}`: use torch.optim.SparseAdam"
                 " for that parameter, or make its layer with `sparse=False`."
             )
+
+
+def refuse_capture(group: dict[str, Any], device: torch.device) -> None:
+    """Raises if a CUDA graph would keep the numbers of this one step for ever."""
+    if device.type != "cuda" or group["capturable"]:
+        return
+    if torch.cuda.is_current_stream_capturing():
+        raise RuntimeError(
+            "A step that is captured in a CUDA graph should count on the device. Found"
+            " `capturable = False`: make the optimizer with `capturable=True`."
+        )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import is_
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
-from lightning_accum.optim._chunks import SERIAL, Columns
-from lightning_accum.optim._kernels import COMPILED
-from lightning_accum.optim._plan import Batch, same_layout
+from lightning_accum.optim._chunks import SERIAL, Columns, dense
+from lightning_accum.optim._kernels import COMPILED, check_sizes
+from lightning_accum.optim._plan import Batch, as_real, same_layout
+from lightning_accum.optim.weight_decay import WeightDecay
 from lightning_accum.updates.part import accumulation_dtype
 
 if TYPE_CHECKING:
@@ -27,55 +29,92 @@ class Route:
         way: by torch's fused kernel, by lists of tensors, by a compiled pass, or one at a time.
         staged: whether they differ from their moments in dtype or layout.
         device: where they are.
+        names: of the moments that are looked after.
         params: the parameters.
         states: their states.
         index: which of the group's gradients are theirs.
+        moments: the moments, a list for each of the names: those that were checked.
     """
 
     way: Way
     staged: bool
     device: torch.device
+    names: tuple[str, ...]
     params: list[Tensor] = field(default_factory=list)
     states: list[dict[str, Any]] = field(default_factory=list)
     index: list[int] = field(default_factory=list)
+    moments: list[list[Tensor]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.moments = self.moments or [[] for _ in self.names]
+
+    def add(self, index: int, param: Tensor, state: dict[str, Any]) -> None:
+        """Adds a parameter."""
+        self.index.append(index)
+        self.params.append(param)
+        self.states.append(state)
+        for name, column in zip(self.names, self.moments, strict=True):
+            column.append(state[name])
 
     def part(self, which: list[int]) -> Route:
         """The route of some of the parameters."""
-        lists: Any = ([own[i] for i in which] for own in (self.params, self.states, self.index))
-        return Route(self.way, self.staged, self.device, *lists)
+        part = Route(self.way, self.staged, self.device, self.names)
+        for i in which:
+            part.add(self.index[i], self.params[i], self.states[i])
+        return part
 
-    def columns(self, grads: list[Tensor], names: tuple[str, ...]) -> Columns:
-        """The parameters, their gradients and their moments."""
-        return [self.params, grads, *([state[name] for state in self.states] for name in names)]
+    def stands(self) -> bool:
+        """Whether the states still hold the moments that were checked."""
+        return all(
+            all(map(is_, known, [state.get(name) for state in self.states]))
+            for name, known in zip(self.names, self.moments, strict=True)
+        )
+
+    def columns(self, grads: list[Tensor]) -> Columns:
+        """The parameters, their gradients and their moments.
+
+        Raises:
+            RuntimeError: if a kernel that does not look at sizes would get tensors of several.
+        """
+        columns = [self.params, grads, *self.moments]
+        if self.way == "fused" and self.device.type == "cpu":
+            check_sizes(columns)
+        return columns
 
 
 def routes(optimizer: MomentOptimizer, group: dict[str, Any], batch: Batch) -> list[Route]:
     """The ways of a group's parameters; their moments are laid out as those ask for."""
-    names = optimizer._names(group)
+    names = optimizer._names(group) if optimizer._plain else ()
     found: dict[tuple[Any, ...], Route] = {}
     for i, (param, state) in enumerate(zip(batch.params, batch.states, strict=True)):
-        if group["amsgrad"] and names[2] not in state:  # switched on since
+        if len(names) > 2 and names[2] not in state:  # switched on since
             state[names[2]] = state[names[1]].clone()
         way, staged = _way(optimizer, group, param), False
-        if way != "single":
-            staged = _fit(names, state, param)
-            if staged and group["capturable"]:  # chunks would need a count of their own
-                way, staged = "single", False
+        # autograd follows moments as they are, and a subclass of tensors lays them out itself
+        own = () if group["differentiable"] or not _is_plain(param) else names
+        if own:
+            staged = _fit(own, state, as_real(param))
+        if way == "single" or (staged and group["capturable"]):  # chunks would need a count each
+            way, staged = "single", False
+        else:
             large = group.get("compile") and param.numel() >= COMPILED
-            if large and way == "listed" and same_layout(param, state[names[0]]):
+            if large and way == "listed" and not staged:
                 way = "compiled"
         # the fused kernel takes small tensors apart from large ones
         small = way == "fused" and param.numel() < SERIAL
-        key = (way, staged, small, param.device, param.dtype)
-        route = found.setdefault(key, Route(way, staged, param.device))
-        route.params.append(param)
-        route.states.append(state)
-        route.index.append(i)
+        key = (way, staged, small, own, param.device, param.dtype)
+        found.setdefault(key, Route(way, staged, param.device, own)).add(i, param, state)
     return list(found.values())
 
 
+def _is_plain(param: Tensor) -> bool:
+    return type(param) in (Tensor, torch.nn.Parameter)
+
+
 def _way(optimizer: MomentOptimizer, group: dict[str, Any], param: Tensor) -> Way:
-    plain = type(param) in (Tensor, torch.nn.Parameter) and param.is_floating_point()
+    plain = _is_plain(param) and param.is_floating_point()
+    # a step or a decay that somebody else wrote is called
+    plain = plain and optimizer._plain and type(optimizer.weight_decay) is WeightDecay
     # the kernel takes a rate from the device, but not what is computed of a count that is there
     folded = group["capturable"] and (optimizer._scheduled or group.get("optimized_update"))
     here = param.device.type in ("cpu", "cuda")
@@ -83,9 +122,11 @@ def _way(optimizer: MomentOptimizer, group: dict[str, Any], param: Tensor) -> Wa
     if group.get("fused") and not fusable:
         raise ValueError(
             "Argument `fused` should be left out for parameters that are not plain floating-point"
-            " tensors on a CPU or a CUDA device, and where `capturable=True` for a rate or ε that"
-            f" depends on the step. Found `fused = True` for a `{type(param).__name__}` with"
-            f" `dtype = {param.dtype}` on {param.device}."
+            " tensors on a CPU or a CUDA device, with `capturable=True` for a rate or ε that"
+            " depends on the step, and for a subclass with another `step_param` or weight decay."
+            f" Found `fused = True` for a `{type(param).__name__}` with `dtype = {param.dtype}` on"
+            f" {param.device}, in `{type(optimizer).__name__}` with"
+            f" `{type(optimizer.weight_decay).__name__}`."
         )
     if not plain or group["differentiable"]:
         return "single"
@@ -101,6 +142,6 @@ def _fit(names: tuple[str, ...], state: dict[str, Any], param: Tensor) -> bool:
     for name in names:
         moment = state[name]
         fits = moment.dtype == dtype and moment.device == param.device
-        if not fits or not same_layout(moment, param):
+        if not fits or not same_layout(moment, param) or not dense(moment):
             state[name] = torch.empty_like(param, dtype=dtype).copy_(moment)
     return dtype != param.dtype or not same_layout(state[names[0]], param)

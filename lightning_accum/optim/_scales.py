@@ -26,10 +26,12 @@ def rectified_scales(group: dict[str, Any], rate: Number, step: Number) -> Scale
     first, second = (bias_correction(beta, step) for beta in group["betas"])
     trust = rectification(step, group["betas"][1])
     momentum = rate / first if group["degenerate_to_sgd"] else 0.0 * rate
+    # the correction of the second moment, in the size of the step or beside its root
+    size, root = (second**0.5, 1.0) if group.get("optimized_update", True) else (1.0, second**-0.5)
+    size = rate * trust * size / first
     if isinstance(trust, Tensor):
-        adaptive = trust > 0
-        size = torch.where(adaptive, rate * trust * second**0.5 / first, momentum)
-        return size, adaptive.to(trust.dtype), torch.where(adaptive, group["eps"], 1.0)
-    if trust > 0:
-        return rate * trust * second**0.5 / first, 1.0, group["eps"]
-    return momentum, 0.0, 1.0
+        # by a number: a choice between two floats would be of float32
+        adaptive = (trust > 0).to(trust.dtype)
+        floor = adaptive * group["eps"] + (1.0 - adaptive)
+        return torch.where(trust > 0, size, momentum), adaptive * root, floor
+    return (size, root, group["eps"]) if trust > 0 else (momentum, 0.0, 1.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from lightning_accum.functional.moments import Number
@@ -13,6 +15,9 @@ from lightning_accum.optim.weight_decay import WeightDecay
 
 class AdaBelief(MomentOptimizer):
     r"""Adam that steps far where gradients come as expected, and little where they do not.
+
+    ``weight_decay`` is decoupled, as in ``torch.optim.AdamW``. ``eps`` is not that of torch's Adam:
+    with Adam's habitual 1e-8 in place of 1e-16, steps of small gradients shrink.
 
     .. math::
         m &\leftarrow \beta_1 m + (1 - \beta_1) g, \qquad
@@ -38,6 +43,7 @@ class AdaBelief(MomentOptimizer):
             compiled at the first step, which takes seconds and needs a C++ compiler.
         capturable: whether a step can be captured in a CUDA graph.
         differentiable: whether autograd follows the step.
+        defaults: further options of every group, for a subclass or a scheduler; it is copied.
 
     Raises:
         ValueError: if an option is out of its range.
@@ -75,6 +81,7 @@ class AdaBelief(MomentOptimizer):
         compile: bool = False,
         capturable: bool = False,
         differentiable: bool = False,
+        defaults: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(
             params,
@@ -82,6 +89,7 @@ class AdaBelief(MomentOptimizer):
             betas,
             eps,
             weight_decay,
+            defaults,
             amsgrad=amsgrad,
             rectify=rectify,
             degenerate_to_sgd=degenerate_to_sgd,

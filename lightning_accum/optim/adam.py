@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from lightning_accum.functional.moments import Number
@@ -21,7 +23,10 @@ class AdamFormula(MomentOptimizer):
 
 
 class Adam(AdamFormula):
-    r"""Adam, and AdamW with a decoupled weight decay, which is the default.
+    r"""Adam, and AdamW where weights decay: ``weight_decay`` is decoupled by default.
+
+    ``torch.optim.Adam`` adds it to the gradient, as ``WeightDecay(..., weight_decouple=False)``
+    does here. ``eps`` is torch's.
 
     .. math::
         m &\leftarrow \beta_1 m + (1 - \beta_1) g, \qquad
@@ -42,6 +47,7 @@ class Adam(AdamFormula):
         fused: ``True`` to insist on the fused kernel, ``False`` to do without.
         capturable: whether a step can be captured in a CUDA graph.
         differentiable: whether autograd follows the step.
+        defaults: further options of every group, for a subclass or a scheduler; it is copied.
 
     Raises:
         ValueError: if an option is out of its range.
@@ -73,6 +79,7 @@ class Adam(AdamFormula):
         fused: bool | None = None,
         capturable: bool = False,
         differentiable: bool = False,
+        defaults: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(
             params,
@@ -80,6 +87,7 @@ class Adam(AdamFormula):
             betas,
             eps,
             weight_decay,
+            defaults,
             optimized_update=optimized_update,
             maximize=maximize,
             foreach=foreach,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from lightning_accum.optim.adam import AdamFormula
@@ -10,7 +12,10 @@ from lightning_accum.optim.weight_decay import WeightDecay
 
 
 class AMSGrad(AdamFormula):
-    r"""Adam whose steps never grow where the gradient was once large.
+    r"""Adam whose steps never grow where the gradient was once large; its decay is decoupled.
+
+    ``torch.optim.Adam(amsgrad=True)`` adds ``weight_decay`` to the gradient, as
+    ``WeightDecay(..., weight_decouple=False)`` does here. ``eps`` is torch's.
 
     .. math::
         m &\leftarrow \beta_1 m + (1 - \beta_1) g, \qquad
@@ -26,11 +31,13 @@ class AMSGrad(AdamFormula):
         eps: :math:`\epsilon \ge 0`.
         weight_decay: :math:`\lambda \ge 0` of a decoupled decay, or a :class:`WeightDecay`.
         optimized_update: as for :class:`Adam`.
+        amsgrad: whether the running maximum is taken; :class:`Adam` without.
         maximize: whether to ascend.
         foreach: ``True`` for lists of tensors, ``False`` for one tensor at a time.
         fused: ``True`` to insist on the fused kernel, ``False`` to do without.
         capturable: whether a step can be captured in a CUDA graph.
         differentiable: whether autograd follows the step.
+        defaults: further options of every group, for a subclass or a scheduler; it is copied.
 
     Raises:
         ValueError: if an option is out of its range.
@@ -58,12 +65,14 @@ class AMSGrad(AdamFormula):
         eps: float = 1e-8,
         weight_decay: float | WeightDecay = 0.0,
         optimized_update: bool = False,
+        amsgrad: bool = True,
         *,
         maximize: bool = False,
         foreach: bool | None = None,
         fused: bool | None = None,
         capturable: bool = False,
         differentiable: bool = False,
+        defaults: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(
             params,
@@ -71,8 +80,9 @@ class AMSGrad(AdamFormula):
             betas,
             eps,
             weight_decay,
+            defaults,
             optimized_update=optimized_update,
-            amsgrad=True,
+            amsgrad=amsgrad,
             maximize=maximize,
             foreach=foreach,
             fused=fused,

@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lightning_accum.functional.moments import Number
+from lightning_accum._checks import check_mapping
 from lightning_accum.optim._checkpoint import seal, unseal
-from lightning_accum.optim._checks import check, is_betas, is_rate, non_negative
-from lightning_accum.optim._plan import Batch, Plan, as_real
-from lightning_accum.optim.weight_decay import WeightDecay, decay_terms
+from lightning_accum.optim._checks import check, is_betas, is_flag, is_rate, non_negative
+from lightning_accum.optim._plan import Batch, Plan, as_real, refuse_capture
+from lightning_accum.optim._versions import count_versions
+from lightning_accum.optim.weight_decay import WeightDecay, flattened
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 State = dict[str, Any]
 Group = dict[str, Any]
 
 
-class GenericAdaptiveOptimizer(torch.optim.Optimizer, ABC):
+class GenericAdaptiveOptimizer(torch.optim.Optimizer):
     r"""Base of optimizers that keep statistics of each parameter's gradient.
 
-    A new optimizer defines :meth:`step_param`, and :meth:`init_state` where it keeps anything. It
-    is then handed one parameter at a time, with its gradient and its state, in which
-    ``state["step"]`` already counts this step. What the base has seen to by then: ``maximize``,
-    weight decay (the options of :class:`WeightDecay` are in every group), complex parameters,
-    which come as real ones with a last axis of two, and gradients that are not dense, which it
-    refuses.
+    A new optimizer defines :meth:`step_param`, and :meth:`init_state` if it keeps anything. It
+    then gets one parameter at a time, with its gradient and its state. The step is its own: it
+    counts in its state if it needs a count, and decays the parameter by
+    ``grad = self.weight_decay(param, grad, group)`` if it should decay. The base handles
+    ``maximize``, complex parameters, which come as real ones with a last axis of two, and sparse
+    gradients, which it rejects. It also tells autograd that the parameter has changed.
 
-    All options are in ``param_groups``. The state holds tensors and numbers alone; tensors keep
-    their dtype through a checkpoint, so that float32 moments of bfloat16 parameters resume bit
-    for bit. A loaded state is copied, never shared.
+    All options are in ``param_groups``. The state should hold tensors and numbers only; tensors
+    keep their dtype through a checkpoint, so that float32 moments of bfloat16 parameters resume
+    bit for bit. A loaded state is copied, never shared.
 
     Args:
         params: parameters, named parameters, or parameter groups; groups are copied.
         defaults: further options and their defaults, which join those of all optimizers:
-            ``weight_decay``, ``maximize``, ``capturable`` and ``differentiable``.
+            ``weight_decay`` (a number or a :class:`WeightDecay`) with its options, ``maximize``,
+            ``capturable`` and ``differentiable``.
         lr: learning rate :math:`\alpha \ge 0`, a number or a one-element tensor.
         betas: :math:`\beta_1, \beta_2` in [0, 1), decays of the first and the second moment.
         eps: :math:`\epsilon \ge 0`, which keeps denominators from zero.
@@ -48,13 +49,14 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer, ABC):
     Example:
         >>> import torch
         >>> class SignOfMomentum(GenericAdaptiveOptimizer):
-        ...     def __init__(self, params, lr=1e-3, beta=0.9):
-        ...         super().__init__(params, {}, lr, (beta, 0.0), 0.0)
+        ...     def __init__(self, params, lr=1e-3, beta=0.9, weight_decay=0.0):
+        ...         super().__init__(params, {"weight_decay": weight_decay}, lr, (beta, 0.0), 0.0)
         ...
         ...     def init_state(self, state, group, param):
         ...         state["mean"] = torch.zeros_like(param)
         ...
         ...     def step_param(self, state, group, grad, param):
+        ...         grad = self.weight_decay(param, grad, group)
         ...         state["mean"].lerp_(grad, 1 - group["betas"][0])
         ...         param.sub_(group["lr"] * state["mean"].sign())
         >>> weight = torch.nn.Parameter(torch.ones(2))
@@ -64,7 +66,7 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer, ABC):
         [0.75, 1.25]
     """
 
-    # a change of any of these asks for a new plan
+    # a change of any of these requires a new plan
     _path_options: tuple[str, ...] = ("capturable", "differentiable")
 
     def __init__(
@@ -75,9 +77,14 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer, ABC):
         betas: tuple[float, float],
         eps: float,
     ) -> None:
+        check_mapping("defaults", defaults)
         self._plan: Plan | None = None
+        decay = defaults.get("weight_decay", 0.0)
+        #: How weights decay: what ``step_param`` calls.
+        self.weight_decay = decay if isinstance(decay, WeightDecay) else WeightDecay(decay)
         shared = {"maximize": False, "capturable": False, "differentiable": False}
-        options = {**WeightDecay().defaults(), **shared, **_flat(defaults)}
+        options = {**self.weight_decay.defaults(), **shared, **defaults, "weight_decay": decay}
+        options = flattened(options, type(self.weight_decay))
         super().__init__(params, {**options, "lr": lr, "betas": betas, "eps": eps})
 
     # ------------------------------------------------------------------ the template
@@ -85,31 +92,25 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer, ABC):
         """Fills the state of a parameter, before its first step.
 
         Args:
-            state: to be filled with tensors and numbers; ``state["step"]`` is there and zero.
+            state: to be filled with tensors and numbers, a count of the steps among them if the
+                optimizer needs one.
             group: the options of its group.
             param: the parameter.
         """
 
-    @abstractmethod
     def step_param(self, state: State, group: Group, grad: Tensor, param: Tensor) -> None:
         """Changes a parameter, in place.
 
         Args:
-            state: its state, to be changed in place; ``state["step"]`` counts from one.
+            state: its state, to be changed in place.
             group: the options of its group.
             grad: its gradient, of the shape of ``param``; it is not to be written to.
             param: the parameter.
         """
-
-    def rate(self, group: Group, step: Number) -> Number:
-        """The learning rate of a step, by which decoupled decay goes too.
-
-        Args:
-            group: the options of a group.
-            step: counts from one; a number, or a 0-dim tensor in a ``capturable`` group.
-        """
-        lr: Number = group["lr"]
-        return lr
+        raise NotImplementedError(
+            "An optimizer should define `step_param(state, group, grad, param)`. Found none in"
+            f" `{type(self).__name__}`: define it in a subclass."
+        )
 
     def validate(self, group: Group) -> None:
         """Raises a ``ValueError`` if an option of a group is out of its range."""
@@ -117,6 +118,8 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer, ABC):
         check("betas", group["betas"], is_betas, "two numbers in [0, 1)")
         check("eps", group["eps"], non_negative, "a non-negative number")
         check("weight_decay", group["weight_decay"], non_negative, "a non-negative number")
+        for name in ("weight_decouple", "absolute", "maximize", "capturable", "differentiable"):
+            check(name, group[name], is_flag, "True or False")
 
     # ------------------------------------------------------------------ stepping
     @torch.no_grad()
@@ -130,7 +133,8 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer, ABC):
             What ``closure`` returned.
 
         Raises:
-            ValueError: if a gradient is sparse; then no parameter has changed.
+            RuntimeError: if a gradient is sparse; then no parameter has changed.
+            ValueError: if a parameter's state is not of its kind; then no parameter has changed.
         """
         result = None
         if closure is not None:
@@ -140,7 +144,7 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer, ABC):
         self._plan = None  # not to be relied on after an error
         for group, batch, own in zip(self.param_groups, plan.batches, grads, strict=True):
             if own:
-                _refuse_capture(group, own[0].device)
+                refuse_capture(group, own[0].device)
                 with torch.set_grad_enabled(group["differentiable"]):
                     self._step_batch(group, batch, own)
         self._plan = plan
@@ -148,36 +152,36 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer, ABC):
 
     def _step_batch(self, group: Group, batch: Batch, grads: list[Tensor]) -> None:
         """Steps the parameters of one group; the place to take many of them at once."""
-        for param, state, grad in zip(batch.params, batch.states, grads, strict=True):
-            self._step_one(group, state, grad, param)
+        self._step_each(group, batch.params, batch.states, grads)
 
-    def _step_one(self, group: Group, state: State, grad: Tensor, param: Tensor) -> None:
-        param, grad = as_real(param), as_real(grad)
-        state["step"] += 1
-        if group["maximize"]:
-            grad = -grad
-        if group["weight_decay"]:
-            # as the tensor is float32, powers of it would lose digits
-            step = state["step"].double() if group["capturable"] else state["step"]
-            factor, penalty = decay_terms(group, self.rate(group, step))
-            if penalty:
-                grad = grad + penalty * param
-            else:
-                param.mul_(factor)
-        self.step_param(state, group, grad, param)
+    def _step_each(
+        self, group: Group, params: list[Tensor], states: list[State], grads: list[Tensor]
+    ) -> None:
+        """Steps parameters one at a time, as :meth:`step_param` says."""
+        try:
+            for param, state, grad in zip(params, states, grads, strict=True):
+                slope = as_real(grad)
+                slope = -slope if group["maximize"] else slope
+                self.step_param(state, group, slope, as_real(param))
+        finally:
+            if not group["differentiable"]:  # else autograd follows
+                count_versions(params)
+
+    def _routes(self, group: Group, batch: Batch) -> list[Any]:
+        """The ways in which a group's parameters go, for an optimizer that knows several."""
+        return []
 
     def _ready_state(self, group: Group, param: Tensor) -> State:
-        """The state of a parameter, begun if it has none, and its step where it belongs."""
-        state: State = self.state[param]
+        """The state of a parameter, begun if it has none: complete, or not at all."""
+        state: State | None = self.state.get(param)
         if not state:
-            state["step"] = 0
+            state = {}
             self.init_state(state, group, as_real(param).detach())
-        step = state.setdefault("step", 0)
-        if group["capturable"]:  # a graph that is replayed counts on the device
-            state["step"] = torch.as_tensor(step, dtype=torch.float32, device=param.device)
-        elif isinstance(step, Tensor):
-            state["step"] = int(step.item())
+            self.state[param] = state
         return state
+
+    def _check_state(self, group: Group, param: Tensor, state: Mapping[str, Any]) -> None:
+        """Raises a ``ValueError`` if a state that is not empty cannot be this parameter's."""
 
     # ------------------------------------------------------------------ groups and checkpoints
     def add_param_group(self, param_group: Group) -> None:
@@ -187,9 +191,10 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer, ABC):
             param_group: ``params``, and options that differ from the defaults. It is copied.
 
         Raises:
-            ValueError: if an option is out of its range.
+            ValueError: if an option is out of its range, or a ``weight_decay`` is of another class
+                than the optimizer's.
         """
-        group = _flat(param_group)
+        group = flattened(param_group, type(self.weight_decay))
         for name, default in self.defaults.items():
             # a scheduler writes into a rate that is a tensor: each group has its own
             own = default.clone() if isinstance(default, Tensor) else default
@@ -211,10 +216,12 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer, ABC):
             state_dict: what ``state_dict()`` gave.
 
         Raises:
-            ValueError: if its groups are not of this optimizer's sizes, or hold an option that is
-                out of its range.
+            ValueError: if its groups are not of this optimizer's sizes, if they hold an option
+                that is out of its range, or if the state of a parameter is not of its shape. Then
+                nothing has changed.
         """
-        handle = self.register_load_state_dict_pre_hook(seal)
+        check_mapping("state_dict", state_dict)
+        handle = self.register_load_state_dict_pre_hook(lambda _, given: seal(self, given))
         try:
             super().load_state_dict(state_dict)
         finally:
@@ -229,23 +236,9 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer, ABC):
                 group.setdefault(name, default)
             self.validate(group)
             group["betas"] = tuple(group["betas"])
+        unseal(state["state"])
         super().__setstate__(state)
         self._plan = None
-        unseal(self.state)
 
-
-def _flat(options: dict[str, Any]) -> dict[str, Any]:
-    """A copy in which a :class:`WeightDecay` is the options that it stands for."""
-    decay = options.get("weight_decay")
-    return {**options, **decay.defaults()} if isinstance(decay, WeightDecay) else dict(options)
-
-
-def _refuse_capture(group: Group, device: torch.device) -> None:
-    """Raises where a CUDA graph would keep the numbers of this one step for ever."""
-    if device.type != "cuda" or group["capturable"]:
-        return
-    if torch.cuda.is_current_stream_capturing():
-        raise RuntimeError(
-            "A step that is captured in a CUDA graph should count on the device. Found"
-            " `capturable = False`: make the optimizer with `capturable=True`."
-        )
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "weight_decay": self.weight_decay}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from lightning_accum._checks import is_number
@@ -15,6 +17,9 @@ from lightning_accum.optim.weight_decay import WeightDecay
 
 class AdamWarmupCosineDecay(AdamFormula):
     r"""Adam or AMSGrad whose rate rises linearly, then falls to zero along half a cosine.
+
+    ``weight_decay`` is decoupled; ``torch.optim.Adam`` adds it to the gradient, as
+    ``WeightDecay(..., weight_decouple=False)`` does here. ``eps`` is torch's.
 
     .. math::
         \alpha_t = \alpha \min(1, t / w) \cdot \tfrac12 (1 + \cos \pi p), \qquad
@@ -38,6 +43,7 @@ class AdamWarmupCosineDecay(AdamFormula):
         fused: ``True`` to insist on the fused kernel, ``False`` to do without.
         capturable: whether a step can be captured in a CUDA graph.
         differentiable: whether autograd follows the step.
+        defaults: further options of every group, for a subclass or a scheduler; it is copied.
 
     Raises:
         ValueError: if an option is out of its range.
@@ -52,8 +58,6 @@ class AdamWarmupCosineDecay(AdamFormula):
     Source:
         Loshchilov & Hutter (2017), arXiv:1608.03983; Kingma & Ba (2015), arXiv:1412.6980.
     """
-
-    _scheduled = True
 
     def __init__(
         self,
@@ -72,6 +76,7 @@ class AdamWarmupCosineDecay(AdamFormula):
         fused: bool | None = None,
         capturable: bool = False,
         differentiable: bool = False,
+        defaults: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(
             params,
@@ -79,6 +84,7 @@ class AdamWarmupCosineDecay(AdamFormula):
             betas,
             eps,
             weight_decay,
+            defaults,
             warmup=warmup,
             total_steps=total_steps,
             amsgrad=amsgrad,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from lightning_accum.functional.moments import Number
@@ -14,6 +16,10 @@ from lightning_accum.optim.weight_decay import WeightDecay
 
 class Noam(AdamFormula):
     r"""Adam with the schedule of the Transformer: a rise, then the inverse root of the step.
+
+    ``weight_decay`` is decoupled; ``torch.optim.Adam`` adds it to the gradient, as
+    ``WeightDecay(..., weight_decouple=False)`` does here. ``eps`` is the Transformer's, a tenth of
+    torch's default.
 
     .. math:: \alpha_t = \alpha \, d_{\text{model}}^{-1/2} \min(t^{-1/2}, t \, w^{-3/2})
 
@@ -36,6 +42,7 @@ class Noam(AdamFormula):
         fused: ``True`` to insist on the fused kernel, ``False`` to do without.
         capturable: whether a step can be captured in a CUDA graph.
         differentiable: whether autograd follows the step.
+        defaults: further options of every group, for a subclass or a scheduler; it is copied.
 
     Raises:
         ValueError: if an option is out of its range.
@@ -49,8 +56,6 @@ class Noam(AdamFormula):
     Source:
         Vaswani et al. (2017), arXiv:1706.03762, section 5.3.
     """
-
-    _scheduled = True
 
     def __init__(
         self,
@@ -69,6 +74,7 @@ class Noam(AdamFormula):
         fused: bool | None = None,
         capturable: bool = False,
         differentiable: bool = False,
+        defaults: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(
             params,
@@ -76,6 +82,7 @@ class Noam(AdamFormula):
             betas,
             eps,
             weight_decay,
+            defaults,
             warmup=warmup,
             d_model=d_model,
             amsgrad=amsgrad,

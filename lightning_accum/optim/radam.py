@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from lightning_accum.functional.moments import Number
@@ -13,6 +15,9 @@ from lightning_accum.optim.weight_decay import WeightDecay
 
 class RAdam(MomentOptimizer):
     r"""Adam that trusts its second moment only once enough gradients are in it.
+
+    ``weight_decay`` is decoupled; ``torch.optim.RAdam`` adds it to the gradient unless told
+    otherwise, as ``WeightDecay(..., weight_decouple=False)`` does here. ``eps`` is torch's.
 
     .. math::
         \rho_\infty &= \frac{2}{1 - \beta_2} - 1, \qquad
@@ -31,6 +36,8 @@ class RAdam(MomentOptimizer):
         betas: :math:`\beta_1, \beta_2` in [0, 1).
         eps: :math:`\epsilon \ge 0`.
         weight_decay: :math:`\lambda \ge 0` of a decoupled decay, or a :class:`WeightDecay`.
+        optimized_update: whether ε stands beside :math:`\sqrt v`, as above and in ``torch.optim``,
+            or beside :math:`\sqrt{\hat v}`, as in :class:`Adam`.
         degenerate_to_sgd: whether the first steps are momentum's, or none.
         maximize: whether to ascend.
         foreach: ``True`` for lists of tensors, ``False`` for one tensor at a time.
@@ -38,6 +45,7 @@ class RAdam(MomentOptimizer):
             compiled at the first step, which takes seconds and needs a C++ compiler.
         capturable: whether a step can be captured in a CUDA graph.
         differentiable: whether autograd follows the step.
+        defaults: further options of every group, for a subclass or a scheduler; it is copied.
 
     Raises:
         ValueError: if an option is out of its range.
@@ -62,6 +70,7 @@ class RAdam(MomentOptimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float | WeightDecay = 0.0,
+        optimized_update: bool = True,
         degenerate_to_sgd: bool = True,
         *,
         maximize: bool = False,
@@ -69,6 +78,7 @@ class RAdam(MomentOptimizer):
         compile: bool = False,
         capturable: bool = False,
         differentiable: bool = False,
+        defaults: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(
             params,
@@ -76,6 +86,8 @@ class RAdam(MomentOptimizer):
             betas,
             eps,
             weight_decay,
+            defaults,
+            optimized_update=optimized_update,
             degenerate_to_sgd=degenerate_to_sgd,
             maximize=maximize,
             foreach=foreach,

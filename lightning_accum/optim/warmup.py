@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from lightning_accum.functional.moments import Number
@@ -13,7 +15,10 @@ from lightning_accum.optim.weight_decay import WeightDecay
 
 
 class AdamWarmup(AdamFormula):
-    r"""Adam or AMSGrad whose rate rises linearly to its value.
+    r"""Adam or AMSGrad whose rate rises linearly to its value; its decay is decoupled.
+
+    ``torch.optim.Adam`` adds ``weight_decay`` to the gradient, as
+    ``WeightDecay(..., weight_decouple=False)`` does here. ``eps`` is torch's.
 
     .. math:: \alpha_t = \alpha \min(1, t / w)
 
@@ -34,6 +39,7 @@ class AdamWarmup(AdamFormula):
         fused: ``True`` to insist on the fused kernel, ``False`` to do without.
         capturable: whether a step can be captured in a CUDA graph.
         differentiable: whether autograd follows the step.
+        defaults: further options of every group, for a subclass or a scheduler; it is copied.
 
     Raises:
         ValueError: if an option is out of its range.
@@ -47,8 +53,6 @@ class AdamWarmup(AdamFormula):
     Source:
         Vaswani et al. (2017), arXiv:1706.03762; Kingma & Ba (2015), arXiv:1412.6980.
     """
-
-    _scheduled = True
 
     def __init__(
         self,
@@ -66,6 +70,7 @@ class AdamWarmup(AdamFormula):
         fused: bool | None = None,
         capturable: bool = False,
         differentiable: bool = False,
+        defaults: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(
             params,
@@ -73,6 +78,7 @@ class AdamWarmup(AdamFormula):
             betas,
             eps,
             weight_decay,
+            defaults,
             warmup=warmup,
             amsgrad=amsgrad,
             optimized_update=optimized_update,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from lightning_accum.functional.moments import Number
 from lightning_accum.optim._checks import check, non_negative
@@ -11,7 +15,7 @@ from lightning_accum.optim._checks import check, non_negative
 
 @dataclass(frozen=True)
 class WeightDecay:
-    r"""How the weights of a parameter group decay, for ``weight_decay=`` of any optimizer here.
+    r"""How weights decay, for ``weight_decay=`` of any optimizer here: decoupled by default.
 
     .. math::
         \text{decoupled:} \quad & \theta \leftarrow (1 - \eta \lambda) \, \theta
@@ -20,7 +24,11 @@ class WeightDecay:
             \quad \text{before the step} \\
         \text{otherwise:} \quad & g \leftarrow g + \lambda \, \theta
 
-    with :math:`\eta` the rate of this very step: a warm-up warms the decay up too.
+    with :math:`\eta` the rate of this very step: a warm-up warms the decay up too. The optimizers
+    of ``torch.optim`` take a number for it, which means a decoupled decay in ``AdamW`` only.
+
+    A subclass that overrides :meth:`__call__` is another decay, for every optimizer here. It
+    reads its numbers from the group, in which those of :meth:`defaults` are.
 
     Args:
         weight_decay: :math:`\lambda \ge 0`.
@@ -38,6 +46,12 @@ class WeightDecay:
         >>> Adam([weight], lr=0.5, weight_decay=WeightDecay(0.1)).step()
         >>> round(weight.item(), 3)
         0.95
+        >>> class L1(WeightDecay):
+        ...     def __call__(self, param, grad, group):
+        ...         return grad + group["weight_decay"] * param.sign()
+        >>> Adam([weight], lr=0.5, betas=(0.0, 0.0), eps=0.1, weight_decay=L1(0.1)).step()
+        >>> round(weight.item(), 3)
+        0.7
 
     Source:
         Loshchilov & Hutter (2019), arXiv:1711.05101, algorithm 2.
@@ -51,13 +65,58 @@ class WeightDecay:
         check("weight_decay", self.weight_decay, non_negative, "a non-negative number")
 
     def defaults(self) -> dict[str, Any]:
-        """The options of a parameter group that say the same."""
+        """The options of a parameter group that say the same, ``weight_decay`` first."""
         return asdict(self)
 
+    def __call__(self, param: Tensor, grad: Tensor, group: Mapping[str, Any]) -> Tensor:
+        """Decays a parameter in place, or adds the decay to its gradient.
 
-def decay_terms(group: dict[str, Any], rate: Number) -> tuple[Number, float]:
+        Args:
+            param: the parameter.
+            grad: its gradient, of the same shape; it is not written to.
+            group: the options of its group, with ``lr`` the rate of this step. What it lacks of
+                :meth:`defaults` is taken from them.
+
+        Returns:
+            The gradient to step by.
+        """
+        options = {**self.defaults(), **group}
+        if not options["weight_decay"]:
+            return grad
+        factor, penalty = decay_terms(options, options["lr"])
+        followed = torch.is_grad_enabled() and bool(options.get("differentiable"))
+        with torch.set_grad_enabled(followed):
+            if penalty:
+                return grad + penalty * param
+            param.mul_(factor)
+        return grad
+
+
+def decay_terms(group: Mapping[str, Any], rate: Number) -> tuple[Number, float]:
     """What the decay of a group multiplies its weights by, and what of them joins the gradient."""
     decay = group["weight_decay"]
     if not group["weight_decouple"]:
         return 1.0, decay
     return 1.0 - (decay if group["absolute"] else rate * decay), 0.0
+
+
+def flattened(options: dict[str, Any], kind: type[WeightDecay]) -> dict[str, Any]:
+    """A copy of options in which a :class:`WeightDecay` is the options that it stands for.
+
+    Args:
+        options: of a group.
+        kind: the class of the optimizer's own decay.
+
+    Raises:
+        ValueError: if the group's is of another class.
+    """
+    decay = options.get("weight_decay")
+    if not isinstance(decay, WeightDecay):
+        return dict(options)
+    if type(decay) is not kind:
+        raise ValueError(
+            "Argument `weight_decay` of a group should be a number, or of the class of the"
+            f" optimizer's, `{kind.__name__}`. Found a `{type(decay).__name__}`: make an optimizer"
+            " for each kind of decay."
+        )
+    return {**options, **decay.defaults()}

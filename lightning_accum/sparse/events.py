@@ -63,6 +63,10 @@ class Events:
 
     def by_column(self) -> tuple[Tensor, Tensor, Tensor]:
         """Rows and columns in the order of columns, and ``[E]`` where each column's begin."""
+        rows, columns, starts = self._ordered()
+        return rows, columns, starts.clone()  # a kernel reads memory at those that stay
+
+    def _ordered(self) -> tuple[Tensor, Tensor, Tensor]:
         if self._by_column is None:
             # stable, so that a column's rows come in their order: sums are those of every raster
             self._order = _stable_order(self.columns, self.shape[1])
@@ -74,7 +78,7 @@ class Events:
 
     def order(self) -> Tensor:
         """``[events]`` the place of each event of the order of columns in that of rows."""
-        self.by_column()
+        self._ordered()
         assert self._order is not None
         return self._order
 
@@ -84,7 +88,16 @@ class Events:
         Args:
             start: the first of the rows.
             stop: the first row after them.
+
+        Raises:
+            ValueError: if these are not rows of the raster.
         """
+        check_integers(start=start, stop=stop)
+        if not 0 <= start <= stop <= self.shape[0]:
+            rows = (
+                f"Arguments `start` and `stop` should be rows from 0 to {self.shape[0]}, in order."
+            )
+            raise ValueError(f"{rows} Found `{start = }` and `{stop = }`.")
         edges = torch.tensor([start, stop], dtype=self.rows.dtype, device=self.rows.device)
         first, last = torch.searchsorted(self.rows, edges).tolist()
         part = Events.__new__(Events)
@@ -126,6 +139,9 @@ def event_matmul(events: Tensor | Events, table: Tensor) -> Tensor:
     Returns:
         ``[K, D]`` in the dtype of ``table``, for which gradients are followed.
 
+    Raises:
+        ValueError: if ``table`` does not have a row for each column of the raster.
+
     Example:
         >>> import torch
         >>> raster = torch.tensor([[True, False], [True, True]])
@@ -135,6 +151,7 @@ def event_matmul(events: Tensor | Events, table: Tensor) -> Tensor:
     """
     found = events if isinstance(events, Events) else Events(events)
     _check_floating("table", table)
+    _check_rows("table", table, found.shape[1], "column")
     return F.embedding_bag(found.columns, table.contiguous(), found.row_starts(), mode="sum")
 
 
@@ -150,6 +167,9 @@ def event_outer_sum(events: Tensor | Events, rows: Tensor, values: Tensor | None
     Returns:
         ``[E, D]`` in the dtype of ``rows``.
 
+    Raises:
+        ValueError: if ``rows`` or ``values`` are not of the raster's size.
+
     Example:
         >>> import torch
         >>> raster = torch.tensor([[True, False], [True, True]])
@@ -159,7 +179,8 @@ def event_outer_sum(events: Tensor | Events, rows: Tensor, values: Tensor | None
     """
     found = events if isinstance(events, Events) else Events(events)
     _check_floating("rows", rows)
-    at, columns, starts = found.by_column()
+    _check_rows("rows", rows, found.shape[0], "row")
+    at, columns, starts = found._ordered()
     weights = None
     if values is not None:
         check_tensors(values=values)
@@ -213,6 +234,14 @@ def _stable_order(columns: Tensor, count: int) -> Tensor:
 def _starts(ordered: Tensor, count: int) -> Tensor:
     every = torch.arange(count, dtype=ordered.dtype, device=ordered.device)
     return torch.searchsorted(ordered, every, out_int32=ordered.dtype == torch.int32)
+
+
+def _check_rows(name: str, value: Tensor, count: int, of: str) -> None:
+    if value.shape[0] != count:
+        raise ValueError(
+            f"Argument `{name}` should have a row for each {of} of the events, {count}. Found"
+            f" `{name}.shape = {tuple(value.shape)}`."
+        )
 
 
 def _check_floating(name: str, value: Tensor) -> None:

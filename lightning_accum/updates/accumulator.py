@@ -467,9 +467,9 @@ class Accumulator(CheckedState):
             and state["reduction"] != self._reduction.name
         ):
             raise RuntimeError(
-                f"The state of `{self.name}` has contributions pending for the reduction"
-                f" `{state['reduction']}`, and this accumulator reduces by"
-                f" `{self._reduction.name}`: call `reduction(...)` before loading."
+                f"The state of `{self.name}`, which has contributions pending, should reduce them"
+                f" as this accumulator does, by `{self._reduction.name}`. Found"
+                f" `{state['reduction']}`: call `reduction(...)` before loading."
             )
         for which in ("pos", "neg"):
             saved = state[which]

@@ -49,7 +49,7 @@ def checked_bound(
             "Argument `max` of the full bound should lie above `min`. Found"
             f" `max = {limits['max']}`, `min = {limits['min']}`: `max` comes first."
         )
-    found = tuple(limits.values())
+    found = tuple(float(limit) for limit in limits.values())
     given = 2 if side != "full" else 3
     _check_call(bound, side, given + len(found), kw)
     if is_ours(bound):

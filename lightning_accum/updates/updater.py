@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import increment_version
 from torch.utils.hooks import RemovableHandle
 
 from lightning_accum._checks import check_module, check_not_misspelt, check_numbers, names_in
@@ -334,6 +335,9 @@ class Updater(CheckedState):
             if len(set(factors)) > 1:
                 deltas, factors = list(torch._foreach_mul(deltas, factors)), [1.0]
             calls = [partial(torch._foreach_add_, targets, deltas, alpha=factors[0])]
+            # autograd saved the whole parameter, not this process' shard of it
+            sharded = [getattr(parent, name) for name in changes]
+            calls += [partial(increment_version, p) for p in sharded if is_sharded(p)]
         return Change(list(changes), calls, skipped)
 
     def _changes(self, parent: nn.Module, names: Sequence[str]) -> dict[str, Tensor]:

@@ -23,15 +23,18 @@ SHAPES = ((7,), (3, 5), (2, 3, 4, 4), (), (300,))
 
 
 class OneAtATime(GenericAdaptiveOptimizer):
-    """What a user writes: momentum by `step_param` alone."""
+    """What a user writes: momentum by `step_param` alone, with a count and a decay."""
 
     def __init__(self, params, lr=1e-3, beta=0.9, **defaults):
         super().__init__(params, defaults, lr, (beta, 0.0), 0.0)
 
     def init_state(self, state, group, param):
+        state["step"] = 0
         state["mean"] = torch.zeros_like(param)
 
     def step_param(self, state, group, grad, param):
+        state["step"] += 1
+        grad = self.weight_decay(param, grad, group)
         state["mean"].lerp_(grad, 1 - group["betas"][0])
         param.sub_(group["lr"] * state["mean"])
 

@@ -310,7 +310,7 @@ class Writer:
 def build():
     source = Source()
     source ** Select(pred=1, target=2) ** accuracy() ** Mean() ** Split(
-        Max(), Scalar(Writer(), "a")
+        Max() ** float, Scalar(Writer(), "a")
     )
     source ** Select(value=0) ** Except(Mean(), begin=1) ** Scalar(Writer(), "b")
     return source

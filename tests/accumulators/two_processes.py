@@ -252,5 +252,5 @@ if __name__ == "__main__":
         check()
         print(check.__name__, flush=True)
     dist.barrier()
-    # Beside gloo's threads an exit now and then aborts, and torch 2.4 hangs where it ends them.
+    # Beside gloo's threads an exit now and then aborts.
     os._exit(0)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import lightning
 import lightning.pytorch as pl
 import pytest
 import torch
@@ -27,7 +26,6 @@ from callback_helpers import (
     trainer,
 )
 from lightning.pytorch.callbacks import ModelCheckpoint
-from packaging import version
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -36,10 +34,6 @@ from lightning_accum import STDP, CellSpec
 # Lightning's own advice: on weights from before the step, on callbacks that are in a checkpoint
 # alone, and on resuming within an epoch.
 pytestmark = [
-    pytest.mark.skipif(
-        version.parse(lightning.__version__) < version.parse("2.5"),
-        reason="Lightning 2.4 does not go on within an epoch where a stateful loader stopped",
-    ),
     pytest.mark.filterwarnings(
         "ignore:Using ModelCheckpoint with manual optimization:UserWarning",
         "ignore:.*callbacks used to create the checkpoint:UserWarning",

@@ -7,14 +7,12 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-import lightning
 import lightning.pytorch as pl
 import pytest
 import torch
 from callback_helpers import Net, callback, loader, spikes, trainer
 from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import CSVLogger
-from packaging import version
 from test_resume import Resumable, SaveAt
 from test_three_ways import WithHead
 from torch.optim.lr_scheduler import ExponentialLR, StepLR
@@ -82,10 +80,6 @@ def test_a_rate_of_zero_changes_nothing_any_more(tmp_path: Path):
     assert not any(rest)
 
 
-@pytest.mark.skipif(
-    version.parse(lightning.__version__) < version.parse("2.5"),
-    reason="Lightning 2.4 does not go on within an epoch where a stateful loader stopped",
-)
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before")
 @pytest.mark.parametrize("batches", [2, 5])
 def test_it_resumes(batches: int, tmp_path: Path):

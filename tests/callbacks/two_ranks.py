@@ -77,5 +77,5 @@ def main(ranks: int, folder: Path) -> None:
 if __name__ == "__main__":
     main(int(sys.argv[1]), Path(sys.argv[2]))
     dist.barrier()
-    # Beside gloo's threads an exit now and then aborts, and torch 2.4 hangs where it ends them.
+    # Beside gloo's threads an exit now and then aborts.
     os._exit(0)

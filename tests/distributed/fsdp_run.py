@@ -184,7 +184,9 @@ def by_hand(dim: int) -> dict[str, Any]:
     except la.NonFiniteUpdateError as error:
         found["raised"] = str(error)
     updater.nonfinite = "skip"
+    version = fc.weight._version
     optimizer.step()
+    found["versions"] = fc.weight._version - version
     found["skipped"] = updater.skipped["weight"], full(fc.weight.detach())
     return found
 

@@ -48,7 +48,7 @@ def run_ranks(script: Path, ranks: int, folder: Path) -> list[dict[str, Any]]:
 def leave() -> None:
     """Ends a script when all are done.
 
-    Beside gloo's threads an exit now and then aborts, and torch 2.4 hangs where it ends them.
+    Beside gloo's threads an exit now and then aborts.
     """
     if dist.is_initialized():
         dist.barrier()

@@ -125,7 +125,7 @@ stats = UpdateStatistics()
 stats.update(torch.ones(1), torch.ones(1) * (2 + 2 * rank))
 assert float(stats.compute()["update_norm"]) == 2.0
 dist.barrier()
-os._exit(0)  # torch 2.4 now and then hangs where it ends gloo's threads
+os._exit(0)  # beside gloo's threads an exit now and then aborts
 """
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, WinnerTakeAll
-from lightning_accum.nn._compiled import ANY_BATCH, BLOCK, SERIAL
+from lightning_accum.nn._compiled import BLOCK, SERIAL
 
 CASES: dict[str, Any] = {
     "plain": (LIF, {"tc_mem": 7.0}),
@@ -65,7 +65,6 @@ def test_same_as_without(name: str) -> None:
     _agree(compiled.double(), eager.double(), current)
 
 
-@pytest.mark.skipif(not ANY_BATCH, reason="torch compiles for each size of batch")
 @pytest.mark.parametrize("kind", [LIF, AdaptiveLIF])
 def test_batches_and_lengths_of_all_sizes_share_what_is_compiled(kind: type) -> None:
     compiled, eager = _pair(kind, 6, refractory=2.0)

@@ -11,7 +11,6 @@ import weakref
 import pytest
 import torch
 from optimizer_cases import CASES, OWN, close, give_gradients, parameters, run, same
-from packaging import version
 from torch import nn
 
 from lightning_accum.optim import GenericAdaptiveOptimizer, WeightDecay
@@ -179,10 +178,6 @@ def test_a_parameter_may_be_exchanged(make):
     assert optimizer.state[params[1]]["step"] == 9
 
 
-@pytest.mark.skipif(
-    version.parse(torch.__version__) < version.parse("2.6"),
-    reason="torch's own optimizers take named parameters from 2.6 on",
-)
 def test_named_parameters(make):
     module = nn.Linear(3, 2)
     optimizer = make(module.named_parameters())
@@ -318,7 +313,7 @@ class Descent(GenericAdaptiveOptimizer):
     """The least that an optimizer can define."""
 
     def step_param(self, state, group, grad, param):
-        param.sub_(group["lr"] * grad)
+        param.sub_(group["lr"] * self.weight_decay(param, grad, group))
 
 
 @pytest.mark.parametrize("maximize", [False, True])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import itertools
 
 import pytest
@@ -151,6 +152,53 @@ def test_every_search_finds_the_same(columns: int, p: float, size: int):
         assert torch.equal(rows, events.rows[order])
         assert torch.equal(ordered, events.columns[order])
         assert torch.equal(starts, torch.searchsorted(ordered, torch.arange(columns).int()))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("prepared", [False, True])
+def test_events_of_another_size_are_refused(prepared: bool, dtype: torch.dtype):
+    raster = torch.ones(6, 4, dtype=torch.bool)
+    events = Events(raster) if prepared else raster
+    for size in (0, 1, 3, 5):
+        with pytest.raises(ValueError, match=rf"each column of the events, 4.*\({size}, 33\)"):
+            event_matmul(events, torch.ones(size, 33, dtype=dtype))
+    for size in (0, 1, 5, 7):
+        with pytest.raises(ValueError, match=rf"each row of the events, 6.*\({size}, 33\)"):
+            event_outer_sum(events, torch.ones(size, 33, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_no_sum_reads_beyond_its_tensors_by_what_was_written_to_events(dtype: torch.dtype):
+    raster = torch.rand(6, 4, generator=generator(0)) < 0.6
+    table, rows = torch.ones(4, 33, dtype=dtype), torch.ones(6, 33, dtype=dtype)
+    expected = raster.to(dtype) @ table, raster.to(dtype).T @ rows
+    events = Events(raster)
+    for starts in (events.row_starts(), events.by_column()[2]):
+        starts.copy_(torch.tensor([0, -(2**30), *range(len(starts) - 2)]))
+    torch.testing.assert_close(event_matmul(events, table), expected[0])
+    torch.testing.assert_close(event_outer_sum(events, rows), expected[1])
+    for wrong in (2**30, -(2**30), 4, -1):
+        for name in ("rows", "columns"):
+            events = Events(raster)
+            getattr(events, name)[3] = wrong
+            for function, other in ((event_matmul, table), (event_outer_sum, rows)):
+                with contextlib.suppress(RuntimeError, IndexError):
+                    assert torch.isfinite(function(events, other)).all()
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 2), (2, 1), (0, 7), (7, 7)])
+def test_parts_are_of_rows_that_are_there(start: int, stop: int):
+    with pytest.raises(ValueError, match="rows from 0 to 6"):
+        Events(torch.ones(6, 4)).part(start, stop)
+
+
+def test_booleans_of_other_bytes_than_one():
+    bytes_ = torch.zeros(1000, 400, dtype=torch.uint8)
+    bytes_[::7, ::5] = 255
+    bytes_[1::9, ::3] = 2
+    for part in (bytes_, bytes_[:20]):
+        events = Events(part.view(torch.bool))
+        assert torch.equal(torch.stack([events.rows, events.columns], 1).long(), part.nonzero())
 
 
 def test_under_transforms_of_functions():

@@ -141,6 +141,9 @@ GOOD: dict[str, Callable[[], Any]] = {
     **{f"lr_{name}": lambda: 0.1 for name in ("post", "pre", "pos", "neg")},
     **{f"lr_{side}_{n}": lambda: 0.1 for side in ("post", "pre") for n in ("pair", "triplet")},
     "lr": lambda: 0.1,
+    "defaults": dict,
+    "betas": lambda: (0.9, 0.99),
+    "eps": lambda: 1e-8,
     "target": lambda: 20.0,
     "kernel": lambda: functional.GaussianKernel(0.3),
     "tc": lambda: 20.0,
@@ -397,6 +400,8 @@ def run_rule(rule: la.CellTrainer) -> None:
 
 
 def run_optimizer(optimizer: torch.optim.Optimizer) -> None:
+    if type(optimizer) is optim.GenericAdaptiveOptimizer:
+        return  # whose step a subclass defines
     for group in optimizer.param_groups:
         if group.get("differentiable", False) is not False:
             return  # such a step is of no leaves

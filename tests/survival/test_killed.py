@@ -11,18 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import lightning
 import pytest
 import torch
-from packaging import version
 
 SCRIPT = Path(__file__).with_name("killed_run.py")
 CUTS = int(os.environ.get("LIGHTNING_ACCUM_CUTS", "4"))
-
-pytestmark = pytest.mark.skipif(
-    version.parse(lightning.__version__) < version.parse("2.5"),
-    reason="Lightning 2.4 does not go on within an epoch where a stateful loader stopped",
-)
 
 
 def differences(one: Any, other: Any, place: str = "") -> list[str]:

@@ -224,7 +224,7 @@ def test_a_state_of_another_reduction_is_refused():
     acc = Accumulator()
     acc.reduction("amax")
     acc.pos = torch.ones(1)
-    with pytest.raises(RuntimeError, match=r"`amax`.*`sum`.*before loading"):
+    with pytest.raises(RuntimeError, match=r"`sum`. Found `amax`: call .* before loading"):
         Accumulator().load_state_dict(acc.state_dict())
 
 

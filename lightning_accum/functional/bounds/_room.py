@@ -44,7 +44,7 @@ class FullBounding(Protocol):
 # ---------------------------------------------------------------- functions of the room
 def power_of(room: Tensor, power: float) -> Tensor:
     check_powers(power=power)
-    return room_left(room) if power == 1 else room_left(room).pow(power)
+    return room_left(room) if power == 1 else room_left(room).pow(float(power))
 
 
 def check_powers(**powers: float) -> None:
@@ -79,7 +79,7 @@ def bound_upper(
 ) -> Tensor:
     check_tensors(param=param, update=update)
     check_finite(limit=limit)
-    return headroom(limit - widened(param, update), *args) * update
+    return headroom(float(limit) - widened(param, update), *args) * update
 
 
 def bound_lower(
@@ -87,7 +87,7 @@ def bound_lower(
 ) -> Tensor:
     check_tensors(param=param, update=update)
     check_finite(limit=limit)
-    return headroom(widened(param, update) - limit, *args) * update
+    return headroom(widened(param, update) - float(limit), *args) * update
 
 
 def bound_both(

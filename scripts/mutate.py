@@ -1,0 +1,225 @@
+"""Breaks single lines of the package, a random sample, and lists those that no test notices.
+
+Each broken line is tried in a copy of the checkout, with the tests in the folder of the same name,
+and, with ``--whole``, with all tests where those pass. A line that survives is equivalent to the
+one that it replaces, or a test is missing. The results are kept in ``.mutants.jsonl``: a run that
+was cut off goes on from there, and ``--again`` tries the survivors again.
+
+    .venv/bin/python scripts/mutate.py --sample 200
+    .venv/bin/python scripts/mutate.py --sample 200 --again --whole
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import queue
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from importlib.util import cache_from_source
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+PYTEST = ("-m", "pytest", "-x", "-q", "--tb=no", "--no-header", "-p", "no:cacheprovider")
+
+PAIRS = (
+    *((ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot)),
+    *((ast.In, ast.NotIn), (ast.Add, ast.Sub), (ast.Mult, ast.Div), (ast.And, ast.Or)),
+    *((ast.BitAnd, ast.BitOr), (ast.Mod, ast.Mult), (ast.FloorDiv, ast.Mult), (ast.Pow, ast.Mult)),
+)
+SWAPS: dict[type, Any] = {**{b: a for a, b in reversed(PAIRS)}, **dict(PAIRS)}
+# Annotations and the messages of errors change nothing that is computed.
+SKIPPED = {"annotation", "returns", "decorator_list", "exc", "msg"}
+PRINTED = ("__repr__", "extra_repr")
+
+
+class Mutant(NamedTuple):
+    """A broken line: ``after`` in place of ``before``."""
+
+    file: str
+    line: int
+    before: str
+    after: str
+
+    @property
+    def folder(self) -> str:
+        """The folder within the package; empty for the package's own files."""
+        return "/".join(Path(self.file).parts[1:-1])
+
+
+def replacements(node: Any) -> Iterator[tuple[Any, ast.AST]]:
+    """Gives each part of this syntax tree that can be broken, and what to put in its place."""
+    if isinstance(node, (ast.BinOp, ast.AugAssign, ast.BoolOp)) and type(node.op) in SWAPS:
+        yield node, type(node)(**{**vars(node), "op": SWAPS[type(node.op)]()})
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
+        ops = [SWAPS[type(node.ops[0])](), *node.ops[1:]]
+        yield node, ast.Compare(node.left, ops, node.comparators)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub)):
+        yield node, node.operand
+    if isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float)):
+        value = node.value
+        yield node, ast.Constant(not value if isinstance(value, bool) else value + 1)
+    if isinstance(node, (ast.If, ast.While, ast.IfExp)):
+        yield node.test, ast.UnaryOp(ast.Not(), node.test)
+    if isinstance(node, ast.Return) and node.value is not None:
+        yield node, ast.Return(ast.Constant(None))
+    called = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    if called or isinstance(node, (ast.Assign, ast.AugAssign, ast.Raise, ast.Delete)):
+        yield node, ast.Pass()
+    for name, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            told = isinstance(child, ast.JoinedStr) or getattr(child, "name", "") in PRINTED
+            if isinstance(child, ast.AST) and name not in SKIPPED and not told:
+                yield from replacements(child)
+
+
+def mutants(path: Path) -> Iterator[Mutant]:
+    """Gives the broken lines of a file."""
+    text = path.read_text(encoding="utf-8")
+    for node, other in replacements(ast.parse(text)):
+        if node.lineno == node.end_lineno:
+            before = text.splitlines()[node.lineno - 1]
+            raw, new = before.encode(), ast.unparse(ast.fix_missing_locations(other))
+            if isinstance(other, ast.expr) and not isinstance(other, ast.Constant):
+                new = f"({new})"
+            after = (raw[: node.col_offset] + new.encode() + raw[node.end_col_offset :]).decode()
+            if after != before:
+                yield Mutant(path.relative_to(ROOT).as_posix(), node.lineno, before, after)
+
+
+def choose(folders: list[str], sample: int, seed: int) -> list[Mutant]:
+    """Draws the sample; each line is in it at most once."""
+    paths = sorted((ROOT / "lightning_accum").rglob("*.py"))
+    found = [m for path in paths for m in mutants(path) if not folders or m.folder in folders]
+    random.Random(seed).shuffle(found)
+    return list({(m.file, m.line): m for m in found}.values())[:sample]
+
+
+def tests_of(mutant: Mutant) -> list[str]:
+    """Returns the tests of its folder, or of the next above, the namesakes of its file first."""
+    stem = Path(mutant.file).stem.strip("_")
+    files: list[Path] = []
+    for folder in (Path(mutant.folder), *Path(mutant.folder).parents):
+        pattern = "**/test_*.py" if folder.name else "test_*.py"
+        files = files or sorted((ROOT / "tests" / folder).glob(pattern))
+    files.sort(key=lambda path: stem not in path.name)
+    return [path.relative_to(ROOT).as_posix() for path in files]
+
+
+def run(copy: Path, tests: list[str], timeout: float) -> str:
+    """Runs tests in a copy of the checkout; returns "passed", "failed" or "timeout"."""
+    environ = {**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
+    command, null = [sys.executable, *PYTEST, *tests], subprocess.DEVNULL
+    with subprocess.Popen(
+        command, cwd=copy, env=environ, stdout=null, stderr=null, start_new_session=True
+    ) as process:
+        try:
+            return "failed" if process.wait(timeout) else "passed"
+        except subprocess.TimeoutExpired:
+            return "timeout"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)  # and what the tests started
+
+
+def try_out(mutant: Mutant, copy: Path, timeout: float, whole: bool) -> str:
+    """Breaks the line in a copy, runs the tests, and mends the line."""
+    path = copy / mutant.file
+    cached = Path(cache_from_source(str(path)))  # which may look new enough: it goes by seconds
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    lines[mutant.line - 1] = mutant.after
+    try:
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        cached.unlink(missing_ok=True)
+        result = run(copy, tests_of(mutant), timeout)
+        return run(copy, ["tests"], 1800) if whole and result == "passed" else result
+    finally:
+        path.write_text(text, encoding="utf-8")
+        cached.unlink(missing_ok=True)
+
+
+def make_copy(folder: Path) -> Path:
+    """Copies the checkout, without what git ignores."""
+    listed = ["git", "ls-files", "-co", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(lambda name: (ROOT / name).is_file(), names.splitlines()):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def try_all(left: list[Mutant], args: argparse.Namespace) -> Iterator[tuple[Mutant, str]]:
+    """Gives each mutant and its result, as soon as it is known."""
+    with tempfile.TemporaryDirectory() as home, ThreadPoolExecutor(args.workers) as pool:
+        free: queue.Queue[Path] = queue.Queue()
+        for index in range(args.workers):
+            free.put(make_copy(Path(home) / str(index)))
+
+        def one(mutant: Mutant, timeout: float = 0.0) -> tuple[str, float]:
+            copy, start = free.get(), time.perf_counter()
+            try:
+                if timeout:
+                    return try_out(mutant, copy, timeout, args.whole), 0.0
+                return run(copy, tests_of(mutant), 1800), time.perf_counter() - start
+            finally:
+                free.put(copy)
+
+        # Tests that fail by themselves would catch everything.
+        first = {mutant.folder: mutant for mutant in left}
+        unbroken = dict(zip(first, pool.map(one, first.values()), strict=True))
+        if bad := [
+            folder or "tests" for folder, (result, _) in unbroken.items() if result != "passed"
+        ]:
+            sys.exit(f"Expected the tests of {bad} to pass with no line broken. They do not.")
+        limits = {folder: 30 + 4 * seconds for folder, (_, seconds) in unbroken.items()}
+        futures = {pool.submit(one, mutant, limits[mutant.folder]): mutant for mutant in left}
+        for future in as_completed(futures):
+            yield futures[future], future.result()[0]
+
+
+def main(args: argparse.Namespace) -> None:
+    """Tries what has no result yet; prints the survivors, and the share that was caught."""
+    chosen = choose(args.folders, args.sample, args.seed)
+    results: dict[Mutant, str] = {}
+    if args.results.exists():
+        for line in args.results.read_text(encoding="utf-8").splitlines():
+            *fields, result = json.loads(line)
+            results[Mutant(*fields)] = result
+    left = [m for m in chosen if results.get(m, "") == ("passed" if args.again else "")]
+    with args.results.open("a", encoding="utf-8") as out:
+        for number, (mutant, result) in enumerate(try_all(left, args), 1):
+            results[mutant] = result
+            print(json.dumps([*mutant, result]), file=out, flush=True)
+            print(f"{number}/{len(left)} {result} {mutant.file}:{mutant.line}", flush=True)
+
+    survivors = [mutant for mutant in chosen if results[mutant] == "passed"]
+    for mutant in sorted(survivors):
+        print(f"\n{mutant.file}:{mutant.line}\n- {mutant.before.strip()}\n+ {mutant.after.strip()}")
+    total, missed = (Counter(mutant.folder for mutant in some) for some in (chosen, survivors))
+    print(f"\n{len(chosen) - len(survivors)} of {len(chosen)} caught:")
+    for folder, number in sorted(total.items()):
+        print(f"  {folder or '(top)':12} {number - missed[folder]} of {number}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folders", nargs="*", metavar="FOLDER", help="of the package; or all")
+    parser.add_argument("--sample", type=int, default=200, help="number of lines")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=2, help="processes that run tests")
+    parser.add_argument("--whole", action="store_true", help="try all tests on survivors")
+    parser.add_argument("--again", action="store_true", help="try the survivors again")
+    parser.add_argument("--results", type=Path, default=ROOT / ".mutants.jsonl", metavar="FILE")
+    main(parser.parse_args())

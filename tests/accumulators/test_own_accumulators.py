@@ -1,0 +1,235 @@
+"""Accumulators of one's own, other packages' metrics, and values of any kind."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from datetime import timedelta
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+from torchmetrics import Metric, SumMetric
+from torchmetrics.classification import BinaryAccuracy
+
+from lightning_accum.accumulators import (
+    Except,
+    List,
+    Mean,
+    Pipe,
+    Select,
+    StreamAccumulator,
+    Sum,
+    Window,
+)
+
+
+class Product(StreamAccumulator):
+    """Written as the source document has it."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.reset()
+
+    def forward(self, data):
+        self.data = self.data * data
+
+    def calculate(self):
+        return self.data
+
+    def reset(self):
+        self.data = torch.tensor(1.0)
+
+
+class Longest(nn.Module):
+    """The same verbs, of no class of this package."""
+
+    def __init__(self):
+        super().__init__()
+        self.data = []
+
+    def forward(self, data):
+        self.data.append(data)
+
+    def calculate(self):
+        return max(self.data, key=len)
+
+    def reset(self):
+        self.data = []
+
+
+class Plain:
+    data = 0
+
+    def forward(self, data):
+        self.data += data
+
+    def calculate(self):
+        return self.data
+
+    def reset(self):
+        self.data = 0
+
+
+def test_the_three_verbs_make_an_accumulator():
+    product = Product()
+    assert isinstance(product, Metric)
+    assert [float(product(value)) for value in (2.0, 5.0)] == [2.0, 10.0]
+    product.update(torch.tensor(3.0, requires_grad=True))
+    assert product.accumulate(2.0) is None
+    assert product.compute() == product.calculate() == 60.0
+    assert not product.compute().requires_grad
+    assert product.update_count == 4
+    product.compute().zero_()
+    assert product.compute() == 60.0
+    product.reset()
+    assert (product.compute(), product.update_count) == (1.0, 0)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_what_is_in_data_is_copied_moved_and_saved(copied):
+    product = Product()
+    product.update(2.0)
+    other = copied(product)
+    other.update(3.0)
+    assert (float(product.compute()), float(other.compute())) == (2.0, 6.0)
+    file = io.BytesIO()
+    torch.save(product.state_dict(), file)
+    file.seek(0)
+    fresh = Product()
+    assert fresh.state_dict().keys() == product.state_dict().keys() == {"data"}
+    fresh.load_state_dict(torch.load(file, weights_only=True))
+    assert fresh(4.0) == 8.0
+    product.to("meta")
+    assert product.data.is_meta
+
+
+def test_a_pipe_takes_accumulators_of_ones_own():
+    assert (Select(value=0) ** Product()).run([(2.0,), (5.0,)]) == 10.0
+    pipe = (Select(text=0) ** Longest()) ** len
+    assert [pipe.run([("ab",), ("abcd",)]), pipe.run([("abc",)])] == [4, 3]
+    assert Pipe(Plain(), lambda total: total + 1).run([1, 2, 3]) == 7
+    # One that comes later counts iterations.
+    late = Sum() ** Plain()
+    assert [late.run([1, 2]), late.run([10])] == [3, 13]
+
+
+def test_a_state_dict_holds_what_an_object_has_seen():
+    pipe, fresh = Pipe(Plain()), Pipe(Plain())
+    pipe(1)
+    pipe(2)
+    fresh.load_state_dict(pipe.state_dict())
+    assert fresh.run([4]) == 7
+
+
+def test_verbs_that_lack_are_named():
+    with pytest.raises(TypeError, match=r"`Half` should define `forward\(data\)`.*`reset\(\)`"):
+
+        class Half(StreamAccumulator):
+            def forward(self, data):
+                self.data += data
+
+    class Nothing(StreamAccumulator):
+        pass
+
+    with pytest.raises(TypeError, match="`Nothing` should define `forward`"):
+        Nothing()
+
+
+def test_what_cannot_be_combined_says_so():
+    first, second = Product(), Product()
+    with pytest.raises(TypeError, match="`Product` should know how to combine"):
+        first.merge_state(second)
+
+
+@pytest.mark.parametrize("make", [SumMetric, Product, Plain, Sum])
+def test_except_takes_any_accumulator_and_any_metric(make):
+    total = Except(make(), begin=2)
+    so_far = [float(total(value)) for value in (2.0, 3.0, 100.0, 4.0)]
+    expected = [2.0, 6.0, 6.0, 24.0] if make is Product else [2.0, 5.0, 5.0, 9.0]
+    assert so_far == expected
+    assert float(total.compute()) == expected[-1]
+    fresh = Except(make(), begin=2)
+    if make is not SumMetric:  # torchmetrics saves what it is told to
+        fresh.load_state_dict(total.state_dict())
+        assert float(fresh.compute()) == expected[-1]
+    total.update(1.0)
+    total.update(100.0)
+    assert float(total.compute()) == expected[-1] + (make is not Product)
+    total.reset()
+    assert float(total(7.0)) == 7.0
+
+
+def test_except_of_a_metric_merges_and_takes_several_arguments():
+    first, second = Except(SumMetric(), begin=1), Except(SumMetric(), begin=1)
+    for value in (1.0, 9.0, 2.0):
+        first.update(value)
+        second.update(2 * value)
+    first.merge_state(second)
+    assert first.compute() == 9.0
+    pipe = Select(target=1, preds=0) ** Except(BinaryAccuracy(), begin=1)
+    right, wrong = (torch.ones(2), torch.ones(2)), (torch.ones(2), torch.zeros(2))
+    assert pipe.run([right, wrong, right]) == 1.0
+
+
+# ---------------------------------------------------------------------------- values of any kind
+ADDABLE = {
+    "fractions": [Fraction(1, 3), Fraction(1, 6), 1],
+    "decimals": [Decimal("0.1"), Decimal("0.2"), 3],
+    "durations": [timedelta(seconds=1), timedelta(seconds=5)],
+}
+
+
+@pytest.mark.parametrize("values", ADDABLE.values(), ids=ADDABLE)
+def test_whatever_can_be_added_is_summed_and_averaged(values):
+    total, mean, parts = Sum(), Mean(), [Sum(), Sum()]
+    for i, value in enumerate(values):
+        total.update(value)
+        mean.update(value)
+        parts[i % 2].update(value)
+    expected = sum(values[1:], start=values[0])
+    assert total.compute() == expected
+    assert mean.compute() == expected / len(values)
+    parts[0].merge_state(parts[1])
+    assert parts[0].compute() == expected
+    weighed = Mean()
+    weighed.update(values[0], weight=3)
+    weighed.update(values[1])
+    assert weighed.compute() == (3 * values[0] + values[1]) / 4
+    fresh = Sum()
+    fresh.load_state_dict(total.state_dict())
+    fresh.to("cpu")
+    assert fresh.compute() == expected
+    total.reset()
+    assert total(1.5) == 1.5
+
+
+def test_kinds_that_cannot_be_added_are_refused_and_change_nothing():
+    total, exact = Sum(), Sum()
+    total.update(1.0)
+    exact.update(Fraction(1, 2))
+    for accumulator, wrong in ((total, Fraction(1, 2)), (exact, torch.ones(2)), (exact, "text")):
+        with pytest.raises(TypeError, match="`value` should be of a type that can be added"):
+            accumulator.update(wrong)
+    assert (total.compute(), exact.compute()) == (1.0, Fraction(1, 2))
+    for wrong in ("text", None, {"a": 1}, ["a"], object()):
+        with pytest.raises(TypeError, match="`value` should be a tensor or a number"):
+            Sum().update(wrong)
+
+
+# ---------------------------------------------------------------------------- results
+@pytest.mark.parametrize("make", [Sum, Mean, List, Product, lambda: Window(2)])
+def test_a_result_is_the_caller_s(make):
+    accumulator = make()
+    accumulator.update(torch.ones(2))
+    for get in (accumulator.compute, accumulator.compute, lambda: accumulator(torch.ones(2))):
+        found = get()
+        (found[0] if isinstance(found, list) else found).fill_(5.0)
+    found = accumulator.compute()
+    found = torch.stack(found) if isinstance(found, list) else found
+    fine = torch.ones(2, 2) if make is List else torch.ones(2)
+    assert_close(found, 2 * fine if make is Sum else fine)

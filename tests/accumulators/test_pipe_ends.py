@@ -1,0 +1,219 @@
+"""How an iteration ends where something goes wrong, and what is said where nothing is logged."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+from torchmetrics import SumMetric
+
+from lightning_accum.accumulators import (
+    Except,
+    Log,
+    Max,
+    Mean,
+    Pipe,
+    Scalar,
+    Select,
+    Source,
+    Split,
+    Sum,
+)
+
+
+class Module:
+    """What a LightningModule has for a pipe."""
+
+    current_epoch = 0
+
+    def __init__(self):
+        self.logged = []
+
+    def log(self, name, value):
+        if value == 13:
+            raise OSError("the disk is full")
+        self.logged.append((name, float(value)))
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_a_logger_that_fails_in_one_pipe_fails_for_no_other(position):
+    module = Module()
+    source = Source(module)
+    for i in range(3):
+        source ** (lambda x, i=i: x * (13 if i == position else 1)) ** Sum() ** Log(str(i))
+    source(1)
+    with pytest.raises(OSError, match="the disk is full"):
+        source.end()
+    others = [str(i) for i in range(3) if i != position]
+    assert module.logged == [(name, 1.0) for name in others]
+    source(2)
+    source.end()
+    assert module.logged[2:] == [(str(i), 26.0 if i == position else 2.0) for i in range(3)]
+
+
+def test_the_first_of_several_failures_is_raised():
+    def fail(what):
+        raise ValueError(what)
+
+    pipes = Split(Sum() ** fail, Sum() ** (lambda value: fail(value + 1))) ** Sum() ** fail
+    pipes(1)
+    with pytest.raises(ValueError, match=r"^1$|tensor\(1\)"):
+        pipes.end()
+    assert all(m.update_count == 0 for m in pipes.modules() if isinstance(m, Sum))
+
+
+def test_an_interrupt_in_a_logger_leaves_nothing_for_the_next_iteration():
+    def interrupt(value):
+        if value == 1:
+            raise KeyboardInterrupt
+
+    kept = []
+    source = Source()
+    source ** Sum() ** interrupt
+    source ** Sum() ** kept.append
+    source(1)
+    with pytest.raises(KeyboardInterrupt):
+        source.end()
+    source.run([4, 5])
+    assert kept == [9]
+
+
+def test_a_pipe_whose_result_fails_is_reset():
+    kept = []
+    source = Source()
+    broken = Sum()
+    broken.process_group = broken  # no group: combining with others fails
+    broken.distributed_available_fn = lambda: bool(broken.update_count)
+    broken._to_sync, broken.sync_on_compute = True, False
+    source**broken**kept.append
+    source ** Sum() ** kept.append
+    source(1)
+    with pytest.raises(Exception):  # noqa: B017, PT011 -- torch's own
+        source.end()
+    assert kept == [1]
+    assert broken.update_count == 0
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("kind", ["pipe", "split", "source", "except"])
+def test_a_run_that_is_cut_off_counts_for_nothing(error, kind):
+    def cut():
+        yield 1.0
+        yield 2.0
+        raise error
+
+    kept = []
+    flow = {
+        "pipe": lambda: Mean() ** kept.append,
+        "split": lambda: Split(Mean() ** kept.append) ** SumMetric() ** Max(),
+        "source": Source,
+        "except": lambda: Except(Mean(), begin=1, period=3) ** kept.append,
+    }[kind]()
+    if kind == "source":
+        flow ** Mean() ** kept.append
+    with pytest.raises(error):
+        flow.run(cut())
+    flow.run([1.0, 5.0, 3.0])
+    assert kept == [2.0 if kind == "except" else 3.0]
+
+
+def test_a_run_that_is_cut_off_leaves_what_counts_iterations():
+    def cut():
+        yield 9
+        raise RuntimeError
+
+    pipe = Sum() ** Max()
+    pipe.run([1, 2])
+    with pytest.raises(RuntimeError):
+        pipe.run(cut())
+    assert pipe.run([1]) == 3
+
+
+# ---------------------------------------------------------------------------- what is said
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: Mean() ** Log("loss"),
+        lambda: (s := Source(), s ** Mean() ** Log("loss"))[0],
+        lambda: Split(Mean() ** Log("loss")) ** Sum(),
+        lambda: Select(value=0) ** Log("loss"),
+        lambda: Mean() ** Split(Max() ** Log("loss")),
+    ],
+)
+def test_a_log_without_a_module_is_named_with_the_first_item(build):
+    flow = build()
+    with pytest.warns(
+        UserWarning, match=r"`Log\('loss'\)` should be bound.*Source\(self\)"
+    ) as all_:
+        flow([1.0])
+    assert len(all_) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        flow([1.0])
+        flow.end()
+        build().bind(Module())([1.0])
+
+
+@pytest.mark.parametrize("last", [Mean(), Select(value=0), SumMetric(), Mean() ** Max()])
+def test_a_pipe_that_ends_nowhere_is_named_with_the_first_item(last):
+    source, kept = Source(), []
+    source ** Mean() ** kept.append
+    source**last
+    with pytest.warns(UserWarning, match="so that nothing is logged: put a `Log`") as all_:
+        list(map(source, [[1.0], [1.0]]))
+    assert len(all_) == 1
+    assert str(last.stages[-1] if isinstance(last, Pipe) else last) in str(all_[0].message)
+
+
+def test_a_source_without_pipes_says_so():
+    source = Source()
+    with pytest.warns(UserWarning, match="A source should have a pipe"):
+        source(1.0)
+
+
+def test_what_is_used_for_its_result_is_not_warned_of():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert (Select(a=0) ** Mean()).run([(1.0,)]) == 1.0
+        assert (Select(a=0) ** SumMetric())((2.0,)) == 2.0
+        loss = (source := Source()) ** Select(a=0)
+        loss ** Mean() ** float
+        source.run([(1.0,)])
+
+
+def test_a_source_that_is_never_ended_says_so_in_the_next_epoch():
+    module = Module()
+    source = Source(module)
+    source ** Mean() ** Log("loss")
+    for epoch in range(3):
+        module.current_epoch = epoch
+        source.run([1.0, 2.0])
+    source(1.0)
+    module.current_epoch = 3
+    with pytest.warns(UserWarning, match=r"epochs 2 and 3.*call `end\(\)`") as all_:
+        list(map(source, [1.0, 1.0]))
+    assert len(all_) == 1
+
+
+def test_a_source_that_was_cut_off_begins_anew():
+    module = Module()
+    source = Source(module)
+    source ** Mean() ** Log("loss")
+    with pytest.raises(ZeroDivisionError):
+        source.run(1 / n for n in (1, 0))
+    module.current_epoch = 1
+    source.run([1.0])
+    assert module.logged == [("loss", 1.0)]
+
+
+def test_scalars_need_no_module():
+    written = []
+
+    class Writer:
+        def add_scalar(self, *args):
+            written.append(args)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (Mean() ** Scalar(Writer(), "a")).run([1.0])
+    assert written == [("a", 1.0, 0)]

@@ -1,0 +1,271 @@
+"""What the optimizers' document says: decays, a template, defaults."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from optimizer_cases import CASES, OWN, close, parameters, run, same
+from torch import nn
+
+from lightning_accum.optim import (
+    AdaBelief,
+    Adam,
+    AdamWarmup,
+    AdamWarmupCosineDecay,
+    AMSGrad,
+    GenericAdaptiveOptimizer,
+    Noam,
+    RAdam,
+    WeightDecay,
+)
+
+KINDS = [Adam, AMSGrad, AdamWarmup, Noam, AdamWarmupCosineDecay, RAdam, AdaBelief]
+SHARED = {
+    "lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, "weight_decouple": True,
+    "absolute": False, "maximize": False, "capturable": False, "differentiable": False,
+    "foreach": None,
+}  # fmt: skip
+FUSED = {**SHARED, "fused": None, "amsgrad": False, "optimized_update": False}
+DEFAULTS = {
+    Adam: FUSED,
+    AMSGrad: {**FUSED, "amsgrad": True},
+    AdamWarmup: {**FUSED, "warmup": 0},
+    Noam: {**FUSED, "lr": 1.0, "betas": (0.9, 0.98), "eps": 1e-9, "warmup": 4000, "d_model": 512},
+    AdamWarmupCosineDecay: {**FUSED, "warmup": 0, "total_steps": 10_000},
+    RAdam: {
+        **SHARED, "amsgrad": False, "optimized_update": True, "degenerate_to_sgd": True,
+        "compile": False,
+    },
+    AdaBelief: {
+        **SHARED, "eps": 1e-16, "amsgrad": False, "rectify": False, "degenerate_to_sgd": True,
+        "compile": False,
+    },
+}  # fmt: skip
+
+
+class L1(WeightDecay):
+    """The document's example of another decay."""
+
+    def __call__(self, param, grad, group):
+        return grad + group["weight_decay"] * param.sign()
+
+
+# ---------------------------------------------------------------------- defaults
+@pytest.mark.parametrize("make", KINDS)
+def test_every_default(make):
+    (group,) = make(parameters()).param_groups
+    assert {key: value for key, value in group.items() if key != "params"} == DEFAULTS[make]
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_further_defaults_reach_every_group(make):
+    further = {"note": 3}
+    params = parameters()
+    groups = [{"params": params[:1]}, {"params": params[1:], "note": 4}]
+    optimizer = make(groups, defaults=further)
+    assert [group["note"] for group in optimizer.param_groups] == [3, 4]
+    assert further == {"note": 3}
+    with pytest.raises(ValueError, match=r"arguments themselves. Found \['eps', 'lr'\]"):
+        make(params, defaults={"lr": 1.0, "note": 1, "eps": 1.0})
+    with pytest.raises(TypeError, match="`defaults`"):
+        make(params, defaults=3)
+
+
+def test_amsgrad_without_its_maximum_is_adam():
+    params, others = parameters(), parameters()
+    same(run(AMSGrad(params, amsgrad=False), params), run(Adam(others), others))
+
+
+@pytest.mark.parametrize("options", [{}, {"capturable": True}, {"foreach": False}])
+def test_radams_eps_beside_either_root(options):
+    params, others = parameters(), parameters()
+    eps, betas = 0.1, (0.9, 0.9)
+    one = RAdam(params, lr=0.01, eps=eps, betas=betas, optimized_update=False, **options)
+    other = RAdam(others, lr=0.01, betas=betas, **options)
+    for step in range(30):
+        # the same step, where ε is multiplied by the correction of the second moment
+        other.param_groups[0]["eps"] = eps * (1 - betas[1] ** (step + 1)) ** 0.5
+        close(run(one, params, 1, step), run(other, others, 1, step))
+
+
+# ---------------------------------------------------------------------- weight decay
+@pytest.mark.parametrize("options", [{}, {"foreach": True}, {"capturable": True}])
+@pytest.mark.parametrize("name", OWN)
+def test_another_decay_is_called_by_every_optimizer(name, options):
+    params, others = parameters(), parameters()
+    optimizer = CASES[name](params, weight_decay=L1(0.1), **options)
+    other = CASES[name](others, weight_decay=0.0)
+    for step in range(5):
+        run(optimizer, params, 1, step)
+        for param, own in zip(others, params, strict=True):  # the gradient with its penalty
+            param.grad = own.grad + 0.1 * param.detach().sign()
+        other.step()
+        close(params, others)
+    optimizer.param_groups[0]["weight_decay"] = 0.0
+    before = [p.detach().clone() for p in params]
+    run(optimizer, params, 1, 5)
+    assert not any(map(torch.equal, params, before))
+
+
+@pytest.mark.parametrize("decay", [L1(0.1), WeightDecay(0.1), WeightDecay(0.1, False)])
+def test_a_decay_survives_copies_and_checkpoints(decay):
+    def carried(optimizer, params):
+        fresh = [nn.Parameter(p.detach().clone()) for p in params]
+        other = Adam(fresh, weight_decay=type(decay)(5.0))
+        other.load_state_dict(optimizer.state_dict())
+        return fresh, other
+
+    def copied(optimizer, params):
+        return copy.deepcopy((params, optimizer))
+
+    def pickled(optimizer, params):
+        return pickle.loads(pickle.dumps((params, optimizer)))
+
+    for way in (carried, copied, pickled):
+        params = parameters()
+        optimizer = Adam(params, lr=0.1, weight_decay=decay)
+        run(optimizer, params, 3)
+        others, other = way(optimizer, params)
+        assert type(other.weight_decay) is type(decay)
+        same(run(other, others, 3, 3), run(optimizer, params, 3, 3))
+
+
+def test_a_decay_by_hand():
+    param, grad = nn.Parameter(torch.tensor([2.0, -4.0])), torch.ones(2)
+    group = {"lr": 0.5, "weight_decay": 0.1}
+    for decay, moved, found in [
+        (WeightDecay(0.1), [1.9, -3.8], [1.0, 1.0]),
+        (WeightDecay(0.1, absolute=True), [1.8, -3.6], [1.0, 1.0]),
+        (WeightDecay(0.1, weight_decouple=False), [2.0, -4.0], [1.2, 0.6]),
+    ]:
+        param.data = torch.tensor([2.0, -4.0])
+        result = decay(param, grad, group)
+        assert param.tolist() == pytest.approx(moved)
+        assert result.tolist() == pytest.approx(found)
+        assert grad.tolist() == [1.0, 1.0]
+        assert not result.requires_grad
+        assert next(iter(decay.defaults())) == "weight_decay"
+    # what the group says counts, a number of zero too
+    assert decay(param, grad, {"lr": 0.5, "weight_decay": 0.0}) is grad
+    decay(param, grad, {"lr": 0.5, "weight_decay": 0.5, "weight_decouple": True})
+    assert param.tolist() == pytest.approx([1.5, -3.0])
+
+
+def test_a_decay_gets_the_rate_of_the_step():
+    class Recorded(WeightDecay):
+        def __call__(self, param, grad, group):
+            rates.append(group["lr"])
+            return super().__call__(param, grad, group)
+
+    rates: list[float] = []
+    params, others = parameters(), parameters()
+    one = AdamWarmup(params, lr=0.1, warmup=4, weight_decay=Recorded(0.1))
+    other = AdamWarmup(others, lr=0.1, warmup=4, weight_decay=0.1)
+    close(run(one, params, 6), run(other, others, 6))
+    assert rates[:: len(params)] == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1, 0.1])
+    assert one.param_groups[0]["lr"] == 0.1
+
+
+def test_groups_have_one_kind_of_decay():
+    params = parameters()
+    for own, other in ((WeightDecay(0.1), L1(0.1)), (L1(0.1), WeightDecay(0.1))):
+        with pytest.raises(ValueError, match=f"class of the optimizer's, `{type(own).__name__}`"):
+            Adam([{"params": params, "weight_decay": other}], weight_decay=own)
+    optimizer = Adam([{"params": params, "weight_decay": L1(0.3)}], weight_decay=L1(0.1))
+    assert optimizer.param_groups[0]["weight_decay"] == 0.3
+    with pytest.raises(ValueError, match="another `step_param` or weight decay"):
+        run(Adam(params, weight_decay=L1(0.1), fused=True), params, 1)
+
+
+# ---------------------------------------------------------------------- the template
+class Template(GenericAdaptiveOptimizer):
+    """Bias-corrected momentum to the document's template, which writes through `.data`."""
+
+    def __init__(self, params, lr, weight_decay=None):
+        self.decays = WeightDecay(0.0) if weight_decay is None else weight_decay
+        super().__init__(params, self.decays.defaults(), lr, (0.9, 0.999), 1e-8)
+        self.weight_decay = self.decays
+
+    def init_state(self, state, group, param):
+        state["step"] = 0
+        state["m"] = torch.zeros_like(param)
+
+    def step_param(self, state, group, grad, param):
+        grad = self.weight_decay(param, grad, group)
+        state["m"].mul_(0.9).add_(grad, alpha=0.1)
+        state["step"] += 1
+        param.data.add_(state["m"], alpha=-group["lr"] / (1 - 0.9 ** state["step"]))
+
+
+@pytest.mark.parametrize("decay", [None, WeightDecay(0.1), WeightDecay(0.1, False), L1(0.1)])
+def test_an_optimizer_by_the_template_takes_its_own_steps(decay):
+    weight = nn.Parameter(torch.tensor([2.0], dtype=torch.float64))
+    optimizer = Template([weight], 0.5, decay)
+    expected, mean = 2.0, 0.0
+    for step in range(1, 6):
+        weight.grad = torch.tensor([1.0 / step], dtype=torch.float64)
+        optimizer.step()
+        slope = 1.0 / step
+        if type(decay) is L1:
+            slope += 0.1 * (expected > 0) - 0.1 * (expected < 0)
+        elif decay is not None and decay.weight_decouple:
+            expected *= 1 - 0.5 * 0.1
+        elif decay is not None:
+            slope += 0.1 * expected
+        mean = 0.9 * mean + 0.1 * slope
+        expected -= 0.5 * mean / (1 - 0.9**step)
+        assert weight.item() == pytest.approx(expected, abs=1e-12)
+        assert optimizer.state[weight]["step"] == step
+
+
+def test_a_step_that_a_subclass_defines_is_the_one_that_is_taken():
+    class Clipped(Adam):
+        def step_param(self, state, group, grad, param):
+            super().step_param(state, group, grad.clamp(-0.01, 0.01), param)
+
+    class Signs(Adam):
+        def init_state(self, state, group, param):
+            state["seen"] = torch.zeros_like(param)
+
+        def step_param(self, state, group, grad, param):
+            state["seen"].add_(grad)
+            param.sub_(group["lr"] * state["seen"].sign())
+
+    params, others = parameters(), parameters()
+    optimizer, other = Clipped(params, eps=0.1), Adam(others, eps=0.1)
+    for step in range(4):
+        run(optimizer, params, 1, step)
+        for param, own in zip(others, params, strict=True):
+            param.grad = own.grad.clamp(-0.01, 0.01)
+        other.step()
+    close(params, others)
+    params = parameters()
+    kept = [p.detach().clone() for p in params]
+    optimizer = Signs(params, lr=0.25)
+    run(optimizer, params, 1)
+    close(params, [k - 0.25 * p.grad.sign() for p, k in zip(params, kept, strict=True)])
+    assert {*optimizer.state[params[0]]} == {"seen"}
+    again = Signs(parameters())
+    again.load_state_dict(optimizer.state_dict())
+
+
+@pytest.mark.parametrize("options", [{}, {"capturable": True}, {"foreach": True}])
+def test_a_rate_that_a_subclass_defines_is_the_one_that_is_used(options):
+    class Halved(Adam):
+        def rate(self, group, step):
+            return group["lr"] / 2
+
+    params, others = parameters(), parameters()
+    close(run(Halved(params, **options), params), run(Adam(others, lr=5e-4), others))
+
+
+def test_the_base_can_be_made_and_says_what_it_lacks():
+    weight = nn.Parameter(torch.ones(2))
+    optimizer = GenericAdaptiveOptimizer([weight], {}, 0.1, (0.9, 0.999), 1e-8)
+    optimizer.step()  # no gradient, no step
+    weight.grad = torch.ones(2)
+    with pytest.raises(NotImplementedError, match=r"define `step_param\(state, group"):
+        optimizer.step()

@@ -1,0 +1,227 @@
+"""States that cannot be a parameter's are refused, and no kernel gets them."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from optimizer_cases import CASES, OWN, close, give_gradients, parameters, run, same
+from torch import nn
+
+from lightning_accum.optim import AdaBelief, Adam, AMSGrad, RAdam
+from lightning_accum.optim._kernels import COMPILED
+
+SOME = ["adam", "warmup-amsgrad", "radam", "adabelief-amsgrad"]
+WAYS = ({}, {"foreach": True}, {"foreach": False}, {"capturable": True})
+
+
+def saved_by(make, params, **options):
+    optimizer = make(params, **options)
+    run(optimizer, params, 3)
+    return optimizer.state_dict()
+
+
+def refused(optimizer, state_dict, match):
+    kept, groups = copy.deepcopy(optimizer.state), copy.deepcopy(optimizer.param_groups)
+    with pytest.raises((ValueError, TypeError), match=match):
+        optimizer.load_state_dict(state_dict)
+    assert str(dict(optimizer.state)) == str(dict(kept))
+    assert str(optimizer.param_groups) == str(groups)
+    run(optimizer, optimizer.param_groups[0]["params"], 2)  # and it goes on
+
+
+# ---------------------------------------------------------------------- shapes
+@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (((8,), (9000,)), ((9000,), (8,))),  # another order
+        (((64,),), ((4096,),)),
+        (((4096,),), ((64,),)),
+        (((64, 32),), ((640, 32),)),
+        (((4, 6),), ((6, 4),)),
+        (((1,),), ((5,),)),
+        (((),), ((5,),)),
+    ],
+)
+def test_moments_of_other_shapes_are_refused(name, before, after):
+    saved = saved_by(CASES[name], parameters(shapes=before))
+    for options in ({}, {"foreach": True}, {"capturable": True}):
+        refused(CASES[name](parameters(shapes=after), **options), saved, "of the parameter's shape")
+
+
+@pytest.mark.parametrize("options", WAYS)
+@pytest.mark.parametrize("name", SOME)
+def test_moments_that_others_replace_are_checked_before_any_parameter_steps(name, options):
+    first, second = parameters(shapes=((5,), (4,))), parameters(shapes=((9000,),))
+    params = first + second
+    optimizer = CASES[name]([{"params": first}, {"params": second}], **options)
+    run(optimizer, params, 2)
+    kept = [p.detach().clone() for p in params]
+    state = optimizer.state[second[0]]
+    good = state["exp_avg"]
+    wrong = [good[:7], good[None], good.long(), good.to_sparse(), good.to("meta"), [1.0], None]
+    for value in wrong:
+        state["exp_avg"] = value
+        give_gradients(params, 2)
+        with pytest.raises(ValueError, match=r"hold `exp_avg` as a dense.*\(9000,\)"):
+            optimizer.step()
+        same(params, kept)
+        assert optimizer.state[first[0]]["step"] == 2
+    # of another dtype or layout it is taken
+    state["exp_avg"] = torch.stack([good, good], 1).float()[:, 0]
+    give_gradients(params, 2)
+    optimizer.step()
+    assert optimizer.state[first[0]]["step"] == 3
+    assert optimizer.state[second[0]]["exp_avg"].is_contiguous()
+    assert optimizer.state[second[0]]["exp_avg"].dtype == torch.float64
+
+
+@pytest.mark.parametrize("capturable", [False, True])
+@pytest.mark.parametrize("name", ["adam", "amsgrad"])
+def test_the_kernel_gets_nothing_that_has_shrunk_in_place(name, capturable):
+    def shrink(param, state):
+        param.data = param.data[:3]
+
+    def cut_a_moment(param, state):
+        state["exp_avg_sq"].resize_(3)
+
+    def grow(param, state):
+        param.data = torch.ones(90_000, dtype=torch.float64)
+
+    for change in (shrink, cut_a_moment, grow):
+        params = parameters(shapes=((7,), (5,)))
+        optimizer = CASES[name](params, capturable=capturable)
+        run(optimizer, params, 2)
+        give_gradients(params, 2)
+        change(params[1], optimizer.state[params[1]])
+        kept = [p.detach().clone() for p in params]
+        for _ in range(2):  # with the plan, and with a new one
+            with pytest.raises((RuntimeError, ValueError), match=r"shape|size of tensor"):
+                optimizer.step()
+            same(params, kept)
+            assert optimizer.state[params[0]]["step"] == 2
+
+
+def test_moments_that_share_their_elements_are_spread():
+    param = nn.Parameter(torch.ones(50))
+    optimizer = Adam([param])
+    param.grad = torch.ones(50)
+    optimizer.step()
+    optimizer.state[param]["exp_avg"] = torch.full((1,), 0.1).expand(50)
+    whole = torch.zeros(50, 3)
+    optimizer.state[param]["exp_avg_sq"] = whole[:, 1]
+    optimizer.step()
+    assert optimizer.state[param]["exp_avg"].stride() == (1,)
+    assert not whole.any()
+    assert (param == param[0]).all()
+
+
+def test_a_gradient_is_of_its_parameters_shape():
+    for make in (Adam, RAdam, AdaBelief):
+        param = nn.Parameter(torch.ones(4))
+        optimizer = make([param])
+        param.grad = torch.ones(4)
+        param.data = torch.ones(6)
+        with pytest.raises(RuntimeError, match=r"gradient should be of the shape.*\(6,\)"):
+            optimizer.step()
+        assert not optimizer.state
+        optimizer.zero_grad()
+        param.grad = torch.ones(6)
+        optimizer.step()
+        assert (param < 1).all()
+
+
+@pytest.mark.parametrize("make", [RAdam, AdaBelief])
+def test_a_compiled_pass_gets_only_what_was_checked(make):
+    saved = saved_by(make, parameters(shapes=((COMPILED,),)))
+    optimizer = make(parameters(shapes=((COMPILED + 1,),)), compile=True)
+    with pytest.raises(ValueError, match="of the parameter's shape"):
+        optimizer.load_state_dict(saved)
+    assert not optimizer.state
+
+
+def test_complex_moments_of_torchs_are_taken():
+    values = torch.randn(5, dtype=torch.complex128, generator=torch.Generator().manual_seed(0))
+    left, right = nn.Parameter(values.clone()), nn.Parameter(values.clone())
+    ours, theirs = Adam([left], lr=0.1), torch.optim.Adam([right], lr=0.1)
+    right.grad = values * 2j
+    theirs.step()
+    left.data.copy_(right.data)
+    ours.load_state_dict(theirs.state_dict())
+    ours.param_groups[0]["weight_decouple"] = False
+    for factor in (1.0, -0.5j):
+        left.grad, right.grad = values * factor, values * factor
+        ours.step()
+        theirs.step()
+    close([left], [right])
+
+
+# ---------------------------------------------------------------------- what else a state may hold
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("entry", "values", "match"),
+    [
+        ("step", ["3", None, [3], -1, NAN, float("inf"), 2.5, True, torch.tensor([1, 2]),
+                  torch.tensor(NAN), torch.tensor(-2.0), torch.tensor(1j)], "count its steps"),
+        ("exp_avg", [None, 0.0, "x", [0.0] * 5, torch.zeros(5).long(), torch.zeros(5).bool(),
+                     torch.zeros(5) + 0j, torch.zeros(5).to_sparse(), torch.zeros(5).to("meta")],
+         "`exp_avg`"),
+        ("max_exp_avg_sq", [0.0, torch.zeros(4)], "`max_exp_avg_sq`"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("options", [{}, {"foreach": True}, {"capturable": True}])
+def test_what_cannot_be_a_state_is_refused(options, entry, values, match):
+    for value in values:
+        params = parameters(shapes=((5,),))
+        saved = saved_by(AMSGrad, params, **options)
+        saved["state"][0][entry] = value
+        refused(AMSGrad(parameters(shapes=((5,),)), **options), saved, match)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_is_missing_is_named(name):
+    whole = saved_by(CASES[name], parameters(shapes=((5,),)))["state"][0]
+    for entry in set(whole) - {key for key in whole if key.startswith("max")}:
+        saved = saved_by(CASES[name], parameters(shapes=((5,),)))
+        del saved["state"][0][entry]
+        refused(CASES[name](parameters(shapes=((5,),))), saved, rf"Found no \['{entry}'\]")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_no_state_dict(name):
+    saved = saved_by(CASES[name], parameters())
+    optimizer = CASES[name](parameters())
+    for wrong in (None, [], 3, "state"):
+        refused(optimizer, wrong, "`state_dict` should be a mapping")
+    for wrong in (
+        {}, {"state": {}}, {"param_groups": []}, {**saved, "state": None},
+        {**saved, "param_groups": 3}, {**saved, "param_groups": [1]},
+        {**saved, "param_groups": [{}]},
+    ):  # fmt: skip
+        refused(optimizer, wrong, "should be what `state_dict\\(\\)`")
+    refused(optimizer, {**saved, "state": {0: 3}}, "state of parameter 0 should be a dict")
+
+
+@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize("value", ["yes", 1, torch.tensor(True)])
+def test_flags_are_true_or_false(name, value):
+    flags = {k for k, v in CASES[name](parameters()).param_groups[0].items() if type(v) is bool}
+    assert {"maximize", "capturable", "differentiable", "weight_decouple", "absolute"} <= flags
+    for flag in {*flags, "foreach"}:
+        saved = saved_by(CASES[name], parameters())
+        saved["param_groups"][0][flag] = value
+        refused(CASES[name](parameters()), saved, f"`{flag}` should be True")
+
+
+def test_an_empty_state_is_begun():
+    saved = saved_by(Adam, parameters())
+    saved["state"][1] = {}
+    params = parameters()
+    optimizer = Adam(params)
+    optimizer.load_state_dict(saved)
+    run(optimizer, params, 1, 3)
+    assert [optimizer.state[p]["step"] for p in params] == [4, 1, 4, 4, 4]

@@ -1,0 +1,85 @@
+"""Autograd is told of every step, whichever way it goes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from optimizer_cases import CASES, OWN, give_gradients, parameters
+from torch import nn
+
+from lightning_accum import attach_updater
+from lightning_accum.functional import bound_multiplicative
+from lightning_accum.optim import AdaBelief, Adam, GenericAdaptiveOptimizer, RAdam, UpdateOptimizer
+from lightning_accum.optim._chunks import CHUNK, SERIAL
+from lightning_accum.optim._kernels import COMPILED
+
+SIZES = ((5,), (2, 3), (SERIAL + 1,), (3, CHUNK // 2 + 1), (2, 3, 4, 4), ())
+WAYS = {
+    "auto": {},
+    "listed": {"foreach": True},
+    "each": {"foreach": False},
+    "capturable": {"capturable": True},
+    "decayed": {"weight_decay": 0.1},
+}
+
+
+def assert_raises_as_stale(params, step):
+    """A graph whose parameters are stepped before its backward pass."""
+    losses = [(param * param).abs().sum() for param in params]
+    give_gradients(params, 0)
+    step()
+    for loss in losses:
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", [name for name in OWN if name != "radam-still"])
+def test_a_graph_that_a_step_made_stale_raises(name, way, dtype):
+    params = parameters(dtype, shapes=SIZES)
+    optimizer = CASES[name](params, **WAYS[way])
+    for _ in range(2):  # with a new plan, and a known one
+        assert_raises_as_stale(params, optimizer.step)
+
+
+@pytest.mark.parametrize("make", [RAdam, AdaBelief])
+def test_compiled(make):
+    params = parameters(torch.float32, shapes=((COMPILED,), (3,)))
+    assert_raises_as_stale(params, make(params, compile=True).step)
+
+
+def test_complex():
+    params = [nn.Parameter(torch.ones(3, dtype=torch.complex64))]
+    losses = [(p * p).abs().sum() for p in params]
+    params[0].grad = torch.ones(3, dtype=torch.complex64)
+    Adam(params).step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        losses[0].backward()
+
+
+def test_an_optimizer_that_writes_through_data():
+    class Descent(GenericAdaptiveOptimizer):
+        def step_param(self, state, group, grad, param):
+            param.data.add_(grad, alpha=-group["lr"])
+
+    params = parameters()
+    assert_raises_as_stale(params, Descent(params, {}, 0.1, (0.0, 0.0), 0.0).step)
+
+
+@pytest.mark.parametrize("change", ["product", "parts", "bounded", "two rates", "nothing to raise"])
+def test_an_applied_update(change):
+    fc = nn.Linear(3, 2)
+    updater = attach_updater(fc, "weight", "bias")
+    if change == "product":
+        updater.weight.accumulate_outer(torch.ones(4, 2), torch.ones(4, 3))
+    else:
+        updater.weight = torch.ones(2, 3), torch.full((2, 3), 0.5)
+        updater.bias = torch.ones(2)
+    if change == "bounded":
+        updater.weight.fullbound(bound_multiplicative, 1.0, 0.0)
+    if change == "nothing to raise":
+        updater.nonfinite = "ignore"
+    groups = [{"params": [fc.weight]}, {"params": [fc.bias], "lr": 0.5 + (change != "two rates")}]
+    params = [fc.weight] if change == "product" else [fc.weight, fc.bias]
+    assert_raises_as_stale(params, UpdateOptimizer(groups, 1.5, [updater]).step)
