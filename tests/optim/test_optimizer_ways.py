@@ -10,7 +10,7 @@ from optimizer_cases import ADAM, CASES, OWN, close, give_gradients, parameters,
 from torch import nn
 
 from lightning_accum.optim import AdaBelief, Adam, AMSGrad, RAdam, WeightDecay
-from lightning_accum.optim._chunks import CHUNK, SERIAL, chunks
+from lightning_accum.optim._chunks import CHUNK, SERIAL, chunks, lightly
 from lightning_accum.optim._kernels import COMPILED
 from lightning_accum.optim._plan import same_layout
 
@@ -187,6 +187,20 @@ def test_large_tensors_come_in_pieces_that_match(layout):
     for one, other in found[1:]:
         one[0].copy_(other[0])
     assert torch.equal(large, index)
+
+
+def test_small_tensors_take_one_thread_and_nothing_is_recorded_of_them():
+    threads = torch.get_num_threads()
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            seen = []
+            lightly(lambda: seen.append(torch.get_num_threads()))  # noqa: B023
+            lightly(lambda: seen.append(torch.is_inference_mode_enabled()))  # noqa: B023
+            assert seen == [1, True]
+            assert torch.get_num_threads() == count
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_the_number_of_threads_is_given_back():
