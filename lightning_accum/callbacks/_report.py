@@ -110,7 +110,7 @@ class Report:
             for optimizer in optimizers
             for cell, updater in self._host.updaters.items()
             for name in updater.names
-            if id(getattr(updater.parent, name)) in optimizer.ids
+            if id(updater.target(name)) in optimizer.ids
         }
         defaults = getattr(self._host.trainer, "defaults", None)
         rates = [] if defaults is None else [n for n in vars(defaults) if n.startswith("lr")]

@@ -201,7 +201,7 @@ class CellTrainerCallback(Callback):
         if own or not self._applies or not self._optimizers:
             self._detach()
             self._applies = not own
-            params = [getattr(u.parent, name) for u in updaters for name in u.names]
+            params = [u.target(name) for u in updaters for name in u.names]
             self._optimizers = own or [UpdateOptimizer(list(dict.fromkeys(params)), self.lr)]
             for optimizer in self._optimizers:
                 optimizer.attach(updaters, self._before_apply, self._after_apply)

@@ -102,7 +102,7 @@ def shares_of(trainer: CellTrainer, ids: set[int] | None = None) -> list[Share]:
     shares = []
     for updater, cells in trainer.updaters.values():
         for name in updater.names:
-            param: Tensor = getattr(updater.parent, name)
+            param = updater.target(name)
             if ids is None or id(param) in ids:
                 samples = _samples(trainer, cells, name)
                 shares.append(Share(getattr(updater, name), param.detach(), samples))

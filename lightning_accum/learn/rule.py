@@ -39,7 +39,7 @@ from lightning_accum.observe import (
     WindowRecorder,
     first_tensor,
 )
-from lightning_accum.updates import Accumulator, Updater, attach_updater
+from lightning_accum.updates import Accumulator, Updater
 
 # Elements of both sides that are numbers at a time: 40 MB of a trace of both in float32.
 _PIECE_ELEMENTS = 10 << 20
@@ -329,8 +329,8 @@ class Rule(IndependentCellTrainer, ABC):
         state = self._state_for(name)
         h = state.hyperparameters
         batch = reduction(h.batch_reduction)
-        updater = attach_updater(cell.connection, *h.params)
-        params = {name: getattr(cell.connection, name).detach() for name in h.params}
+        updater = self._updater_of(name, *h.params)
+        params = {param: updater.target(param).detach() for param in h.params}
         dtype = torch.float32
         for param in params.values():
             dtype = torch.promote_types(dtype, param.dtype)

@@ -49,7 +49,7 @@ def updates_as_gradients(*updaters: Updater) -> None:
         found, calls = updater.gradients()
         consume += calls
         for name, grad in found.items():
-            param: Tensor = getattr(updater.parent, name)
+            param = updater.target(name)
             known = grads[id(param)][1] if id(param) in grads else param.grad
             grads[id(param)] = param, grad if known is None else known + grad
     hand_over: list[partial[Any]] = [
