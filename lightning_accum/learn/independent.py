@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import FrozenInstanceError
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -19,7 +20,25 @@ from lightning_accum.observe import Monitor
 
 
 class Hyperparameters(SimpleNamespace):
-    """What a rule is set to, for one cell: ``h.lr_post``, ``h.tc_pre``, ..."""
+    """What a rule is set to, for one cell: ``h.lr_post``, ``h.tc_pre``, ...
+
+    They are checked when they are given, and frozen from then on.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise _frozen(name, "hyperparameters")
+
+    def __delattr__(self, name: str) -> None:
+        raise _frozen(name, "hyperparameters")
+
+
+def _frozen(name: str, where: str) -> FrozenInstanceError:
+    return FrozenInstanceError(
+        f"Hyperparameter `{name}` should be given when the rule is made, or to `register_cell` for"
+        f" one cell. Found it assigned to {where} afterwards, which would reach no cell: make a new"
+        " rule, or, for a rate that changes in a run, scale its updates, with `lr` and"
+        " `lr_scheduler` of the CellTrainerCallback or `lr` of an UpdateOptimizer."
+    )
 
 
 class CellState(StateModule):
@@ -92,6 +111,12 @@ class IndependentCellTrainer(CellTrainer):
         super().__init__()
         self.defaults = Hyperparameters(**hyperparameters)
         self.check(self.defaults)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        defaults = self.__dict__.get("defaults")
+        if defaults is not None and name in vars(defaults):
+            raise _frozen(name, f"`{type(self).__name__}`")
+        super().__setattr__(name, value)
 
     def check(self, h: Hyperparameters) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense; a subclass says which do."""
