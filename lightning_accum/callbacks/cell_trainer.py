@@ -6,13 +6,11 @@ import warnings
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
 import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities import rank_zero_info
 
 from lightning_accum._state import COUNT, MAPPING, check_state, optional
-from lightning_accum.callbacks._compiled import is_compiled
 from lightning_accum.callbacks._gate import Recording, StepGate, only_forward
 from lightning_accum.callbacks._lent import give_back, own_state
 from lightning_accum.callbacks._optimizers import own_optimizers, stand_in, uncounted
@@ -180,8 +178,6 @@ class CellTrainerCallback(Callback):
         # Hooks must stand before the first compiled call, and stay. In validation the gate is shut,
         # and each hook looks at the mode of its own module.
         self.cell_trainer.train()
-        if is_compiled(pl_module):  # what was compiled for an earlier run does not call them
-            torch.compiler.reset()
         self._recording = Recording(self.host)
         StepGate.on(trainer.strategy).let_in(self._recording)
 

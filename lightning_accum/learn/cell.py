@@ -123,7 +123,7 @@ class CellSpec:
         cell = Cell(connection, neuron)
         cell.check_params(self.params or ())
         for name in self.params or ():
-            if getattr(connection, name, None) is None:
+            if getattr(cell.connection, name, None) is None:
                 own = [n for n, _ in connection.named_parameters(recurse=False)]
                 raise AttributeError(
                     f"Argument `params` should name parameters of `{self.connection}`, a"

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from lightning_accum._checks import check_mapping
+from lightning_accum._compat import forget_compiled
 from lightning_accum._state import MAPPING, check_state, named
 from lightning_accum.learn.cell import CellSpec
 from lightning_accum.learn.exchange import check_exchangeable, exchange, is_first, shares_of
@@ -103,6 +104,7 @@ class CellHost:
         pending, self._pending = self._pending, None
         if self._bound:
             self._leave_updaters()
+        forget_compiled(model)  # what was compiled before would not call the hooks
         try:
             self._register(model)
             self._take_updaters()
