@@ -17,7 +17,7 @@ ROOT = Path(lightning_accum.__file__).parent
 # From the bottom up. Those on one line may not know of each other, but for the optimizer that
 # applies what updaters hold.
 LAYERS = (
-    {"_checks", "_metric", "_state"},
+    {"_compat", "_checks", "_metric", "_state"},
     {"functional"},
     {"updates", "observe", "accumulators"},
     {"optim"},

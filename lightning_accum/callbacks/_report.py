@@ -82,7 +82,7 @@ class Report:
         for before in () if measured is None else measured.taken:
             after = before.after()
             values = before.values(after)
-            param = getattr(before.updater.parent, before.name)
+            param = before.updater.target(before.name)
             values["lr"] = torch.as_tensor(lrs[id(param)])
             for name, value in values.items():
                 self._unlogged[f"updates/{before.cell}/{before.name}/{name}"] = value
