@@ -392,7 +392,7 @@ class Updater(CheckedState):
                 deltas, factors = list(torch._foreach_mul(deltas, factors)), [1.0]
             calls = [partial(torch._foreach_add_, targets, deltas, alpha=factors[0])]
             # autograd saved the whole parameter, not this process' shard of it
-            sharded = [getattr(parent, name) for name in changes]
+            sharded = [self.target(name) for name in changes]
             calls += [partial(increment_version, p) for p in sharded if is_sharded(p)]
         return Change(list(changes), calls, skipped)
 
