@@ -250,6 +250,7 @@ def _what_is_left(decay: float, steps: int, device: torch.device) -> Tensor:
 
 def _copied(values: Tensor, dtype: torch.dtype, out: Tensor | None) -> Tensor:
     values = as_bytes(values)
+    check_tensors(out=values if out is None else out)
     if out is None:
         return values.to(dtype, copy=True, memory_format=torch.contiguous_format)
     if out.shape != values.shape or torch.promote_types(out.dtype, dtype) != out.dtype:

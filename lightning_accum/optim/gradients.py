@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from lightning_accum.optim.update import checked_updaters
 from lightning_accum.updates import Updater
 from lightning_accum.updates.part import at_once
 
@@ -45,7 +46,7 @@ def updates_as_gradients(*updaters: Updater) -> None:
     """
     grads: dict[int, tuple[Tensor, Tensor]] = {}
     consume: list[partial[Any]] = []
-    for updater in updaters:
+    for updater in checked_updaters(updaters):
         found, calls = updater.gradients()
         consume += calls
         for name, grad in found.items():

@@ -134,7 +134,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
                 still outstanding.
             finish: is called with this optimizer when everything is applied.
         """
-        for updater in _checked(updaters):
+        for updater in checked_updaters(updaters):
             if all(updater is not known for known in self._updaters):
                 self._updaters.append(updater)
         self._follow()
@@ -219,7 +219,12 @@ class UpdateOptimizer(torch.optim.Optimizer):
         )
 
 
-def _checked(updaters: Iterable[Updater]) -> list[Updater]:
+def checked_updaters(updaters: Iterable[Updater]) -> list[Updater]:
+    """Updaters as a list.
+
+    Raises:
+        TypeError: if one is something else.
+    """
     try:
         found = list(updaters)
     except TypeError:
