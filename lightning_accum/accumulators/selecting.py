@@ -47,8 +47,17 @@ class Select(Stage, nn.Module):
 
         Args:
             data: what a step returned: a sequence, or a dictionary.
+
+        Raises:
+            ValueError: if it lacks an item.
         """
-        found = Selection((name, data[place]) for name, place in self.items.items())
+        try:
+            found = Selection((name, data[place]) for name, place in self.items.items())
+        except (LookupError, TypeError) as error:
+            raise ValueError(
+                f"Argument `data` should have the items that are selected, {self.items}. Found"
+                f" `{type(data).__name__}`, which lacks one: {error}."
+            ) from error
         return found if len(found) > 1 else found.popitem()[1]
 
     def extra_repr(self) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, get_args
 
 import torch
 from torch import nn
 
 from lightning_accum._checks import check_mapping
+from lightning_accum._compat import forget_compiled
 from lightning_accum._state import MAPPING, check_state, named
 from lightning_accum.callbacks._shares import check_exchangeable, shares_of
 from lightning_accum.cells.cell import CellSpec
@@ -19,7 +21,7 @@ from lightning_accum.distributed.fsdp import shard_holders, whole_parameters
 from lightning_accum.distributed.world import is_first
 from lightning_accum.optim import updates_as_gradients
 from lightning_accum.rules.base import Rule
-from lightning_accum.updates import NonFinite, Updater
+from lightning_accum.updates import NonFinite, Updater, get_updater, set_updater
 
 ANOTHER_VERSION = (
     "it was saved by another version, or by hand. Go on with that version, or begin anew with the"
@@ -83,6 +85,9 @@ class CellHost:
         self.carry = carry
         self.nonfinite = nonfinite
         self._bound = False
+        self._bare: list[nn.Module] = []  # connections that had no updater before
+        self._attached: list[tuple[weakref.ref[nn.Module], Updater]] = []  # what those had
+        self._kept: dict[str, Updater] = {}  # of cells that were let go
         self._pending: dict[str, Any] | None = None
         self._undo: Undo | None = None  # of a batch that was evaluated in part
         self._other = False  # whether that is the state of another process
@@ -99,7 +104,15 @@ class CellHost:
             ValueError: if there is no cell at all.
         """
         pending, self._pending = self._pending, None
-        self._register(model)
+        if self._bound:
+            self._leave_updaters()
+        forget_compiled(model)  # what was compiled before would not call the hooks
+        try:
+            self._register(model)
+            self._take_updaters()
+        except BaseException:
+            self._leave_updaters()
+            raise
         if not any(True for _ in self.trainer.cells):
             raise ValueError(
                 "Argument `cells` should name at least one cell. Found none, and none registered"
@@ -126,6 +139,11 @@ class CellHost:
             return
         assert isinstance(self.trainer, IndependentCellTrainer)
         found = {name: spec.find(model) for name, spec in self.cells.items()}
+        connections = {id(cell.connection): cell.connection for cell in found.values()}
+        self._bare = [each for each in connections.values() if get_updater(each) is None]
+        for module, updater in self._attached:  # go on with their constraints and bounds
+            if any(module() is each for each in self._bare):
+                set_updater(updater.parent, updater)
         refs = self.trainer._refs
         for name, cell in found.items():
             if name in refs and not refs[name].loose and refs[name].get() != cell:
@@ -144,6 +162,32 @@ class CellHost:
                     self.trainer.del_cell(name)
                 raise
 
+    def _take_updaters(self) -> None:
+        """Has what cells change accumulate apart from what other hosts have pending for them."""
+        taken: dict[int, Updater] = {}
+        self._kept = {}
+        for name, (cell, _) in self.trainer.named_cells:
+            updater = get_updater(cell.connection)
+            if updater is not None:
+                if id(updater) not in taken:
+                    taken[id(updater)] = updater.claim(self)
+                self.trainer.use_updater(name, taken[id(updater)])
+
+    def _leave_updaters(self) -> None:
+        """Leaves connections as they were, with the updaters of others and without our own."""
+        self._kept = self._updaters_of_cells()
+        for name, (cell, _) in self.trainer.named_cells:
+            self.trainer.use_updater(name, None)
+            if (updater := get_updater(cell.connection)) is not None:
+                updater.release(self)
+        self._attached = []
+        for module in self._bare:
+            updater = get_updater(module)
+            if updater is not None and updater in self._kept.values():
+                self._attached.append((weakref.ref(module), updater))
+                set_updater(module, None)
+        self._bare = []
+
     @property
     def bound(self) -> bool:
         """Whether the cells were found in a model, which was not released since."""
@@ -155,10 +199,12 @@ class CellHost:
         return self._pending is not None
 
     def release(self) -> None:
-        """Takes every hook away; what is learned, recorded and pending stays.
+        """Takes hooks and own updaters away; what is learned, recorded and pending stays here.
 
         A state that was loaded and waits for a model is dropped.
         """
+        if self._bound:
+            self._leave_updaters()
         self._bound = False
         self._pending = self._undo = None
         self._sharded = []
@@ -168,6 +214,9 @@ class CellHost:
     @property
     def updaters(self) -> dict[str, Updater]:
         """The cells' updaters, each once, by the name of the first cell that has it."""
+        return self._kept if self._kept and not self._bound else self._updaters_of_cells()
+
+    def _updaters_of_cells(self) -> dict[str, Updater]:
         return {names[0]: updater for updater, names in self.trainer.updaters.values()}
 
     # ------------------------------------------------------------------ running
@@ -239,7 +288,8 @@ class CellHost:
 
     def __getstate__(self) -> dict[str, Any]:
         # the cells stay with the original
-        return {**self.__dict__, "_bound": False, "_sharded": [], "_undo": None}
+        gone: dict[str, Any] = {"_bare": [], "_attached": [], "_kept": {}, "_sharded": []}
+        return {**self.__dict__, **gone, "_bound": False, "_undo": None}
 
     def load_state_dict(self, state: dict[str, Any], own: bool | None = None) -> None:
         """Takes what :meth:`state_dict` gave, now or, before the cells are bound, when they are.

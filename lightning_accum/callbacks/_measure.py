@@ -110,10 +110,10 @@ class Measurement:
         self.taken: list[Before] = []
         for cell, updater in host.updaters.items():
             for name in updater.names:
-                if id(getattr(updater.parent, name)) not in ids:
+                target = updater.target(name)
+                if id(target) not in ids:
                     continue
-                accumulator = updater._getacc_(updater, name)
-                param = getattr(updater.parent, name).detach()
+                accumulator, param = updater._getacc_(updater, name), target.detach()
                 parts = accumulator.pos, accumulator.neg
                 value = whole(param).clone()
                 self.taken.append(Before(cell, name, updater, param, value, parts))

@@ -19,7 +19,7 @@ def own_optimizers(trainer: pl.Trainer, updaters: Sequence[Updater]) -> list[Upd
         ValueError: if they leave out a parameter.
     """
     params = {
-        id(getattr(updater.parent, name)): f"{updater.label}: {name}"
+        id(updater.target(name)): f"{updater.label}: {name}"
         for updater in updaters
         for name in updater.names
     }

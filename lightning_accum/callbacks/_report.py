@@ -82,7 +82,7 @@ class Report:
         for before in () if measured is None else measured.taken:
             after = before.after()
             values = before.values(after)
-            param = getattr(before.updater.parent, before.name)
+            param = before.updater.target(before.name)
             values["lr"] = torch.as_tensor(lrs[id(param)])
             for name, value in values.items():
                 self._unlogged[f"updates/{before.cell}/{before.name}/{name}"] = value
@@ -110,7 +110,7 @@ class Report:
             for optimizer in optimizers
             for cell, updater in self._host.updaters.items()
             for name in updater.names
-            if id(getattr(updater.parent, name)) in optimizer.ids
+            if id(updater.target(name)) in optimizer.ids
         }
         defaults = getattr(self._host.trainer, "defaults", None)
         rates = [] if defaults is None else [n for n in vars(defaults) if n.startswith("lr")]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.exchange import Share
 from lightning_accum.distributed.world import processes
@@ -23,7 +21,7 @@ def shares_of(trainer: CellTrainer, ids: set[int] | None = None) -> list[Share]:
     shares = []
     for updater, cells in trainer.updaters.values():
         for name in updater.names:
-            param: Tensor = getattr(updater.parent, name)
+            param = updater.target(name)
             if ids is None or id(param) in ids:
                 samples = _samples(trainer, cells, name)
                 shares.append(Share(getattr(updater, name), param.detach(), samples))

@@ -6,13 +6,11 @@ import warnings
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
 import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities import rank_zero_info
 
 from lightning_accum._state import COUNT, MAPPING, check_state, optional
-from lightning_accum.callbacks._compiled import is_compiled
 from lightning_accum.callbacks._gate import Recording, StepGate, only_forward
 from lightning_accum.callbacks._host import ANOTHER_VERSION, CellHost
 from lightning_accum.callbacks._lent import give_back, own_state
@@ -184,8 +182,6 @@ class CellTrainerCallback(Callback):
         # Hooks must stand before the first compiled call, and stay. In validation the gate is shut,
         # and each hook looks at the mode of its own module.
         self.cell_trainer.train()
-        if is_compiled(pl_module):  # what was compiled for an earlier run does not call them
-            torch.compiler.reset()
         self._recording = Recording(self.host)
         StepGate.on(trainer.strategy).let_in(self._recording)
 
@@ -205,7 +201,7 @@ class CellTrainerCallback(Callback):
         if own or not self._applies or not self._optimizers:
             self._detach()
             self._applies = not own
-            params = [getattr(u.parent, name) for u in updaters for name in u.names]
+            params = [u.target(name) for u in updaters for name in u.names]
             self._optimizers = own or [UpdateOptimizer(list(dict.fromkeys(params)), self.lr)]
             for optimizer in self._optimizers:
                 optimizer.attach(updaters, self._before_apply, self._after_apply)

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from lightning_accum._checks import check_mapping, check_strings, names_in, nearest
+from lightning_accum._checks import check_mapping, check_module, check_strings, names_in, nearest
 from lightning_accum.updates import Updater, get_updater, set_updater, uncompiled
 
 
@@ -118,12 +118,13 @@ class CellSpec:
         Raises:
             AttributeError: if a path leads to no module, or the connection lacks a parameter.
         """
+        check_module(model=model)
         connection = _module(model, self.connection, "connection")
         neuron = _module(model, self.neuron, "neuron")
         cell = Cell(connection, neuron)
         cell.check_params(self.params or ())
         for name in self.params or ():
-            if getattr(connection, name, None) is None:
+            if getattr(cell.connection, name, None) is None:
                 own = [n for n, _ in connection.named_parameters(recurse=False)]
                 raise AttributeError(
                     f"Argument `params` should name parameters of `{self.connection}`, a"

@@ -9,7 +9,7 @@ from torch import nn
 
 from lightning_accum._checks import nearest
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.state import CellState, Hyperparameters
+from lightning_accum.cells.state import CellState, Hyperparameters, frozen
 from lightning_accum.cells.trainer import CellTrainer, Unset
 from lightning_accum.observe import Monitor
 
@@ -35,6 +35,12 @@ class IndependentCellTrainer(CellTrainer):
         super().__init__()
         self.defaults = Hyperparameters(**hyperparameters)
         self.check(self.defaults)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        defaults = self.__dict__.get("defaults")
+        if defaults is not None and name in vars(defaults):
+            raise frozen(name, f"`{type(self).__name__}`")
+        super().__setattr__(name, value)
 
     def check(self, h: Hyperparameters) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense; a subclass says which do."""

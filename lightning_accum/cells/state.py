@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import FrozenInstanceError
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -19,7 +20,31 @@ Snapshot: TypeAlias = tuple[dict[StateKey, Tensor], dict[str, int]]
 
 
 class Hyperparameters(SimpleNamespace):
-    """What a rule is set to, for one cell: ``h.lr_post``, ``h.tc_pre``, ..."""
+    """What a rule is set to, for one cell: ``h.lr_post``, ``h.tc_pre``, ...
+
+    They are checked when they are given, and frozen from then on.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise frozen(name, "hyperparameters")
+
+    def __delattr__(self, name: str) -> None:
+        raise frozen(name, "hyperparameters")
+
+
+def frozen(name: str, where: str) -> FrozenInstanceError:
+    """Returns the error of an assignment to a hyperparameter.
+
+    Args:
+        name: of the hyperparameter.
+        where: what it was assigned to.
+    """
+    return FrozenInstanceError(
+        f"Hyperparameter `{name}` should be given when the rule is made, or to `register_cell` for"
+        f" one cell. Found it assigned to {where} afterwards, which would reach no cell: make a new"
+        " rule, or, for a rate that changes in a run, scale its updates, with `lr` and"
+        " `lr_scheduler` of the CellTrainerCallback or `lr` of an UpdateOptimizer."
+    )
 
 
 class CellState(CheckedState):

@@ -36,6 +36,7 @@ class CellRef:
     def __init__(self, cell: Cell) -> None:
         self.connection: weakref.ref[nn.Module] | None = weakref.ref(cell.connection)
         self.neuron: weakref.ref[nn.Module] | None = weakref.ref(cell.neuron)
+        self.updater: Updater | None = None  # in the place of the connection's
 
     @property
     def loose(self) -> bool:
@@ -55,7 +56,7 @@ class CellRef:
         return None if connection is None or neuron is None else Cell(connection, neuron)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"connection": None, "neuron": None}
+        return {"connection": None, "neuron": None, "updater": None}
 
 
 class CellTrainer(CheckedState):
@@ -333,7 +334,8 @@ class CellTrainer(CheckedState):
         """The cells' updaters, each once, with the names of the cells that share it."""
         found: dict[int, tuple[Updater, list[str]]] = {}
         for name, (cell, _) in self.named_cells:
-            updater = get_updater(cell.connection)
+            own = self._refs[name].updater
+            updater = get_updater(cell.connection) if own is None else own
             if updater is not None:
                 found.setdefault(id(updater), (updater, []))[1].append(name)
         return found
@@ -344,7 +346,8 @@ class CellTrainer(CheckedState):
         Raises:
             AttributeError: if there is no such cell.
         """
-        updater = get_updater(self._live(name).connection)
+        own = self._refs[name].updater if name in self._refs else None
+        updater = get_updater(self._live(name).connection) if own is None else own
         return () if updater is None else updater.names
 
     def tally(self, name: str) -> Tally | None:
@@ -359,6 +362,27 @@ class CellTrainer(CheckedState):
         """
         cell = self._live(name)
         return why_nothing(cell.connection, cell.neuron, self.training, self.recording)
+
+    def use_updater(self, cell: str, updater: Updater | None) -> None:
+        """Has a cell's changes accumulate in ``updater``, not in that of its connection.
+
+        Args:
+            cell: name of the cell.
+            updater: of the same connection; ``None`` for the connection's own.
+
+        Raises:
+            AttributeError: if there is no such cell.
+        """
+        self._require(cell)
+        self._refs[cell].updater = updater
+
+    def _updater_of(self, name: str, *params: str) -> Updater:
+        """Where changes of a cell accumulate; the connection gets an updater if it has none."""
+        updater = self._refs[name].updater
+        if updater is None:
+            return attach_updater(self._live(name).connection, *params)
+        updater.add(*params)
+        return updater
 
     def forward(self, *inputs: Any, **kwargs: Any) -> None:
         """Processes a training step.

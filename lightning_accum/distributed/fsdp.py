@@ -25,6 +25,9 @@ class Holder(Protocol):
     def names(self) -> tuple[str, ...]:
         """Names of the parameters."""
 
+    def target(self, name: str) -> Tensor:
+        """Returns the parameter of that name."""
+
 
 def is_fsdp(module: nn.Module) -> bool:
     """Whether ``fully_shard`` was called on this module.
@@ -55,7 +58,7 @@ def shard_holders(model: nn.Module, updaters: Iterable[Holder]) -> list[Any]:
     names = {id(module): name for name, module in model.named_modules()}
     found: dict[int, Any] = {}
     for updater in updaters:
-        params: dict[str, Tensor] = {n: getattr(updater.parent, n) for n in updater.names}
+        params: dict[str, Tensor] = {n: updater.target(n) for n in updater.names}
         sharded = [name for name, param in params.items() if is_sharded(param)]
         path = names.get(id(updater.parent), "").split(".")
         above = [".".join(path[:depth]) for depth in range(len(path), -1, -1)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_integers, check_numbers
+from lightning_accum._checks import check_integers, check_numbers, check_tensors
 
 
 def poisson_encode(
@@ -41,6 +41,7 @@ def poisson_encode(
                 [False,  True],
                 [False,  True]])
     """
+    check_tensors(x=x)
     check_integers(steps=steps)
     check_numbers(p=p)
     if steps < 1:

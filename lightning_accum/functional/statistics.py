@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_numbers
+from lightning_accum._checks import check_numbers, check_tensors
 
 #: The statistics of :func:`update_statistics`, in their order, but for the last, a count.
 AVERAGED = (
@@ -150,6 +150,8 @@ def update_statistics(
         {'update_norm': 0.5, 'ratio': 0.1, 'at_upper': 0.5}
     """
     check_numbers(**{k: v for k, v in (("lower", lower), ("upper", upper)) if v is not None})
+    parts_given = {k: v for k, v in (("pos", pos), ("neg", neg)) if v is not None}
+    check_tensors(before=before, after=after, **parts_given)
     found = change_statistics([measure_change(before, after)])
     zero = torch.zeros_like(found["update_norm"])
     parts = [None if part is None else _wide(part) for part in (pos, neg)]
@@ -189,6 +191,7 @@ def spike_counts(spikes: Tensor) -> Tensor:
         >>> spike_counts(torch.tensor([[[True, False]], [[True, False]]]))
         tensor([2., 0.])
     """
+    check_tensors(spikes=spikes)
     if spikes.ndim < 3:
         raise ValueError(
             "Argument `spikes` should have shape [T, B, ...] with at least one neuron dimension."

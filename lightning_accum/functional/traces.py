@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_numbers, check_tensors
+from lightning_accum._checks import check_finite, check_numbers, check_tensors
 from lightning_accum.functional.numbers import as_bytes, as_numbers
 
 TraceMode = Literal["cumulative", "nearest"]
@@ -31,7 +31,8 @@ def decay_factor(tc: float, dt: float = 1.0) -> float:
         >>> round(decay_factor(20.0), 4)
         0.9512
     """
-    check_numbers(tc=tc, dt=dt)
+    check_numbers(tc=tc)
+    check_finite(dt=dt)
     if not tc > 0:
         raise ValueError(
             f"Argument `tc` should be a positive time constant in ms. Found `{tc = }`."
@@ -178,6 +179,7 @@ def decays_to_the_end(decay: float, steps: int, device: torch.device) -> Tensor:
 
 def _copied(values: Tensor, dtype: torch.dtype, out: Tensor | None) -> Tensor:
     values = as_bytes(values)
+    check_tensors(out=values if out is None else out)
     if out is None:
         return values.to(dtype, copy=True, memory_format=torch.contiguous_format)
     if out.shape != values.shape or torch.promote_types(out.dtype, dtype) != out.dtype:
@@ -192,7 +194,7 @@ def _check(name: str, values: Tensor, decay: float, initial: Tensor | None = Non
     check_tensors(**{name: values})
     if values.ndim == 0:
         raise ValueError(f"Argument `{name}` should be `[T, ...]`. Found no dimension.")
-    check_numbers(decay=decay)
+    check_finite(decay=decay)
     if initial is not None:
         check_tensors(initial=initial)
         if initial.is_complex() and not values.is_complex():

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_integers, check_strings
+from lightning_accum._checks import check_integers, check_strings, check_tensors
 from lightning_accum.functional.readout import (
     assign_classes,
     assigned_votes,
@@ -169,6 +169,7 @@ class MaxRateClassifier(AdditiveMetric):
         return ax.figure, ax
 
     def _check_rates(self, rates: Tensor) -> None:
+        check_tensors(rates=rates)
         if rates.ndim != 2 or rates.shape[1] != self.num_neurons:
             raise ValueError(
                 f"Argument `rates` should have shape [B, {self.num_neurons}]. Found"
@@ -176,6 +177,7 @@ class MaxRateClassifier(AdditiveMetric):
             )
 
     def _check_labels(self, labels: Tensor, batch: int) -> None:
+        check_tensors(labels=labels)
         if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
             raise TypeError(
                 f"Argument `labels` should be integers. Found `labels.dtype = {labels.dtype}`."

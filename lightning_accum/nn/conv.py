@@ -9,6 +9,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from lightning_accum._checks import check_tensors
 from lightning_accum.functional.numbers import as_numbers, is_traced
 from lightning_accum.updates import Updatable
 
@@ -53,6 +54,7 @@ class _OverSequences(Updatable):
         Returns:
             Weighted sums, with the same dimensions before the channels.
         """
+        check_tensors(x=x)
         inner = self.weight.ndim - 1
         flat = x.reshape(-1, *x.shape[-inner:])
         channels = max(flat.shape[1], self.weight.shape[0]) if flat.ndim > 1 else 1

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import get_worker_info
 
-from lightning_accum._checks import check_finite, check_integers
+from lightning_accum._checks import check_finite, check_integers, check_tensors
 from lightning_accum.functional.encoders import poisson_encode
 
 
@@ -89,6 +89,7 @@ class PoissonEncoder(nn.Module):
         Raises:
             ValueError: an intensity lies outside of [0, 1].
         """
+        check_tensors(x=x)
         p = self.max_rate * self.dt / 1000
         return poisson_encode(x, self.steps, p, self._generator_for(x.device), self.validate)
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lightning_accum._checks import check_tensors
 from lightning_accum.functional.numbers import as_numbers, is_traced
 from lightning_accum.sparse.costs import events_pay
 from lightning_accum.sparse.events import Events, event_matmul
@@ -51,6 +52,7 @@ class Linear(Updatable, nn.Linear):
         Returns:
             Weighted sums, shape ``[..., out_features]``.
         """
+        check_tensors(x=x)
         if x.dtype == torch.bool and _plain(x, self.weight):
             raster = x.reshape(-1, self.in_features)
             if events_pay(raster, self.out_features):

@@ -10,7 +10,7 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite, check_numbers, warn_below_step
+from lightning_accum._checks import check_finite, check_numbers, check_tensors, warn_below_step
 from lightning_accum._state import StateModule, check_that
 from lightning_accum.functional.numbers import is_traced
 from lightning_accum.nn._compiled import integrate_blocks
@@ -144,6 +144,7 @@ class Neurons(StateModule):
             ValueError: the shape does not fit.
             RuntimeError: there is no compiler for ``compile=True``.
         """
+        check_tensors(x=x)
         lead = 1 if self.time_dim is None else 2
         if x.ndim != lead + len(self.size) or x.shape[lead:] != self.size:
             expected = ", ".join(["T", "B"][2 - lead :] + [str(n) for n in self.size])

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-# Torch 2.4 takes one tensor at a time.
-_TAKES_LISTS = torch.__version__ >= "2.5"
+# Earlier, it takes one tensor at a time.
+_TAKES_LISTS = torch.__version__ >= "2.6"
 
 
 def count_versions(tensors: Sequence[Tensor]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from lightning_accum.optim.update import checked_updaters
 from lightning_accum.updates import Updater
 from lightning_accum.updates.part import at_once
 
@@ -45,11 +46,11 @@ def updates_as_gradients(*updaters: Updater) -> None:
     """
     grads: dict[int, tuple[Tensor, Tensor]] = {}
     consume: list[partial[Any]] = []
-    for updater in updaters:
+    for updater in checked_updaters(updaters):
         found, calls = updater.gradients()
         consume += calls
         for name, grad in found.items():
-            param: Tensor = getattr(updater.parent, name)
+            param = updater.target(name)
             known = grads[id(param)][1] if id(param) in grads else param.grad
             grads[id(param)] = param, grad if known is None else known + grad
     hand_over: list[partial[Any]] = [

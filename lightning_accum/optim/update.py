@@ -63,6 +63,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr})
         self._idle = False
         self._updaters: list[Updater] = []
+        self._found: dict[tuple[int, str], Tensor] = {}
         self._prepare: list[Callable[[UpdateOptimizer], None]] = []
         self._finish: list[Callable[[UpdateOptimizer], None]] = []
         self.attach(updaters)
@@ -90,7 +91,34 @@ class UpdateOptimizer(torch.optim.Optimizer):
     @property
     def ids(self) -> set[int]:
         """The ``id`` of every parameter in a group."""
+        self._follow()
         return {id(param) for group in self.param_groups for param in group["params"]}
+
+    def _follow(self) -> None:
+        """Gives a parameter that has replaced another, under its name, the place of that one.
+
+        Parameters are replaced by an assignment, ``load_state_dict(assign=True)`` and the like.
+        """
+        for updater in self._updaters:
+            for name in updater.names:
+                place, now = (id(updater), name), updater.target(name)
+                then = self._found.get(place)
+                if then is now or (then is not None and is_sharded(then) != is_sharded(now)):
+                    continue  # under FSDP2 a parameter is another one while it is whole
+                self._found[place] = now
+                if then is not None:
+                    self._replace(then, now)
+
+    def _replace(self, then: Tensor, now: Tensor) -> None:
+        """Puts ``now`` in the place of ``then``, or beside it where that has another name too."""
+        shared = any(param is then for param in self._found.values())
+        for group in self.param_groups:
+            known = [id(param) for param in group["params"]]
+            if id(then) in known and id(now) not in known:
+                at = known.index(id(then))
+                group["params"][at : at + (not shared)] = [now]
+        if not shared and then in self.state:
+            self.state[now] = self.state.pop(then)
 
     def attach(
         self,
@@ -106,9 +134,10 @@ class UpdateOptimizer(torch.optim.Optimizer):
                 still outstanding.
             finish: is called with this optimizer when everything is applied.
         """
-        for updater in _checked(updaters):
+        for updater in checked_updaters(updaters):
             if all(updater is not known for known in self._updaters):
                 self._updaters.append(updater)
+        self._follow()
         if prepare is not None:
             self._prepare.append(prepare)
         if finish is not None:
@@ -123,6 +152,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
         """Takes back what :meth:`attach` was given."""
         gone = {id(updater) for updater in updaters}
         self._updaters = [u for u in self._updaters if id(u) not in gone]
+        self._found = {place: p for place, p in self._found.items() if place[0] not in gone}
         self._prepare = [fn for fn in self._prepare if fn != prepare]
         self._finish = [fn for fn in self._finish if fn != finish]
 
@@ -132,6 +162,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
         # a copy belongs to other parameters: its updaters are attached anew
         self.__dict__.setdefault("_idle", False)
         self.__dict__.setdefault("_updaters", [])
+        self.__dict__.setdefault("_found", {})
         self.__dict__.setdefault("_prepare", [])
         self.__dict__.setdefault("_finish", [])
 
@@ -152,15 +183,12 @@ class UpdateOptimizer(torch.optim.Optimizer):
         for prepare in self._prepare:
             prepare(self)
         found = False
+        self._follow()
         lr = {id(p): group["lr"] for group in self.param_groups for p in group["params"]}
         ready = []
         for updater in self._updaters:
-            parent = updater.parent
-            scales = {
-                name: float(lr[id(getattr(parent, name))])
-                for name in updater.names
-                if id(getattr(parent, name)) in lr
-            }
+            targets = {name: id(updater.target(name)) for name in updater.names}
+            scales = {name: float(lr[at]) for name, at in targets.items() if at in lr}
             if scales:
                 found = True
                 ready.append(updater.prepare(*scales, scale=scales))
@@ -191,7 +219,12 @@ class UpdateOptimizer(torch.optim.Optimizer):
         )
 
 
-def _checked(updaters: Iterable[Updater]) -> list[Updater]:
+def checked_updaters(updaters: Iterable[Updater]) -> list[Updater]:
+    """Updaters as a list.
+
+    Raises:
+        TypeError: if one is something else.
+    """
     try:
         found = list(updaters)
     except TypeError:

@@ -33,7 +33,7 @@ from lightning_accum.observe import (
     first_tensor,
 )
 from lightning_accum.sparse.events import Events
-from lightning_accum.updates import Accumulator, Updater, attach_updater
+from lightning_accum.updates import Accumulator, Updater
 
 
 class _Seen(NamedTuple):
@@ -319,10 +319,10 @@ class Rule(IndependentCellTrainer, ABC):
         """Runs the terms over what a cell recorded; yields once, before anything changes."""
         state = self._state_for(name)
         h, module = state.hyperparameters, seen.cell.connection
-        updater = attach_updater(module, *h.params)
+        updater = self._updater_of(name, *h.params)
         targets = [
-            Target(name, getattr(module, name).detach(), seen.vjps[name], getattr(updater, name))
-            for name in h.params
+            Target(param, updater.target(param).detach(), seen.vjps[param], getattr(updater, param))
+            for param in h.params
         ]
         recording = Recording(
             pre=seen.pre,

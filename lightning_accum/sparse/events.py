@@ -51,8 +51,7 @@ class Events:
         self.rows = rows
         self.columns = columns
         self.shape = shape
-        self._by_column: tuple[Tensor, Tensor, Tensor] | None = None
-        self._order: Tensor | None = None
+        self._by_column: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -63,24 +62,20 @@ class Events:
 
     def by_column(self) -> tuple[Tensor, Tensor, Tensor]:
         """Rows and columns in the order of columns, and ``[E]`` where each column's begin."""
-        rows, columns, starts = self._ordered()
+        rows, columns, starts, _ = self._ordered()
         return rows, columns, starts.clone()  # a kernel reads memory at those that stay
 
-    def _ordered(self) -> tuple[Tensor, Tensor, Tensor]:
+    def _ordered(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         if self._by_column is None:
             # stable, so that a column's rows come in their order: sums are those of every raster
-            self._order = _stable_order(self.columns, self.shape[1])
-            rows, columns = (
-                side.index_select(0, self._order) for side in (self.rows, self.columns)
-            )
-            self._by_column = rows, columns, _starts(columns, self.shape[1])
+            order = _stable_order(self.columns, self.shape[1])
+            rows, columns = (side.index_select(0, order) for side in (self.rows, self.columns))
+            self._by_column = rows, columns, _starts(columns, self.shape[1]), order
         return self._by_column
 
     def order(self) -> Tensor:
         """``[events]`` the place of each event of the order of columns in that of rows."""
-        self._ordered()
-        assert self._order is not None
-        return self._order
+        return self._ordered()[3]
 
     def part(self, start: int, stop: int) -> Events:
         """The events of some rows, which then count from zero.
@@ -180,7 +175,7 @@ def event_outer_sum(events: Tensor | Events, rows: Tensor, values: Tensor | None
     found = events if isinstance(events, Events) else Events(events)
     _check_floating("rows", rows)
     _check_rows("rows", rows, found.shape[0], "row")
-    at, columns, starts = found._ordered()
+    at, columns, starts, _ = found._ordered()
     weights = None
     if values is not None:
         check_tensors(values=values)

@@ -174,6 +174,12 @@ class Accumulator(CheckedState):
                 products = list(zip(posts, pres, scales, strict=True))
                 part.add_products(products, self._reduction, wait=not self.bounded)
 
+    def sibling(self) -> Accumulator:
+        """Another for the same parameter, with nothing pending; bounds are the same ones."""
+        other = Accumulator(self.shape, name=self.name)
+        other._reduction, other._bounds = self._reduction, self._bounds
+        return other
+
     def clear(self, **kwargs: Any) -> None:
         """Drops what is pending; reduction and bounds stay."""
         self._pos.clear()

@@ -22,6 +22,27 @@ def uncompiled(module: nn.Module) -> nn.Module:
     return known["_orig_mod"] if "_orig_mod" in known else module
 
 
+def parameter_of(module: nn.Module, name: str) -> Tensor | None:
+    """The module's own parameter or buffer of a name; ``None`` where there is none.
+
+    Where ``torch.nn.utils.prune`` computes ``name``, it is the original that it computes it from.
+
+    Example:
+        >>> from torch.nn.utils import prune
+        >>> fc = nn.Linear(2, 1)
+        >>> weight = fc.weight
+        >>> _ = prune.l1_unstructured(fc, "weight", 1)
+        >>> parameter_of(fc, "weight") is weight
+        True
+    """
+    found: Tensor | None = module._parameters.get(name)
+    if found is None:
+        found = module._buffers.get(name)
+    if found is None and module._buffers.get(f"{name}_mask") is not None:
+        found = module._parameters.get(f"{name}_orig")
+    return found
+
+
 def updatable_param(module: nn.Module, name: str) -> Tensor:
     """The module's own parameter or buffer of that name.
 
@@ -38,7 +59,7 @@ def updatable_param(module: nn.Module, name: str) -> Tensor:
             " afterwards."
         )
     own = {k: v for k, v in (module._parameters | module._buffers).items() if v is not None}
-    param = own.get(name)
+    param = parameter_of(module, name)
     if param is None:
         computed = getattr(module, name, None) is not None
         raise AttributeError(
@@ -66,8 +87,6 @@ def _remedy(module: nn.Module, name: str) -> str:
         undo = f"call `torch.nn.utils.parametrize.remove_parametrizations(module, {name!r})`"
     elif f"{name}_g" in module._parameters:
         undo = f"call `torch.nn.utils.remove_weight_norm(module, {name!r})`"
-    elif f"{name}_mask" in module._buffers:
-        undo = f"call `torch.nn.utils.prune.remove(module, {name!r})`"
     elif f"{name}_orig" in module._parameters:
         undo = f"call `torch.nn.utils.remove_spectral_norm(module, {name!r})`"
     return (

@@ -20,7 +20,7 @@ from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.accumulator import Accumulator
 from lightning_accum.updates.constraints import Clamp
 from lightning_accum.updates.part import at_once, shape_of
-from lightning_accum.updates.targets import uncompiled, updatable_param
+from lightning_accum.updates.targets import parameter_of, uncompiled, updatable_param
 
 NonFinite = Literal["raise", "skip", "ignore"]
 Constraint = Callable[[Tensor], Any]
@@ -77,6 +77,7 @@ class Updater(CheckedState):
     """
 
     _parent: weakref.ref[nn.Module] | None
+    _user: weakref.ref[Any] | None
 
     def __init__(
         self,
@@ -97,6 +98,7 @@ class Updater(CheckedState):
         self._skipped: dict[str, Tensor] = {}
         self._applied: dict[str, int] = {}
         self.nonfinite = nonfinite
+        self._user = None
         self.bind(module)
         self.add(*(params or [name for name, _ in module.named_parameters(recurse=False)]))
 
@@ -150,8 +152,66 @@ class Updater(CheckedState):
         """Makes ``module`` the parent, weakly; its parameters take the accumulators by name."""
         object.__setattr__(self, "_parent", weakref.ref(module))
 
+    def target(self, name: str) -> Tensor:
+        """The parameter as it is now; it may be another than when this updater was made.
+
+        Args:
+            name: one of :attr:`names`.
+
+        Raises:
+            RuntimeError: if there is none of that name any more.
+            ValueError: if it has another shape now.
+        """
+        param, shape = parameter_of(self.parent, name), self._getacc_(self, name).shape
+        if param is None:
+            raise RuntimeError(
+                f"`{name}` should stay a parameter of `{self.label}` while it is trained. Found"
+                " that it is gone, or computed from others by now: change the module before its"
+                " cell is registered, and name what then is a parameter in `params`."
+            )
+        if param.shape != shape:
+            raise ValueError(
+                f"The updater of `{self.label}` should fit the parameter's shape"
+                f" {tuple(param.shape)}. Found one that was made when `{name}` had the shape"
+                f" {tuple(shape or ())}: replace it with `set_updater`, and register the cell anew."
+            )
+        return param
+
+    def claim(self, user: object) -> Updater:
+        """This updater, or another for the same parameters where somebody else uses this one.
+
+        What two users have pending stays apart, as do the times and rates at which they apply it.
+        Constraints and bounds are the same ones.
+
+        Args:
+            user: who accumulates; held weakly, until :meth:`release`.
+
+        Example:
+            >>> class Learner: ...
+            >>> one, two, updater = Learner(), Learner(), Updater(nn.Linear(2, 1))
+            >>> updater.claim(one) is updater, updater.claim(two) is updater
+            (True, False)
+        """
+        known = None if self._user is None else self._user()
+        if known is not None and known is not user:
+            return self._sibling()
+        self._user = weakref.ref(user)
+        return self
+
+    def release(self, user: object) -> None:
+        """Leaves this updater to others, if ``user`` has claimed it."""
+        if self._user is not None and self._user() is user:
+            self._user = None
+
+    def _sibling(self) -> Updater:
+        other = Updater(self.parent, *self.names, nonfinite=self.nonfinite)
+        other.label, other._how, other._constraints = self.label, self._how, self._constraints
+        for name in self.names:
+            other.add_module(name, self._getacc_(self, name).sibling())
+        return other
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_parent": None}
+        return {**self.__dict__, "_parent": None, "_user": None}
 
     @property
     def nonfinite(self) -> NonFinite:
@@ -232,7 +292,7 @@ class Updater(CheckedState):
         if not all(type(factor) is float for factor in scales.values()):
             check_numbers(**{f"scale[{name!r}]": factor for name, factor in scales.items()})
         with torch.no_grad():
-            change = self._product(parent, names, scales) or self._sum(parent, names, scales)
+            change = self._product(names, scales) or self._sum(names, scales)
         return partial(self._apply_change, parent, change, names if clear else ())
 
     def _apply_change(self, parent: nn.Module, change: Change, consumed: Sequence[str]) -> None:
@@ -249,7 +309,7 @@ class Updater(CheckedState):
             for constraint, only in self._constraints.values():
                 for name in change.names:
                     if not only or name in only:
-                        _constrain(constraint, getattr(parent, name), name)
+                        _constrain(constraint, self.target(name), name)
 
     def clear(self, **kwargs: Any) -> None:
         """Drops everything that is pending."""
@@ -295,9 +355,7 @@ class Updater(CheckedState):
                 )
         return params or self.names
 
-    def _product(
-        self, parent: nn.Module, names: Sequence[str], scales: dict[str, float]
-    ) -> Change | None:
+    def _product(self, names: Sequence[str], scales: dict[str, float]) -> Change | None:
         """A change that is a product, of one parameter alone, by that product.
 
         Returns:
@@ -307,7 +365,7 @@ class Updater(CheckedState):
         products = self._getacc_(self, pending[0]).waiting if len(pending) == 1 else []
         if not products:
             return None
-        name, param = pending[0], getattr(parent, pending[0]).detach()
+        name, param = pending[0], self.target(pending[0]).detach()
         fits = param.shape == shape_of(products) and param.dtype == torch.float32
         near = param.is_cpu and all(left.is_cpu for left, _, _ in products)
         if not fits or not near or is_sharded(param):
@@ -323,11 +381,11 @@ class Updater(CheckedState):
                 skipped = {name: torch.zeros((), dtype=torch.long)}
         return Change([name], [partial(param.addmm_, left.T, right, alpha=factor)], skipped)
 
-    def _sum(self, parent: nn.Module, names: Sequence[str], scales: dict[str, float]) -> Change:
+    def _sum(self, names: Sequence[str], scales: dict[str, float]) -> Change:
         """Whatever is pending: all parameters change, or none."""
-        changes = self._changes(parent, names)
+        changes = self._changes(names)
         factors = [float(scales.get(name, 1.0)) for name in changes]
-        current = [getattr(parent, name).detach() for name in changes]
+        current = [self.target(name).detach() for name in changes]
         deltas, skipped = self._finite(changes, current, factors)
         calls = []
         if deltas:
@@ -336,11 +394,11 @@ class Updater(CheckedState):
                 deltas, factors = list(torch._foreach_mul(deltas, factors)), [1.0]
             calls = [partial(torch._foreach_add_, targets, deltas, alpha=factors[0])]
             # autograd saved the whole parameter, not this process' shard of it
-            sharded = [getattr(parent, name) for name in changes]
+            sharded = [self.target(name) for name in changes]
             calls += [partial(increment_version, p) for p in sharded if is_sharded(p)]
         return Change(list(changes), calls, skipped)
 
-    def _changes(self, parent: nn.Module, names: Sequence[str]) -> dict[str, Tensor]:
+    def _changes(self, names: Sequence[str]) -> dict[str, Tensor]:
         """The changes pending, by name; those without a bound are made with few kernels.
 
         Of a sharded parameter it is the change of this process' shard.
@@ -351,7 +409,7 @@ class Updater(CheckedState):
             accumulator = self._getacc_(self, name)
             if accumulator.empty:
                 continue
-            param = getattr(parent, name).detach()
+            param = self.target(name).detach()
             pos, neg = (
                 None if part is None else shard_like(part, param)
                 for part in accumulator.parts(param)
@@ -403,10 +461,9 @@ class Updater(CheckedState):
         Raises:
             NonFiniteUpdateError: if a change holds NaN or Inf and the policy is ``"raise"``.
         """
-        parent = self.parent
         with torch.no_grad():
-            changes = self._changes(parent, self.names)
-            params = {name: getattr(parent, name) for name in changes}
+            changes = self._changes(self.names)
+            params = {name: self.target(name) for name in changes}
             current = [param.detach() for param in params.values()]
             deltas, skipped = self._finite(changes, current, [1.0] * len(current))
             found = {

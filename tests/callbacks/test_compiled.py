@@ -168,3 +168,69 @@ def test_a_smaller_last_batch(tmp_path: Path) -> None:
     trainer(tmp_path, callback(rule), max_epochs=2).fit(net, data, loader(1, last=3, seed=9))
     assert close(net.fc.weight, weight)
     assert clean(net)
+
+
+class Method(Firing):
+    """Compiles a method of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fast = torch.compile(self.block, backend="eager")
+
+    def block(self, x: Tensor) -> Tensor:
+        return torch.stack([self.lif(self.fc(step)) for step in x])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fast(x.transpose(0, 1))
+
+
+class Broken(Firing):
+    """Its graph breaks before the connection, and before the neurons."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fast = torch.compile(self.block, backend="eager")
+
+    def block(self, x: Tensor) -> Tensor:
+        torch._dynamo.graph_break()
+        x = self.fc(x)
+        torch._dynamo.graph_break()
+        return self.lif(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fast(x.transpose(0, 1))
+
+
+@pytest.mark.parametrize("model", [Method, Broken])
+def test_a_compiled_method_that_ran_before(model: type[Firing], tmp_path: Path) -> None:
+    net, data = model(), loader(3)
+    net(next(iter(data))[0])
+    expected = fit_by_hand(Firing(), list(data), epochs=2)[-1]
+    for _ in range(2):
+        time_dim = None if model is Method else 0
+        trainer(tmp_path, callback(Noting(time_dim=time_dim))).fit(net, data, loader(1, seed=9))
+    assert close(net.fc.weight, expected)
+
+
+def test_a_layer_compiled_in_its_place(tmp_path: Path) -> None:
+    net, data = Firing(), loader(3)
+    expected = fit_by_hand(Firing(), list(data))[-1]
+    net.fc = torch.compile(net.fc, backend="eager")
+    trainer(tmp_path, callback(Noting())).fit(net, data, loader(1, seed=9))
+    assert close(net.fc._orig_mod.weight, expected)
+
+
+def test_what_others_have_compiled_stays(tmp_path: Path) -> None:
+    compiled = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        compiled.append(graph)
+        return graph.forward
+
+    double = torch.compile(lambda x: 2 * x, backend=backend)
+    double(torch.ones(3))
+    net, data = Compiled(), loader(1)
+    net(next(iter(data))[0])
+    trainer(tmp_path, callback(Noting())).fit(net, data, loader(1, seed=9))
+    double(torch.ones(3))
+    assert len(compiled) == 1

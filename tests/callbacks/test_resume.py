@@ -221,3 +221,24 @@ def test_a_checkpoint_of_other_cells_says_which(tmp_path: Path) -> None:
     expected = fit_by_hand(net, list(loader(2)))[-1]
     trainer(tmp_path, use).fit(net, loader(2))  # the state that did not fit is forgotten
     assert close(net.fc.weight, expected)
+
+
+def test_several_learners_have_pending_what_they_had(tmp_path: Path) -> None:
+    """Three batches of a group of four have passed for one learner, one of a pair for the other."""
+
+    def learners() -> list[pl.Callback]:
+        rule = STDP(**{**RULE, "lr_post": 0.5}, time_dim=0)
+        return [
+            callback(name="a", apply_every_n_batches=4),
+            callback(rule, name="b", apply_every_n_batches=2, lr=0.5),
+        ]
+
+    def save(run: pl.Trainer, _: pl.LightningModule) -> None:
+        if run.fit_loop.epoch_loop.batch_idx == 2:
+            run.save_checkpoint(tmp_path / "3.ckpt")
+
+    whole, resumed = Net(), Net()
+    trainer(tmp_path, *learners(), Probe("on_train_batch_end", save)).fit(whole, data(6))
+    run = trainer(tmp_path, *learners())
+    run.fit(resumed, data(6), ckpt_path=tmp_path / "3.ckpt")
+    assert torch.equal(resumed.fc.weight, whole.fc.weight)

@@ -136,3 +136,15 @@ def test_what_is_constrained_is_a_tensor(wrong):
         clamp_(wrong, 0.0)
     with pytest.raises(TypeError, match="Argument `param` should be a tensor"):
         normalize_(wrong)
+
+
+def test_normalize_refuses_dimensions_that_are_not_there():
+    for dim in (-2, 1, (0, -1)):
+        w = normalize_(torch.ones(2, 4), dim=dim)
+        over = [0, 1] if isinstance(dim, tuple) else [dim]
+        assert torch.allclose(w.sum(over), torch.ones(()))
+    for dim in (2, -3, (0, 2), (-3, 1), 0.5, (0.0,), "1"):
+        w = torch.ones(2, 4)
+        with pytest.raises((ValueError, TypeError), match=r"dim|iterable"):
+            normalize_(w, dim=dim)
+        assert w.eq(1).all()

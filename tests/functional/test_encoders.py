@@ -72,3 +72,10 @@ def test_probability_out_of_range(p: float) -> None:
 def test_no_steps() -> None:
     with pytest.raises(ValueError, match=r"Found `steps = 0`"):
         poisson_encode(torch.rand(2), 0)
+
+
+@pytest.mark.parametrize("steps", [0, -1])
+def test_at_least_one_step(steps: int) -> None:
+    assert poisson_encode(torch.rand(2), 1).shape == (1, 2)
+    with pytest.raises(ValueError, match=f"Argument `steps` should be .* Found `steps = {steps}`"):
+        poisson_encode(torch.rand(2), steps)

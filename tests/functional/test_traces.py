@@ -153,3 +153,22 @@ def test_what_came_before_may_be_narrower_than_what_is_asked_for(mode, steps):
     found = trace(spikes, 0.5, mode, before, torch.float64)
     assert found.dtype == torch.float64
     torch.testing.assert_close(found, trace(spikes, 0.5, mode, before.double(), torch.float64))
+
+
+@pytest.mark.parametrize("of", [trace, last_trace])
+def test_what_is_complex_comes_from_what_is_complex(of):
+    real, complex_ = torch.tensor([1.0, 0.0]), torch.tensor([1j, 0.0])
+    assert of(complex_, 0.5, initial=torch.tensor(2j)).is_complex()
+    assert of(complex_, 0.5, initial=torch.tensor(2.0)).is_complex()
+    with pytest.raises(TypeError, match=r"Argument `initial` should be real, as `activity`"):
+        of(real, 0.5, initial=torch.tensor(2j))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_decay_that_is_not_finite(bad):
+    for of in (trace, last_trace, reverse_trace):
+        with pytest.raises(ValueError, match="Argument `decay` should be finite"):
+            of(torch.ones(3), bad)
+    for step in (bad, 0.0):
+        with pytest.raises(ValueError, match="Argument `dt` should be"):
+            decay_factor(20.0, step)

@@ -199,6 +199,11 @@ def test_on_an_accelerator_only_to_confirm_waits():
         recorder.confirm()  # there is nothing new
 
 
+def test_complex_activity_is_not_spikes():
+    with pytest.raises(TypeError, match=r"should be real. Found torch.complex64 in a recorder"):
+        WindowRecorder(spikes=True)(torch.ones(1, 2, dtype=torch.complex64))
+
+
 def test_a_refused_step_is_not_looked_at_later():
     recorder = WindowRecorder(spikes=True)
     recorder(torch.ones(1, 2))

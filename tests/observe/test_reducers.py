@@ -208,6 +208,7 @@ def test_goes_on_after_a_move_in_inference_mode(make, naive):
     with torch.inference_mode():
         reducer.to(torch.float64)
         reducer(x[1])
+    assert_close(reducer.dump(), reference(naive, x[:2], 1.0), rtol=1e-5, atol=1e-5)
     for observation in x[2:]:
         reducer(observation)
     assert_close(reducer.dump(), reference(naive, x, 1.0)[-3:], rtol=1e-5, atol=1e-5)

@@ -115,8 +115,10 @@ def test_the_tolerance_is_how_far_from_an_observation_is_at_it():
     assert torch.equal(reducer.view(-0.1, 0.2), history[2])
     assert torch.equal(reducer.view(2.1, 0.2), history[0])
     assert torch.equal(reducer.view(3.9, 3.0), history[0])  # never round to the other end
-    with pytest.raises(ValueError, match=r"Argument `tolerance`.*`tolerance = -1.0`"):
-        reducer.view(0.0, -1.0)
+    assert torch.equal(reducer.view(1.0, 0.0), history[1])
+    for wrong in (-1.0, -1e-9, math.nan):
+        with pytest.raises(ValueError, match=rf"Argument `tolerance`.*`tolerance = {wrong}`"):
+            reducer.view(0.0, wrong)
 
 
 @pytest.mark.parametrize("time", [-0.1, 2.1, math.nan, math.inf])

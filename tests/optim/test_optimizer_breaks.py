@@ -1,4 +1,4 @@
-"""A step that breaks off leaves an optimizer that goes on."""
+"""A step that breaks off leaves an optimizer that goes on, and torch's threads as they were."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import sys
 import pytest
 import torch
 from optimizer_cases import CASES, give_gradients, parameters, run, same
+
+from lightning_accum.optim import Adam
+from lightning_accum.optim._chunks import lightly
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -73,5 +76,41 @@ def test_an_interrupt_leaves_the_threads_and_an_optimizer_that_goes_on(name):
             run(optimizer, params, 1, 1)
             assert not any(map(torch.equal, params, kept))
         assert at > 30
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_small_tensors_take_one_thread_and_nothing_is_recorded_of_them():
+    threads = torch.get_num_threads()
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            seen = []
+            lightly(lambda: seen.append(torch.get_num_threads()))  # noqa: B023
+            lightly(lambda: seen.append(torch.is_inference_mode_enabled()))  # noqa: B023
+            assert seen == [1, True]
+            assert torch.get_num_threads() == count
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_the_number_of_threads_is_given_back():
+    threads = torch.get_num_threads()
+    params = parameters()
+    optimizer = Adam(params)
+    try:
+        torch.set_num_threads(2)
+        run(optimizer, params, 2)
+        assert torch.get_num_threads() == 2
+        # one parameter of another dtype is nothing that a step looks for: the kernel raises
+        params[1].data = params[1].data.float()
+        params[1].grad = None
+        params[1].grad = torch.ones(3, 5)
+        with pytest.raises(RuntimeError, match="Double"):
+            optimizer.step()
+        assert torch.get_num_threads() == 2
+        assert optimizer.state[params[0]]["step"] == 2
+        optimizer.step()  # looks
+        assert optimizer.state[params[1]]["exp_avg"].dtype == torch.float32
     finally:
         torch.set_num_threads(threads)

@@ -9,7 +9,14 @@ from torch import nn
 
 from lightning_accum import attach_updater
 from lightning_accum.functional import bound_multiplicative
-from lightning_accum.optim import AdaBelief, Adam, GenericAdaptiveOptimizer, RAdam, UpdateOptimizer
+from lightning_accum.optim import (
+    AdaBelief,
+    Adam,
+    GenericAdaptiveOptimizer,
+    RAdam,
+    UpdateOptimizer,
+    _versions,
+)
 from lightning_accum.optim._chunks import CHUNK, SERIAL
 from lightning_accum.optim._kernels import COMPILED
 
@@ -83,3 +90,12 @@ def test_an_applied_update(change):
     groups = [{"params": [fc.weight]}, {"params": [fc.bias], "lr": 0.5 + (change != "two rates")}]
     params = [fc.weight] if change == "product" else [fc.weight, fc.bias]
     assert_raises_as_stale(params, UpdateOptimizer(groups, 1.5, [updater]).step)
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_versions_are_counted_one_by_one_or_in_lists(lists, monkeypatch):
+    monkeypatch.setattr(_versions, "_TAKES_LISTS", lists and _versions._TAKES_LISTS)
+    params = parameters()
+    before = [p._version for p in params]
+    _versions.count_versions(params)
+    assert [p._version for p in params] == [version + 1 for version in before]

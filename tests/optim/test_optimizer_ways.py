@@ -165,7 +165,7 @@ def test_complex_parameters_go_as_pairs():
         close([left], [right])
 
 
-# ---------------------------------------------------------------------- pieces and threads
+# ---------------------------------------------------------------------- pieces
 @hypothesis.given(st.lists(st.integers(0, 40), max_size=12), st.sampled_from([0, 1, 16, 64, 10**9]))
 def test_chunks_hold_every_element_once(sizes, together):
     tensors = [torch.zeros(size) for size in sizes]
@@ -187,28 +187,6 @@ def test_large_tensors_come_in_pieces_that_match(layout):
     for one, other in found[1:]:
         one[0].copy_(other[0])
     assert torch.equal(large, index)
-
-
-def test_the_number_of_threads_is_given_back():
-    threads = torch.get_num_threads()
-    params = parameters()
-    optimizer = Adam(params)
-    try:
-        torch.set_num_threads(2)
-        run(optimizer, params, 2)
-        assert torch.get_num_threads() == 2
-        # one parameter of another dtype is nothing that a step looks for: the kernel raises
-        params[1].data = params[1].data.float()
-        params[1].grad = None
-        params[1].grad = torch.ones(3, 5)
-        with pytest.raises(RuntimeError, match="Double"):
-            optimizer.step()
-        assert torch.get_num_threads() == 2
-        assert optimizer.state[params[0]]["step"] == 2
-        optimizer.step()  # looks
-        assert optimizer.state[params[1]]["exp_avg"].dtype == torch.float32
-    finally:
-        torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("name", OWN)

@@ -40,6 +40,13 @@ def test_warmup(step, warmup):
     assert both(warmup_factor, step, warmup) == pytest.approx(expected)
 
 
+def test_without_warmup_there_is_no_rise():
+    for step in (1, 7, 10**9):
+        assert both(warmup_factor, step, 0) == 1.0
+        assert both(warmup_factor, step, 0.5) == 1.0
+    assert both(warmup_factor, 1, 3) == 1 / 3
+
+
 @hypothesis.given(STEPS, st.integers(1, 10**4), st.integers(1, 4096))
 def test_noam(step, warmup, width):
     expected = min(1 / math.sqrt(step), step / warmup**1.5) / math.sqrt(width)

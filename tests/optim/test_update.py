@@ -281,3 +281,40 @@ def test_gradients_are_left_alone() -> None:
     assert before is not None
     assert torch.equal(before, fc.weight.grad)
     assert fc.weight.requires_grad
+
+
+def test_it_follows_a_parameter_by_its_name():
+    fc = nn.Linear(2, 1)
+    updater = attach_updater(fc)
+    slow = {"params": [fc.weight], "lr": 0.5}
+    optimizer = UpdateOptimizer([slow, {"params": [fc.bias]}], updaters=[updater])
+    fc.weight, fc.bias = (nn.Parameter(torch.zeros_like(p)) for p in (fc.weight, fc.bias))
+    updater.weight, updater.bias = torch.ones(1, 2), torch.ones(1)
+    optimizer.step()
+    assert fc.weight.tolist() == [[0.5, 0.5]]
+    assert fc.bias.tolist() == [1.0]
+    assert [group["params"] for group in optimizer.param_groups] == [[fc.weight], [fc.bias]]
+
+
+def test_of_a_parameter_with_two_names_one_is_replaced():
+    one, two = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
+    two.weight = one.weight
+    updaters = [attach_updater(one), attach_updater(two)]
+    optimizer = UpdateOptimizer([one.weight], lr=0.5, updaters=updaters)
+    one.weight = nn.Parameter(torch.zeros(1, 1))
+    nn.init.zeros_(two.weight)
+    for updater in updaters:
+        updater.weight = torch.ones(1, 1)
+    optimizer.step()
+    assert (one.weight.item(), two.weight.item()) == (0.5, 0.5)
+
+
+def test_one_that_was_in_no_group_stays_pending_when_it_is_replaced():
+    fc = nn.Linear(1, 1)
+    updater = attach_updater(fc)
+    optimizer = UpdateOptimizer([fc.weight], updaters=[updater])
+    fc.bias = nn.Parameter(torch.zeros(1))
+    updater.bias = torch.ones(1)
+    optimizer.step()
+    assert fc.bias.item() == 0.0
+    assert updater.bias.pos is not None

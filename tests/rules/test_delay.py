@@ -115,6 +115,27 @@ def test_what_has_no_delays():
         rule.register_cell("cell", model.cell)
 
 
+@pytest.mark.parametrize(
+    ("delay", "found"),
+    [
+        (torch.ones(3, 2), r"\[3, 2\]"),
+        (torch.ones(2, 1), r"\[2, 1\]"),
+        (torch.ones(()), r"\[\]"),
+        (3.0, "float"),
+        (None, "NoneType"),
+    ],
+)
+def test_delays_of_another_shape(delay: object, found: str):
+    model, rule = layer(3, 2), DelayAdjustedSTDP(**RATES)
+    model.connection.delay = delay
+    rule.register_cell("cell", model.cell)
+    show(model, raster(2, 1, 3), raster(2, 1, 2))
+    with pytest.raises(
+        ValueError, match=rf"`delay` should name delays .*`delay = 'delay'`, {found}:"
+    ):
+        rule()
+
+
 def test_what_is_no_matrix_of_synapses():
     model, rule = layer(3, 2), DelayAdjustedSTDP(**RATES, params=["bias"])
     model.connection.register_buffer("delay", torch.zeros(2))

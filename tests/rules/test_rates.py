@@ -184,3 +184,15 @@ def test_of_equals_the_first_wins():
     rule()
     pending = get_updater(model.connection).weight
     assert torch.equal(pending.pos.any(1).nonzero().flatten(), torch.tensor([0]))
+
+
+def test_the_default_temperature_is_one():
+    found = []
+    for rule in (SoftHebb(0.1), SoftHebb(0.1, temperature=1.0)):
+        torch.manual_seed(0)
+        model = linear(3, 2)
+        rule.register_cell("cell", model.cell)
+        model(torch.rand(4, 3).double())
+        rule()
+        found.append(get_updater(model.connection).weight.pos)
+    assert torch.equal(*found)

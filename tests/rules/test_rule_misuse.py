@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import pickle
+from dataclasses import FrozenInstanceError
 
 import pytest
 import torch
@@ -84,3 +86,20 @@ def test_time_constants_in_seconds():
         LIF(1, tc_mem=0.5)
     LIF(1, tc_mem=1.0)
     STDP(0.1, -0.1, tc_pre=1.0, tc_post=1.0).register_cell("enc", cell)
+
+
+def test_a_rate_is_not_changed_where_it_would_have_no_effect() -> None:
+    fc, lif = nn.Linear(2, 1), LIF(1)
+    rule = STDP(0.1, -0.1)
+    unit = rule.register_cell("enc", Cell(fc, lif))
+    for target in (rule, rule.defaults, unit.state.hyperparameters):
+        with pytest.raises(FrozenInstanceError, match=r"`lr_post` should be .*`lr_scheduler`"):
+            target.lr_post = 0.0
+    with pytest.raises(FrozenInstanceError, match="`lr_pre`"):
+        del rule.defaults.lr_pre
+    assert (rule.defaults.lr_post, unit.state.hyperparameters.lr_post) == (0.1, 0.1)
+    rule.carry = False  # is asked for in every call
+    for twin in (copy.deepcopy(rule), pickle.loads(pickle.dumps(rule))):
+        assert twin.defaults == rule.defaults
+        with pytest.raises(FrozenInstanceError):
+            twin.lr_pre = 0.0

@@ -16,6 +16,7 @@ import re
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import pytest
@@ -95,6 +96,13 @@ HOSTILE: dict[str, Callable[[], Any]] = {
     "tensor with a graph": lambda: torch.ones(2, 2, requires_grad=True) * 2,
     "broadcast tensor": lambda: torch.ones(1).expand(2, 2),
 }  # fmt: skip
+
+
+# What is told by a warning is told.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*should be at least a step"),
+    pytest.mark.filterwarnings("ignore:An UpdateOptimizer should have updaters"),
+]
 
 
 class Spike(nn.Module):
@@ -196,6 +204,22 @@ GOOD: dict[str, Callable[[], Any]] = {
     "MaxRateClassifier.rates": lambda: torch.ones(4, 6),
     "MaxRateClassifier.labels": lambda: torch.tensor([0, 1, 2, 0]),
     "Updatable.params": lambda: ("weight",),
+    "Updatable.updater": lambda: None,
+    "Updater.nonfinite": lambda: "skip",
+    "CellTrainer.recording": lambda: True,
+    "StreamAccumulator.args": lambda: (1.0,),
+    "Except.args": lambda: (1.0,),
+    "Cell.updater": lambda: None,
+    "Accumulator.upperbound.bound": lambda: functional.bound_upper_power,
+    "Accumulator.lowerbound.bound": lambda: functional.bound_lower_power,
+    "CellTrainer.cell": lambda: "cell",
+    "CellTrainer.del_monitor.name": lambda: "post",
+    "Rule.tally.name": lambda: "cell",
+    "CellTrainer.add_cell.cell": lambda: la.Cell(kept(nn.Linear(3, 2)), kept(Spike())),
+    "Rule.register_cell.cell": lambda: la.Cell(kept(nn.Linear(3, 2)), kept(Spike())),
+    "CellTrainer.add_cell.name": lambda: "new",
+    "IndependentCellTrainer.register_cell.name": lambda: "new",
+    "Rule.register_cell.name": lambda: "new",
     "accumulators": accumulators.Mean,
     "incoming_state": dict,
     "data": lambda: {0: 1.0},
@@ -245,6 +269,7 @@ class Argument(NamedTuple):
     name: str
     many: bool  # `*args`, given as a tuple
     required: bool
+    place: Any = inspect.Parameter.empty  # where it comes only by place: its default
 
 
 def arguments(function: Any) -> dict[str, Argument]:
@@ -259,7 +284,10 @@ def arguments(function: Any) -> dict[str, Argument]:
             if p.kind is p.VAR_KEYWORD or (base is not bases[0] and p.kind is not p.KEYWORD_ONLY):
                 continue
             many = p.kind is p.VAR_POSITIONAL
-            found.setdefault(p.name, Argument(p.name, many, p.default is p.empty and not many))
+            required = p.default is p.empty and not many
+            place = ... if required else p.default
+            by_place = {"place": place} if p.kind is p.POSITIONAL_ONLY else {}
+            found.setdefault(p.name, Argument(p.name, many, required, **by_place))
         if not any(p.kind is p.VAR_KEYWORD for p in every):
             break
     return found
@@ -271,7 +299,8 @@ def ours(thing: Any) -> bool:
 
 def good(owner: str, argument: Argument) -> dict[str, Any]:
     """What to begin from: nothing, where there is a default."""
-    for key in (f"{owner}.{argument.name}", argument.name if argument.required else ""):
+    name, owners = argument.name, (owner, owner.split(".")[0])
+    for key in (*(f"{each}.{name}" for each in owners), name if argument.required else ""):
         if key in GOOD:
             return {argument.name: GOOD[key]()}
     assert not argument.required, f"`GOOD` should have an entry for `{argument.name}` of {owner}"
@@ -280,7 +309,7 @@ def good(owner: str, argument: Argument) -> dict[str, Any]:
 
 def start(owner: str, found: dict[str, Argument]) -> dict[str, Any]:
     given = {k: v for argument in found.values() for k, v in good(owner, argument).items()}
-    return {**given, **(OTHERS.get(owner, {}) if "self" not in found else {})}
+    return {**given, **OTHERS.get(owner, {})}
 
 
 def make_good(target: type) -> Any:
@@ -296,6 +325,9 @@ def invoke(function: Any, found: dict[str, Argument], given: dict[str, Any]) -> 
         values = names.pop(name)
         places = [names.pop(n) for n in list(found)[: list(found).index(name)] if n in names]
         places += values
+    by_place = [a for a in found.values() if a.place is not inspect.Parameter.empty]
+    last = max((i for i, a in enumerate(by_place) if a.name in names), default=-1)
+    places += [names.pop(a.name, a.place) for a in by_place[: last + 1]]
     return function(*places, **names)
 
 
@@ -499,10 +531,10 @@ def call(name: str, which: str, value: str) -> None:
 # ---------------------------------------------------------------------------- methods
 # What only torch, torchmetrics and rules themselves call, with what they have.
 INNER = {
-    *("add_sum", "check", "check_cell", "delta", "extra_repr", "get_extra_state", "init_state"),
-    *("kernel", "load_state_dict", "metric_state", "pairs", "plot", "rate", "select"),
-    *("set_extra_state", "state_dict", "step_param", "suppress", "sync", "terms", "train"),
-    *("unsync", "updates", "validate"),
+    *("add_sum", "check", "check_cell", "check_extra_state", "check_state", "delta", "extra_repr"),
+    *("get_extra_state", "init_state", "kernel", "load_state_dict", "metric_state", "pairs"),
+    *("plot", "rate", "select", "set_extra_state", "state_dict", "step_param", "suppress", "sync"),
+    *("terms", "train", "unsync", "updates", "validate"),
 }
 
 
@@ -562,20 +594,39 @@ def test_methods(name: str, data: st.DataObject):
     ask(name, which, data.draw(st.sampled_from(list(HOSTILE))))
 
 
+# What refuses whatever it is given, good arguments too: it needs more than those alone.
+REFUSES = {
+    "CellTrainer.forward": "should process a training step",  # a subclass does
+    "StreamAccumulator.merge_state": "should be of class `EMA`, or a dictionary of",  # its own
+    "PersistentMetric.merge_state": "state",
+    "MaxRateClassifier.predict": "called before the ``update``",
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_take_good_arguments(name: str):
+    """Where even these do not get in, hostile ones never would."""
+    _, method, found = prepared(name)
+    given = start(name, found)
+    context = pytest.raises(Exception, match=REFUSES[name]) if name in REFUSES else nullcontext()
+    with context:
+        invoke(method, found, given)
+
+
 def prepared(name: str) -> tuple[Any, Any, dict[str, Argument]]:
     case, path, attribute = METHODS[name]
     root = MAKERS[case]()
     part = part_of(root, path)
     if isinstance(getattr(type(part), attribute), property):
-        method = functools.partial(setattr, part, attribute)
-        return root, lambda value: method(value), {"value": Argument("value", False, True)}
+        found = {attribute: Argument(attribute, False, True)}
+        return root, lambda **given: setattr(part, attribute, given[attribute]), found
     method = getattr(part, attribute)
     return root, method, arguments(method)
 
 
 def ask(name: str, which: str, value: str) -> None:
     root, method, found = prepared(name)
-    given = start(name.split(".")[0], found)
+    given = start(name, found)
     hostile = HOSTILE[value]()
     given[which] = (hostile,) if found[which].many else hostile
     before = weights(root)

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from lightning_accum import NonFiniteUpdateError, Updater
-from lightning_accum.functional import bound_upper_multiplicative
+from lightning_accum import Clamp, NonFiniteUpdateError, Updater
+from lightning_accum.functional import bound_upper_multiplicative, bound_upper_sharp
 
 
 def linear(dtype: torch.dtype = torch.float32) -> nn.Linear:
@@ -231,3 +231,33 @@ def test_no_parameter_of_its_own_and_a_state_of_fixed_keys():
     updater.bias = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
     assert list(updater.parameters()) == []
     assert set(updater.state_dict()) == keys
+
+
+def test_a_second_user_has_another_updater_with_the_same_bounds_and_constraints():
+    class User: ...
+
+    fc = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(fc.weight)
+    updater, one, two = Updater(fc, reduction="mean"), User(), User()
+    updater.register_constraint(Clamp(max=0.5))
+    assert updater.claim(one) is updater
+    assert updater.claim(one) is updater
+    other = updater.claim(two)
+    updater.weight.upperbound(bound_upper_sharp, 0.25)  # afterwards: it holds for both
+    for value in (1.0, 3.0):
+        other.weight = torch.full((1, 1), value)
+    assert updater.weight.empty
+    assert other.weight.pos == 2.0
+    other()
+    assert fc.weight.item() == 0.5
+    nn.init.constant_(fc.weight, 0.375)
+    other.weight = torch.ones(1, 1)
+    other()
+    assert fc.weight.item() == 0.375
+    updater.release(two)
+    assert updater.claim(two) is not updater
+    updater.release(one)
+    assert updater.claim(two) is updater
+    del two
+    gc.collect()
+    assert updater.claim(one) is updater

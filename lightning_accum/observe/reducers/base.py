@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_numbers, check_tensors
+from lightning_accum._checks import check_finite, check_numbers, check_tensors
 from lightning_accum._state import StateModule
 from lightning_accum.functional.interpolation import Interpolation, interp_previous
 
@@ -22,7 +22,7 @@ class Reducer(StateModule, ABC):
 
     def __init__(self, dt: float = 1.0) -> None:
         super().__init__()
-        check_numbers(dt=dt)
+        check_finite(dt=dt)
         if not dt > 0:
             raise ValueError(f"Argument `dt` should be a positive step in ms. Found `{dt = }`.")
         self.dt = dt

@@ -25,6 +25,7 @@ class Evidence:
     Example:
         >>> import torch
         >>> evidence = Evidence("after the neuron")
+        >>> evidence.take(torch.tensor([0.0, 1.0]), whole=False)
         >>> evidence.add(torch.tensor([0.0, 0.3]))
         >>> evidence.look()
         Traceback (most recent call last):
@@ -67,8 +68,14 @@ class Evidence:
             whole: whether it is a sequence.
 
         Raises:
+            TypeError: if it is complex.
             ValueError: if it is looked at, and is not 0 or 1.
         """
+        if activity.is_complex():
+            raise TypeError(
+                f"Activity of a rule on spikes should be real. Found {activity.dtype} {self.label}:"
+                " record its magnitude or its real part."
+            )
         if whole or not self._sure:
             self._sure = self.see(activity) > 0
         if not whole:

@@ -1,0 +1,54 @@
+"""Private names borrowed from torch: one function each, one test each."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import CodeType
+from typing import Any
+
+from torch import nn
+
+
+def forget_compiled(model: nn.Module) -> None:
+    """Has ``torch.compile`` compile the code of a model's modules anew, with the hooks they have.
+
+    What is compiled calls no hook that was registered later, and torch does not look whether there
+    are any. ``torch.compiler.reset()`` would forget what is compiled of everything else too.
+
+    Args:
+        model: whose own functions, and those of the modules in it, are forgotten; functions of the
+            same code, as of other objects of the classes, are too.
+    """
+    conversion: Any = sys.modules.get("torch._dynamo.convert_frame")  # or nothing is compiled
+    if conversion is None:
+        return
+    compiler: Any = sys.modules["torch._dynamo.eval_frame"]
+    wrapper: Any = sys.modules["torch._dynamo.external_utils"]
+    # A function may go on behind a graph break in code of its own, which begins at a later line.
+    lines: set[tuple[str, int]] = set()
+    for kind in {type(module) for module in model.modules()}:
+        for code in _methods(kind):
+            lines |= _lines(code)
+    lines |= _lines(wrapper.wrap_inline(len).__code__)  # around modules of torch's own
+    for seen in (*conversion.input_codes.seen, *conversion.output_codes.seen):
+        code = seen()
+        if code is not None and (code.co_filename, code.co_firstlineno) in lines:
+            compiler.reset_code(code)
+
+
+def _methods(kind: type) -> Iterator[CodeType]:
+    for base in kind.__mro__:
+        for member in vars(base).values():
+            code = getattr(getattr(member, "__func__", member), "__code__", None)
+            if isinstance(code, CodeType):
+                yield code
+
+
+def _lines(code: CodeType) -> set[tuple[str, int]]:
+    """The lines of a function, by file and number, and those of what is nested in it."""
+    found = {(code.co_filename, line) for _, _, line in code.co_lines() if line is not None}
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            found |= _lines(constant)
+    return found | {(code.co_filename, code.co_firstlineno)}

@@ -1,0 +1,53 @@
+"""What is borrowed from torch does what it is borrowed for."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lightning_accum._compat import forget_compiled
+
+
+class Twice(nn.Module):
+    """Calls a layer behind two graph breaks, and in a comprehension."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.relu = nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        torch._dynamo.graph_break()
+        x = self.relu(x)
+        torch._dynamo.graph_break()
+        return torch.stack([self.relu(row) for row in x])
+
+
+def test_what_is_compiled_of_a_model_is_forgotten_and_the_rest_is_not() -> None:
+    torch.compiler.reset()
+    compiled: list[Any] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        compiled.append(graph)
+        return graph.forward
+
+    model, hits = Twice(), []
+    fast = torch.compile(model, backend="eager")
+    double = torch.compile(lambda x: 2 * x, backend=backend)
+    x = torch.ones(2, 3)
+    fast(x), double(x)
+    model.relu.register_forward_hook(lambda *_: hits.append(1))
+    fast(x)
+    assert not hits  # as torch has it
+    forget_compiled(model)
+    fast(x), double(x)
+    assert len(hits) == 3
+    assert len(compiled) == 1
+    torch.compiler.reset()
+
+
+def test_where_nothing_is_compiled_there_is_nothing_to_forget(monkeypatch: Any) -> None:
+    monkeypatch.delitem(sys.modules, "torch._dynamo.convert_frame", raising=False)
+    forget_compiled(nn.Linear(1, 1))
