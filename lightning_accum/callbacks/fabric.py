@@ -161,5 +161,6 @@ class FabricCellTrainer:
         return self.host.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes up a state, now or, before :meth:`setup`, then."""
+        """Takes up a state, now or, before :meth:`setup`, then; a window in it is dropped."""
+        self._recorded = False
         self.host.load_state_dict(state_dict)

@@ -125,6 +125,37 @@ def test_a_batch_that_fails_leaves_nothing_behind():
     assert torch.equal(model.fc.weight, Net().fc.weight)
 
 
+def test_a_batch_that_fails_takes_nothing_from_a_stream():
+    def fail(model: Net, learner: FabricCellTrainer) -> None:
+        with learner.batch():
+            model.fc(data()[4].transpose(0, 1))
+            raise OSError("on purpose")
+
+    streams = []
+    for fails in (False, True):
+        model, learner = Net(), FabricCellTrainer(rule(), CELLS, carry=True)
+        learner.setup(model)
+        for i, x in enumerate(data()[:3]):
+            if fails and i == 1:
+                with pytest.raises(OSError, match="on purpose"):
+                    fail(model, learner)
+            with learner.batch():
+                model(x)
+            learner.step()
+        streams.append(model.fc.weight)
+    assert torch.equal(*streams)
+
+
+def test_what_was_not_evaluated_is_not_taken_up():
+    model, learner = Net(), FabricCellTrainer(rule(), CELLS)
+    learner.setup(model)
+    with learner.batch():
+        model(data()[0])
+    learner.load_state_dict(learner.state_dict())
+    learner.step()
+    assert torch.equal(model.fc.weight, Net().fc.weight)
+
+
 def test_a_reward_comes_with_the_step():
     model, learner = Net(), FabricCellTrainer(MSTDP(0.1, -0.05, time_dim=0), CELLS)
     learner.setup(model)
