@@ -10,7 +10,7 @@ import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities import rank_zero_info
 
-from lightning_accum._state import COUNT, MAPPING, check_state, optional
+from lightning_accum._state import ANOTHER_VERSION, COUNT, MAPPING, check_state, optional
 from lightning_accum.callbacks._gate import Recording, StepGate, only_forward
 from lightning_accum.callbacks._lent import give_back, own_state
 from lightning_accum.callbacks._optimizers import own_optimizers, stand_in, uncounted
@@ -20,7 +20,7 @@ from lightning_accum.callbacks._schedule import Interval, MakeScheduler, Schedul
 from lightning_accum.callbacks._summary import Summary
 from lightning_accum.learn.cell import CellSpec
 from lightning_accum.learn.exchange import is_first, processes
-from lightning_accum.learn.host import ANOTHER_VERSION, CellHost
+from lightning_accum.learn.host import CellHost
 from lightning_accum.learn.trainer import CellTrainer
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.optim.update import check_lr
@@ -30,12 +30,13 @@ from lightning_accum.updates import NonFinite
 class CellTrainerCallback(Callback):
     """Hosts a :class:`~lightning_accum.CellTrainer` in a Lightning ``Trainer``.
 
-    While ``training_step`` runs, the cells' activity is recorded, once a batch: not what other
-    hooks and callbacks run, what an optimizer's closure runs again (as of ``LBFGS``), or what
-    activation checkpointing recomputes. At the end of the batch the rule is evaluated, and at the
-    end of every ``apply_every_n_batches``-th batch what has accumulated is applied, before
-    checkpoints are written. A batch that an exception interrupts counts for nothing. A fit begins
-    with nothing recorded, carried or pending, unless it is resumed from a checkpoint.
+    While ``training_step`` runs, the cells' activity is recorded, once a batch. Forward passes of
+    other hooks and callbacks are not recorded, nor is a closure that an optimizer calls again (as
+    ``LBFGS`` does), nor the recomputation of activation checkpointing. At the end
+    of the batch the rule is evaluated, and at the end of every ``apply_every_n_batches``-th batch
+    what has accumulated is applied, before checkpoints are written. A batch that an exception
+    interrupts counts for nothing. A fit begins with nothing recorded, carried or pending, unless it
+    is resumed from a checkpoint.
 
     It works beside automatic optimization, manual optimization and no optimizer at all. Where the
     module's ``configure_optimizers`` gives no :class:`~lightning_accum.optim.UpdateOptimizer` the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import FrozenInstanceError
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._checks import nearest
+from lightning_accum._checks import check_mapping, nearest
 from lightning_accum._state import COUNT, FLOATS, StateModule, check_state, named, optional
-from lightning_accum.learn.cell import Cell
+from lightning_accum.learn.cell import Cell, CellSpec
 from lightning_accum.learn.signal import LEARNED
 from lightning_accum.learn.tally import Tally
 from lightning_accum.learn.trainer import CellTrainer, Unset
@@ -184,3 +184,27 @@ class IndependentCellTrainer(CellTrainer):
         for state in self._states.values():
             if isinstance(state, CellState):
                 state.clear()
+
+
+def cells_for(trainer: object, cells: object) -> dict[str, CellSpec] | None:
+    """The cells that a trainer is to register by itself, where it does.
+
+    Raises:
+        TypeError: if it is not a trainer, or does not register cells, or these are not cells.
+    """
+    if not isinstance(trainer, CellTrainer):
+        raise TypeError(
+            "Argument `cell_trainer` should be a CellTrainer, such as `STDP(0.01, -0.01)`."
+            f" Found `{trainer if isinstance(trainer, type) else type(trainer).__name__}`."
+        )
+    if cells is None:
+        return None
+    if not isinstance(trainer, IndependentCellTrainer):
+        raise TypeError(
+            "Argument `cells` should be None for a trainer that does not register cells by"
+            f" itself. Found it given with `{type(trainer).__name__}`: add the cells with"
+            " `add_cell`."
+        )
+    check_mapping("cells", cells)
+    assert isinstance(cells, Mapping)
+    return {name: CellSpec.of(name, spec) for name, spec in cells.items()}
