@@ -11,7 +11,9 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities import rank_zero_info
 
 from lightning_accum._state import ANOTHER_VERSION, COUNT, MAPPING, check_state, optional
+from lightning_accum.callbacks._findings import By
 from lightning_accum.callbacks._gate import Recording, StepGate, only_forward
+from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._lent import give_back, own_state
 from lightning_accum.callbacks._optimizers import own_optimizers, stand_in, uncounted
 from lightning_accum.callbacks._ranks import module_states, of_the_others, take_module_states
@@ -129,6 +131,7 @@ class CellTrainerCallback(Callback):
         self._batches = 0
         self._steps_before = 0
         self._current: Report | None = None
+        self._current_health: Health | None = None
         self._skipped: dict[tuple[str, str], int] = {}
         self._failed = False
         self._module_states: dict[str, Any] = {}  # of this process, in a checkpoint
@@ -143,6 +146,17 @@ class CellTrainerCallback(Callback):
         """What is measured, while a fit runs."""
         assert self._current is not None
         return self._current
+
+    @property
+    def _health(self) -> Health:
+        """What is counted of the cells, while training runs."""
+        assert self._current_health is not None
+        return self._current_health
+
+    @property
+    def _by(self) -> By:
+        """Who applies updates."""
+        return "callback" if self._applies else "module"
 
     @property
     def state_key(self) -> str:
@@ -209,6 +223,10 @@ class CellTrainerCallback(Callback):
             optimizer.detach(self.host.updaters.values(), self._before_apply, self._after_apply)
         self._optimizers, self._listed = [], []
 
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Notes the weights as they are, for a checkpoint is loaded by now."""
+        self._current_health = Health(self.host)
+
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Leaves the model as it was."""
         self._release(pl_module)
@@ -222,7 +240,8 @@ class CellTrainerCallback(Callback):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Sums up, and says which updates were dropped for NaN or Inf."""
-        lines = self._report.text(self._optimizers)
+        advice = self._health.fit_ended(self._optimizers, self._by)
+        lines = self._report.text(self._optimizers, advice, self._health.warned)
         if lines:
             rank_zero_info("\n".join(lines))
         for (cell, name), count in self._counts().items():
@@ -273,6 +292,8 @@ class CellTrainerCallback(Callback):
             self._batches = 0
             self._step(trainer, pl_module)
         self._report.log(trainer, pl_module, self.prog_bar)
+        self._health.batch_ended()
+        self._health.look_if_due(self._optimizers, self._by)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Applies the partial group of an epoch that was stopped before its last batch."""
@@ -283,6 +304,7 @@ class CellTrainerCallback(Callback):
             self._report.end_epoch()
             self._step(trainer, pl_module)
         self._schedule.passed("epoch")
+        self._health.epoch_ended(self._optimizers, self._by)
         self.cell_trainer.confirm()
 
     def _step(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -329,7 +351,7 @@ class CellTrainerCallback(Callback):
             self._recording.leave()
         self._recording = None
         self.host.release()
-        self._current = None
+        self._current = self._current_health = None
         give_back(self)
 
     def _counts(self) -> dict[tuple[str, str], int]:
@@ -342,7 +364,7 @@ class CellTrainerCallback(Callback):
 
     def __getstate__(self) -> dict[str, Any]:
         own = own_state(self)
-        gone = {"_recording": None, "_current": None}
+        gone = {"_recording": None, "_current": None, "_current_health": None}
         return {**own, **gone, "_optimizers": [], "_listed": []}
 
     def state_dict(self) -> dict[str, Any]:

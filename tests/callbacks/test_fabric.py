@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -183,3 +184,35 @@ def test_a_loop_before_setup_or_after_release(released: bool) -> None:
             use()
     with pytest.raises(RuntimeError, match="call `setup"):
         learner.updates_as_gradients()
+
+
+def test_a_loop_that_records_nothing_is_told_so() -> None:
+    learner, model = FabricCellTrainer(rule(), CELLS), Net()
+    learner.setup(model)
+    for _ in range(100):
+        with learner.batch():
+            model.fc.forward(torch.ones(1, 2, 6))
+        learner.step()
+    batch = learner.batch()
+    with pytest.warns(RuntimeWarning, match="Found none in 100 .* call them as `fc"):
+        batch.__enter__()
+    batch.__exit__(None, None, None)
+    learner.release()  # says it no more
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_loop_that_never_steps_is_told_so(steps: int) -> None:
+    learner, model = FabricCellTrainer(rule(), CELLS), Net()
+    learner.setup(model)
+    for x in data():
+        with learner.batch():
+            model(x)
+        learner.accumulate()
+    for _ in range(steps):
+        learner.step()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        learner.release()
+    assert [str(w.message).split(". ")[-1] for w in found] == (
+        [] if steps else ["Call `step()` on the FabricCellTrainer."]
+    )
