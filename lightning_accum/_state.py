@@ -73,6 +73,10 @@ MAPPING = named(ANYTHING)
 
 
 OTHER = "it is that of something else, or of another version"
+ANOTHER_VERSION = (
+    "it was saved by another version, or by hand. Go on with that version, or begin again with only"
+    " the weights, which `load_from_checkpoint` of the LightningModule gives"
+)
 
 
 def check_state(

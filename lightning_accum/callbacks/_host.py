@@ -8,12 +8,11 @@ from typing import Any, get_args
 import torch
 from torch import nn
 
-from lightning_accum._checks import check_mapping
 from lightning_accum._compat import forget_compiled
-from lightning_accum._state import MAPPING, check_state, named
+from lightning_accum._state import ANOTHER_VERSION, MAPPING, check_state, named
 from lightning_accum.callbacks._shares import check_exchangeable, shares_of
 from lightning_accum.cells.cell import CellSpec
-from lightning_accum.cells.independent import IndependentCellTrainer
+from lightning_accum.cells.independent import IndependentCellTrainer, cells_for
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.cells.undo import Undo
 from lightning_accum.distributed.exchange import exchange
@@ -22,11 +21,6 @@ from lightning_accum.distributed.world import is_first
 from lightning_accum.optim import updates_as_gradients
 from lightning_accum.rules.base import Rule
 from lightning_accum.updates import NonFinite, Updater, get_updater, set_updater
-
-ANOTHER_VERSION = (
-    "it was saved by another version, or by hand. Go on with that version, or begin anew with the"
-    " weights alone, as `load_from_checkpoint` of the LightningModule gives them"
-)
 
 
 class CellHost:
@@ -61,27 +55,13 @@ class CellHost:
         carry: bool = False,
         nonfinite: NonFinite | None = None,
     ) -> None:
-        if not isinstance(trainer, CellTrainer):
-            raise TypeError(
-                "Argument `cell_trainer` should be a CellTrainer, such as `STDP(0.01, -0.01)`."
-                f" Found `{trainer if isinstance(trainer, type) else type(trainer).__name__}`."
-            )
-        if cells is not None and not isinstance(trainer, IndependentCellTrainer):
-            raise TypeError(
-                "Argument `cells` should be None for a trainer that does not register cells by"
-                f" itself. Found it given with `{type(trainer).__name__}`: add the cells with"
-                " `add_cell`."
-            )
-        if cells is not None:
-            check_mapping("cells", cells)
-            cells = {name: CellSpec.of(name, spec) for name, spec in cells.items()}
         if nonfinite is not None and nonfinite not in get_args(NonFinite):
             raise ValueError(
                 f"Argument `nonfinite` should be one of {get_args(NonFinite)}."
                 f" Found `{nonfinite = }`."
             )
         self.trainer = trainer
-        self.cells = cells
+        self.cells = cells_for(trainer, cells)
         self.carry = carry
         self.nonfinite = nonfinite
         self._bound = False
@@ -230,14 +210,10 @@ class CellHost:
             self.trainer(**given)
 
     def abandon_batch(self) -> None:
-        """Has a batch that was interrupted count for nothing, but for what it has applied."""
-        undo, self._undo = self._undo, None
-        if undo is not None:
-            undo.undo()
-        self.drop_window()
-
-    def drop_window(self) -> None:
-        """Drops what was recorded and not evaluated; what came from earlier batches stays."""
+        """Drops what an interrupted batch recorded; what came from earlier batches stays."""
+        if self._undo is not None:
+            self._undo.undo()
+        self._undo = None
         if self.carry:
             self.trainer.drop_window()
         else:
@@ -306,8 +282,8 @@ class CellHost:
             self._pending = state
 
     def _load(self, state: dict[str, Any]) -> None:
-        place = f"the host of `{type(self.trainer).__name__}`"
-        check_state(place, state, {"trainer": MAPPING, "updaters": named(MAPPING)}, ANOTHER_VERSION)
+        kinds = {"trainer": MAPPING, "updaters": named(MAPPING)}
+        check_state("a host", state, kinds, ANOTHER_VERSION)
         here, there = set(self.updaters), set(state["updaters"])
         if here != there:
             raise ValueError(
@@ -320,7 +296,7 @@ class CellHost:
         self.trainer.load_state_dict(state["trainer"])
         for name, updater in self.updaters.items():
             updater.load_state_dict(state["updaters"][name])
-        self.drop_window()  # of a batch that was running when it was saved
+        self.abandon_batch()  # one that was running when the state was saved
         if self._other:
             self.trainer.clear()
             for updater in self.updaters.values():

@@ -52,7 +52,7 @@ def stand_in(trainer: pl.Trainer) -> None:
 
 
 def uncounted(trainer: pl.Trainer) -> Any:
-    """Lightning's count of steps, where nothing but updates has it go on; else ``None``."""
+    """Lightning's count of steps, if applied updates have to advance it; else ``None``."""
     loop = trainer.fit_loop.epoch_loop
     if not trainer.lightning_module.automatic_optimization:
         return loop.manual_optimization.optim_step_progress

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import lightning.pytorch as pl
@@ -97,11 +97,18 @@ class Report:
             for watcher in self.watchers:
                 watcher.logged()
 
-    def text(self, optimizers: Iterable[UpdateOptimizer]) -> list[str]:
-        """The lines that sum up a fit; none where nothing was measured, or is not asked for.
+    def text(
+        self,
+        optimizers: Iterable[UpdateOptimizer],
+        advice: Sequence[str] = (),
+        warned: Collection[str] = (),
+    ) -> list[str]:
+        """The lines that sum up a fit; none if there is nothing to say, or it is not asked for.
 
         Args:
             optimizers: those that applied the updates.
+            advice: further lines.
+            warned: cells that are not advised, for a warning has told what is wrong.
         """
         if self._summary is None:
             return []
@@ -114,4 +121,4 @@ class Report:
         }
         defaults = getattr(self._host.trainer, "defaults", None)
         rates = [] if defaults is None else [n for n in vars(defaults) if n.startswith("lr")]
-        return self._summary.lines(steps, rates)
+        return self._summary.lines(steps, rates, advice, warned)

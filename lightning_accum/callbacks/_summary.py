@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -36,15 +36,23 @@ class Summary(Watcher):
         self._ratios[key] = total + torch.where(finite, ratio, 0.0), number + finite
         self._limits[key] = values["at_lower"], values["at_upper"]
 
-    def lines(self, steps: Mapping[tuple[str, str], int], rates: Sequence[str]) -> list[str]:
-        """A table, and what to look at; nothing where nothing was measured.
+    def lines(
+        self,
+        steps: Mapping[tuple[str, str], int],
+        rates: Sequence[str],
+        further: Sequence[str] = (),
+        warned: Collection[str] = (),
+    ) -> list[str]:
+        """A table, if anything was measured, and what to look at.
 
         Args:
             steps: how often updates were applied, by the names of cell and parameter.
             rates: names of the rule's rates, for advice.
+            further: advice by others.
+            warned: cells that are not advised on, for a warning has told what is wrong.
         """
         if not self._ratios:
-            return []
+            return ["Local learning:", *further] if further else []
         silent = {cell: float((n == 0).float().mean()) for cell, n in self._counts.items()}
         rows: list[Sequence[str]] = [_HEAD]
         advice: list[str] = []
@@ -54,9 +62,10 @@ class Summary(Watcher):
             shares = (lower, upper, silent.get(cell))
             shown = ("" if share is None else f"{share:.0%}" for share in shares)
             rows.append((cell, name, str(steps[cell, name]), f"{ratio:.1e}", *shown))
-            advice += _advice_on_weights(f"{cell}.{name}", ratio, lower, upper, rates)
-        advice += _advice_on_activity(silent)
-        return ["Local learning, by what the logging steps saw:", *_table(rows), *advice]
+            if cell not in warned:
+                advice += _advice_on_weights(f"{cell}.{name}", ratio, lower, upper, rates)
+        advice += _advice_on_activity({k: v for k, v in silent.items() if k not in warned})
+        return ["Local learning, by what the logging steps saw:", *_table(rows), *advice, *further]
 
 
 def _advice_on_weights(

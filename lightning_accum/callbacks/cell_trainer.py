@@ -10,9 +10,11 @@ import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities import rank_zero_info
 
-from lightning_accum._state import COUNT, MAPPING, check_state, optional
+from lightning_accum._state import ANOTHER_VERSION, COUNT, MAPPING, check_state, optional
+from lightning_accum.callbacks._findings import By
 from lightning_accum.callbacks._gate import Recording, StepGate, only_forward
-from lightning_accum.callbacks._host import ANOTHER_VERSION, CellHost
+from lightning_accum.callbacks._health import Health
+from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._lent import give_back, own_state
 from lightning_accum.callbacks._optimizers import (
     own_optimizers,
@@ -34,12 +36,13 @@ from lightning_accum.updates import NonFinite
 class CellTrainerCallback(Callback):
     """Hosts a :class:`~lightning_accum.CellTrainer` in a Lightning ``Trainer``.
 
-    While ``training_step`` runs, the cells' activity is recorded, once a batch: not what other
-    hooks and callbacks run, what an optimizer's closure runs again (as of ``LBFGS``), or what
-    activation checkpointing recomputes. At the end of the batch the rule is evaluated, and at the
-    end of every ``apply_every_n_batches``-th batch what has accumulated is applied, before
-    checkpoints are written. A batch that an exception interrupts counts for nothing. A fit begins
-    with nothing recorded, carried or pending, unless it is resumed from a checkpoint.
+    While ``training_step`` runs, the cells' activity is recorded, once a batch. Forward passes of
+    other hooks and callbacks are not recorded, nor is a closure that an optimizer calls again (as
+    ``LBFGS`` does), nor the recomputation of activation checkpointing. At the end
+    of the batch the rule is evaluated, and at the end of every ``apply_every_n_batches``-th batch
+    what has accumulated is applied, before checkpoints are written. A batch that an exception
+    interrupts counts for nothing. A fit begins with nothing recorded, carried or pending, unless it
+    is resumed from a checkpoint.
 
     It works beside automatic optimization, manual optimization and no optimizer at all. Where the
     module's ``configure_optimizers`` gives no :class:`~lightning_accum.optim.UpdateOptimizer` the
@@ -132,6 +135,7 @@ class CellTrainerCallback(Callback):
         self._batches = 0
         self._steps_before = 0
         self._current: Report | None = None
+        self._current_health: Health | None = None
         self._skipped: dict[tuple[str, str], int] = {}
         self._failed = False
         self._module_states: dict[str, Any] = {}  # of this process, in a checkpoint
@@ -146,6 +150,17 @@ class CellTrainerCallback(Callback):
         """What is measured, while a fit runs."""
         assert self._current is not None
         return self._current
+
+    @property
+    def _health(self) -> Health:
+        """What is counted of the cells, while training runs."""
+        assert self._current_health is not None
+        return self._current_health
+
+    @property
+    def _by(self) -> By:
+        """Who applies updates."""
+        return "callback" if self._applies else "module"
 
     @property
     def state_key(self) -> str:
@@ -212,6 +227,10 @@ class CellTrainerCallback(Callback):
             optimizer.detach(self.host.updaters.values(), self._before_apply, self._after_apply)
         self._optimizers, self._listed = [], []
 
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Notes the weights as they are, for a checkpoint is loaded by now."""
+        self._current_health = Health(self.host)
+
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Leaves the model as it was."""
         self._release(pl_module)
@@ -225,7 +244,8 @@ class CellTrainerCallback(Callback):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Sums up, and says which updates were dropped for NaN or Inf."""
-        lines = self._report.text(self._optimizers)
+        advice = self._health.fit_ended(self._optimizers, self._by)
+        lines = self._report.text(self._optimizers, advice, self._health.warned)
         if lines:
             rank_zero_info("\n".join(lines))
         for (cell, name), count in self._counts().items():
@@ -276,6 +296,8 @@ class CellTrainerCallback(Callback):
             self._batches = 0
             self._step(trainer, pl_module)
         self._report.log(trainer, pl_module, self.prog_bar)
+        self._health.batch_ended()
+        self._health.look_if_due(self._optimizers, self._by)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Applies the partial group of an epoch that was stopped before its last batch."""
@@ -286,6 +308,7 @@ class CellTrainerCallback(Callback):
             self._report.end_epoch()
             self._step(trainer, pl_module)
         self._schedule.passed("epoch")
+        self._health.epoch_ended(self._optimizers, self._by)
         self.cell_trainer.confirm()
 
     def _step(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -332,7 +355,7 @@ class CellTrainerCallback(Callback):
             self._recording.leave()
         self._recording = None
         self.host.release()
-        self._current = None
+        self._current = self._current_health = None
         give_back(self)
 
     def _counts(self) -> dict[tuple[str, str], int]:
@@ -345,7 +368,7 @@ class CellTrainerCallback(Callback):
 
     def __getstate__(self) -> dict[str, Any]:
         own = own_state(self)
-        gone = {"_recording": None, "_current": None}
+        gone = {"_recording": None, "_current": None, "_current_health": None}
         return {**own, **gone, "_optimizers": [], "_listed": []}
 
     def state_dict(self) -> dict[str, Any]:

@@ -9,11 +9,14 @@ from typing import Any
 from lightning.fabric.wrappers import _FabricModule
 from torch import nn
 
+from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.optim.update import check_lr
 from lightning_accum.updates import NonFinite
+
+_PATIENCE = 100  # batches, for a loop has no epochs that are known of
 
 
 class FabricCellTrainer:
@@ -61,6 +64,7 @@ class FabricCellTrainer:
     ) -> None:
         self.host = CellHost(cell_trainer, cells, carry, nonfinite)
         self._recorded = False
+        self._health: Health | None = None
 
     @property
     def cell_trainer(self) -> CellTrainer:
@@ -78,6 +82,7 @@ class FabricCellTrainer:
         """
         self.host.bind(module.module if isinstance(module, _FabricModule) else module)
         self.cell_trainer.train()
+        self._health = Health(self.host, _PATIENCE)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -86,7 +91,8 @@ class FabricCellTrainer:
         Raises:
             RuntimeError: before :meth:`setup`, or after :meth:`release`.
         """
-        self._check_set_up()
+        health = self._checked()
+        health.look_if_due((), "loop")
         self.cell_trainer.recording = True
         try:
             yield
@@ -96,6 +102,7 @@ class FabricCellTrainer:
         finally:
             self.cell_trainer.recording = False
         self._recorded = True
+        health.batch_ended()
 
     def accumulate(self, **given: Any) -> None:
         """Evaluates the rule on what was recorded, and applies nothing yet.
@@ -106,7 +113,7 @@ class FabricCellTrainer:
         Raises:
             RuntimeError: before :meth:`setup`, or after :meth:`release`.
         """
-        self._check_set_up()
+        self._checked()
         self._recorded = False
         self.host.finish_batch(**given)
 
@@ -123,7 +130,7 @@ class FabricCellTrainer:
             NonFiniteUpdateError: if an update holds NaN or Inf, where the policy is to raise.
         """
         check_lr(lr)
-        self._check_set_up()
+        self._checked()
         if self._recorded:
             self.accumulate(**given)
         self.host.exchange()
@@ -140,26 +147,39 @@ class FabricCellTrainer:
         Raises:
             RuntimeError: before :meth:`setup`, or after :meth:`release`.
         """
-        self._check_set_up()
+        self._checked()
         if self._recorded:
             self.accumulate(**given)
         self.host.hand_over()
 
-    def _check_set_up(self) -> None:
-        if not self.host.bound:
+    def _checked(self) -> Health:
+        if not self.host.bound or self._health is None:
             raise RuntimeError(
                 "A FabricCellTrainer should know the module before a batch runs. Found no module"
                 " set up, or one that was released: call `setup(module)`."
             )
+        return self._health
 
     def release(self) -> None:
-        """Takes every hook away; what is learned, recorded and pending stays."""
-        self.host.release()
+        """Takes every hook away; what is learned, recorded and pending stays.
+
+        Warns if a cell has learned nothing.
+        """
+        health, self._health = self._health, None
+        try:
+            if health is not None:
+                health.fit_ended((), "loop")
+        finally:
+            self.host.release()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_health": None}
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and builtins alone, for ``fabric.save``."""
         return self.host.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes up a state, now or, before :meth:`setup`, then."""
+        """Takes up a state, now or, before :meth:`setup`, then; a window in it is dropped."""
+        self._recorded = False
         self.host.load_state_dict(state_dict)

@@ -16,9 +16,9 @@ from lightning_accum.optim import UpdateOptimizer
 class LocalDDPStrategy(DDPStrategy):
     """DDP that also takes a module that no gradient trains.
 
-    Where no parameter requires grad there is no gradient to reduce, and torch refuses to wrap the
+    If no parameter requires grad there is no gradient to reduce, and torch refuses to wrap the
     module. Here it is brought in line between the processes, as DDP does at its start, and runs
-    unwrapped; the callback sums the accumulated updates. Where the module has no optimizer, or none
+    unwrapped; the callback sums the accumulated updates. If the module has no optimizer, or none
     but UpdateOptimizers, ``training_step`` may return ``None`` in automatic optimization too, which
     Lightning refuses under several processes: the step then has a loss of zero and no backward
     pass. For everything else it is Lightning's ``DDPStrategy``.
@@ -53,13 +53,13 @@ class LocalDDPStrategy(DDPStrategy):
         return output
 
     def backward(self, closure_loss: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Runs the backward pass, where there is anything to run it for."""
+        """Runs the backward pass, unless there is nothing to minimize."""
         if not closure_loss.requires_grad and not self._minimizes:
             return closure_loss
         return super().backward(closure_loss, *args, **kwargs)
 
     @property
     def _minimizes(self) -> bool:
-        """Whether an optimizer of the module goes by gradients."""
+        """Whether an optimizer of the module uses gradients."""
         without = (_MockOptimizer, UpdateOptimizer)
         return not all(isinstance(optimizer, without) for optimizer in self.optimizers)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from torch import nn
 
-from lightning_accum._checks import nearest
-from lightning_accum.cells.cell import Cell
+from lightning_accum._checks import check_mapping, nearest
+from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.state import CellState, Hyperparameters, frozen
 from lightning_accum.cells.trainer import CellTrainer, Unset
 from lightning_accum.observe import Monitor
@@ -108,3 +108,27 @@ class IndependentCellTrainer(CellTrainer):
         for state in self._states.values():
             if isinstance(state, CellState):
                 state.clear()
+
+
+def cells_for(trainer: object, cells: object) -> dict[str, CellSpec] | None:
+    """The cells that a trainer is to register by itself, where it does.
+
+    Raises:
+        TypeError: if it is not a trainer, or does not register cells, or these are not cells.
+    """
+    if not isinstance(trainer, CellTrainer):
+        raise TypeError(
+            "Argument `cell_trainer` should be a CellTrainer, such as `STDP(0.01, -0.01)`."
+            f" Found `{trainer if isinstance(trainer, type) else type(trainer).__name__}`."
+        )
+    if cells is None:
+        return None
+    if not isinstance(trainer, IndependentCellTrainer):
+        raise TypeError(
+            "Argument `cells` should be None for a trainer that does not register cells by"
+            f" itself. Found it given with `{type(trainer).__name__}`: add the cells with"
+            " `add_cell`."
+        )
+    check_mapping("cells", cells)
+    assert isinstance(cells, Mapping)
+    return {name: CellSpec.of(name, spec) for name, spec in cells.items()}

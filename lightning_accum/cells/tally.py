@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 _EMPTY = 8  # calls in a row that find nothing
@@ -16,12 +17,14 @@ class Activity(NamedTuple):
     Attributes:
         pre: what comes into the connection.
         post: what the neuron gives out.
-        size: the number of values on the side that has fewer.
+        size: how many values the neuron gave out.
+        spikes: whether the neuron's output is kept as spikes.
     """
 
     pre: float
     post: float
     size: int
+    spikes: bool
 
 
 class Tally:
@@ -36,7 +39,7 @@ class Tally:
         >>> for _ in range(3):
         ...     _ = tally.note(torch.ones(5, 1, 2), torch.zeros(5, 1, 4))
         >>> tally.windows, tally.longest, tally.activity()
-        (3, 5, Activity(pre=1.0, post=0.0, size=20))
+        (3, 5, Activity(pre=1.0, post=0.0, size=40, spikes=False))
     """
 
     def __init__(self) -> None:
@@ -53,6 +56,7 @@ class Tally:
         self.longest = 0
         self.empty = 0  # calls of the rule that found nothing, before the first window
         self._looks: list[tuple[Tensor, int, Tensor, int]] = []
+        self._spikes = False
 
     def note(self, pre: Tensor, post: Tensor) -> bool:
         """Counts a window, and says whether it was one that was looked at."""
@@ -62,6 +66,7 @@ class Tally:
             self.longest = steps
         if self.windows & (self.windows - 1):
             return False
+        self._spikes = post.dtype == torch.bool
         self._looks.append((pre.count_nonzero(), pre.numel(), post.count_nonzero(), post.numel()))
         return True
 
@@ -81,30 +86,24 @@ class Tally:
         pre, pres, post, posts = (
             sum(int(n) for n in side) for side in zip(*self._looks, strict=True)
         )
-        return Activity(pre / max(pres, 1), post / max(posts, 1), min(pres, posts))
+        return Activity(pre / max(pres, 1), post / max(posts, 1), posts, self._spikes)
 
 
-def why_nothing(connection: nn.Module, neuron: nn.Module, registered: bool, recording: bool) -> str:
+def why_nothing(connection: nn.Module, neuron: nn.Module) -> str:
     """Says why a cell has recorded nothing, and what to do.
 
     Args:
         connection: the connection of the cell.
         neuron: its neuron.
-        registered: whether the trainer's hooks are in place.
-        recording: whether they record.
     """
     if not connection.training or not neuron.training:
         return (
             "Its modules are in evaluation mode, in which nothing is recorded: call `train()` on"
             " the model before it is trained."
         )
-    if not registered:
-        return "The trainer is in evaluation mode, without hooks: call `train()` on the trainer."
-    if not recording:
-        return "The trainer's gate is closed: set `recording = True` on the trainer."
     return (
-        "Its modules are in training mode, and were not called: call them as `fc(x)`, for hooks do"
-        " not see `fc.forward(x)` or `F.linear(x, fc.weight)`. If they run inside a function that"
-        " `torch.compile` has compiled before, call `torch.compiler.reset()` once the cell is"
-        " registered."
+        "Its modules are in training mode, and were not called, or without samples: call them as"
+        " `fc(x)`, for hooks do not see `fc.forward(x)` or `F.linear(x, fc.weight)`. If they run"
+        " inside a function that `torch.compile` has compiled before, call"
+        " `torch.compiler.reset()` once the cell is registered."
     )

@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from lightning_accum._state import CheckedState
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.tally import Tally, why_nothing
+from lightning_accum.cells.tally import Tally
 from lightning_accum.observe import Monitor, MonitorConstructor, MonitorPool, WindowRecorder
 from lightning_accum.updates import Updater, attach_updater, get_updater
 
@@ -353,15 +353,6 @@ class CellTrainer(CheckedState):
     def tally(self, name: str) -> Tally | None:
         """The counts of a cell's windows; ``None`` for a trainer that does not count any."""
         return None
-
-    def why_nothing(self, name: str) -> str:
-        """Says why a cell has recorded nothing, and what to do.
-
-        Raises:
-            AttributeError: if there is no such cell.
-        """
-        cell = self._live(name)
-        return why_nothing(cell.connection, cell.neuron, self.training, self.recording)
 
     def use_updater(self, cell: str, updater: Updater | None) -> None:
         """Has a cell's changes accumulate in ``updater``, not in that of its connection.

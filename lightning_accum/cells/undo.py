@@ -1,4 +1,4 @@
-"""What an interrupted batch leaves behind is taken back."""
+"""Takes back what an interrupted batch leaves behind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lightning_accum.cells.trainer import CellTrainer
 class Undo:
     """Remembers, before a batch is evaluated, what a trainer carries and has pending.
 
-    Where something was pending already, it stays as it is: nothing is copied.
+    Nothing is copied: if something was pending already, the batch's part of it stays.
 
     Args:
         trainer: the trainer.

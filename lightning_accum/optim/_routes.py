@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from operator import is_
+from operator import is_, itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -65,10 +65,13 @@ class Route:
 
     def stands(self) -> bool:
         """Whether the states still hold the moments that were checked."""
-        return all(
-            all(map(is_, known, [state.get(name) for state in self.states]))
-            for name, known in zip(self.names, self.moments, strict=True)
-        )
+        try:
+            for name, known in zip(self.names, self.moments, strict=True):
+                if not all(map(is_, known, map(itemgetter(name), self.states))):
+                    return False
+        except KeyError:
+            return False
+        return True
 
     def columns(self, grads: list[Tensor]) -> Columns:
         """The parameters, their gradients and their moments.

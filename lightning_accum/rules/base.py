@@ -16,7 +16,7 @@ from lightning_accum._checks import check_mapping, is_number, names_in, nearest,
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.independent import IndependentCellTrainer, Unit
 from lightning_accum.cells.state import CellState, Hyperparameters
-from lightning_accum.cells.tally import Tally
+from lightning_accum.cells.tally import Tally, why_nothing
 from lightning_accum.engine.accumulate import Backend
 from lightning_accum.engine.run import Recording, Target, run_rule
 from lightning_accum.engine.terms import Change
@@ -351,15 +351,17 @@ class Rule(IndependentCellTrainer, ABC):
             self._warn_of_pending(name, updater, state.tally)
 
     def _note_empty(self) -> None:
-        """Warns where call after call finds nothing, and none ever found anything."""
-        tallies = {name: self._state_for(name).tally for name, _ in self.named_cells}
-        if any(tally.windows for tally in tallies.values()):
+        """Warns when call after call finds nothing, and none ever found anything."""
+        cells = {name: (cell, self.tally(name)) for name, (cell, _) in self.named_cells}
+        resting = not self.training or not self.recording  # which is meant
+        if resting or any(tally.windows for _, tally in cells.values()):
             return
-        for name, tally in tallies.items():
+        for name, (cell, tally) in cells.items():
             if tally.note_empty():
                 warnings.warn(
                     f"Cell `{name}` should record activity for `{type(self).__name__}` to learn"
-                    f" from. Found none in {tally.empty} calls. {self.why_nothing(name)}",
+                    f" from. Found none in {tally.empty} calls."
+                    f" {why_nothing(cell.connection, cell.neuron)}",
                     RuntimeWarning,
                     stacklevel=4,
                 )

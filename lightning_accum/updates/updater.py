@@ -265,9 +265,9 @@ class Updater(CheckedState):
     def prepare(
         self, *params: str, clear: bool = True, scale: float | dict[str, float] = 1.0, **kwargs: Any
     ) -> Callable[[], None]:
-        """Checks what is pending, and changes nothing: that is left to what it returns.
+        """Checks what is pending and returns a function that applies it; changes nothing itself.
 
-        So several updaters are applied, or none of them.
+        With it, several updaters can be checked before any of them is applied.
 
         Args:
             *params: as for :meth:`forward`.
@@ -285,7 +285,6 @@ class Updater(CheckedState):
             NonFiniteUpdateError: if a change holds NaN or Inf and the policy is ``"raise"``.
         """
         check_not_misspelt(type(self), kwargs, ("clear", "scale"))
-        parent = self.parent
         names = self._checked(params)
         scales = dict.fromkeys(names, scale) if not isinstance(scale, dict) else scale
         self._checked(list(scales))
@@ -293,9 +292,9 @@ class Updater(CheckedState):
             check_numbers(**{f"scale[{name!r}]": factor for name, factor in scales.items()})
         with torch.no_grad():
             change = self._product(names, scales) or self._sum(names, scales)
-        return partial(self._apply_change, parent, change, names if clear else ())
+        return partial(self._apply_change, change, names if clear else ())
 
-    def _apply_change(self, parent: nn.Module, change: Change, consumed: Sequence[str]) -> None:
+    def _apply_change(self, change: Change, consumed: Sequence[str]) -> None:
         accumulators = [self._getacc_(self, name) for name in consumed]
         with torch.no_grad():
             # an interrupt leaves it applied and consumed, or neither; and before the constraints,

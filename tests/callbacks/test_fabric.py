@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -125,6 +126,37 @@ def test_a_batch_that_fails_leaves_nothing_behind():
     assert torch.equal(model.fc.weight, Net().fc.weight)
 
 
+def test_a_batch_that_fails_takes_nothing_from_a_stream():
+    def fail(model: Net, learner: FabricCellTrainer) -> None:
+        with learner.batch():
+            model.fc(data()[4].transpose(0, 1))
+            raise OSError("on purpose")
+
+    streams = []
+    for fails in (False, True):
+        model, learner = Net(), FabricCellTrainer(rule(), CELLS, carry=True)
+        learner.setup(model)
+        for i, x in enumerate(data()[:3]):
+            if fails and i == 1:
+                with pytest.raises(OSError, match="on purpose"):
+                    fail(model, learner)
+            with learner.batch():
+                model(x)
+            learner.step()
+        streams.append(model.fc.weight)
+    assert torch.equal(*streams)
+
+
+def test_what_was_not_evaluated_is_not_taken_up():
+    model, learner = Net(), FabricCellTrainer(rule(), CELLS)
+    learner.setup(model)
+    with learner.batch():
+        model(data()[0])
+    learner.load_state_dict(learner.state_dict())
+    learner.step()
+    assert torch.equal(model.fc.weight, Net().fc.weight)
+
+
 def test_a_reward_comes_with_the_step():
     model, learner = Net(), FabricCellTrainer(MSTDP(0.1, -0.05, time_dim=0), CELLS)
     learner.setup(model)
@@ -152,3 +184,35 @@ def test_a_loop_before_setup_or_after_release(released: bool) -> None:
             use()
     with pytest.raises(RuntimeError, match="call `setup"):
         learner.updates_as_gradients()
+
+
+def test_a_loop_that_records_nothing_is_told_so() -> None:
+    learner, model = FabricCellTrainer(rule(), CELLS), Net()
+    learner.setup(model)
+    for _ in range(100):
+        with learner.batch():
+            model.fc.forward(torch.ones(1, 2, 6))
+        learner.step()
+    batch = learner.batch()
+    with pytest.warns(RuntimeWarning, match="Found none in 100 .* call them as `fc"):
+        batch.__enter__()
+    batch.__exit__(None, None, None)
+    learner.release()  # says it no more
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_loop_that_never_steps_is_told_so(steps: int) -> None:
+    learner, model = FabricCellTrainer(rule(), CELLS), Net()
+    learner.setup(model)
+    for x in data():
+        with learner.batch():
+            model(x)
+        learner.accumulate()
+    for _ in range(steps):
+        learner.step()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        learner.release()
+    assert [str(w.message).split(". ")[-1] for w in found] == (
+        [] if steps else ["Call `step()` on the FabricCellTrainer."]
+    )

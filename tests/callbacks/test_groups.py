@@ -150,7 +150,8 @@ def test_neurons_that_never_spike(tmp_path: Path) -> None:
     with torch.no_grad():
         net.fc.weight.zero_()
     run = trainer(tmp_path, callback(), logger=True)
-    run.fit(net, loader(2))
+    with pytest.warns(RuntimeWarning, match="Its neurons never fired"):
+        run.fit(net, loader(2))
     assert torch.equal(net.fc.weight, torch.zeros_like(net.fc.weight))
     assert run.callback_metrics["activity/enc/firing_rate"] == 0
     assert run.callback_metrics["activity/enc/silent_share"] == 1

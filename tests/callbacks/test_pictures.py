@@ -282,7 +282,8 @@ def test_weights_with_nan_are_drawn(tmp_path: Path) -> None:
     net = Net()
     with torch.no_grad():
         net.fc.weight[0, 0] = float("nan")
-    found = fit(net, tmp_path, callback(), TensorBoardPictures(1), batches=1)
+    with pytest.warns(RuntimeWarning, match="when the fit began"):
+        found = fit(net, tmp_path, callback(), TensorBoardPictures(1), batches=1)
     histogram = found.Histograms("weights/enc/weight")[0].histogram_value
     assert histogram.num == INPUTS * OUTPUTS - 1
     assert image(found.Images("fields/enc/weight")[0])[0, 0] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -242,3 +243,55 @@ def test_several_learners_have_pending_what_they_had(tmp_path: Path) -> None:
     run = trainer(tmp_path, *learners())
     run.fit(resumed, data(6), ckpt_path=tmp_path / "3.ckpt")
     assert torch.equal(resumed.fc.weight, whole.fc.weight)
+
+
+@pytest.mark.parametrize("key", ["host", "batches", "schedule"])
+def test_a_state_that_lacks_a_key_says_which(key: str, tmp_path: Path) -> None:
+    run = trainer(tmp_path, callback())
+    run.fit(Net(), loader(1))
+    run.save_checkpoint(tmp_path / "whole.ckpt")
+    saved = torch.load(tmp_path / "whole.ckpt", weights_only=True)
+    del saved["callbacks"][callback().state_key][key]
+    torch.save(saved, tmp_path / "part.ckpt")
+    net = Net()
+    with pytest.raises(RuntimeError, match=r"keys \['batches', 'host', 'schedule'\].*load_from"):
+        trainer(tmp_path, callback(), max_epochs=2).fit(
+            net, loader(1), ckpt_path=tmp_path / "part.ckpt"
+        )
+    assert clean(net)
+    use = callback()
+    with pytest.raises(RuntimeError, match=r"keys \['optimizer', 'scheduler'\]"):
+        use.load_state_dict({**run.callbacks[0].state_dict(), "schedule": {}})
+    run = trainer(tmp_path, use)
+    use.load_state_dict({"host": {}, "batches": 0, "schedule": None})
+    with pytest.raises(RuntimeError, match=r"keys \['trainer', 'updaters'\]"):
+        run.fit(Net(), loader(1))
+
+
+def test_a_fit_that_does_not_resume_begins_with_its_own_rate(tmp_path: Path) -> None:
+    halve = functools.partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.5)
+    use, weights = callback(lr=0.5, lr_scheduler=halve), []
+    for _ in range(2):
+        net = Net()
+        trainer(tmp_path, use).fit(net, loader(3))
+        weights.append(net.fc.weight)
+    assert torch.equal(*weights)
+
+
+def test_the_rate_is_resumed_by_name(tmp_path: Path) -> None:
+    def learners(*lrs: float) -> list[pl.Callback]:
+        return [callback(lr=lr, name=name) for lr, name in zip(lrs, ["a", "b"], strict=True)]
+
+    run = trainer(tmp_path, *learners(1.0, 0.25))
+    run.fit(Net(), loader(1))
+    run.save_checkpoint(tmp_path / "two.ckpt")
+    again = trainer(
+        tmp_path,
+        *reversed(learners(3.0, 5.0)),
+        max_epochs=2,
+        logger=True,
+        default_root_dir=tmp_path,
+    )
+    rates = [each._schedule.state_dict for each in again.callbacks if hasattr(each, "_schedule")]
+    again.fit(Net(), loader(1), ckpt_path=tmp_path / "two.ckpt")
+    assert [rate()["optimizer"]["param_groups"][0]["lr"] for rate in rates] == [0.25, 1.0]

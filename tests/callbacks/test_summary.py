@@ -134,7 +134,7 @@ def test_advice_on_limits(lr: float, side: str, part: str, said: Any, tmp_path: 
 def test_advice_on_large_updates(said: Any, tmp_path: Path) -> None:
     rule = STDP(**{**RULE, "lr_post": 2.0}, time_dim=0)
     trainer(tmp_path, callback(rule)).fit(Net(), loader(1))
-    row, line = said()[1:]
+    row, line, *_ = said()[1:]
     ratio = float(row.split()[3])
     assert ratio > 0.5
     percent = int(line.removeprefix("An update changes `enc.weight` by ").split("%")[0])
@@ -165,14 +165,24 @@ def test_nothing_is_said(options: dict[str, Any], said: Any, tmp_path: Path) -> 
     assert said() == []
 
 
-def test_advice_is_no_warning(said: Any, tmp_path: Path) -> None:
+def test_weights_that_are_nan_are_not_called_silent(said: Any, tmp_path: Path) -> None:
     net = Net()
+    torch.nn.init.constant_(net.fc.weight, float("nan"))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        trainer(tmp_path, callback()).fit(net, loader(1))
+    assert any("Found NaN or Inf" in str(w.message) for w in found)
+    assert not any("never fired" in line for line in said())
+
+
+def test_advice_is_no_warning(said: Any, tmp_path: Path) -> None:
+    net = Net(outputs=20)
     with torch.no_grad():
-        net.fc.weight.zero_()
+        net.fc.weight[1:] = 0
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         trainer(tmp_path, callback()).fit(net, loader(1))
-    assert len(said()) == 3
+    assert len(said()) == 4
 
 
 @pytest.mark.parametrize("wanted", [True, False])

@@ -124,6 +124,7 @@ def test_no_sample_at_all(tmp_path: Path) -> None:
 
     net = Empty()
     run = trainer(tmp_path, callback(), logger=True)
-    run.fit(net, loader(2))
+    with pytest.warns(RuntimeWarning, match="or without samples"):
+        run.fit(net, loader(2))
     assert close(net.fc.weight, Net().fc.weight)
     assert run.global_step == 2

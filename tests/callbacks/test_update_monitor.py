@@ -22,7 +22,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 from torch.utils.data import DataLoader
 
 from lightning_accum.callbacks import UpdateMonitor
-from lightning_accum.callbacks._steps import _Copies
+from lightning_accum.callbacks._steps import StepWatch, _Copies
 
 STATISTICS = ("update_norm", "weight_norm", "ratio", "zero_share", "nonfinite")
 Weights = dict[str, Tensor]
@@ -584,6 +584,24 @@ def test_hooks_are_gone_after_an_exception(hook: str, tmp_path: Path) -> None:
     found = fit(model, tmp_path / "again", monitor, log_every_n_steps=8)
     last = {name: {7: expected_of(one(seen[7], name), one(seen[8], name))} for name in seen[0]}
     assert_logged(found, last)
+
+
+def test_a_step_that_raised_is_forgotten() -> None:
+    """What it began is not taken for the beginning of a later step, which is not asked for."""
+    weight, wanted = nn.Parameter(torch.ones(2)), [True, False]
+    optimizer, seen = SGD([weight], lr=1.0), []
+    watch = StepWatch(
+        lambda _: [weight] if wanted.pop(0) else [], lambda *measured: seen.append(measured)
+    )
+
+    def fails() -> float:
+        raise OSError("on purpose")
+
+    with pytest.raises(OSError, match="on purpose"):
+        optimizer.step(fails)
+    optimizer.step()
+    watch.remove()
+    assert not seen
 
 
 def test_copies_in_the_midst_of_a_fit(tmp_path: Path) -> None:

@@ -43,15 +43,14 @@ def test_counts_every_window_and_looks_at_few() -> None:
     looked = [tally.note(torch.ones(n, 1, 4), torch.zeros(n, 1, 2)) for n in range(1, 10)]
     assert [n for n, look in enumerate(looked, 1) if look] == [1, 2, 4, 8]
     assert (tally.windows, tally.longest) == (9, 9)
-    activity = tally.activity()
-    assert activity == (1.0, 0.0, 2 * (1 + 2 + 4 + 8))
+    assert tally.activity() == (1.0, 0.0, 2 * (1 + 2 + 4 + 8), False)
 
 
 def test_the_share_that_is_active() -> None:
     tally = Tally()
     for active in (1, 3):
         tally.note(torch.arange(8).reshape(2, 1, 4) < active, torch.eye(4)[None])
-    assert tally.activity() == (0.25, 0.25, 16)
+    assert tally.activity() == (0.25, 0.25, 32, False)
 
 
 def test_nothing_is_known_before_a_window_and_after_a_new_beginning() -> None:
@@ -69,7 +68,7 @@ def test_a_rule_counts_what_it_evaluates() -> None:
         rule()
     rule()  # finds nothing
     tally = rule.tally("enc")
-    assert (tally.windows, tally.longest, tally.activity()) == (3, 3, (1.0, 1.0, 24))
+    assert (tally.windows, tally.longest, tally.activity()) == (3, 3, (1.0, 1.0, 24, True))
     assert copy.deepcopy(rule).tally("enc").windows == 3
     assert not any("tally" in key for key in rule.state_dict())
 
@@ -92,8 +91,6 @@ def test_an_updater_counts_what_it_applies() -> None:
     ("spoil", "why"),
     [
         (lambda rule, layer: layer.eval(), r"in evaluation mode.*`train\(\)` on the model"),
-        (lambda rule, layer: rule.eval(), r"`train\(\)` on the trainer"),
-        (lambda rule, layer: setattr(rule, "recording", False), "recording = True"),
         (lambda rule, layer: None, "were not called.*not see `fc.forward"),
     ],
 )
@@ -107,6 +104,15 @@ def test_says_once_that_nothing_was_recorded(spoil: Any, why: str) -> None:
     with pytest.warns(RuntimeWarning, match=f"Cell `enc` should.*Found none in 8 calls.*{why}"):
         rule()
     calls(rule, 100)  # warnings are errors
+
+
+@pytest.mark.parametrize("rest", [STDP.eval, lambda rule: setattr(rule, "recording", False)])
+def test_a_rule_that_rests_is_no_mistake(rest: Any) -> None:
+    rule, layer = learner()
+    rest(rule)
+    for _ in range(20):
+        layer(ON)
+        rule()
 
 
 def test_a_method_called_around_the_hooks() -> None:

@@ -70,9 +70,11 @@ class Model(pl.LightningModule):
         super().__init__()
         torch.manual_seed(0)
         self.kind = kind
-        self.automatic_optimization = kind == "hybrid"
+        self.automatic_optimization = kind not in ("local", "stepped")
         self.fc = nn.Linear(INPUTS, OUTPUTS).requires_grad_(False)
         nn.init.uniform_(self.fc.weight, 0.0, 1.0)
+        if kind.startswith("automatic"):
+            self.fc.requires_grad_(True)  # so that DDP wraps the module
         self.fc.register_buffer("delay", 3 * torch.rand(OUTPUTS, INPUTS))
         self.lif = LIF(OUTPUTS, tc_mem=5.0, v_threshold=0.4, time_dim=0)
         if kind == "hybrid":
@@ -86,6 +88,8 @@ class Model(pl.LightningModule):
         if self.kind == "hybrid":
             loss = (self.head(out.sum(0)).squeeze(-1) - reward).square().sum()
             return {"loss": loss, "reward": reward}
+        if self.kind.startswith("automatic"):
+            return None
         if self.kind == "stepped":
             self.optimizers().step()
         return {"reward": reward}
@@ -93,7 +97,7 @@ class Model(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         if self.kind == "hybrid":
             return torch.optim.SGD(self.head.parameters(), lr=0.0)
-        if self.kind == "stepped":
+        if self.kind.endswith("stepped"):
             return UpdateOptimizer(self.fc.parameters(), lr=0.5)
         return None
 
@@ -122,6 +126,8 @@ def runs() -> Iterator[tuple[str, la.Rule, str, int, int]]:
             yield f"{name}, {reduce}", rule, "local", 1, 2
     yield "hybrid", RULES["STDP"](time_dim=0), "hybrid", 1, 2
     yield "stepped", RULES["STDP"](time_dim=0), "stepped", 1, 2
+    for kind in ("automatic", "automatic, stepped"):
+        yield kind, RULES["STDP"](time_dim=0, params=["weight", "bias"]), kind, 1, 2
     yield "grouped", RULES["STDP"](time_dim=0, batch_reduction="sum"), "local", 2, 2
     yield "1,000 steps", RULES["Oja"](time_dim=0), "local", 1, 250
 

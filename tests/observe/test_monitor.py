@@ -9,6 +9,7 @@ from collections import OrderedDict
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from lightning_accum import InputMonitor, Latest, OutputMonitor, StateMonitor, WindowRecorder
 from lightning_accum.observe import first_tensor
@@ -239,3 +240,28 @@ def test_records_by_hand():
     monitor(torch.ones(1))
     assert monitor.peek().item() == 1.0
     assert list(monitor.parameters()) == []
+
+
+def test_what_is_computed_again_for_a_backward_pass_is_not_seen_again():
+    fc, relu = nn.Linear(2, 2), nn.ReLU()
+    monitors = [InputMonitor(fc, "", WindowRecorder()), OutputMonitor(relu, "", WindowRecorder())]
+    for reentrant in (True, False):
+        x = torch.rand(3, 2, requires_grad=True)
+        out = checkpoint(lambda x: relu(fc(x)), x, use_reentrant=reentrant)
+        out.sum().backward()
+    assert [monitor.reducer.length for monitor in monitors] == [2, 2]
+
+
+def test_what_a_monitor_does_is_no_part_of_the_graph():
+    seen = []
+
+    def look(value):
+        seen.append((value * value).requires_grad)
+        return value
+
+    fc = nn.Linear(2, 2)
+    monitor = OutputMonitor(fc, map_=look, filter_=lambda value: not value.requires_grad)
+    out = fc(torch.rand(1, 2))
+    assert out.requires_grad
+    assert seen == [False]
+    assert torch.equal(monitor.peek(), out)

@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils import parametrizations, parametrize, prune
 
 import lightning_accum as la
 from lightning_accum import Accumulator, Normalize, Updater, attach_updater, get_updater
@@ -52,6 +52,15 @@ def test_what_a_hook_computes_is_trained_by_what_the_message_says(name):
         attach_updater(fc, "weight")
     getattr(nn.utils, f"remove_{name}")(fc, "weight")
     assert learned(fc)
+
+
+def test_of_what_is_pruned_the_original_is_updated():
+    fc = linear()
+    prune.l1_unstructured(fc, "weight", 2)
+    attach_updater(fc, "weight").weight = torch.ones(2, 3)
+    get_updater(fc)()
+    fc(torch.ones(1, 3))
+    assert (fc.weight == 2 * fc.weight_mask).all()
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")

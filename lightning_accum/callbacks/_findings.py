@@ -1,0 +1,275 @@
+"""From what was counted of a cell to what is said of it: pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import torch
+
+from lightning_accum.cells.tally import Activity
+
+By = Literal["callback", "module", "loop"]
+
+_GROWN = 10.0  # times the norm at first
+_BUSY = 0.5  # of all steps
+_ENOUGH = 1000  # values that a share is taken of
+_TRACES = frozenset({"tc_pre", "tc_post", "tc_pos", "tc_neg"})
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What is known of one parameter of a cell.
+
+    Attributes:
+        name: its name.
+        applied: how many updates were applied to it in the fit.
+        dropped: how many of them were dropped for NaN or Inf.
+        pending: whether a change is pending.
+        held: whether an optimizer that applies updates holds it.
+        moved: the share of weights that changed since the fit began; ``None`` if not known.
+        growth: the factor by which the norm grew since then; ``None`` if not known.
+        grows: whether the norm still grew in the latest epoch.
+        finite: whether all weights are.
+        began_finite: whether all weights were when the fit began.
+        bounded: whether there is an upper limit, or a constraint.
+        at_limits: the share of weights at a limit.
+        largest: the largest absolute weight.
+        dtype: the dtype.
+    """
+
+    name: str
+    applied: int = 1
+    dropped: int = 0
+    pending: bool = False
+    held: bool = True
+    moved: float | None = 1.0
+    growth: float | None = 1.0
+    grows: bool = False
+    finite: bool = True
+    began_finite: bool = True
+    bounded: bool = False
+    at_limits: float = 0.0
+    largest: float = 1.0
+    dtype: torch.dtype = torch.float32
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What is known of a cell after some batches of a fit.
+
+    Attributes:
+        cell: its name.
+        batches: the training batches so far.
+        windows: how many windows of it were evaluated; ``None`` if nobody counts.
+        late_batches: batches since the first check.
+        late_windows: windows since then.
+        longest: the steps of the longest window.
+        activity: how active both sides were.
+        h: the cell's hyperparameters.
+        carry: whether traces pass from batch to batch.
+        by: who applies updates: the callback, the module's own optimizer, or a loop's author.
+        scale: the largest factor by which an optimizer scales updates.
+        ended: whether the fit is over.
+        why_nothing: why nothing was recorded, where that is so, and what to do.
+        rests: whether its modules are in evaluation mode while other cells learn.
+        weights: what is known of its parameters.
+    """
+
+    cell: str
+    batches: int = 1
+    windows: int | None = 1
+    late_batches: int = 0
+    late_windows: int = 0
+    longest: int = 2
+    activity: Activity | None = None
+    h: Mapping[str, object] = field(default_factory=dict)
+    carry: bool = False
+    by: By = "callback"
+    scale: float = 1.0
+    ended: bool = False
+    why_nothing: str = ""
+    rests: bool = False
+    weights: tuple[Weights, ...] = ()
+
+    @property
+    def rates(self) -> dict[str, object]:
+        """The rates among the hyperparameters."""
+        return {k: v for k, v in self.h.items() if k == "lr" or k.startswith("lr_")}
+
+
+class Finding(NamedTuple):
+    """Something to say of a cell, once.
+
+    Attributes:
+        cell: its name.
+        key: tells findings of a cell apart.
+        text: what was found, and what to do.
+        warns: whether it means that nothing is learned.
+    """
+
+    cell: str
+    key: str
+    text: str
+    warns: bool
+
+
+def findings(counts: Counts) -> list[Finding]:
+    """All that there is to say of a cell; nothing where it learns well."""
+    if counts.windows == 0:
+        return list(_nothing_recorded(counts))
+    found = [finding for check in (_silence, _busy, _single_steps) for finding in check(counts)]
+    checks: tuple[Callable[[Counts, Weights], Iterator[Finding]], ...]
+    checks = (_nonfinite, _never_applied, _unmoved, _left_pending, _growth)
+    for weights in counts.weights:
+        found += [finding for check in checks for finding in check(counts, weights)]
+    return found
+
+
+def _nothing_recorded(c: Counts) -> Iterator[Finding]:
+    if any(w.applied for w in c.weights):  # by what other processes recorded
+        return
+    text = (
+        f"Cell `{c.cell}` should record activity to learn from. Found none in"
+        f" {_number(c.batches, 'training batch')}. {c.why_nothing}"
+    )
+    yield Finding(c.cell, "nothing recorded", text, not c.rests)
+
+
+def _silence(c: Counts) -> Iterator[Finding]:
+    if c.ended and c.late_batches and not c.late_windows and c.windows is not None:
+        text = f"`{c.cell}` recorded nothing after its first epoch. {c.why_nothing}"
+        yield Finding(c.cell, "recorded no more", text, False)
+
+
+def _busy(c: Counts) -> Iterator[Finding]:
+    activity = c.activity
+    if activity is None or not activity.spikes or activity.size < _ENOUGH:
+        return
+    if activity.post > _BUSY:
+        text = (
+            f"The neurons of `{c.cell}` spike in {activity.post:.0%} of the steps, where timing"
+            " says little: raise their threshold, or lower the rate of the input or the weights."
+        )
+        yield Finding(c.cell, "fires in most steps", text, False)
+
+
+def _single_steps(c: Counts) -> Iterator[Finding]:
+    if c.longest == 1 and not c.carry and (c.windows or 0) > 1 and _TRACES & set(c.h):
+        text = (
+            f"Every window of `{c.cell}` was a single step, and traces begin from zero in each:"
+            " only spikes of one step were paired. Run all steps of a sample in one training"
+            " step, pass `time_dim=0` to the rule if modules are called once per sequence, or"
+            " `carry=True` to the callback if batches are pieces of one stream."
+        )
+        yield Finding(c.cell, "single steps", text, False)
+
+
+def _nonfinite(c: Counts, w: Weights) -> Iterator[Finding]:
+    if w.finite:
+        return
+    if w.began_finite:
+        when = "which came during the fit: lower the rates, and look at what else writes to it"
+    else:
+        when = "which it held when the fit began: look at how it is initialized or loaded"
+    text = f"Weights should be finite. Found NaN or Inf in `{c.cell}.{w.name}`, {when}."
+    yield Finding(c.cell, f"nonfinite {w.name}", text, True)
+
+
+def _never_applied(c: Counts, w: Weights) -> Iterator[Finding]:
+    if w.applied or not w.pending:
+        return
+    if c.by == "loop":
+        why = "Call `step()` on the FabricCellTrainer."
+    elif not w.held:
+        why = (
+            "No optimizer of this fit holds the parameter, as when a cell is registered after the"
+            " fit began: register it before, or name it in `cells`."
+        )
+    elif c.by == "module":
+        why = (
+            "The module's own UpdateOptimizer was not stepped: call `step()` on it at the end of"
+            " `training_step`, or return none from `configure_optimizers`, and the callback"
+            " applies updates itself."
+        )
+    else:
+        why = "The fit stopped before they were: train for longer, or apply more often."
+    text = (
+        f"What cell `{c.cell}` learns should be applied. Found its changes of `{w.name}` pending"
+        f" after {_number(c.batches, 'training batch')}, and none applied. {why}"
+    )
+    yield Finding(c.cell, f"never applied {w.name}", text, True)
+
+
+def _unmoved(c: Counts, w: Weights) -> Iterator[Finding]:
+    if w.moved is None or w.moved > 0 or not w.finite or (w.pending and not w.applied):
+        return
+    if w.dropped and w.dropped >= w.applied:  # which has a warning already
+        return
+    why, warns = _why_unmoved(c, w)
+    text = (
+        f"Cell `{c.cell}` should change `{w.name}`. Found it as it was when the fit began, after"
+        f" {_number(c.batches, 'training batch')} and {_number(w.applied, 'applied update')}. {why}"
+        if warns
+        else f"`{c.cell}.{w.name}` is as it was when the fit began, for {why}"
+    )
+    yield Finding(c.cell, f"unmoved {w.name}", text, warns)
+
+
+def _why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
+    """Why a parameter has not moved, and whether that is a mistake."""
+    if c.rates and not any(c.rates.values()):
+        return f"{_names(c.rates)} {'is' if len(c.rates) == 1 else 'are'} 0.", False
+    if not c.scale:
+        return "the `lr` of the optimizer that applies updates is 0.", False
+    if c.activity is not None and not c.activity.pre:
+        return "Its input was always 0: look at the data, and at the rate of the encoder.", True
+    if c.activity is not None and not c.activity.post:
+        return (
+            "Its neurons never fired: lower their threshold, or raise the rate of the input or the"
+            " weights."
+        ), True
+    if not w.applied:
+        return (
+            "Nothing came of what was recorded, or it was handed over as gradients that nobody"
+            " stepped: look at the rule's `terms`, and step the optimizer that holds the parameter."
+        ), True
+    if w.at_limits == 1:
+        return "All weights are at a limit: weaken the part that drives them there.", True
+    step = torch.finfo(w.dtype).eps * w.largest if w.dtype.is_floating_point else 1
+    return (
+        f"Weights of up to {w.largest:.2g} in {str(w.dtype).removeprefix('torch.')} change in steps"
+        f" of about {step:.0e}, and every update was smaller, or 0, as without a reward: raise"
+        f" {_names(c.rates) if c.rates else 'the rates'}, or keep the weights in a wider dtype."
+    ), True
+
+
+def _left_pending(c: Counts, w: Weights) -> Iterator[Finding]:
+    if c.ended and w.applied and w.pending:
+        text = (
+            f"The fit ended with changes of `{c.cell}.{w.name}` pending, which are not applied:"
+            " step the UpdateOptimizer in `on_train_epoch_end` too, or as often as the number of"
+            " batches divides by."
+        )
+        yield Finding(c.cell, f"left pending {w.name}", text, False)
+
+
+def _growth(c: Counts, w: Weights) -> Iterator[Finding]:
+    if w.growth is None or not w.finite or w.bounded or not w.grows or w.growth < _GROWN:
+        return
+    text = (
+        f"The norm of `{c.cell}.{w.name}` grew {w.growth:.0f} times since the fit began, and grows"
+        " on: bound the weights (`bound_power`, `Clamp`), keep their norm (`Normalize`), or let"
+        " depression balance potentiation."
+    )
+    yield Finding(c.cell, f"growth {w.name}", text, False)
+
+
+def _names(rates: Mapping[str, object]) -> str:
+    return " and ".join(f"`{name}`" for name in rates)
+
+
+def _number(count: int, what: str) -> str:
+    plural = what + ("es" if what.endswith("ch") else "s")
+    return f"{count} {what if count == 1 else plural}"

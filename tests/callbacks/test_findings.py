@@ -1,0 +1,163 @@
+"""From counts to what is said: each finding by itself, without a Trainer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from lightning_accum.callbacks._findings import Counts, Finding, Weights, findings
+from lightning_accum.cells.tally import Activity
+
+RATES = {"lr_post": 0.1, "lr_pre": -0.1}
+
+
+def found(weights: dict[str, Any] | None = None, **counts: Any) -> list[Finding]:
+    one = () if weights is None else (Weights("weight", **weights),)
+    return findings(Counts("enc", **{"weights": one, **counts}))
+
+
+def only(weights: dict[str, Any] | None = None, **counts: Any) -> Finding:
+    (finding,) = found(weights, **counts)
+    assert finding.cell == "enc"
+    assert "`enc" in finding.text
+    assert finding.text.endswith((".", "`"))
+    return finding
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_nothing_is_said_of_a_cell_that_learns(ended: bool) -> None:
+    activity = Activity(0.1, 0.02, 10_000, True)
+    assert found({}, activity=activity, h=RATES, ended=ended, batches=20, windows=20) == []
+    assert found({}, windows=None) == []  # a trainer that counts no windows
+
+
+# ---------------------------------------------------------------------- nothing recorded
+def test_nothing_recorded() -> None:
+    finding = only({"applied": 0, "moved": 0.0}, windows=0, batches=1, why_nothing="Because.")
+    assert finding.warns
+    assert finding.text.endswith("Found none in 1 training batch. Because.")
+
+
+def test_a_layer_at_rest_is_no_mistake() -> None:
+    assert not only({"applied": 0, "moved": 0.0}, windows=0, rests=True, why_nothing="A.").warns
+
+
+def test_other_processes_recorded() -> None:
+    assert found({"applied": 3}, windows=0) == []
+
+
+def test_nothing_recorded_after_the_first_epoch() -> None:
+    counts: dict[str, Any] = {"windows": 5, "batches": 10, "late_batches": 5, "ended": True}
+    finding = only({}, **counts, why_nothing="Because.")
+    assert not finding.warns
+    assert finding.text == "`enc` recorded nothing after its first epoch. Because."
+    assert found({}, **{**counts, "late_windows": 1}) == []
+    assert found({}, **{**counts, "ended": False}) == []
+    assert found({}, **{**counts, "windows": None}) == []
+
+
+# ---------------------------------------------------------------------- never applied
+@pytest.mark.parametrize(
+    ("counts", "held", "why"),
+    [
+        ({"by": "module"}, True, "was not stepped: call `step()` on it"),
+        ({"by": "module"}, False, "registered after the fit began"),
+        ({"by": "callback"}, False, "registered after the fit began"),
+        ({"by": "loop"}, False, "Call `step()` on the FabricCellTrainer."),
+        ({"by": "callback"}, True, "train for longer, or apply more often"),
+    ],
+)
+def test_never_applied(counts: dict[str, Any], held: bool, why: str) -> None:
+    weights = {"applied": 0, "pending": True, "moved": 0.0, "held": held}
+    finding = only(weights, **counts, batches=12)
+    assert finding.warns
+    assert why in finding.text
+    assert "pending after 12 training batches, and none applied" in finding.text
+
+
+def test_left_pending() -> None:
+    finding = only({"applied": 3, "pending": True}, ended=True)
+    assert not finding.warns
+    assert found({"applied": 3, "pending": True}) == []  # in the midst of a fit that is usual
+
+
+# ---------------------------------------------------------------------- nothing moved
+STILL: dict[str, Any] = {"moved": 0.0, "applied": 12}
+
+
+@pytest.mark.parametrize(
+    ("weights", "counts", "warns", "why"),
+    [
+        ({}, {"h": {"lr_post": 0.0, "lr_pre": 0}}, False, "`lr_post` and `lr_pre` are 0."),
+        ({"applied": 0}, {"h": {"lr": 0.0}}, False, "`lr` is 0."),
+        ({}, {"scale": 0.0}, False, "optimizer that applies updates is 0."),
+        ({}, {"activity": Activity(0.0, 0.1, 9, True)}, True, "input was always 0"),
+        ({}, {"activity": Activity(0.1, 0.0, 9, True)}, True, "never fired: lower"),
+        ({"applied": 0}, {}, True, "handed over as gradients that nobody stepped"),
+        ({"at_limits": 1.0}, {}, True, "All weights are at a limit"),
+        ({}, {"h": RATES}, True, "in float32 change in steps of about 1e-07"),
+        ({"dtype": torch.bfloat16, "largest": 0.5}, {"h": RATES}, True, "up to 0.5 in bfloat16"),
+        ({"dtype": torch.int64}, {"h": {}}, True, "raise the rates"),
+    ],
+)
+def test_unmoved(weights: dict[str, Any], counts: dict[str, Any], warns: bool, why: str) -> None:
+    finding = only({**STILL, **weights}, **{"h": RATES, **counts})
+    assert finding.warns is warns
+    assert why in finding.text
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [{"moved": 1e-6}, {"moved": None}, {"dropped": 12}, {"applied": 0, "pending": True}],
+)
+def test_moved_or_told_otherwise(weights: dict[str, Any]) -> None:
+    keys = [f.key for f in found({**STILL, **weights}, h=RATES)]
+    assert "unmoved weight" not in keys
+
+
+# ---------------------------------------------------------------------- learning, but ill
+@pytest.mark.parametrize(
+    ("began", "when"), [(True, "came during the fit"), (False, "it held when")]
+)
+def test_nonfinite(began: bool, when: str) -> None:
+    weights = {"finite": False, "began_finite": began, "moved": 0.0, "growth": float("nan")}
+    finding = only({**weights, "grows": True})
+    assert finding.warns
+    assert when in finding.text
+
+
+def test_growth() -> None:
+    finding = only({"growth": 900.4, "grows": True})
+    assert not finding.warns
+    assert "`enc.weight` grew 900 times" in finding.text
+
+
+@pytest.mark.parametrize(
+    "weights", [{"growth": 9.0}, {"grows": False}, {"bounded": True}, {"growth": None}]
+)
+def test_growth_that_is_no_matter(weights: dict[str, Any]) -> None:
+    assert found({"growth": 900.0, "grows": True, **weights}) == []
+
+
+def test_fires_in_most_steps() -> None:
+    finding = only({}, activity=Activity(0.1, 0.86, 10_000, True))
+    assert not finding.warns
+    assert "spike in 86% of the steps" in finding.text
+
+
+@pytest.mark.parametrize(
+    "activity", [(0.1, 0.5, 10_000, True), (0.1, 0.9, 999, True), (0.1, 0.9, 10_000, False)]
+)
+def test_activity_that_is_no_matter(activity: tuple[Any, ...]) -> None:
+    assert found({}, activity=Activity(*activity)) == []
+
+
+def test_single_steps() -> None:
+    counts: dict[str, Any] = {"longest": 1, "windows": 9, "h": {"tc_pre": 20.0}}
+    finding = only({}, **counts)
+    assert not finding.warns
+    assert "`carry=True`" in finding.text
+    for other in ({"longest": 2}, {"windows": 1}, {"h": {"lr": 1.0}}, {"carry": True}):
+        assert found({}, **{**counts, **other}) == []
