@@ -251,3 +251,22 @@ def test_values_that_came_in_from_elsewhere_are_counted(make):
         short.update(value)
     short.load_state_dict(short.state_dict())
     assert short.update_count == 3
+
+
+def test_data_may_begin_as_the_class_has_it():
+    class Kept(StreamAccumulator):
+        data = [1.0]  # noqa: RUF012
+
+        def forward(self, data):
+            self.data.append(data)
+
+        def calculate(self):
+            return self.data
+
+        def reset(self):
+            self.data = [1.0]
+
+    first, second = Kept(), Kept()
+    assert first(2.0) == [1.0, 2.0]
+    assert second(3.0) == [1.0, 3.0]
+    assert Kept.data == [1.0]
