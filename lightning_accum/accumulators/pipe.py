@@ -141,7 +141,7 @@ class Pipe(Flow):
                 return
 
     def _check_end(self) -> None:
-        last = self.stages[-1]
+        last = self.stages[-1] if len(self.stages) else None
         if self._is_branch and isinstance(last, Select | Metric | MetricCollection):
             rank_zero_warn(
                 f"A pipe of a source or a split should end in a stage that takes its values."
@@ -158,7 +158,7 @@ class Pipe(Flow):
         return stages[kinds.index(True) + 1 :] if True in kinds else []
 
     def _fork(self, branch: Pipe) -> Pipe:
-        if not isinstance(self.stages[-1], Split):
+        if not len(self.stages) or not isinstance(self.stages[-1], Split):
             self.stages.append(Split())
         split = self.stages[-1]
         assert isinstance(split, Split)

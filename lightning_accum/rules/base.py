@@ -257,9 +257,6 @@ class Rule(IndependentCellTrainer, ABC):
         """
         self._check_bound()
         try:
-            for monitor in self.monitors:
-                if (recorder := _recorder(monitor)) is not None:
-                    recorder.look()
             windows = {
                 name: seen
                 for name, (cell, _) in self.named_cells

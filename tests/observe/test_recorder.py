@@ -118,7 +118,7 @@ def test_spikes_that_are_no_spikes(value):
 def take(recorder: WindowRecorder, steps) -> None:
     for step in steps:
         recorder(step)
-    recorder.look()
+    recorder.window()
 
 
 BAD = [0.25, 1e-9, 3.0, -1.0, torch.inf, -torch.inf, torch.nan]
@@ -168,7 +168,7 @@ def test_windows_of_single_steps_are_looked_at_sixteen_together_or_when_asked():
         for step in steps:
             recorder.clear()
             recorder(step)
-            recorder.look()
+            recorder.window()
         return recorder
 
     with pytest.raises(ValueError, match="0 or 1"):
@@ -193,7 +193,7 @@ def test_on_an_accelerator_only_to_confirm_waits():
         recorder = WindowRecorder(spikes=True, time_dim=time_dim)
         for _ in range(40):
             recorder(torch.ones(1, 1, 2, device="meta"))
-        recorder.look()
+        recorder.window()
         with pytest.raises(RuntimeError, match="meta"):  # it has no values
             recorder.confirm()
         recorder.confirm()  # there is nothing new

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -144,6 +146,9 @@ class Evidence:
     def refused(self) -> bool:
         """Whether what is kept was found not to be spikes."""
         return self._refused
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Evidence, (self.label,)  # a copy begins anew
 
     def _count(self, activity: Tensor) -> int:
         total = 0

@@ -29,7 +29,7 @@ class WindowRecorder(Reducer):
             is called once per sequence, with ``[T, B, ...]``.
         dt: time between two steps, in ms.
         validate: whether to look that spikes are 0 or 1: at every step on the CPU, up to the first
-            spike at once, then at 16 together, or when :meth:`look` is called; on an accelerator
+            spike at once, then at 16 together, or when :meth:`window` is called; on an accelerator
             when :meth:`confirm` is.
         label: where the activity is seen, for messages.
 
@@ -119,7 +119,16 @@ class WindowRecorder(Reducer):
             self.length = end
 
     def window(self) -> Tensor | None:
-        """``[T, B, ...]`` recorded since the last :meth:`clear`; valid until the next one."""
+        """``[T, B, ...]`` recorded since the last :meth:`clear`; valid until the next one.
+
+        Raises:
+            ValueError: if spikes are not 0 or 1; a single step is looked at with the next ones.
+        """
+        if self._looks and self.length > 1:
+            self._evidence.look()
+        return self._window()
+
+    def _window(self) -> Tensor | None:
         buffer = self._state["buffer"]
         return None if buffer is None or self.length == 0 else buffer[: self.length]
 
@@ -136,17 +145,6 @@ class WindowRecorder(Reducer):
         """A copy of the window."""
         window = self.window()
         return None if window is None else window.clone()
-
-    def look(self) -> None:
-        """Looks at the steps of the window that were not looked at yet; does not wait for a device.
-
-        A window of a single step is looked at together with the next ones.
-
-        Raises:
-            ValueError: if spikes are not 0 or 1.
-        """
-        if self._looks and self.length > 1:
-            self._evidence.look()
 
     def confirm(self) -> None:
         """Looks at all that was recorded and not looked at yet, and waits for the device.
@@ -205,9 +203,7 @@ class WindowRecorder(Reducer):
     def _grow(self, needed: int) -> None:
         old = self._state["buffer"]
         assert old is not None
-        steps = max(_FIRST_ROOM, 2 * old.shape[0])
-        while steps < needed:
-            steps *= 2
+        steps = max(_FIRST_ROOM, 2 * old.shape[0], needed)
         if self.time_dim == 0 and self.length == 0:
             steps = needed  # sequences are as long as the ones before, as a rule
         new = room((steps, *old.shape[1:]), old.dtype, old.device)
@@ -217,15 +213,11 @@ class WindowRecorder(Reducer):
 
     # ------------------------------------------------------------------ survival
     def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "_rows": [], "_finding": None, "_state": self._recorded()}
-        return {**state, "_evidence": Evidence(self._evidence.label)}
+        return {**self.__dict__, "_rows": [], "_finding": None, "_state": self.get_extra_state()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._remake()
-
-    def _recorded(self) -> dict[str, Tensor | None]:
-        return {"buffer": self.dump()}
 
     def _remake(self) -> None:
         buffer = self._state["buffer"]
@@ -236,14 +228,15 @@ class WindowRecorder(Reducer):
         self._rows = [] if buffer is None else list(buffer.unbind(0))
 
     def _apply(self, fn: Any, recurse: bool = True) -> WindowRecorder:
-        self._state = self._recorded()
+        self._state = self.get_extra_state()
         super()._apply(fn, recurse)
         self._remake()
         return self
 
     def get_extra_state(self) -> dict[str, Any]:
         """The window."""
-        return self._recorded()
+        window = self._window()
+        return {"buffer": None if window is None else window.clone()}
 
     def check_extra_state(self, state: Any) -> None:
         """Raises a ``RuntimeError`` if this is not a window of this recorder's kind."""
