@@ -86,8 +86,10 @@ KNOWN_CIRCLES: list[set[str]] = [
     {
         "accumulators/_base.py",
         "accumulators/_flow.py",
+        "accumulators/_own.py",
         "accumulators/_stage.py",
         "accumulators/pipe.py",
+        "accumulators/selecting.py",
         "accumulators/sinks.py",
         "accumulators/skipping.py",
         "accumulators/split.py",
