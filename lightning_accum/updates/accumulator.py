@@ -150,6 +150,11 @@ class Accumulator(CheckedState):
         scales = list(scale) if isinstance(scale, Sequence) else [scale] * len(posts)
         if not all(type(each) is float for each in scales):
             check_numbers(**{f"scale[{i}]": each for i, each in enumerate(scales)})
+        if not len(posts) == len(pres) == len(scales):
+            raise ValueError(
+                "Arguments `post`, `pre` and `scale` should be as many as each other. Found"
+                f" {len(posts)}, {len(pres)} and {len(scales)}."
+            )
         part, which = (self._neg, "neg") if negative else (self._pos, "pos")
         shape = self.shape
         for left, right in zip(posts, pres, strict=True):

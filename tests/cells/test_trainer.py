@@ -9,6 +9,7 @@ import torch
 from rasters import layer, learned, raster, show
 from torch import nn
 
+import lightning_accum as la
 from lightning_accum import (
     STDP,
     Cell,
@@ -19,6 +20,7 @@ from lightning_accum import (
     Serial,
     get_updater,
 )
+from lightning_accum.callbacks._host import CellHost
 from lightning_accum.nn import LIF
 
 OUT = OutputMonitor.partialconstructor()
@@ -223,3 +225,22 @@ def test_traces_never_narrow():
     for name, value in unit.state.carried.items():
         assert value.dtype == torch.float32
         assert torch.equal(value, before[name].float())
+
+
+def test_a_mode_may_change_when_a_module_is_gone():
+    rule = la.STDP(0.1, -0.1)
+    layer = la.Serial(nn.Linear(2, 2), nn.ReLU())
+    rule.register_cell("c", layer.cell)
+    rule.eval()
+    del layer
+    gc.collect()
+    rule.train()  # there is nothing to watch; the cell is reported when it is asked for
+    with pytest.warns(RuntimeWarning, match="Cell `c` is dropped"):
+        assert not list(rule.cells)
+
+
+def test_one_process_alone_may_reduce_its_batch_in_any_way():
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    host = CellHost(la.Hebb(0.1, batch_reduction="amax"), {"c": la.CellSpec("0", "1")})
+    host.bind(net)
+    host.release()

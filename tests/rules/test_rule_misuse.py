@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+import lightning_accum as la
 from lightning_accum import STDP, Cell, CellSpec, Clamp, Normalize, attach_updater
 from lightning_accum.functional import bound_power, bound_upper_power
 from lightning_accum.nn import LIF
@@ -103,3 +104,26 @@ def test_a_rate_is_not_changed_where_it_would_have_no_effect() -> None:
         assert twin.defaults == rule.defaults
         with pytest.raises(FrozenInstanceError):
             twin.lr_pre = 0.0
+
+
+@pytest.mark.parametrize("rule", [la.Oja(0.1), la.SoftHebb(0.1), la.WTAHebb(0.1)])
+def test_indices_are_no_constant_input(rule):
+    table, neuron = nn.Embedding(4, 3), nn.ReLU()
+    rule.register_cell("c", la.Cell(table, neuron))
+    neuron(table(torch.tensor([0, 2])))
+    with pytest.raises(ValueError, match="should have a rule that asks for no constant input"):
+        rule()
+
+
+@pytest.mark.parametrize("delay", [None, 1.0, torch.ones(3), torch.ones(1, 1), torch.ones(2, 3, 1)])
+def test_delays_have_the_shape_of_the_weight(delay):
+    layer = la.Serial(nn.Linear(3, 2, bias=False), nn.Hardtanh(0, 1))
+    nn.init.ones_(layer.connection.weight)
+    layer.connection.delay = delay
+    rule = la.DelayAdjustedSTDP(0.1, -0.1)
+    rule.register_cell("c", layer.cell)
+    layer(torch.ones(1, 3))
+    with pytest.raises(ValueError, match="Argument `delay` should name delays of the shape"):
+        rule()
+    layer.connection.delay = torch.ones(2, 3)
+    rule()

@@ -284,3 +284,41 @@ def test_moving_keeps_the_wide_dtype():
     acc.to(torch.bfloat16)
     acc.half()
     assert acc.pos.tolist() == [1 + 2**-20] * 2
+
+
+def test_products_come_in_sequences_of_one_length():
+    acc, one = Accumulator(), torch.ones(1, 2)
+    for sides in (([one, one], [one]), ([one], [one, one]), ([one], [one], [1.0, 1.0])):
+        with pytest.raises(ValueError, match=r"`post`, `pre` and `scale` should be as many"):
+            acc.accumulate_outer(*sides)
+    assert acc.empty
+    acc.accumulate_outer([one, one], [one, one], [1.0, 2.0])
+    assert acc.pos.tolist() == [[3.0, 3.0], [3.0, 3.0]]
+
+
+@pytest.mark.parametrize("how", ["sum", "mean", "amax", lambda values, dim: values.sum(dim)])
+def test_what_was_dropped_leaves_no_shape_behind(how):
+    acc = Accumulator()
+    acc.reduction(how)
+    acc.pos = torch.ones(5)
+    acc.clear()
+    acc.accumulate(torch.ones(2, 3), torch.ones(2, 3))
+    assert acc.pos.tolist() == torch.ones(2, 3).tolist()
+    acc.clear()
+    acc.accumulate_outer(torch.ones(1, 4), torch.ones(1, 3))
+    assert acc.pos.shape == (4, 3)
+
+
+@pytest.mark.parametrize("how", ["sum", "mean", "amax", lambda values, dim: values.sum(dim)])
+@pytest.mark.parametrize("product", [False, True])
+def test_what_is_pending_moves_with_it(how, product):
+    acc = Accumulator()
+    acc.reduction(how)
+    acc.neg = torch.ones(4, 3)
+    if product:
+        acc.accumulate_outer(torch.ones(1, 4), torch.ones(1, 3))
+    else:
+        acc.pos = torch.ones(4, 3)
+    acc.to("meta")
+    assert acc.pos.device.type == acc.neg.device.type == "meta"
+    assert acc.pos.shape == acc.neg.shape == (4, 3)

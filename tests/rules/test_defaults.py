@@ -1,0 +1,62 @@
+"""The defaults of rules are what their pages say: a change of one is a change for everybody."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import lightning_accum as la
+
+EVERY = {"dt": 1.0, "batch_reduction": "mean"}
+PAIR = {**EVERY, "tc_post": 20.0, "tc_pre": 20.0, "trace_mode": "cumulative"}
+DEFAULTS = {
+    "AntiHebb": EVERY,
+    "BCM": {**EVERY, "tc_threshold": 100.0},
+    "Covariance": {**EVERY, "tc_average": 1000.0},
+    "DelayAdjustedKernelSTDP": {**EVERY, "delay": "delay"},
+    "DelayAdjustedSTDP": {**EVERY, "delay": "delay", "tc_pos": 20.0, "tc_neg": 20.0},
+    "Hebb": EVERY,
+    "Homeostasis": EVERY,
+    "KernelSTDP": EVERY,
+    "MSTDP": PAIR,
+    "MSTDPET": {**PAIR, "tc_eligibility": 25.0},
+    "Oja": EVERY,
+    "Sanger": EVERY,
+    "SoftHebb": {**EVERY, "temperature": 1.0},
+    "STDP": PAIR,
+    "TripletSTDP": {
+        **EVERY,
+        "tc_post_fast": 33.7,
+        "tc_post_slow": 114.0,
+        "tc_pre_fast": 16.8,
+        "tc_pre_slow": 101.0,
+        "trace_mode": "cumulative",
+    },
+    "WTAHebb": {**EVERY, "winners": 1},
+}
+OPTIONS = {"time_dim": None, "params": ("weight",), "carry": True, "path": "auto", "picker": None}
+
+
+def defaults(rule: type) -> dict[str, object]:
+    every = inspect.signature(rule).parameters.values()
+    return {p.name: p.default for p in every if p.default is not p.empty}
+
+
+def test_every_rule_stands_here():
+    rules = {
+        n for n in la.__all__ if inspect.isclass(t := getattr(la, n)) and issubclass(t, la.Rule)
+    }
+    assert {n for n in rules if not inspect.isabstract(getattr(la, n))} == set(DEFAULTS)
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_the_defaults_of_a_rule(name):
+    found = {k: v for k, v in defaults(getattr(la, name)).items() if k != "hyperparameters"}
+    assert found == DEFAULTS[name]
+    assert all(type(found[k]) is type(v) for k, v in DEFAULTS[name].items())
+
+
+def test_the_options_of_all_rules():
+    found = {k: v for k, v in defaults(la.Rule).items() if k != "hyperparameters"}
+    assert found == {**EVERY, **OPTIONS}
