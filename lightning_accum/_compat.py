@@ -7,7 +7,18 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
+import torch
 from torch import nn
+
+
+def in_backward() -> bool:
+    """Whether a backward pass runs: what is called in it is computed again, as by checkpointing.
+
+    Example:
+        >>> in_backward()
+        False
+    """
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
 def forget_compiled(model: nn.Module) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from lightning_accum._compat import forget_compiled
+from lightning_accum._compat import forget_compiled, in_backward
 
 
 class Twice(nn.Module):
@@ -51,3 +53,17 @@ def test_what_is_compiled_of_a_model_is_forgotten_and_the_rest_is_not() -> None:
 def test_where_nothing_is_compiled_there_is_nothing_to_forget(monkeypatch: Any) -> None:
     monkeypatch.delitem(sys.modules, "torch._dynamo.convert_frame", raising=False)
     forget_compiled(nn.Linear(1, 1))
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_in_backward(reentrant):
+    seen = []
+
+    def square(x):
+        seen.append(in_backward())
+        return x * x
+
+    x = torch.ones(1, requires_grad=True)
+    checkpoint(square, x, use_reentrant=reentrant).backward()
+    assert seen == [False, True]
+    assert not in_backward()

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from lightning_accum._checks import check_callables, check_strings
+from lightning_accum._compat import in_backward
 from lightning_accum._state import CheckedState
 from lightning_accum.functional.interpolation import Interpolation
 from lightning_accum.observe.reducers.base import Latest, Reducer
@@ -24,8 +24,6 @@ Picker = Callable[[Any], Tensor]
 Filter = Callable[[Tensor], bool]
 Map = Callable[[Tensor], Tensor]
 Handles = tuple[RemovableHandle, ...]
-
-_graph_task = torch._C._current_graph_task_id
 
 
 class MonitorConstructor(Protocol):
@@ -96,16 +94,6 @@ def unobserved() -> Iterator[None]:
 
 class _Mark:
     """Lives as long as a call of :func:`unobserved`: if an interrupt leaves it set, it is dead."""
-
-
-def in_backward() -> bool:
-    """Whether a backward pass runs: what is called in it is computed again, as by checkpointing.
-
-    Example:
-        >>> in_backward()
-        False
-    """
-    return not torch.compiler.is_compiling() and _graph_task() != -1
 
 
 class _Hook:
