@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import copy
 
+import pytest
 import torch
 
-from lightning_accum._state import StateModule
+from lightning_accum._state import COUNT, CheckedState, StateModule, check_state
 
 
 def holding(**state: torch.Tensor | None) -> StateModule:
@@ -39,3 +40,63 @@ def test_they_move_and_are_copied_with_the_module():
     assert twin[0]._state["v"].dtype == torch.float64
     assert twin[0]._state["n"].dtype == torch.int64
     assert module[0]._state["v"].dtype == torch.float32
+
+
+class Counter(CheckedState):
+    """Has one number as its state."""
+
+    def __init__(self, count: int = 0) -> None:
+        super().__init__()
+        self.count = count
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"count": self.count}
+
+    def check_extra_state(self, state: object) -> None:
+        check_state("a counter", state, {"count": COUNT})
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        self.check_extra_state(state)
+        self.count = state["count"]
+
+
+class Two(CheckedState):
+    def __init__(self, *counts: int) -> None:
+        super().__init__()
+        self.one, self.two = Counter(counts[0]), Counter(counts[1])
+        self.weight = torch.nn.Parameter(torch.full((2,), float(counts[0])))
+
+
+@pytest.mark.parametrize(
+    ("key", "bad"),
+    [
+        ("two._extra_state", {"count": -1}),
+        ("two._extra_state", {"number": 1}),
+        ("two._extra_state", 3),
+        ("weight", torch.ones(3)),
+        ("weight", "w"),
+        ("three._extra_state", {"count": 1}),
+        ("two._extra_state", None),
+    ],
+)
+def test_all_modules_of_a_tree_take_their_state_or_none(key, bad):
+    state, module = Two(1, 2).state_dict(), Two(3, 4)
+    if bad is None:
+        del state[key]
+    else:
+        state[key] = bad
+    with pytest.raises(RuntimeError, match=r"The state of .* should h"):
+        module.load_state_dict(state)
+    assert (module.one.count, module.two.count) == (3, 4)
+    assert module.weight.tolist() == [3.0, 3.0]
+    module.load_state_dict(Two(1, 2).state_dict())
+    assert (module.one.count, module.two.count) == (1, 2)
+    assert module.weight.tolist() == [1.0, 1.0]
+
+
+def test_a_part_of_a_state_is_taken_where_that_is_asked_for():
+    module = Two(3, 4)
+    module.load_state_dict({"one._extra_state": {"count": 1}, "other": 5}, strict=False)
+    assert (module.one.count, module.two.count) == (1, 4)
+    with pytest.raises(TypeError, match="Argument `state_dict` should be a mapping"):
+        module.load_state_dict([1])

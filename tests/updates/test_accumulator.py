@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from lightning_accum import Accumulator
+from lightning_accum import Accumulator, functional
 from lightning_accum.functional import bound_power, bound_upper_multiplicative
 
 quick = settings(deadline=None, derandomize=True, max_examples=40)
@@ -322,3 +322,42 @@ def test_what_is_pending_moves_with_it(how, product):
     acc.to("meta")
     assert acc.pos.device.type == acc.neg.device.type == "meta"
     assert acc.pos.shape == acc.neg.shape == (4, 3)
+
+
+@pytest.mark.parametrize("side", ["full", "upper", "lower"])
+def test_a_bound_is_tried_when_it_is_set(side):
+    acc = Accumulator()
+    limits = (1.0, 0.0) if side == "full" else (1.0,)
+    name = {"full": "bound_power", "upper": "bound_upper_power", "lower": "bound_lower_power"}[side]
+    bound = getattr(functional, name)
+    getattr(acc, f"{side}bound")(bound, *limits, power=2.0)
+    for wrong in ({"power": -1.0}, {"power": float("nan")}, {"power": "2"}):
+        with pytest.raises((ValueError, TypeError), match="Argument `power` should be"):
+            getattr(acc, f"{side}bound")(bound, *limits, **wrong)
+    for bad in (float("nan"), float("inf"), "1"):
+        with pytest.raises((ValueError, TypeError), match=r"Argument `(max|min)` should be"):
+            getattr(acc, f"{side}bound")(bound, bad, *limits[1:])
+    acc.pos = acc.neg = torch.ones(1)
+    assert acc.bounded
+    assert torch.isfinite(acc.update(torch.full((1,), 0.5))).all()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        (torch.ones(2, 2), torch.ones(3, 2), 1.0),
+        (torch.ones(2), torch.ones(2), 1.0),
+        (torch.ones(2, 2), torch.ones(2, 2)),
+        (torch.ones(2, 2).double(), torch.ones(2, 2).double(), 1.0),
+        (torch.ones(2, 2), torch.ones(2, 2), "1"),
+    ],
+)
+def test_products_in_a_state_are_products(wrong):
+    acc, other = Accumulator(), Accumulator()
+    acc.accumulate_outer(torch.ones(1, 4), torch.ones(1, 4))
+    state = acc.get_extra_state()
+    assert len(state["pos"]["waiting"]) == 1
+    state["pos"]["waiting"] = [wrong]
+    with pytest.raises(RuntimeError, match="should hold a list, each two matrices"):
+        other.set_extra_state(state)
+    assert other.empty
