@@ -174,6 +174,13 @@ class CellHost:
         return self._bound
 
     @property
+    def names(self) -> list[str]:
+        """The names of the cells, also before they are bound."""
+        return (
+            [name for name, _ in self.trainer.named_cells] if self.cells is None else [*self.cells]
+        )
+
+    @property
     def resuming(self) -> bool:
         """Whether a state waits for the cells to be bound."""
         return self._pending is not None

@@ -25,13 +25,17 @@ class Report:
         host: what is measured.
         active: whether anything is.
         summary: what sums up, where anything does.
+        prefix: stands before the names of cells in what is logged.
     """
 
-    def __init__(self, host: CellHost, active: bool, summary: Summary | None) -> None:
+    def __init__(
+        self, host: CellHost, active: bool, summary: Summary | None, prefix: str = ""
+    ) -> None:
         self.watchers: list[Watcher] = [] if summary is None else [summary]
         self._summary = summary
         self._host = host
         self._active = active
+        self._prefix = prefix
         self._first = True
         self._observing = False
         self._measuring = False
@@ -66,7 +70,7 @@ class Report:
         self._host.trainer.confirm()
         for cell, activity in activities(self._host).items():
             for name, value in activity.values().items():
-                self._unlogged[f"activity/{cell}/{name}"] = value
+                self._unlogged[f"activity/{self._prefix}{cell}/{name}"] = value
             for watcher in self.watchers:
                 watcher.saw(cell, activity)
 
@@ -84,8 +88,9 @@ class Report:
             values = before.values(after)
             param = before.updater.target(before.name)
             values["lr"] = torch.as_tensor(lrs[id(param)])
+            place = f"updates/{self._prefix}{before.cell}/{before.name}"
             for name, value in values.items():
-                self._unlogged[f"updates/{before.cell}/{before.name}/{name}"] = value
+                self._unlogged[f"{place}/{name}"] = value
             for watcher in self.watchers:
                 watcher.applied(before, after, values)
 

@@ -9,6 +9,7 @@ import lightning.pytorch as pl
 import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities import rank_zero_info
+from torch.optim import Optimizer
 
 from lightning_accum._state import ANOTHER_VERSION, COUNT, MAPPING, check_state, optional
 from lightning_accum.callbacks._findings import By
@@ -16,11 +17,8 @@ from lightning_accum.callbacks._gate import Recording, StepGate, only_forward
 from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._lent import give_back, own_state
-from lightning_accum.callbacks._optimizers import (
-    own_optimizers,
-    stand_in,
-    uncounted,
-)
+from lightning_accum.callbacks._optimizers import own_optimizers, stand_in, uncounted
+from lightning_accum.callbacks._overlap import Overlap
 from lightning_accum.callbacks._report import Report
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler, Schedule
 from lightning_accum.callbacks._summary import Summary
@@ -136,6 +134,7 @@ class CellTrainerCallback(Callback):
         self._steps_before = 0
         self._current: Report | None = None
         self._current_health: Health | None = None
+        self._overlap: Overlap | None = None
         self._skipped: dict[tuple[str, str], int] = {}
         self._failed = False
         self._module_states: dict[str, Any] = {}  # of this process, in a checkpoint
@@ -144,6 +143,16 @@ class CellTrainerCallback(Callback):
     def cell_trainer(self) -> CellTrainer:
         """The trainer that is hosted."""
         return self.host.trainer
+
+    def prefix_in(self, trainer: pl.Trainer) -> str:
+        """What stands before the names of cells where another learner has a cell of the same name.
+
+        Args:
+            trainer: whose callbacks are looked at.
+        """
+        others = (each for each in learners_in(trainer) if each is not self)
+        known = {cell for each in others for cell in each.host.names}
+        return f"{self.name}/" if known.intersection(self.host.names) else ""
 
     @property
     def _report(self) -> Report:
@@ -191,7 +200,9 @@ class CellTrainerCallback(Callback):
         take_module_states(pl_module, self._module_states)
         self._module_states = {}
         self._skipped = self._counts()
-        self._current = Report(self.host, self.log_statistics, Summary() if self.summary else None)
+        summary = Summary() if self.summary else None
+        self._current = Report(self.host, self.log_statistics, summary, self.prefix_in(trainer))
+        self._overlap = Overlap(self.host)
         self._find_optimizers(trainer)
         self._schedule.begin(self._optimizers[0] if self._applies else None, resuming)
         # Hooks must stand before the first compiled call, and stay. In validation the gate is shut,
@@ -324,11 +335,20 @@ class CellTrainerCallback(Callback):
         if progress is not None:
             progress.increment_completed()
 
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
+    ) -> None:
+        """Notes whether what cells train is trained by gradients too."""
+        if self._overlap is not None:
+            self._overlap.note(optimizer)
+
     def _before_apply(self, optimizer: UpdateOptimizer) -> None:
         """Runs in an optimizer's step: evaluates what a user's own step within a batch needs."""
         if self._recording is not None and self._recording.in_batch:
             self._report.note_activity()
             self.host.evaluate()
+        if self._overlap is not None:
+            self._overlap.check()
         self.host.exchange(optimizer.ids)
         self._report.before_apply(optimizer)
 
@@ -355,7 +375,7 @@ class CellTrainerCallback(Callback):
             self._recording.leave()
         self._recording = None
         self.host.release()
-        self._current = self._current_health = None
+        self._current = self._current_health = self._overlap = None
         give_back(self)
 
     def _counts(self) -> dict[tuple[str, str], int]:

@@ -89,7 +89,11 @@ class TensorBoardPictures(Callback):
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Writes the hyperparameters, before Lightning writes the module's alone."""
-        params = {k: v for c in learners_in(trainer) for k, v in _hyperparameters(c.host).items()}
+        params = {
+            k: v
+            for c in learners_in(trainer)
+            for k, v in _hyperparameters(c.host, c.prefix_in(trainer)).items()
+        }
         if stage != "fit" or not params:
             return
         for holder in (pl_module, trainer.datamodule):  # type: ignore[attr-defined]
@@ -113,10 +117,12 @@ class TensorBoardPictures(Callback):
                 f"Argument `shapes` should name cells, which are {sorted(cells)}. Found {unknown}."
             )
         for logger in _loggers(trainer):
-            layout = {k: v for each in learners for k, v in _layout(each.host).items()}
+            prefixes = [each.prefix_in(trainer) for each in learners]
+            pairs = [*zip(learners, prefixes, strict=True)]
+            layout = {k: v for each, p in pairs for k, v in _layout(each.host, p).items()}
             logger.experiment.add_custom_scalars(layout)
-            for each in learners:
-                each._report.watchers.append(_Painter(self, trainer, logger))
+            for each, prefix in pairs:
+                each._report.watchers.append(_Painter(self, trainer, logger, prefix))
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Gives back what Lightning lends."""
@@ -136,8 +142,13 @@ class _Painter(Watcher):
     """Keeps the latest of what it is told, and draws it for one logger when it is logged."""
 
     def __init__(
-        self, settings: TensorBoardPictures, trainer: pl.Trainer, logger: TensorBoardLogger
+        self,
+        settings: TensorBoardPictures,
+        trainer: pl.Trainer,
+        logger: TensorBoardLogger,
+        prefix: str,
     ) -> None:
+        self._prefix = prefix
         self._settings = settings
         self._trainer = trainer
         self._logger = logger
@@ -167,16 +178,16 @@ class _Painter(Watcher):
         writer, step = self._logger.experiment, batches_that_stepped(self._trainer)
         most, shapes = self._settings.most, self._settings.shapes
         for (cell, name), (weight, delta) in self._changes.items():
-            place = f"{cell}/{name}"
+            place = f"{self._prefix}{cell}/{name}"
             _histogram(writer, f"weights/{place}", weight, step)
             _histogram(writer, f"updates/{place}", delta, step)
             fields = fields_of(weight, shapes.get(cell), most)
             if fields is not None:
                 writer.add_image(f"fields/{place}", grid(fields), step, dataformats="HW")
         for cell, activity in self._windows.items():
-            _histogram(writer, f"firing_rates/{cell}", activity.rates, step)
+            _histogram(writer, f"firing_rates/{self._prefix}{cell}", activity.rates, step)
             image = raster(activity.window, most)
-            writer.add_image(f"spikes/{cell}", image, step, dataformats="HW")
+            writer.add_image(f"spikes/{self._prefix}{cell}", image, step, dataformats="HW")
         self._changes, self._windows = {}, {}
 
 
@@ -197,22 +208,25 @@ def _shown(hparams: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in hparams.items() if name != "_class_path"}
 
 
-def _layout(host: CellHost) -> dict[str, dict[str, list[Any]]]:
+def _layout(host: CellHost, prefix: str) -> dict[str, dict[str, list[Any]]]:
     """For each cell, charts by name, each with patterns of the tags that stand in it."""
     layout: dict[str, dict[str, list[Any]]] = {}
     updaters = host.updaters
     for cell, _ in host.trainer.named_cells:
         params = updaters[cell].names if cell in updaters else ()
+        shown = escape(prefix + cell)
         patterns = {
-            chart: sorted({tag.format(cell=escape(cell), param=escape(name)) for name in params})
+            chart: sorted({tag.format(cell=shown, param=escape(name)) for name in params})
             for chart, tag in _CHARTS_OF_PARAMS.items()
         }
-        patterns["activity"] = [f"activity/{escape(cell)}/(firing_rate|silent_share)"]
-        layout[cell] = {chart: ["Multiline", tags] for chart, tags in patterns.items() if tags}
+        patterns["activity"] = [f"activity/{shown}/(firing_rate|silent_share)"]
+        layout[prefix + cell] = {
+            chart: ["Multiline", tags] for chart, tags in patterns.items() if tags
+        }
     return layout
 
 
-def _hyperparameters(host: CellHost) -> dict[str, Any]:
+def _hyperparameters(host: CellHost, prefix: str) -> dict[str, Any]:
     """The rule and what it is set to for each cell, by cell and name."""
     trainer = host.trainer
     if host.cells is None:
@@ -223,9 +237,9 @@ def _hyperparameters(host: CellHost) -> dict[str, Any]:
         cells = {name: {**defaults, **spec.overrides} for name, spec in host.cells.items()}
     found: dict[str, Any] = {}
     for cell, settings in cells.items():
-        found[f"{cell}/rule"] = type(trainer).__name__
+        found[f"{prefix}{cell}/rule"] = type(trainer).__name__
         for name, value in settings.items():
             if value is not None:
                 plain = isinstance(value, (bool, int, float, str))
-                found[f"{cell}/{name}"] = value if plain else str(value)
+                found[f"{prefix}{cell}/{name}"] = value if plain else str(value)
     return found

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +21,18 @@ from callback_helpers import (
     parts_by_hand,
     trainer,
 )
+from lightning.pytorch.loggers import TensorBoardLogger
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
+from torch.optim.lr_scheduler import StepLR
 
-from lightning_accum import STDP, Clamp, attach_updater, get_updater
+from lightning_accum import STDP, CellSpec, Clamp, Hebb, attach_updater, get_updater
+from lightning_accum.callbacks import CellTrainerCallback, TensorBoardPictures
+
+# Lightning says so where a checkpoint holds the state of a callback that is not there.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*callbacks used to create the checkpoint:UserWarning"
+)
 
 
 def half(name: str, **options: Any) -> Any:
@@ -83,3 +96,107 @@ def test_the_updater_that_a_fit_attached_goes_with_it_and_that_of_the_user_stays
     trainer(tmp_path, use, half("b"), there).fit(net, loader(2))
     assert there.found[2] is own is get_updater(net.fc)
     assert own.weight.empty
+
+
+def test_cells_of_one_name_are_logged_apart(tmp_path: Path) -> None:
+    up = callback(STDP(**{**RULE, "lr_pre": 0.0}, time_dim=0), name="up")
+    down = callback(STDP(**{**RULE, "lr_post": 0.0}, time_dim=0), name="down")
+    logger = TensorBoardLogger(tmp_path)
+    pictures = TensorBoardPictures(every_n_logs=1)
+    run = trainer(tmp_path, up, down, pictures, logger=logger)
+    run.fit(Net(), loader(2))
+    found = run.callback_metrics
+    assert found["updates/up/enc/weight/pos_norm"] > 0 == found["updates/up/enc/weight/neg_norm"]
+    assert (
+        found["updates/down/enc/weight/neg_norm"] > 0 == found["updates/down/enc/weight/pos_norm"]
+    )
+    assert not any(name.startswith(("updates/enc", "activity/enc")) for name in found)
+    events = EventAccumulator(logger.log_dir, size_guidance={"histograms": 0, "images": 0})
+    events.Reload()
+    assert {"weights/up/enc/weight", "weights/down/enc/weight"} <= {*events.Tags()["histograms"]}
+    assert {"spikes/up/enc", "spikes/down/enc"} <= {*events.Tags()["images"]}
+
+
+def test_each_has_its_own_rate_in_any_order_on_resume(tmp_path: Path) -> None:
+    class Two(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc2, self.lif2 = copy.deepcopy(self.fc), copy.deepcopy(self.lif)
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            super().training_step(batch, batch_idx)
+            self.lif2.reset()
+            self.lif2(self.fc2(batch[0].transpose(0, 1)))
+
+    def learners() -> list[CellTrainerCallback]:
+        cells = {"two": CellSpec("fc2", "lif2")}
+        schedule = functools.partial(StepLR, step_size=2, gamma=0.5)
+        return [callback(lr_scheduler=schedule), callback(cells=cells, lr=0.1)]
+
+    path = tmp_path / "net.ckpt"
+    run = trainer(tmp_path, *learners())
+    run.fit(Two(), loader(2))
+    run.save_checkpoint(path)
+    found = {}
+    for name, order in {"same": [0, 1], "other": [1, 0], "one": [1]}.items():
+        net = Two()
+        use = [learners()[i] for i in order]
+        run = trainer(tmp_path, *use, max_epochs=2)
+        run.fit(net, loader(2), ckpt_path=path)
+        found[name] = [net.fc.weight, net.fc2.weight]
+        rates = {k: float(v) for k, v in run.callback_metrics.items() if k.endswith("/lr")}
+        expected = {"updates/enc/weight/lr": 0.5, "updates/two/weight/lr": 0.1}
+        if name == "one":
+            del expected["updates/enc/weight/lr"]
+        assert rates == pytest.approx(expected)
+    assert all(torch.equal(a, b) for a, b in zip(found["same"], found["other"], strict=True))
+    assert torch.equal(found["one"][1], found["same"][1])
+
+
+class Both(Net):
+    """Its rates are trained by a rule, and by the gradients of a loss."""
+
+    def __init__(self, frozen: bool = False, hand_over: Any = None, params: Any = None) -> None:
+        super().__init__()
+        self.lif = nn.Sigmoid()
+        self.automatic_optimization = hand_over is None
+        self.fc.requires_grad_(not frozen)
+        self.head = nn.Linear(4, 4, dtype=torch.float64)
+        self.hand_over, self.params = hand_over, params
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        rates = self.lif(self.fc(batch[0].transpose(0, 1))).mean(0)
+        loss = nn.functional.cross_entropy(self.head(rates), batch[1])
+        if self.hand_over is None:
+            return loss
+        optimizer = self.optimizers()
+        optimizer.zero_grad()
+        self.manual_backward(loss)
+        self.hand_over.updates_as_gradients()
+        optimizer.step()
+        return None
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.Adam(
+            self.parameters() if self.params is None else self.head.parameters()
+        )
+
+
+def test_a_parameter_that_gradients_train_too_is_told_once(tmp_path: Path) -> None:
+    use = callback(Hebb(0.01, time_dim=0))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        trainer(tmp_path, use, accumulate_grad_batches=2).fit(Both(), loader(6))
+    found = [str(each.message) for each in told if "both change it" in str(each.message)]
+    assert len(found) == 1
+    assert found[0].startswith("`enc.weight` should be trained by a rule or by gradients.")
+
+
+@pytest.mark.parametrize("how", ["frozen", "left out", "handed over"])
+def test_one_that_is_trained_once_is_no_matter(how: str, tmp_path: Path) -> None:
+    use = callback(Hebb(0.01, time_dim=0))
+    options: dict[str, Any] = {"frozen": {"frozen": True}, "left out": {"params": "head"}}
+    net = Both(**options.get(how, {"hand_over": use}))
+    before = net.fc.weight.detach().clone()
+    trainer(tmp_path, use).fit(net, loader(3))  # a warning would raise
+    assert not torch.equal(net.fc.weight, before)
