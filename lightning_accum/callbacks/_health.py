@@ -189,7 +189,7 @@ class _Record:
             applied=updater.applied.get(name, 0) - self._applied,
             dropped=updater.skipped.get(name, 0) - self._dropped,
             pending=not getattr(updater, name).empty,
-            held=id(getattr(updater.parent, name)) in held,
+            held=id(updater.target(name)) in held,
             moved=moved,
             growth=norm / began if began else None,
             grows=norm > _STILL * float(self._before),
@@ -203,8 +203,7 @@ class _Record:
 
     def _value(self, updater: Updater) -> Tensor:
         """The parameter, or this process' shard of it."""
-        param: Tensor = getattr(updater.parent, self.name)
-        return local(param.detach())
+        return local(updater.target(self.name).detach())
 
 
 def _sample(value: Tensor) -> Tensor:

@@ -66,7 +66,7 @@ class CellHost:
         self.nonfinite = nonfinite
         self._bound = False
         self._bare: list[nn.Module] = []  # connections that had no updater before
-        self._attached: list[tuple[weakref.ref[nn.Module], Updater]] = []  # what those had
+        self._left: list[tuple[weakref.ref[nn.Module], Updater]] = []  # what cells had in a run
         self._kept: dict[str, Updater] = {}  # of cells that were let go
         self._pending: dict[str, Any] | None = None
         self._undo: Undo | None = None  # of a batch that was evaluated in part
@@ -121,7 +121,7 @@ class CellHost:
         found = {name: spec.find(model) for name, spec in self.cells.items()}
         connections = {id(cell.connection): cell.connection for cell in found.values()}
         self._bare = [each for each in connections.values() if get_updater(each) is None]
-        for module, updater in self._attached:  # go on with their constraints and bounds
+        for module, updater in self._left:  # they go on with their constraints and bounds
             if any(module() is each for each in self._bare):
                 set_updater(updater.parent, updater)
         refs = self.trainer._refs
@@ -156,15 +156,13 @@ class CellHost:
     def _leave_updaters(self) -> None:
         """Leaves connections as they were, with the updaters of others and without our own."""
         self._kept = self._updaters_of_cells()
+        self._left = [(weakref.ref(own.parent), own) for own in self._kept.values()]
         for name, (cell, _) in self.trainer.named_cells:
             self.trainer.use_updater(name, None)
             if (updater := get_updater(cell.connection)) is not None:
                 updater.release(self)
-        self._attached = []
         for module in self._bare:
-            updater = get_updater(module)
-            if updater is not None and updater in self._kept.values():
-                self._attached.append((weakref.ref(module), updater))
+            if get_updater(module) in self._kept.values():
                 set_updater(module, None)
         self._bare = []
 
@@ -271,7 +269,7 @@ class CellHost:
 
     def __getstate__(self) -> dict[str, Any]:
         # the cells stay with the original
-        gone: dict[str, Any] = {"_bare": [], "_attached": [], "_kept": {}, "_sharded": []}
+        gone: dict[str, Any] = {"_bare": [], "_left": [], "_kept": {}, "_sharded": []}
         return {**self.__dict__, **gone, "_bound": False, "_undo": None}
 
     def load_state_dict(self, state: dict[str, Any], own: bool | None = None) -> None:

@@ -388,7 +388,7 @@ class CellTrainerCallback(Callback):
 
     def __getstate__(self) -> dict[str, Any]:
         own = own_state(self)
-        gone = {"_recording": None, "_current": None, "_current_health": None}
+        gone = {"_recording": None, "_current": None, "_current_health": None, "_overlap": None}
         return {**own, **gone, "_optimizers": [], "_listed": []}
 
     def state_dict(self) -> dict[str, Any]:

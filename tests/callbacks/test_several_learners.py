@@ -80,10 +80,9 @@ def test_constraints_and_bounds_of_the_connection_hold_for_all(tmp_path: Path) -
 def test_the_updater_that_a_fit_attached_goes_with_it_and_that_of_the_user_stays(
     tmp_path: Path,
 ) -> None:
-    net, use = Net(), callback()
+    net, use, other = Net(), callback(), half("b")
     there = Probe("on_train_start", lambda _, module: get_updater(module.fc))
-    run = trainer(tmp_path, use, half("b"), there)
-    run.fit(net, loader(2))
+    trainer(tmp_path, use, other, there).fit(net, loader(2))
     assert there.found[0] is not None
     assert get_updater(net.fc) is None
     assert use.host.updaters["enc"].weight.empty
@@ -92,8 +91,11 @@ def test_the_updater_that_a_fit_attached_goes_with_it_and_that_of_the_user_stays
     # the next fit goes on with it, and so with what was set on it
     trainer(tmp_path, use, there).fit(net, loader(2))
     assert there.found[1] is there.found[0]
+    weight = net.fc.weight.detach().clone()
+    trainer(tmp_path, other).fit(net, loader(2))  # as does one that had another beside it
+    assert not torch.equal(net.fc.weight, weight)
     own = attach_updater(net.fc, "weight")
-    trainer(tmp_path, use, half("b"), there).fit(net, loader(2))
+    trainer(tmp_path, use, other, there).fit(net, loader(2))
     assert there.found[2] is own is get_updater(net.fc)
     assert own.weight.empty
 
