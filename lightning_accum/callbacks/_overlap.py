@@ -5,7 +5,7 @@ from __future__ import annotations
 from lightning.pytorch.utilities import rank_zero_warn
 from torch.optim import Optimizer
 
-from lightning_accum.learn.host import CellHost
+from lightning_accum.callbacks._host import CellHost
 from lightning_accum.optim import UpdateOptimizer
 
 
