@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import CASES, SHAPES, ema, stream
 from torch.testing import assert_close
@@ -12,6 +12,8 @@ from torch.testing import assert_close
 from lightning_accum.accumulators import EMA, List, Max, Mean, Min, Sum, Variance, Window
 
 counts, shapes, seeds = st.integers(1, 9), st.sampled_from(SHAPES), st.integers(0, 99)
+# How long an example takes depends on what else the machine does.
+untimed = settings(deadline=None)
 names = pytest.mark.parametrize("name", CASES)
 merging = pytest.mark.parametrize("name", ["Sum", "Mean", "Max", "Min", "Variance", "Variance0"])
 
@@ -22,6 +24,7 @@ def result(accumulator):
 
 
 @names
+@untimed
 @given(count=counts, shape=shapes, seed=seeds)
 def test_every_result_so_far_is_that_of_the_stacked_values(name, count, shape, seed):
     case, values = CASES[name], stream(count, shape, seed)
@@ -36,6 +39,7 @@ def test_every_result_so_far_is_that_of_the_stacked_values(name, count, shape, s
 
 
 @merging
+@untimed
 @given(count=counts, shape=shapes, seed=seeds, data=st.data())
 def test_merged_in_any_parts_and_order_it_is_one_stream(name, count, shape, seed, data):
     case, values = CASES[name], stream(count, shape, seed)
@@ -51,6 +55,7 @@ def test_merged_in_any_parts_and_order_it_is_one_stream(name, count, shape, seed
     assert first.update_count == count
 
 
+@untimed
 @given(count=counts, shape=shapes, seed=seeds, data=st.data())
 def test_a_weighted_mean_is_that_of_the_stacked_values(count, shape, seed, data):
     values = stream(count, shape, seed)
@@ -75,6 +80,7 @@ def test_a_weighted_mean_is_that_of_the_stacked_values(count, shape, seed, data)
     assert_close(halves[0].compute(), expected, rtol=1e-12, atol=1e-12)
 
 
+@untimed
 @given(sizes=st.lists(st.integers(1, 7), min_size=1, max_size=6), seed=seeds)
 def test_means_of_ragged_batches_weighed_by_their_size_are_the_mean_of_all(sizes, seed):
     samples = torch.stack(stream(sum(sizes), (2,), seed))
@@ -97,6 +103,7 @@ def test_a_mask_is_a_weight_for_each_element():
     assert math.isnan(Mean()(1.0, weight=0))
 
 
+@untimed
 @given(count=counts, length=st.integers(1, 10), seed=seeds)
 def test_a_window_is_of_the_last_values(count, length, seed):
     values = torch.stack(stream(count, (2,), seed))
@@ -117,6 +124,7 @@ def test_merged_windows_hold_both_until_the_next_value():
     assert first(8.0) == 7.0
 
 
+@untimed
 @given(decay=st.floats(0.01, 0.99), count=counts, seed=seeds)
 def test_an_ema_has_no_bias_at_its_start(decay, count, seed):
     values = stream(count, (2,), seed)
