@@ -1,4 +1,4 @@
-"""From what was counted of a cell to what is said of it: pure functions."""
+"""Pure functions that turn the counts of a cell into what is said of it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Counts:
         by: who applies updates: the callback, the module's own optimizer, or a loop's author.
         scale: the largest factor by which an optimizer scales updates.
         ended: whether the fit is over.
-        why_nothing: why nothing was recorded, where that is so, and what to do.
+        why_nothing: why nothing was recorded, if nothing was, and how to mend it.
         rests: whether its modules are in evaluation mode while other cells learn.
         weights: what is known of its parameters.
     """
@@ -105,7 +105,7 @@ class Finding(NamedTuple):
     Attributes:
         cell: its name.
         key: tells findings of a cell apart.
-        text: what was found, and what to do.
+        text: what was found, and how to mend it.
         warns: whether it means that nothing is learned.
     """
 
@@ -196,7 +196,7 @@ def _never_applied(c: Counts, w: Weights) -> Iterator[Finding]:
     else:
         why = "The fit stopped before they were: train for longer, or apply more often."
     text = (
-        f"What cell `{c.cell}` learns should be applied. Found its changes of `{w.name}` pending"
+        f"The changes of cell `{c.cell}` should be applied. Found those of `{w.name}` pending"
         f" after {_number(c.batches, 'training batch')}, and none applied. {why}"
     )
     yield Finding(c.cell, f"never applied {w.name}", text, True)

@@ -95,7 +95,7 @@ class Health:
                     yield name, updater, param
 
     def _look(self, optimizers: Sequence[UpdateOptimizer], by: By, ended: bool) -> list[str]:
-        """Warns, and gives the lines that are no warnings."""
+        """Warns, and gives the lines of findings that are not worth a warning."""
         lines = []
         for counts in self._counts(optimizers, by, ended):
             for cell, key, text, warns in findings(counts):

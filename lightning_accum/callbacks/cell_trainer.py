@@ -78,7 +78,8 @@ class CellTrainerCallback(Callback):
         prog_bar: whether the ratios are shown in the progress bar too.
         summary: whether to say at the end of a fit what the logging steps have seen of each cell:
             how much updates changed weights, which are at a limit, and how many neurons never
-            fired, with advice where one of these is out of the usual.
+            fired, with advice where one of these is out of the usual. That a cell learns nothing is
+            a ``RuntimeWarning`` in any case.
 
     Raises:
         TypeError: if ``cell_trainer`` is no CellTrainer or ``cells`` holds no CellSpecs.

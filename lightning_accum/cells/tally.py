@@ -1,4 +1,4 @@
-"""What a rule has seen of a cell, in a few counts, and what a rule says where it saw nothing."""
+"""Counts of what a rule has seen of a cell, and the reason if it has seen nothing."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class Tally:
         self.begin()
 
     def begin(self, watched: bool = False) -> None:
-        """Counts anew.
+        """Begins to count from zero.
 
         Args:
-            watched: whether somebody else looks at the counts and warns, so that the rule does not.
+            watched: whether a callback looks at the counts and warns, instead of the rule.
         """
         self.watched = watched
         self.windows = 0

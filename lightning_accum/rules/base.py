@@ -368,9 +368,9 @@ class Rule(IndependentCellTrainer, ABC):
             accumulator: Accumulator = getattr(updater, param)
             if tally.long_pending(accumulator.contributions) and not updater.applied.get(param):
                 warnings.warn(
-                    f"What `{type(self).__name__}` makes of cell `{name}` should be applied from"
-                    f" time to time. Found the changes of {tally.windows} windows pending for"
-                    f" `{param}`, and none that was ever applied: call `update()` on the rule, or"
+                    f"The changes that `{type(self).__name__}` makes for cell `{name}` should be"
+                    f" applied from time to time. Found those of {tally.windows} windows pending"
+                    f" for `{param}`, and none ever applied: call `update()` on the rule, or"
                     " `step()` on the FabricCellTrainer or the UpdateOptimizer.",
                     RuntimeWarning,
                     stacklevel=5,
