@@ -8,7 +8,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from lightning.pytorch.cli import LightningCLI
-from optimizer_cases import ADAM, CASES, OWN, parameters
+from optimizer_cases import ADAM, CASES, OWN, parameters, run, same
 from torch import nn
 
 from lightning_accum.optim import (
@@ -43,6 +43,21 @@ def test_options_out_of_range_are_named_with_their_value(name, option, value):
         with pytest.raises(ValueError, match=f"Argument `{option}` should be") as error:
             call()
         assert f"{option} = {value!r}" in str(error.value)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_options_on_the_edge_of_their_range_are_taken(name):
+    assert CASES[name](parameters(), eps=0.0).param_groups[0]["eps"] == 0.0
+    still = {"betas": (0.0, 0.0), "weight_decay": 0.0}
+    for lr in (0, 0.0, torch.tensor(0.0), torch.tensor([0.0])):
+        params = parameters()
+        kept = [p.detach().clone() for p in params]
+        same(run(CASES[name](params, **{**still, "lr": lr}), params, 2), kept)
+    for option, value in (("warmup", 1), ("d_model", 1), ("total_steps", 4)):
+        if option in CASES[name](parameters()).param_groups[0]:
+            params = parameters()
+            run(CASES[name](params, **{option: value}), params, 2)
+            assert all(p.isfinite().all() for p in params)
 
 
 @pytest.mark.parametrize(
