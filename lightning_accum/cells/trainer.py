@@ -218,8 +218,14 @@ class CellTrainer(CheckedState):
 
         Raises:
             AttributeError: if there is no such cell, or the path leads nowhere.
+            ValueError: if the name has dots, or is not a name.
         """
         found = self._live(cell)
+        if not isinstance(name, str) or not name or "." in name or name in _RESERVED:
+            raise ValueError(
+                "Argument `name` should be a name without dots that no method of a ModuleDict has."
+                f" Found `{name = }`."
+            )
         made = monitor(found, attr)
         made.deregister()
         served = self._pool.add(cell, name, made, None if unique else tuple(sorted(tags.items())))

@@ -105,6 +105,16 @@ class Neurons(StateModule):
         self.refractory = refractory
         self.dt = dt
         self.time_dim = time_dim
+        if spike_dtype is not None and not isinstance(spike_dtype, torch.dtype):
+            raise TypeError(
+                "Argument `spike_dtype` should be a torch.dtype, or None. Found"
+                f" `{spike_dtype = }`."
+            )
+        if inhibition is not None and not callable(getattr(inhibition, "select", None)):
+            raise TypeError(
+                "Argument `inhibition` should be an inhibition, such as"
+                f" `WinnerTakeAll()`, or None. Found `{type(inhibition).__name__}`."
+            )
         self.spike_dtype = spike_dtype
         self.inhibition = inhibition
         self.compiled = compile  # a Module's `compile` is another thing

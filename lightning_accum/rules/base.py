@@ -253,7 +253,8 @@ class Rule(IndependentCellTrainer, ABC):
         Raises:
             ValueError: if the activity does not fit the parameters; then it is dropped. Or if
                 something that the terms ask for is missing or does not fit; then nothing has
-                changed in any cell, and the rule may be called again.
+                changed in any cell: call the rule again for the same window, or drop that with
+                :meth:`clear`.
         """
         self._check_bound()
         try:

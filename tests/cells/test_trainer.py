@@ -244,3 +244,12 @@ def test_one_process_alone_may_reduce_its_batch_in_any_way():
     host = CellHost(la.Hebb(0.1, batch_reduction="amax"), {"c": la.CellSpec("0", "1")})
     host.bind(net)
     host.release()
+
+
+@pytest.mark.parametrize("name", ["a.b", "", "keys", 1])
+def test_a_monitor_has_a_name_without_dots(name):
+    trainer, cell = la.CellTrainer(), la.Cell(nn.Linear(2, 2), nn.ReLU())
+    trainer.add_cell("c", cell)
+    with pytest.raises(ValueError, match="Argument `name` should be a name without dots"):
+        trainer.add_monitor("c", name, "neuron", la.OutputMonitor.partialconstructor())
+    assert not list(trainer.monitors)

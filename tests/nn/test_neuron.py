@@ -371,3 +371,11 @@ def test_the_longest_refractory_period() -> None:
     for period in (float((1 << 23) + 1), 1e18):
         with pytest.raises(ValueError, match="of at most 8388608 steps"):
             LIF(1, refractory=period, time_dim=0)
+
+
+@pytest.mark.parametrize("wrong", [{"inhibition": 0.5}, {"spike_dtype": "bool"}])
+def test_options_of_another_type_are_refused_by_name(wrong):
+    (name,) = wrong
+    for kind in (LIF, AdaptiveLIF):
+        with pytest.raises(TypeError, match=f"Argument `{name}` should be"):
+            kind(2, **wrong)
