@@ -233,3 +233,40 @@ def test_a_result_is_the_caller_s(make):
     found = torch.stack(found) if isinstance(found, list) else found
     fine = torch.ones(2, 2) if make is List else torch.ones(2)
     assert_close(found, 2 * fine if make is Sum else fine)
+
+
+# ---------------------------------------------------------------------------- counts
+@pytest.mark.parametrize("make", [List, lambda: Window(9)])
+def test_values_that_came_in_from_elsewhere_are_counted(make):
+    whole, other, fresh = make(), make(), make()
+    for value in (1.0, 2.0, 3.0):
+        whole.update(value)
+    other.update(4.0)
+    other.merge_state(whole)
+    fresh.load_state_dict(whole.state_dict())
+    assert (other.update_count, fresh.update_count) == (4, 3)
+    # What was seen does not shrink with what is kept.
+    short = Window(1)
+    for value in (1.0, 2.0, 3.0):
+        short.update(value)
+    short.load_state_dict(short.state_dict())
+    assert short.update_count == 3
+
+
+def test_data_may_begin_as_the_class_has_it():
+    class Kept(StreamAccumulator):
+        data = [1.0]  # noqa: RUF012
+
+        def forward(self, data):
+            self.data.append(data)
+
+        def calculate(self):
+            return self.data
+
+        def reset(self):
+            self.data = [1.0]
+
+    first, second = Kept(), Kept()
+    assert first(2.0) == [1.0, 2.0]
+    assert second(3.0) == [1.0, 3.0]
+    assert Kept.data == [1.0]

@@ -207,3 +207,11 @@ def test_a_decay_out_of_range_is_refused(decay):
 def test_a_window_of_no_length_is_refused(length):
     with pytest.raises(ValueError, match="`length` should be a positive integer"):
         Window(length)
+
+
+@pytest.mark.parametrize("weight", [2**63, -(2**64), "1", None, 1j, torch.tensor(1j)])
+def test_a_weight_is_a_real_number(weight):
+    mean = Mean()
+    with pytest.raises(TypeError, match="`weight` should be"):
+        mean.update(1.0, weight=weight)
+    assert mean.update_count == 0
