@@ -21,6 +21,7 @@ from callback_helpers import (
     STEPS,
     Net,
     Probe,
+    Validated,
     callback,
     fit_by_hand,
     loader,
@@ -252,6 +253,13 @@ def test_hyperparameters_beside_the_modules_own(tmp_path: Path) -> None:
     assert found["enc/params"] == "('weight',)"
     assert dict(net.hparams) == {"width": 3, "kind": "wide"}
     assert "enc/lr_post: 0.5" in Path(str(run.log_dir), "hparams.yaml").read_text()
+
+
+def test_a_run_that_trains_nothing_writes_no_hyperparameters(tmp_path: Path) -> None:
+    logger = TensorBoardLogger(tmp_path, name="")
+    run = trainer(tmp_path, callback(), TensorBoardPictures(), logger=logger)
+    run.validate(Validated(), loader(1), verbose=False)
+    assert not read(run.log_dir).summary_metadata.get("_hparams_/session_start_info")
 
 
 def test_hyperparameters_of_cells_registered_by_hand(tmp_path: Path) -> None:
