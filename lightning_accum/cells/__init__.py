@@ -4,9 +4,11 @@ from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.independent import IndependentCellTrainer, Unit
 from lightning_accum.cells.layer import Layer, Serial
 from lightning_accum.cells.state import CellState, Hyperparameters
+from lightning_accum.cells.tally import Activity, Tally
 from lightning_accum.cells.trainer import CellTrainer
 
 __all__ = [
+    "Activity",
     "Cell",
     "CellSpec",
     "CellState",
@@ -15,5 +17,6 @@ __all__ = [
     "IndependentCellTrainer",
     "Layer",
     "Serial",
+    "Tally",
     "Unit",
 ]
