@@ -8,13 +8,12 @@ from __future__ import annotations
 import copy
 import os
 import random
-import runpy
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from contract import CASES
 from torch import Tensor, nn
 from torchmetrics import Metric
 
@@ -22,7 +21,6 @@ import lightning_accum as la
 from lightning_accum._state import CheckedState
 
 EXAMPLES = int(os.environ.get("LIGHTNING_ACCUM_FUZZ", "25"))
-CASES = runpy.run_path(str(Path(__file__).parents[1] / "contract.py"))["CASES"]
 GONE = object()
 
 HOSTILE: list[Callable[[Any], Any]] = [
