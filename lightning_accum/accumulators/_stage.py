@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from numbers import Number
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 
-def chain(*stages: Any) -> Any:
-    """A pipe of stages."""
-    # Later than everything else: a pipe needs the accumulators, and these are built into pipes.
-    from lightning_accum.accumulators.pipe import Pipe
-
-    return Pipe(*stages)
-
-
 class Stage:
-    """A stage of a pipe, on either side of ``**``."""
+    """A stage of a pipe, on either side of ``**``.
+
+    A pipe is itself a stage and is made of stages, so that its class is not known here: it says
+    itself, by :meth:`join_with`, that stages are joined by it.
+    """
+
+    _pipe: ClassVar[Callable[..., Any]]
+
+    @staticmethod
+    def join_with(pipe: Callable[..., Any]) -> None:
+        """Has ``**`` make a pipe with ``pipe(*stages)``."""
+        Stage._pipe = pipe
 
     def __pow__(self, other: Any) -> Any:
         """Builds a pipe that goes on with another stage; of a metric, its power by a number."""
@@ -28,3 +32,8 @@ class Stage:
         """Builds a pipe that begins with another stage; of a metric, the power of a number."""
         power = getattr(super(), "__rpow__", None) if isinstance(other, Number | Tensor) else None
         return chain(other, self) if power is None else power(other)
+
+
+def chain(*stages: Any) -> Any:
+    """Returns a pipe of stages."""
+    return Stage._pipe(*stages)

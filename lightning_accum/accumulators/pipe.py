@@ -17,6 +17,7 @@ from lightning_accum.accumulators._arguments import Function, arguments, call
 from lightning_accum.accumulators._base import StreamAccumulator
 from lightning_accum.accumulators._flow import Ends, Flow
 from lightning_accum.accumulators._own import Own
+from lightning_accum.accumulators._stage import Stage
 from lightning_accum.accumulators._verbs import has_verbs
 from lightning_accum.accumulators.selecting import Select
 from lightning_accum.accumulators.split import Split
@@ -202,3 +203,6 @@ def _settle(stage: nn.Module) -> None:
             module._late = True
         elif isinstance(module, StreamAccumulator):
             module.sync_on_compute = module._to_sync = False
+
+
+Stage.join_with(Pipe)

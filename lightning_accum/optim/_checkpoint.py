@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from lightning_accum.optim.base import GenericAdaptiveOptimizer
+
+class Checked(Protocol):
+    """An optimizer that says which states its parameters can have."""
+
+    param_groups: list[dict[str, Any]]
+    defaults: dict[str, Any]
+
+    def _check_state(self, group: dict[str, Any], param: Tensor, state: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -19,7 +25,7 @@ class _Sealed:
     tensor: Tensor
 
 
-def seal(optimizer: GenericAdaptiveOptimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
+def seal(optimizer: Checked, state_dict: dict[str, Any]) -> dict[str, Any]:
     """A shallow copy of a state dict with the tensors of its parameters' states sealed.
 
     Raises:

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import is_
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from lightning_accum.optim.base import GenericAdaptiveOptimizer
+from lightning_accum.optim.weight_decay import WeightDecay
+
+
+class Planned(Protocol):
+    """An optimizer, as far as its plan needs to know it."""
+
+    param_groups: list[dict[str, Any]]
+    weight_decay: WeightDecay
+    _path_options: tuple[str, ...]
+
+    @property
+    def state(self) -> Any:
+        """The state of each parameter."""
+
+    def _ready_state(self, group: dict[str, Any], param: Tensor) -> dict[str, Any]: ...
+
+    def _routes(self, group: dict[str, Any], batch: Batch) -> Any: ...
 
 
 def as_real(tensor: Tensor) -> Tensor:
@@ -36,7 +51,7 @@ class Batch:
     """
 
     def __init__(
-        self, optimizer: GenericAdaptiveOptimizer, group: dict[str, Any], present: list[bool] | None
+        self, optimizer: Planned, group: dict[str, Any], present: list[bool] | None
     ) -> None:
         self._members = list(group["params"])
         self._present = present
@@ -53,9 +68,7 @@ class Batch:
     def _first(self) -> tuple[torch.dtype, torch.device] | None:
         return (self.params[0].dtype, self.params[0].device) if self.params else None
 
-    def fits(
-        self, optimizer: GenericAdaptiveOptimizer, group: dict[str, Any], present: list[bool] | None
-    ) -> bool:
+    def fits(self, optimizer: Planned, group: dict[str, Any], present: list[bool] | None) -> bool:
         """Whether parameters, those that have a gradient, and the options are still the same."""
         return (
             _same(self._members, group["params"])
@@ -87,17 +100,13 @@ class Batch:
 class Plan:
     """The batches of an optimizer."""
 
-    def __init__(
-        self, optimizer: GenericAdaptiveOptimizer, present: list[list[bool] | None]
-    ) -> None:
+    def __init__(self, optimizer: Planned, present: list[list[bool] | None]) -> None:
         groups = optimizer.param_groups
         self.batches = [Batch(optimizer, g, p) for g, p in zip(groups, present, strict=True)]
         self._states = list(optimizer.state.values())
 
     @classmethod
-    def of(
-        cls, optimizer: GenericAdaptiveOptimizer, known: Plan | None
-    ) -> tuple[Plan, list[list[Tensor]]]:
+    def of(cls, optimizer: Planned, known: Plan | None) -> tuple[Plan, list[list[Tensor]]]:
         """The plan for the gradients that are there, the known one if it fits, and the gradients.
 
         Raises:
@@ -127,7 +136,7 @@ class Plan:
                 grads[i] = batch.lay_out(grads[i])
         return plan, grads
 
-    def _fits(self, optimizer: GenericAdaptiveOptimizer, present: list[list[bool] | None]) -> bool:
+    def _fits(self, optimizer: Planned, present: list[list[bool] | None]) -> bool:
         groups = optimizer.param_groups
         return (
             len(self.batches) == len(groups)
@@ -144,7 +153,7 @@ def _same(known: Sequence[object], found: Any) -> bool:
     return len(known) == len(found) and all(map(is_, known, found))
 
 
-def _options(optimizer: GenericAdaptiveOptimizer, group: dict[str, Any]) -> tuple[object, ...]:
+def _options(optimizer: Planned, group: dict[str, Any]) -> tuple[object, ...]:
     return (
         isinstance(group["lr"], Tensor),
         type(optimizer.weight_decay),
@@ -152,9 +161,7 @@ def _options(optimizer: GenericAdaptiveOptimizer, group: dict[str, Any]) -> tupl
     )
 
 
-def _check_gradients(
-    optimizer: GenericAdaptiveOptimizer, params: list[Tensor], grads: list[Tensor]
-) -> None:
+def _check_gradients(optimizer: Planned, params: list[Tensor], grads: list[Tensor]) -> None:
     for param, grad in zip(params, grads, strict=True):
         if grad.shape != param.shape:  # the data of the parameter was replaced
             raise RuntimeError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from operator import is_, itemgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -15,8 +15,21 @@ from lightning_accum.optim._plan import Batch, as_real, same_layout
 from lightning_accum.optim.weight_decay import WeightDecay
 from lightning_accum.updates.part import accumulation_dtype
 
-if TYPE_CHECKING:
-    from lightning_accum.optim._moments import MomentOptimizer
+
+class Routed(Protocol):
+    """An optimizer, as far as the choice of its ways needs to know it."""
+
+    weight_decay: WeightDecay
+    _adam: ClassVar[bool]
+
+    @property
+    def _scheduled(self) -> bool: ...
+
+    @property
+    def _plain(self) -> bool: ...
+
+    def _names(self, group: dict[str, Any]) -> tuple[str, ...]: ...
+
 
 Way = Literal["fused", "listed", "compiled", "single"]
 
@@ -85,7 +98,7 @@ class Route:
         return columns
 
 
-def routes(optimizer: MomentOptimizer, group: dict[str, Any], batch: Batch) -> list[Route]:
+def routes(optimizer: Routed, group: dict[str, Any], batch: Batch) -> list[Route]:
     """The ways of a group's parameters; their moments are laid out as those ask for."""
     names = optimizer._names(group) if optimizer._plain else ()
     found: dict[tuple[Any, ...], Route] = {}
@@ -114,7 +127,7 @@ def _is_plain(param: Tensor) -> bool:
     return type(param) in (Tensor, torch.nn.Parameter)
 
 
-def _way(optimizer: MomentOptimizer, group: dict[str, Any], param: Tensor) -> Way:
+def _way(optimizer: Routed, group: dict[str, Any], param: Tensor) -> Way:
     plain = _is_plain(param) and param.is_floating_point()
     # a step or a decay that somebody else wrote is called
     plain = plain and optimizer._plain and type(optimizer.weight_decay) is WeightDecay
