@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+import torch
 from torch import Tensor
 
-
-class Checked(Protocol):
-    """An optimizer that says which states its parameters can have."""
-
-    param_groups: list[dict[str, Any]]
-    defaults: dict[str, Any]
-
-    def _check_state(self, group: dict[str, Any], param: Tensor, state: Any) -> Any: ...
+Check = Callable[[dict[str, Any], Tensor, Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -25,8 +19,15 @@ class _Sealed:
     tensor: Tensor
 
 
-def seal(optimizer: Checked, state_dict: dict[str, Any]) -> dict[str, Any]:
+def seal(
+    optimizer: torch.optim.Optimizer, state_dict: dict[str, Any], check: Check
+) -> dict[str, Any]:
     """A shallow copy of a state dict with the tensors of its parameters' states sealed.
+
+    Args:
+        optimizer: the optimizer that is to load it.
+        state_dict: what is to be loaded.
+        check: raises unless a state, given after the options and the parameter, can be its own.
 
     Raises:
         ValueError: if it is not a state dict, or the state of a parameter cannot be its own.
@@ -51,7 +52,7 @@ def seal(optimizer: Checked, state_dict: dict[str, Any]) -> dict[str, Any]:
                     f"The state of parameter {key} should be a dict. Found `{type(own).__name__}`."
                 )
             if own:
-                optimizer._check_state(options, param, own)
+                check(options, param, own)
             sealed[key] = {
                 name: _Sealed(value) if isinstance(value, Tensor) else value
                 for name, value in own.items()

@@ -221,7 +221,9 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
                 nothing has changed.
         """
         check_mapping("state_dict", state_dict)
-        handle = self.register_load_state_dict_pre_hook(lambda _, given: seal(self, given))
+        handle = self.register_load_state_dict_pre_hook(
+            lambda optimizer, given: seal(optimizer, given, self._check_state)
+        )
         try:
             super().load_state_dict(state_dict)
         finally:

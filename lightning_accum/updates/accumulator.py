@@ -150,6 +150,10 @@ class Accumulator(CheckedState):
         scales = list(scale) if isinstance(scale, Sequence) else [scale] * len(posts)
         if not all(type(each) is float for each in scales):
             check_numbers(**{f"scale[{i}]": each for i, each in enumerate(scales)})
+        for name, sides in (("post", posts), ("pre", pres)):
+            for side in sides:
+                if not isinstance(side, Tensor):
+                    check_tensors(**{name: side})
         if not len(posts) == len(pres) == len(scales):
             raise ValueError(
                 "Arguments `post`, `pre` and `scale` should be as many as each other. Found"
@@ -158,8 +162,6 @@ class Accumulator(CheckedState):
         part, which = (self._neg, "neg") if negative else (self._pos, "pos")
         shape = self.shape
         for left, right in zip(posts, pres, strict=True):
-            if not (isinstance(left, Tensor) and isinstance(right, Tensor)):
-                check_tensors(post=left, pre=right)
             if left.ndim != 2 or right.ndim != 2 or left.shape[0] != right.shape[0]:
                 raise ValueError(
                     "Arguments `post` and `pre` should be matrices `[K, out]` and `[K, in]`."

@@ -127,7 +127,7 @@ def runs() -> Iterator[tuple[str, la.Rule, str, int, int]]:
     yield "hybrid", RULES["STDP"](time_dim=0), "hybrid", 1, 2
     yield "stepped", RULES["STDP"](time_dim=0), "stepped", 1, 2
     for kind in ("automatic", "automatic, stepped"):
-        yield kind, RULES["STDP"](time_dim=0, params=["weight", "bias"]), kind, 1, 2
+        yield kind, la.STDP(0.1, -0.2, time_dim=0, params=["weight", "bias"]), kind, 1, 2
     yield "grouped", RULES["STDP"](time_dim=0, batch_reduction="sum"), "local", 2, 2
     yield "1,000 steps", RULES["Oja"](time_dim=0), "local", 1, 250
 

@@ -35,7 +35,13 @@ DEFAULTS = {
     },
     "WTAHebb": {**EVERY, "winners": 1},
 }
-OPTIONS = {"time_dim": None, "params": ("weight",), "carry": True, "path": "auto", "picker": None}
+OPTIONS = {
+    "time_dim": None,
+    "params": ("weight",),
+    "carry": True,
+    "backend": "auto",
+    "picker": None,
+}
 
 
 def defaults(rule: type) -> dict[str, object]:
