@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import lightning.pytorch as pl
@@ -171,3 +173,13 @@ class Probe(pl.Callback):
 def weights_after_each_batch(net: Net) -> Probe:
     """To stand behind the callback: the weight at each batch's end."""
     return Probe("on_train_batch_end", lambda _, module: module.fc.weight.detach().clone())
+
+
+@contextmanager
+def warning_of(text: str) -> Iterator[None]:
+    """One warning of this package, with this text, beside Lightning's own remarks."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        yield
+    (only,) = [str(w.message) for w in found if w.category is RuntimeWarning]
+    assert text in only

@@ -26,6 +26,7 @@ from callback_helpers import (
     fit_by_hand,
     loader,
     trainer,
+    warning_of,
 )
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from PIL import Image
@@ -290,7 +291,7 @@ def test_weights_with_nan_are_drawn(tmp_path: Path) -> None:
     net = Net()
     with torch.no_grad():
         net.fc.weight[0, 0] = float("nan")
-    with pytest.warns(RuntimeWarning, match="when the fit began"):
+    with warning_of("when the fit began"):
         found = fit(net, tmp_path, callback(), TensorBoardPictures(1), batches=1)
     histogram = found.Histograms("weights/enc/weight")[0].histogram_value
     assert histogram.num == INPUTS * OUTPUTS - 1

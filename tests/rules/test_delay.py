@@ -128,12 +128,10 @@ def test_what_has_no_delays():
 def test_delays_of_another_shape(delay: object, found: str):
     model, rule = layer(3, 2), DelayAdjustedSTDP(**RATES)
     model.connection.delay = delay
-    rule.register_cell("cell", model.cell)
-    show(model, raster(2, 1, 3), raster(2, 1, 2))
     with pytest.raises(
         ValueError, match=rf"`delay` should name delays .*`delay = 'delay'`, {found}:"
     ):
-        rule()
+        rule.register_cell("cell", model.cell)
 
 
 def test_what_is_no_matrix_of_synapses():

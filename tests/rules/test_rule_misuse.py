@@ -121,9 +121,9 @@ def test_delays_have_the_shape_of_the_weight(delay):
     nn.init.ones_(layer.connection.weight)
     layer.connection.delay = delay
     rule = la.DelayAdjustedSTDP(0.1, -0.1)
+    with pytest.raises(ValueError, match="Argument `delay` should name delays of the shape"):
+        rule.register_cell("c", layer.cell)
+    layer.connection.delay = torch.ones(2, 3)
     rule.register_cell("c", layer.cell)
     layer(torch.ones(1, 3))
-    with pytest.raises(ValueError, match="Argument `delay` should name delays of the shape"):
-        rule()
-    layer.connection.delay = torch.ones(2, 3)
     rule()
