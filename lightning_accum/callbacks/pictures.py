@@ -62,6 +62,7 @@ class TensorBoardPictures(Callback):
 
     Example:
         >>> from lightning_accum import STDP, CellSpec
+        >>> from lightning_accum.callbacks import CellTrainerCallback
         >>> learner = CellTrainerCallback(
         ...     STDP(lr_post=0.01, lr_pre=-0.01, time_dim=0),
         ...     cells={"enc": CellSpec(connection="enc.fc", neuron="enc.lif")},

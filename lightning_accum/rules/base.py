@@ -150,7 +150,7 @@ class Rule(IndependentCellTrainer, ABC):
             h: the hyperparameters in force for it.
         """
 
-    def weight_vjp(self, module: nn.Module, name: str, place: str) -> WeightVJP:
+    def _weight_vjp(self, module: nn.Module, name: str, place: str) -> WeightVJP:
         """Returns what makes a change of a parameter of products; a subclass may have its own."""
         return vjp_of(module, name, place)
 
@@ -304,7 +304,7 @@ class Rule(IndependentCellTrainer, ABC):
         vjps = {}
         for param in self._state_for(name).hyperparameters.params:
             place = f"`{param}` of cell `{name}`"
-            vjps[param] = self.weight_vjp(cell.connection, param, place)
+            vjps[param] = self._weight_vjp(cell.connection, param, place)
             if (name, param) not in self._checked:
                 vjps[param].check(post[0, :1], pre[0, :1])
                 self._checked.add((name, param))

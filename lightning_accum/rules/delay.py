@@ -140,7 +140,7 @@ class DelayRule(Rule):
         kernel: Kernel = h.kernel
         return kernel
 
-    def weight_vjp(self, module: nn.Module, name: str, place: str) -> WeightVJP:
+    def _weight_vjp(self, module: nn.Module, name: str, place: str) -> WeightVJP:
         """Weights and delays alike have an entry for each synapse."""
         return _Synapses(module, name, place)
 

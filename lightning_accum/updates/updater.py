@@ -188,7 +188,8 @@ class Updater(CheckedState):
 
         Example:
             >>> class Learner: ...
-            >>> one, two, updater = Learner(), Learner(), Updater(nn.Linear(2, 1))
+            >>> one, two, fc = Learner(), Learner(), nn.Linear(2, 1)
+            >>> updater = Updater(fc)
             >>> updater.claim(one) is updater, updater.claim(two) is updater
             (True, False)
         """
