@@ -55,7 +55,8 @@ nitpicky = True
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!lightning_accum\b).*"),
     # The engine makes signals and windows of them; a rule never does.
-    (r"py:class", r"lightning_accum\.engine\.(signal\.Source|vjp\.WeightVJP|window\.Memory)"),
+    (r"py:class", r"lightning_accum\.engine\.(source\.Source|vjp\.WeightVJP|state\.StateKey)"),
+    (r"py:class", r"lightning_accum\.sparse\.events\.Events"),
 ]
 
 # The pages' own code runs here; pytest runs the docstrings', with their modules' names in scope.
