@@ -134,7 +134,7 @@ class Health:
                 by=by,
                 scale=max((g["lr"] for o in optimizers for g in o.param_groups), default=1.0),
                 ended=ended,
-                why_nothing=why_nothing(cell.connection, cell.neuron),
+                why_nothing=why_nothing(cell.connection, cell.neuron, lightning=by != "loop"),
                 rests=learns and not (cell.connection.training and cell.neuron.training),
                 weights=tuple(
                     self._records[cell_name, param].weights(updater, held)

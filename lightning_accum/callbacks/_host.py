@@ -20,7 +20,13 @@ from lightning_accum.distributed.fsdp import shard_holders, whole_parameters
 from lightning_accum.distributed.world import is_first
 from lightning_accum.optim import updates_as_gradients
 from lightning_accum.rules.base import Rule
-from lightning_accum.updates import NonFinite, Updater, get_updater, set_updater
+from lightning_accum.updates import (
+    NonFinite,
+    Updater,
+    attach_updater,
+    get_updater,
+    set_updater,
+)
 
 
 class CellHost:
@@ -130,6 +136,8 @@ class CellHost:
                 self.trainer.del_cell(name)  # of another model, which may be gone
         for name, cell in found.items():
             if name in refs and not refs[name].loose:
+                if get_updater(cell.connection) is None:  # which another host took along
+                    attach_updater(cell.connection, *self.trainer.params_of(name))
                 continue
             overrides = dict(self.cells[name].overrides)
             params = self.cells[name].params

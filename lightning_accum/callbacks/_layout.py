@@ -1,4 +1,4 @@
-"""Whether what was recorded has time and batch where the rule takes them to be."""
+"""Whether what was recorded has time, batch and both sides where the rule takes them to be."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 from torch import Tensor
 
 from lightning_accum.callbacks._host import CellHost
@@ -22,10 +23,14 @@ def check_layout(host: CellHost, trainer: pl.Trainer, batch: Any) -> None:
         trainer: whose loader knows the size of a batch.
         batch: a batch of it.
     """
+    _check_order(host)
     size = getattr(trainer.train_dataloader, "batch_size", None)
     if not isinstance(size, int) or size < 2:
         return
-    given = [item.shape[:2] for item in _tensors(batch) if item.ndim > 2]
+    items = [item.shape for item in _tensors(batch) if item.ndim]
+    given = [shape[:2] for shape in items if len(shape) > 2]
+    # an encoder gave the time, to samples of the loader's number
+    encoded = not given and any(shape[0] == size for shape in items)
     for (cell, side), monitor in host.trainer.named_monitors:
         recorder = monitor.reducer
         window = recorder.window() if isinstance(recorder, WindowRecorder) else None
@@ -33,7 +38,8 @@ def check_layout(host: CellHost, trainer: pl.Trainer, batch: Any) -> None:
             continue
         steps, samples, inner = window.shape[0], window.shape[1], window.shape[2]
         where = f"The neuron of cell `{cell}` gave"
-        if recorder.time_dim == 0 and steps == size != samples and window.shape[:2] in given:
+        known = encoded or window.shape[:2] in given
+        if recorder.time_dim == 0 and steps == size != samples and known:
             warnings.warn(
                 f"{where} [{steps}, {samples}, ...], which its rule takes for {steps} steps of"
                 f" {samples} samples, and the loader's batches have {size} samples: time should"
@@ -49,6 +55,29 @@ def check_layout(host: CellHost, trainer: pl.Trainer, batch: Any) -> None:
                 " sequences, give the rule `time_dim=0`.",
                 UserWarning,
                 stacklevel=2,
+            )
+
+
+def _check_order(host: CellHost) -> None:
+    """Warns where a neuron gives what its connection then takes in, as one that comes before it.
+
+    Only of whole sequences: step by step, a recurrent connection takes what its neuron gave.
+    """
+    recorders = {place: each.reducer for place, each in host.trainer.named_monitors}
+    for cell, _ in host.trainer.named_cells:
+        pre, post = (recorders.get((cell, side)) for side in ("pre", "post"))
+        if not isinstance(pre, WindowRecorder) or not isinstance(post, WindowRecorder):
+            continue
+        came, gave = pre.window(), post.window()
+        if pre.time_dim != 0 or not 0 < post.began < pre.began or came is None or gave is None:
+            continue
+        if torch.equal(came, gave):
+            warnings.warn(
+                f"The neuron of cell `{cell}` should come after its connection. Found it called"
+                " before, and what it gave as the connection's input: name the neuron that takes"
+                " what the connection gives.",
+                UserWarning,
+                stacklevel=3,
             )
 
 

@@ -57,6 +57,11 @@ class Report:
         """What is applied between batches is not measured."""
         self._measuring = False
 
+    def epoch_ended(self) -> None:
+        """The summary tells of the last epoch which neurons were silent."""
+        if self._summary is not None:
+            self._summary.epoch_ended()
+
     def note_batch(self, trainer: pl.Trainer, batch: Any) -> None:
         """Compares the first batch with what was recorded of it, before that is evaluated."""
         if self._first:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import torch
@@ -12,6 +13,9 @@ from lightning_accum.callbacks._watcher import Watcher
 
 _MOST = 0.9  # of neurons, or of weights
 _LARGE = 0.1  # for the ratio of an update to its weights
+_SMALL = 1e-4  # likewise, with a factor of at most
+_FACTOR = 0.01
+_QUIET = 3  # logging steps in a row without a spike, and at least half of all
 _HEAD = ("cell", "parameter", "updates", "ratio", "at lower", "at upper", "silent")
 
 
@@ -21,12 +25,24 @@ class Summary(Watcher):
     def __init__(self) -> None:
         self._ratios: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
         self._limits: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
-        self._counts: dict[str, Tensor] = {}
+        self._lrs: dict[tuple[str, str], Tensor] = {}
+        self._counts: dict[str, Tensor] = {}  # of the latest epoch in which there are any
+        self._ended: set[str] = set()  # cells whose counts are of an epoch that is over
+        self._seen: Counter[str] = Counter()
+        self._quiet: dict[str, Tensor] = {}  # steps since the latest spike
 
     def saw(self, cell: str, activity: Activity) -> None:
-        """Counts the spikes of each neuron."""
-        counts = self._counts.get(cell)
+        """Counts the spikes of each neuron, and the steps since there was one."""
+        counts = None if cell in self._ended else self._counts.get(cell)
+        self._ended.discard(cell)
         self._counts[cell] = activity.counts if counts is None else counts + activity.counts
+        self._seen[cell] += 1
+        none = (activity.counts == 0).all()
+        self._quiet[cell] = (self._quiet.get(cell, torch.zeros_like(none).long()) + 1) * none
+
+    def epoch_ended(self) -> None:
+        """Has the spikes of the next epoch counted from zero."""
+        self._ended = set(self._counts)
 
     def applied(self, before: Before, after: Tensor, values: Values) -> None:
         """Adds up ratios, and keeps how many weights are at a limit."""
@@ -35,6 +51,7 @@ class Summary(Watcher):
         finite = ratio.isfinite()  # the first one of weights that were all zero is not
         self._ratios[key] = total + torch.where(finite, ratio, 0.0), number + finite
         self._limits[key] = values["at_lower"], values["at_upper"]
+        self._lrs[key] = torch.maximum(self._lrs.get(key, values["lr"]), values["lr"])
 
     def lines(
         self,
@@ -57,6 +74,8 @@ class Summary(Watcher):
         rows: list[Sequence[str]] = [_HEAD]
         advice: list[str] = []
         for (cell, name), (total, number) in self._ratios.items():
+            if (cell, name) not in steps:  # it was deleted since
+                continue
             ratio = float(total / number)
             lower, upper = (float(share) for share in self._limits[cell, name])
             shares = (lower, upper, silent.get(cell))
@@ -64,7 +83,10 @@ class Summary(Watcher):
             rows.append((cell, name, str(steps[cell, name]), f"{ratio:.1e}", *shown))
             if cell not in warned:
                 advice += _advice_on_weights(f"{cell}.{name}", ratio, lower, upper, rates)
-        advice += _advice_on_activity({k: v for k, v in silent.items() if k not in warned})
+                advice += _advice_on_lr(f"{cell}.{name}", ratio, float(self._lrs[cell, name]))
+        for cell, share in silent.items():
+            if cell not in warned:
+                advice += _advice_on_activity(cell, share, self._seen[cell], int(self._quiet[cell]))
         return ["Local learning, by what the logging steps saw:", *_table(rows), *advice, *further]
 
 
@@ -82,13 +104,27 @@ def _advice_on_weights(
             )
 
 
-def _advice_on_activity(silent: Mapping[str, float]) -> Iterator[str]:
-    for cell, share in silent.items():
-        if share >= _MOST:
-            yield (
-                f"{share:.0%} of the neurons of `{cell}` never fired: lower their threshold, or"
-                " raise the rate of the input or the weights."
-            )
+def _advice_on_lr(label: str, ratio: float, lr: float) -> Iterator[str]:
+    if 0 < ratio < _SMALL and lr <= _FACTOR:
+        yield (
+            f"An update changes `{label}` by a share of {ratio:.0e}, on average, with `lr = {lr:g}`"
+            " of the optimizer that applies updates: it is a factor of the rule's rates, 1 by"
+            " default, and no step size as Adam's."
+        )
+
+
+def _advice_on_activity(cell: str, silent: float, seen: int, quiet: int) -> Iterator[str]:
+    if _QUIET <= quiet < seen <= 2 * quiet:
+        yield (
+            f"The neurons of `{cell}` fired at first, and in none of the last {quiet} of {seen}"
+            " logging steps: look at what lets them fall silent, as weights that a constraint or"
+            " depression drives to zero, or a threshold that rises too far (`theta_plus`)."
+        )
+    elif silent >= _MOST:
+        yield (
+            f"{silent:.0%} of the neurons of `{cell}` never fired in the last epoch: lower their"
+            " threshold, or raise the rate of the input or the weights."
+        )
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -19,6 +19,7 @@ from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._lent import give_back, own_state
 from lightning_accum.callbacks._optimizers import own_optimizers, stand_in, uncounted
 from lightning_accum.callbacks._overlap import Overlap
+from lightning_accum.callbacks._places import check_places
 from lightning_accum.callbacks._report import Report
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler, Schedule
 from lightning_accum.callbacks._summary import Summary
@@ -78,8 +79,8 @@ class CellTrainerCallback(Callback):
         prog_bar: whether the ratios are shown in the progress bar too.
         summary: whether to say at the end of a fit what the logging steps have seen of each cell:
             how much updates changed weights, which are at a limit, and how many neurons never
-            fired, with advice where one of these is out of the usual. That a cell learns nothing is
-            a ``RuntimeWarning`` in any case.
+            fired in the last epoch, with advice where one of these is out of the usual. That a cell
+            learns nothing is a ``RuntimeWarning`` in any case.
 
     Raises:
         TypeError: if ``cell_trainer`` is no CellTrainer or ``cells`` holds no CellSpecs.
@@ -193,6 +194,7 @@ class CellTrainerCallback(Callback):
     # ------------------------------------------------------------------ begin and end
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Binds the cells, and finds or adds the optimizer that applies their updates."""
+        self._check_alone(trainer)
         resuming = self.host.resuming
         if not resuming:
             self._batches = 0
@@ -211,6 +213,17 @@ class CellTrainerCallback(Callback):
         self.cell_trainer.train()
         self._recording = Recording(self.host)
         StepGate.on(trainer.strategy).let_in(self._recording)
+
+    def _check_alone(self, trainer: pl.Trainer) -> None:
+        """Raises a ``ValueError`` if another callback has the same CellTrainer."""
+        for other in learners_in(trainer):
+            if other is not self and other.cell_trainer is self.cell_trainer:
+                raise ValueError(
+                    "Argument `cell_trainer` should be another one for each CellTrainerCallback."
+                    f" Found the same {type(self.cell_trainer).__name__} in `{self.name}` and"
+                    f" `{other.name}`, of which one would find nothing recorded: make a rule for"
+                    " each, or have one callback with all `cells`."
+                )
 
     def _find_optimizers(self, trainer: pl.Trainer) -> None:
         """Has the module's own UpdateOptimizers apply updates, or else one that is kept here."""
@@ -241,6 +254,7 @@ class CellTrainerCallback(Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Notes the weights as they are, for a checkpoint is loaded by now."""
+        check_places(self.host, pl_module)
         self._current_health = Health(self.host)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
@@ -275,6 +289,8 @@ class CellTrainerCallback(Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Has the batch's training step recorded."""
+        if batch_idx == 0:
+            check_places(self.host, pl_module)
         if trainer.optimizers is not self._listed:  # they were set up anew
             self._find_optimizers(trainer)
         self._steps_before = trainer.global_step
@@ -320,6 +336,7 @@ class CellTrainerCallback(Callback):
             self._report.end_epoch()
             self._step(trainer, pl_module)
         self._schedule.passed("epoch")
+        self._report.epoch_ended()
         self._health.epoch_ended(self._optimizers, self._by)
         self.cell_trainer.confirm()
 

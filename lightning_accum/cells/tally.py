@@ -89,21 +89,23 @@ class Tally:
         return Activity(pre / max(pres, 1), post / max(posts, 1), posts, self._spikes)
 
 
-def why_nothing(connection: nn.Module, neuron: nn.Module) -> str:
+def why_nothing(connection: nn.Module, neuron: nn.Module, lightning: bool = False) -> str:
     """Says why a cell has recorded nothing, and what to do.
 
     Args:
         connection: the connection of the cell.
         neuron: its neuron.
+        lightning: whether a Lightning callback says when to record.
     """
     if not connection.training or not neuron.training:
         return (
             "Its modules are in evaluation mode, in which nothing is recorded: call `train()` on"
             " the model before it is trained."
         )
+    when = " in `training_step`, which alone is recorded" if lightning else ""
     return (
-        "Its modules are in training mode, and were not called, or without samples: call them as"
-        " `fc(x)`, for hooks do not see `fc.forward(x)` or `F.linear(x, fc.weight)`. If they run"
-        " inside a function that `torch.compile` has compiled before, call"
+        f"Its modules are in training mode, and were not called{when}, or without samples: call"
+        " them as `fc(x)`, for hooks do not see `fc.forward(x)` or `F.linear(x, fc.weight)`. If"
+        " they run inside a function that `torch.compile` has compiled before, call"
         " `torch.compiler.reset()` once the cell is registered."
     )

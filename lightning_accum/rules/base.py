@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from lightning_accum._checks import check_mapping, is_number, names_in, nearest, warn_below_step
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.independent import IndependentCellTrainer, Unit
+from lightning_accum.cells.mismatch import check_alike
 from lightning_accum.cells.state import CellState, Hyperparameters
 from lightning_accum.cells.tally import Tally, why_nothing
 from lightning_accum.engine.accumulate import Backend
@@ -285,15 +286,9 @@ class Rule(IndependentCellTrainer, ABC):
         pre, post = (None if own is None else own.window() for own in recorders)
         if pre is None and post is None:
             return None
-        steps = [0 if side is None else side.shape[0] for side in (pre, post)]
-        if pre is None or post is None or pre.shape[:2] != post.shape[:2]:
-            raise ValueError(
-                f"Cell `{name}` should see its connection and its neuron as often as each other,"
-                f" with the same batch. Found {steps[0]} steps of the connection"
-                f" {_shape_of(pre)} and {steps[1]} of the neuron {_shape_of(post)}: both should be"
-                " called once per step (`time_dim=None`) or once per sequence (`time_dim=0`), and"
-                " be in training mode: in evaluation mode nothing is recorded."
-            )
+        check_alike(name, cell, pre, post, self._state_for(name).hyperparameters.time_dim)
+        assert pre is not None
+        assert post is not None
         if pre.is_complex() or post.is_complex():
             raise TypeError(
                 f"Activity of cell `{name}` should be real. Found {pre.dtype} before and"
@@ -413,7 +408,3 @@ def _arguments(rule: type) -> list[str]:
         if base is Rule or not any(p.kind is p.VAR_KEYWORD for p in every):
             break
     return list(found)
-
-
-def _shape_of(window: Tensor | None) -> tuple[int, ...]:
-    return () if window is None else tuple(window.shape[1:])

@@ -109,7 +109,7 @@ def test_half_a_cell_in_evaluation_mode(tmp_path: Path) -> None:
             self.lif.eval()
 
     net = Half()
-    with pytest.raises(ValueError, match=r"7 steps of .* and 0 of .* in evaluation mode nothing"):
+    with pytest.raises(ValueError, match=r"7 steps of .* a LIF, is in evaluation mode"):
         trainer(tmp_path, callback()).fit(net, loader(1))
     assert clean(net)
 

@@ -83,3 +83,28 @@ def test_time_first_from_the_loader(tmp_path: Path) -> None:
 
     data = DataLoader(loader(3).dataset, batch_size=BATCH, collate_fn=together)
     assert said(tmp_path, TimeFirst(), data) == []
+
+
+class Encoded(Net):
+    """Makes sequences of what the loader gives, of as many steps as there are samples or more."""
+
+    def __init__(self, steps: int, swap: bool) -> None:
+        super().__init__()
+        self.steps, self.swap = steps, swap
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        self.lif.reset()
+        x = batch[0].expand(self.steps, -1, -1)
+        self.lif(self.fc(x.transpose(0, 1) if self.swap else x))
+
+
+@pytest.mark.parametrize(
+    ("steps", "swap", "told"), [(7, True, True), (7, False, False), (BATCH, False, False)]
+)
+def test_the_batch_before_time_by_an_encoder(
+    steps: int, swap: bool, told: bool, tmp_path: Path
+) -> None:
+    data = DataLoader(torch.utils.data.TensorDataset(torch.eye(6).double()[:BATCH]), BATCH)
+    messages = said(tmp_path, Encoded(steps, swap), data)
+    assert len(messages) == told
+    assert all("gave [5, 7, ...]" in text for text in messages)

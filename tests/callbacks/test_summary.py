@@ -105,7 +105,7 @@ def test_advice_on_silent_neurons(said: Any, tmp_path: Path) -> None:
         net.fc.weight[1:] = 0
     trainer(tmp_path, callback()).fit(net, loader(4))
     (*_, last) = said()
-    assert last.startswith("95% of the neurons of `enc` never fired: lower their threshold")
+    assert last.startswith("95% of the neurons of `enc` never fired in the last epoch: lower their")
 
 
 def test_a_neuron_that_fired_once_is_not_silent(said: Any, tmp_path: Path) -> None:
@@ -119,6 +119,68 @@ def test_a_neuron_that_fired_once_is_not_silent(said: Any, tmp_path: Path) -> No
 
     trainer(tmp_path, callback(STDP(0.0, 0.0, time_dim=0))).fit(Turns(), loader(2))
     assert rows(said())[0][-1] == "0%"
+
+
+class Dies(Net):
+    """Fires in the first of so many batches, and never again."""
+
+    def __init__(self, alive: int) -> None:
+        super().__init__()
+        self.alive = alive
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        alive = self.global_step < self.alive
+        self.lif.reset()
+        self.lif(self.fc(batch[0].transpose(0, 1)) * alive)
+
+
+def test_neurons_that_fall_silent(said: Any, tmp_path: Path) -> None:
+    trainer(tmp_path, callback(), max_epochs=2).fit(Dies(1), loader(6))
+    lines = said()
+    assert rows(lines)[0][-1] == "100%"  # in the last epoch
+    assert lines[-1].startswith(
+        "The neurons of `enc` fired at first, and in none of the last 11 of 12 logging steps"
+    )
+    trainer(tmp_path, callback(), max_epochs=1).fit(Dies(2), loader(6))
+    assert "none of the last 4 of 6 logging steps" in said()[-1]
+
+
+@pytest.mark.parametrize(("alive", "batches"), [(5, 8), (1, 3), (8, 8)])
+def test_a_few_silent_steps_are_no_matter(
+    alive: int, batches: int, said: Any, tmp_path: Path
+) -> None:
+    trainer(tmp_path, callback()).fit(Dies(alive), loader(batches))
+    assert not any("logging steps:" in line for line in said()[1:])
+
+
+def test_an_epoch_in_which_nothing_was_logged(said: Any, tmp_path: Path) -> None:
+    """What is said of silent neurons is of the epoch before."""
+    trainer(tmp_path, callback(), max_epochs=2, log_every_n_steps=3).fit(Dies(3), loader(2))
+    trainer(tmp_path, callback(), max_epochs=2, log_every_n_steps=2).fit(Net(), loader(2))
+
+
+# ---------------------------------------------------------------------- the factor of the rates
+@pytest.mark.parametrize(
+    ("lr", "rate", "told"),
+    [(1e-4, 0.02, True), (1e-4, 2.0, False), (1.0, 1e-6, False), (0.5, 0.02, False)],
+)
+@pytest.mark.parametrize("own", [True, False])
+def test_a_factor_as_of_adam(
+    own: bool, lr: float, rate: float, told: bool, said: Any, tmp_path: Path
+) -> None:
+    class Own(Net):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            super().training_step(batch, batch_idx)
+            self.optimizers().step()
+
+        def configure_optimizers(self) -> Any:
+            return UpdateOptimizer(self.fc.parameters(), lr=lr)
+
+    rule = STDP(rate, -rate / 2, time_dim=0)
+    use = callback(rule) if own else callback(rule, lr=lr)
+    trainer(tmp_path, use).fit(Own() if own else Net(), loader(3))
+    found = [line for line in said() if f"`lr = {lr:g}`" in line]
+    assert len(found) == told
 
 
 @pytest.mark.parametrize(("lr", "side", "part"), [(1.0, "upper", "po"), (-1.0, "lower", "de")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import torch
@@ -67,6 +68,7 @@ class WindowRecorder(Reducer):
         self.time_dim = time_dim
         self.validate = validate
         self.length = 0
+        self.began = 0  # ns of a clock, when the first step of the window came; 0 for not known
         self._state = {"buffer": None}
         self._rows: list[Tensor] = []  # the buffer's steps, as views: the hot path is one copy
         self._shape: torch.Size | None = None
@@ -177,6 +179,7 @@ class WindowRecorder(Reducer):
 
     def _begin(self, observation: Tensor, shape: torch.Size) -> None:
         """Makes room for a window of steps of this shape."""
+        self.began = 0 if torch.compiler.is_compiling() else time.perf_counter_ns()
         dtype = torch.bool if self.spikes else observation.dtype
         buffer = self._state["buffer"]
         if (
@@ -221,7 +224,7 @@ class WindowRecorder(Reducer):
 
     def _remake(self) -> None:
         buffer = self._state["buffer"]
-        self._finding = None
+        self._finding, self.began = None, 0
         self._evidence.drop()
         self.length = 0 if buffer is None else buffer.shape[0]
         self._shape = None if buffer is None else buffer.shape[1:]
