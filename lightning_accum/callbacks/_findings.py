@@ -145,9 +145,16 @@ def _silence(c: Counts) -> Iterator[Finding]:
 
 def _busy(c: Counts) -> Iterator[Finding]:
     activity = c.activity
-    if activity is None or not activity.spikes or activity.size < _ENOUGH:
+    if activity is None or activity.size < _ENOUGH:
         return
-    if activity.post > _BUSY:
+    if activity.spikes_in and activity.pre > _BUSY:
+        text = (
+            f"The input of `{c.cell}` spikes in {activity.pre:.0%} of the steps, where timing says"
+            " little: lower its rate, or encode values that are held for many steps as spikes"
+            " (`PoissonEncoder`)."
+        )
+        yield Finding(c.cell, "input in most steps", text, False)
+    if activity.spikes and activity.post > _BUSY:
         text = (
             f"The neurons of `{c.cell}` spike in {activity.post:.0%} of the steps, where timing"
             " says little: raise their threshold, or lower the rate of the input or the weights."

@@ -52,6 +52,10 @@ class CellTrainerCallback(Callback):
     updates where nothing else is optimized. Beside a loss it counts what it counts without the
     callback: the steps of the module's own optimizers.
 
+    Changes are applied whether or not parameters require grad, and the trainer is put in training
+    mode when a fit begins: neither ``requires_grad_(False)`` nor ``eval()`` of the rule keeps a
+    cell from learning. To freeze one, leave it out of ``cells``, or call ``eval()`` on its modules.
+
     On logging steps it logs, for every cell, ``updates/<cell>/<param>/...`` (what was actually
     applied, and at which ``lr``) and ``activity/<cell>/...``; on others it computes no statistics.
     Callbacks that look at the weights of each step, such as ``WeightAveraging``, should stand

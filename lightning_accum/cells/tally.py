@@ -19,12 +19,14 @@ class Activity(NamedTuple):
         post: what the neuron gives out.
         size: how many values the neuron gave out.
         spikes: whether the neuron's output is kept as spikes.
+        spikes_in: whether what comes in is.
     """
 
     pre: float
     post: float
     size: int
     spikes: bool
+    spikes_in: bool = False
 
 
 class Tally:
@@ -39,7 +41,7 @@ class Tally:
         >>> for _ in range(3):
         ...     _ = tally.note(torch.ones(5, 1, 2), torch.zeros(5, 1, 4))
         >>> tally.windows, tally.longest, tally.activity()
-        (3, 5, Activity(pre=1.0, post=0.0, size=40, spikes=False))
+        (3, 5, Activity(pre=1.0, post=0.0, size=40, spikes=False, spikes_in=False))
     """
 
     def __init__(self) -> None:
@@ -56,7 +58,7 @@ class Tally:
         self.longest = 0
         self.empty = 0  # calls of the rule that found nothing, before the first window
         self._looks: list[tuple[Tensor, int, Tensor, int]] = []
-        self._spikes = False
+        self._spikes = self._spikes_in = False
 
     def note(self, pre: Tensor, post: Tensor) -> bool:
         """Counts a window, and says whether it was one that was looked at."""
@@ -67,6 +69,7 @@ class Tally:
         if self.windows & (self.windows - 1):
             return False
         self._spikes = post.dtype == torch.bool
+        self._spikes_in = pre.dtype == torch.bool
         self._looks.append((pre.count_nonzero(), pre.numel(), post.count_nonzero(), post.numel()))
         return True
 
@@ -86,7 +89,8 @@ class Tally:
         pre, pres, post, posts = (
             sum(int(n) for n in side) for side in zip(*self._looks, strict=True)
         )
-        return Activity(pre / max(pres, 1), post / max(posts, 1), posts, self._spikes)
+        shares = pre / max(pres, 1), post / max(posts, 1)
+        return Activity(*shares, posts, self._spikes, self._spikes_in)
 
 
 def why_nothing(connection: nn.Module, neuron: nn.Module, lightning: bool = False) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -115,3 +116,36 @@ def reduction(fn: ReductionFn | str | None = None) -> Reduction:
             f" Found `{type(fn).__name__}`."
         )
     return Reduction(getattr(fn, "__name__", type(fn).__name__), fn)
+
+
+def check_reduction(fn: ReductionFn | str | None) -> None:
+    """Raises an error if a reduction could not be called, as soon as it is given.
+
+    Args:
+        fn: as for :func:`reduction`.
+
+    Raises:
+        ValueError: if a name is none of the four.
+        TypeError: if it is neither callable nor a name, or takes other arguments.
+
+    Example:
+        >>> check_reduction(lambda x: x.mean(0))
+        Traceback (most recent call last):
+        ...
+        TypeError: Argument `reduction` should be a callable `fn(stacked, dim)`. Found ...
+    """
+    known = reduction(fn)
+    if known.merge is not None:
+        return
+    try:
+        signature = inspect.signature(known.fn)
+    except (TypeError, ValueError):  # of a function that does not say
+        return
+    try:
+        signature.bind(None, 0)
+    except TypeError:
+        raise TypeError(
+            "Argument `reduction` should be a callable `fn(stacked, dim)`. Found"
+            f" `{known.name}{signature}`: it reduces the dimension `dim`, as"
+            " `lambda x, dim: x.mean(dim)` does."
+        ) from None

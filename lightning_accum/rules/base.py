@@ -23,7 +23,7 @@ from lightning_accum.engine.run import Recording, Target, run_rule
 from lightning_accum.engine.terms import Change
 from lightning_accum.engine.vjp import WeightVJP, unit_dim_of, vjp_of
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.reductions import ReductionFn, reduction
+from lightning_accum.functional.reductions import ReductionFn, check_reduction, reduction
 from lightning_accum.functional.traces import TraceMode
 from lightning_accum.observe import (
     InputMonitor,
@@ -165,7 +165,7 @@ class Rule(IndependentCellTrainer, ABC):
         Every ``tc_...`` and ``dt`` should be positive, every ``lr_...`` finite, and ``trace_mode``
         one that there is; a subclass adds to that.
         """
-        reduction(h.batch_reduction)
+        check_reduction(h.batch_reduction)
         names_in("params", h.params)
         for name, value in vars(h).items():
             if name == "dt" or name.startswith("tc_"):

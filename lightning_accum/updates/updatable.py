@@ -136,7 +136,11 @@ class Updatable:
 
     @property
     def updater(self) -> Updater | None:
-        """The updater, or ``None``; assign one to set it, ``del`` takes it away."""
+        """The updater; assign one to set it, ``del`` takes it away.
+
+        It is ``None`` until there is one: :func:`attach_updater` makes one and returns it, as does
+        a rule with which a cell is registered.
+        """
         return get_updater(self)  # type: ignore[arg-type]
 
     @updater.setter

@@ -321,21 +321,45 @@ class Updater(CheckedState):
 
         Args:
             fn: for example :class:`lightning_accum.Clamp` or :class:`lightning_accum.Normalize`.
-            *params: the parameters it is for; all of them when none is named.
+            *params: the parameters it is for; all of them when none is named. It is tried on a
+                copy of them at once.
 
         Returns:
             A handle whose ``remove()`` takes the constraint away.
+
+        Raises:
+            TypeError: if ``fn`` is not callable, or gives a new tensor in place of changing its
+                own.
+            AttributeError: if a name is none of this updater's.
         """
         if not callable(fn):
             raise TypeError(
                 "Argument `fn` should be a callable that changes a parameter in place."
                 f" Found `{type(fn).__name__}`."
             )
+        only = tuple(self._checked(params)) if params else ()
+        self._try(fn, only or self.names)
         handle = RemovableHandle(self._constraints)
         while handle.id in self._constraints:  # an id of the process in which this was pickled
             handle = RemovableHandle(self._constraints)
-        self._constraints[handle.id] = (fn, tuple(self._checked(params)) if params else ())
+        self._constraints[handle.id] = (fn, only)
         return handle
+
+    @torch.no_grad()
+    def _try(self, fn: Constraint, names: Sequence[str]) -> None:
+        """Has a constraint refused before anything was applied, if it is not in place."""
+        if self.known_parent is None:
+            return
+        for name in names:
+            param = parameter_of(self.parent, name)
+            if param is None or is_sharded(param):
+                continue
+            copy = param.detach().clone()
+            try:
+                result = fn(copy)
+            except Exception:  # of what weights are not yet: it says so when it runs on them
+                continue
+            _check_in_place(result, copy, name)
 
     def limits(self, name: str) -> tuple[float | None, float | None]:
         """The lower and the upper limit of a parameter, by a clamp or else by its bounds."""
@@ -566,7 +590,10 @@ def _is_small(left: Tensor, right: Tensor, factor: float) -> bool:
 
 
 def _constrain(constraint: Constraint, param: Tensor, name: str) -> None:
-    result = constraint(param)
+    _check_in_place(constraint(param), param, name)
+
+
+def _check_in_place(result: Any, param: Tensor, name: str) -> None:
     if isinstance(result, Tensor) and result.data_ptr() != param.data_ptr():
         raise TypeError(
             f"The constraint on `{name}` should change the parameter in place. Found one that gives"

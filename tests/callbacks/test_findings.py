@@ -147,6 +147,13 @@ def test_fires_in_most_steps() -> None:
     assert "spike in 86% of the steps" in finding.text
 
 
+def test_an_input_in_most_steps() -> None:
+    finding = only({}, activity=Activity(0.9, 0.1, 10_000, True, True))
+    assert not finding.warns
+    assert finding.text.startswith("The input of `enc` spikes in 90% of the steps")
+    assert found({}, activity=Activity(0.9, 0.1, 10_000, True, False)) == []  # indices, or rates
+
+
 @pytest.mark.parametrize(
     "activity", [(0.1, 0.5, 10_000, True), (0.1, 0.9, 999, True), (0.1, 0.9, 10_000, False)]
 )

@@ -43,14 +43,14 @@ def test_counts_every_window_and_looks_at_few() -> None:
     looked = [tally.note(torch.ones(n, 1, 4), torch.zeros(n, 1, 2)) for n in range(1, 10)]
     assert [n for n, look in enumerate(looked, 1) if look] == [1, 2, 4, 8]
     assert (tally.windows, tally.longest) == (9, 9)
-    assert tally.activity() == (1.0, 0.0, 2 * (1 + 2 + 4 + 8), False)
+    assert tally.activity() == (1.0, 0.0, 2 * (1 + 2 + 4 + 8), False, False)
 
 
 def test_the_share_that_is_active() -> None:
     tally = Tally()
     for active in (1, 3):
         tally.note(torch.arange(8).reshape(2, 1, 4) < active, torch.eye(4)[None])
-    assert tally.activity() == (0.25, 0.25, 32, False)
+    assert tally.activity() == (0.25, 0.25, 32, False, True)
 
 
 def test_nothing_is_known_before_a_window_and_after_a_new_beginning() -> None:
@@ -68,7 +68,7 @@ def test_a_rule_counts_what_it_evaluates() -> None:
         rule()
     rule()  # finds nothing
     tally = rule.tally("enc")
-    assert (tally.windows, tally.longest, tally.activity()) == (3, 3, (1.0, 1.0, 24, True))
+    assert (tally.windows, tally.longest, tally.activity()) == (3, 3, (1.0, 1.0, 24, True, True))
     assert copy.deepcopy(rule).tally("enc").windows == 3
     assert not any("tally" in key for key in rule.state_dict())
 

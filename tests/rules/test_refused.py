@@ -160,3 +160,16 @@ def test_skipped_changes_are_counted_when_they_are_dropped():
     updaters[1].clear()
     rule.update()
     assert updaters[0].skipped == {"weight": 1}
+
+
+@pytest.mark.parametrize("fn", [lambda x: x.mean(0), lambda: None, lambda x, y, z: x])
+def test_a_reduction_that_cannot_be_called(fn):
+    with pytest.raises(TypeError, match=r"should be a callable `fn\(stacked, dim\)`. Found `<lam"):
+        la.STDP(0.1, -0.1, batch_reduction=fn)
+    with pytest.raises(TypeError, match=r"lambda x, dim: x.mean"):
+        la.STDP(0.1, -0.1).register_cell("c", layer().cell, batch_reduction=fn)
+
+
+@pytest.mark.parametrize("fn", [torch.mean, torch.prod, lambda x, dim=0: x.mean(dim), nn.ReLU()])
+def test_a_reduction_that_can(fn):
+    la.STDP(0.1, -0.1, batch_reduction=fn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 
 import pytest
@@ -54,9 +55,44 @@ def test_what_overflows_only_when_it_is_applied(dtype, size, scale):
 def test_a_constraint_that_is_not_in_place():
     fc = nn.Linear(1, 1, bias=False)
     updater = attach_updater(fc)
-    updater.register_constraint(lambda w: w.clamp(max=0.5))
-    updater.weight = torch.ones(1, 1)
+    before = fc.weight.clone()
     with pytest.raises(TypeError, match="should change the parameter in place"):
+        updater.register_constraint(lambda w: w.clamp(max=0.5))
+    updater.weight = torch.ones(1, 1)
+    updater()
+    assert torch.equal(fc.weight, before + 1)
+
+
+def test_a_constraint_is_tried_on_a_copy():
+    fc = nn.Linear(2, 1)
+    before = copy.deepcopy(fc.state_dict())
+    updater = attach_updater(fc)
+    tried = []
+
+    def scale(param):
+        tried.append(tuple(param.shape))
+        param.mul_(2.0)
+
+    updater.register_constraint(scale)
+    updater.register_constraint(scale, "bias")
+    assert tried == [(1, 2), (1,), (1,)]
+    assert all(torch.equal(fc.state_dict()[name], value) for name, value in before.items())
+
+
+def test_a_constraint_that_weights_do_not_fit_yet():
+    fc = nn.Linear(1, 1, bias=False)
+    updater = attach_updater(fc)
+
+    def positive(param):
+        if (param <= 0).any():
+            raise ArithmeticError
+
+    nn.init.zeros_(fc.weight)
+    updater.register_constraint(positive)
+    updater.weight = torch.ones(1, 1)
+    updater()
+    updater.weight = -torch.ones(1, 1) * 3
+    with pytest.raises(ArithmeticError):
         updater()
 
 
