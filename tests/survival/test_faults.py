@@ -415,6 +415,7 @@ def test_a_connection_that_is_deleted_in_the_middle_of_a_batch(tmp_path: Path) -
     fits_again(tmp_path, fresh, use)
 
 
+@pytest.mark.filterwarnings("ignore:Cell `enc` should change:RuntimeWarning")
 def test_forty_fits_in_one_process_hold_no_more_memory_than_ten(tmp_path: Path) -> None:
     """What one model and one callback hold does not grow; nor does what this package allocates."""
 
@@ -464,13 +465,9 @@ def test_stochastic_weight_averaging(first: bool, tmp_path: Path) -> None:
     net, use = Net(), callback()
     swa = pl.callbacks.StochasticWeightAveraging(0.01, swa_epoch_start=1, annealing_epochs=1)
     run = trainer(tmp_path, *([swa, use] if first else [use, swa]), max_epochs=3)
-    if not first:  # the optimizer that the callback adds is one too many for SWA
-        with pytest.raises(pl.utilities.exceptions.MisconfigurationException, match="1 `optim"):
-            fit(run, net)
-    else:
-        fit(run, net)
-        assert hooks(swa._average_model) == 0
-        assert torch.isfinite(net.fc.weight).all()
+    fit(run, net)
+    assert hooks(swa._average_model) == 0
+    assert torch.isfinite(net.fc.weight).all()
     assert is_clean(net, use)
 
 
