@@ -331,9 +331,10 @@ class CellTrainer(CheckedState):
                 nothing has changed in any cell.
         """
         self._check_bound()
-        ready = [updater.prepare(**kwargs) for updater, _ in self.updaters.values()]
-        for apply in ready:
-            apply()
+        updaters = [updater for updater, _ in self.updaters.values()]
+        ready = [updater.prepare(**kwargs) for updater in updaters]
+        for updater, prepared in zip(updaters, ready, strict=True):
+            updater(prepared=prepared)  # a call, so that hooks on the updater run
 
     @property
     def updaters(self) -> dict[int, tuple[Updater, list[str]]]:

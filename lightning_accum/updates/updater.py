@@ -244,7 +244,12 @@ class Updater(CheckedState):
 
     # ------------------------------------------------------------------ applying
     def forward(
-        self, *params: str, clear: bool = True, scale: float | dict[str, float] = 1.0, **kwargs: Any
+        self,
+        *params: str,
+        clear: bool = True,
+        scale: float | dict[str, float] = 1.0,
+        prepared: Callable[[], None] | None = None,
+        **kwargs: Any,
     ) -> None:
         """Applies what is pending, in place, and consumes it.
 
@@ -253,6 +258,7 @@ class Updater(CheckedState):
             clear: whether what was applied is dropped from the accumulators.
             scale: factor of the bounded change, for all parameters, or by name, where one that is
                 not named has the factor one.
+            prepared: what :meth:`prepare` returned, which is applied as it is.
             **kwargs: ignored, for the interface's sake.
 
         Raises:
@@ -261,7 +267,9 @@ class Updater(CheckedState):
             NonFiniteUpdateError: if a change holds NaN or Inf and the policy is ``"raise"``; then
                 no parameter has changed.
         """
-        self.prepare(*params, clear=clear, scale=scale, **kwargs)()
+        if prepared is None:
+            prepared = self.prepare(*params, clear=clear, scale=scale, **kwargs)
+        prepared()
 
     def prepare(
         self, *params: str, clear: bool = True, scale: float | dict[str, float] = 1.0, **kwargs: Any
@@ -286,6 +294,7 @@ class Updater(CheckedState):
             NonFiniteUpdateError: if a change holds NaN or Inf and the policy is ``"raise"``.
         """
         check_not_misspelt(type(self), kwargs, ("clear", "scale"))
+        _ = self.parent  # which has to exist, also if nothing is pending
         names = self._checked(params)
         scales = dict.fromkeys(names, scale) if not isinstance(scale, dict) else scale
         self._checked(list(scales))
