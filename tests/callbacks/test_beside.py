@@ -90,17 +90,37 @@ class AtEpochs(LearningRateFinder):
         self.lr_find(run, module)
 
 
+def batches_lost_after(finder: LearningRateFinder, folder: Path) -> int:
+    """Batches of the first epoch that Lightning leaves out after a search, with no learner at all.
+
+    Lightning 2.5.0 begins the epoch behind the batches of the search.
+    """
+    net = Counting()
+    trainer(folder, finder, max_epochs=2, enable_checkpointing=True).fit(net)
+    return 2 * len(net.train_dataloader()) + finder._num_training_steps - net.steps
+
+
+class Counting(Tuned):
+    steps = 0
+
+    def training_step(self, *args: Any) -> Any:
+        self.steps += 1
+        return super().training_step(*args)
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("find", [AtEpochs, lambda: LearningRateFinder(num_training_steps=3)])
 @pytest.mark.parametrize("first", [True, False])
 def test_a_search_for_a_rate_is_not_learned(find: Any, first: bool, tmp_path: Path) -> None:
     rule, net, finder = Noting(), Tuned(), find()
     data = list(net.train_dataloader())
-    expected = fit_by_hand(net, data, epochs=2)[-1]
+    lost = batches_lost_after(find(), tmp_path)
+    trained = [*data[lost:], *data]
+    expected = fit_by_hand(net, trained)[-1]
     order = [finder, callback(rule)] if first else [callback(rule), finder]
     run = trainer(tmp_path, *order, max_epochs=2, enable_checkpointing=True)
     run.fit(net)
-    assert same_windows(rule.windows, [*data, *data])
+    assert same_windows(rule.windows, trained)
     assert close(net.fc.weight, expected)
     assert clean(net)
 
