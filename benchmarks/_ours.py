@@ -14,9 +14,9 @@ from lightning_accum import nn as layers
 
 
 def rule_for(
-    connection: nn.Module, neuron: nn.Module, time_dim: int | None, path: Any = "auto"
+    connection: nn.Module, neuron: nn.Module, time_dim: int | None, backend: Any = "auto"
 ) -> STDP:
-    rule = STDP(LR_POST, LR_PRE, TC, TC, time_dim=time_dim, carry=False, backend=path)
+    rule = STDP(LR_POST, LR_PRE, TC, TC, time_dim=time_dim, carry=False, backend=backend)
     rule.register_cell("cell", Cell(connection, neuron))
     return rule
 
@@ -24,10 +24,10 @@ def rule_for(
 class Native:
     """A whole sequence a call, and the rule once for all of it."""
 
-    def __init__(self, load: AnyLoad, learning: bool, path: str = "auto") -> None:
+    def __init__(self, load: AnyLoad, learning: bool, backend: str = "auto") -> None:
         self.fc = load.connection(layers)
         self.lif = layers.LIF(load.after, tc_mem=TC, time_dim=0, spike_dtype=torch.bool)
-        self.rule = rule_for(self.fc, self.lif, 0, path) if learning else None
+        self.rule = rule_for(self.fc, self.lif, 0, backend) if learning else None
 
     def feed(self, raster: Tensor) -> Tensor:
         return raster
