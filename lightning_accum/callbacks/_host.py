@@ -213,14 +213,14 @@ class CellHost:
         return {names[0]: updater for updater, names in self.trainer.updaters.values()}
 
     # ------------------------------------------------------------------ running
-    def evaluate(self, **given: Any) -> None:
+    def evaluate(self, **inputs: Any) -> None:
         """Accumulates what the window since the last call changes; traces pass on."""
         self._undo = self._undo or Undo(self.trainer)
-        self._evaluate(**given)
+        self._evaluate(**inputs)
 
-    def _evaluate(self, **given: Any) -> None:
+    def _evaluate(self, **inputs: Any) -> None:
         with whole_parameters(self._sharded):
-            self.trainer(**given)
+            self.trainer(**inputs)
 
     def abandon_batch(self) -> None:
         """Drops what an interrupted batch recorded; what came from earlier batches stays."""
@@ -240,24 +240,24 @@ class CellHost:
         """
         exchange(shares_of(self.trainer, ids))
 
-    def updates_as_gradients(self, **given: Any) -> None:
+    def updates_as_gradients(self, **inputs: Any) -> None:
         """Evaluates, and hands what all processes have pending to whoever steps the parameters.
 
         To be called in all processes.
         """
-        self.evaluate(**given)
-        self.hand_over()
+        self.evaluate(**inputs)
+        self.export_as_gradients()
 
-    def hand_over(self) -> None:
+    def export_as_gradients(self) -> None:
         """Hands what is pending, and evaluated, to whoever steps; to be called in all processes."""
         self.exchange()
         updates_as_gradients(*self.updaters.values())
 
-    def finish_batch(self, **given: Any) -> None:
+    def finish_batch(self, **inputs: Any) -> None:
         """Evaluates the rest of a batch; traces pass on only where batches are one stream."""
         if isinstance(self.trainer, Rule):
-            given["carry"] = self.carry
-        self._evaluate(**given)
+            inputs["carry"] = self.carry
+        self._evaluate(**inputs)
         self._undo = None
         if not self.carry:
             self.trainer.clear()

@@ -16,7 +16,7 @@ from lightning_accum.callbacks._findings import By
 from lightning_accum.callbacks._gate import Recording, StepGate, only_forward
 from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.callbacks._lent import give_back, own_state
+from lightning_accum.callbacks._logging_methods import give_back, own_state
 from lightning_accum.callbacks._optimizers import own_optimizers, stand_in, uncounted
 from lightning_accum.callbacks._overlap import Overlap
 from lightning_accum.callbacks._places import check_places
@@ -182,7 +182,7 @@ class CellTrainerCallback(Callback):
         """Tells callbacks of this class apart in a checkpoint."""
         return self._generate_state_key(name=self.name)
 
-    def updates_as_gradients(self, **given: Any) -> None:
+    def updates_as_gradients(self, **inputs: Any) -> None:
         """Hands what the batch changes to an optimizer, which the module then steps by itself.
 
         For manual optimization: to be called in ``training_step``, by every process, between
@@ -191,9 +191,9 @@ class CellTrainerCallback(Callback):
         this callback to apply is nothing.
 
         Args:
-            **given: what the rule asks for, such as a ``reward``.
+            **inputs: what the rule asks for, such as a ``reward``.
         """
-        self.host.updates_as_gradients(**given)
+        self.host.updates_as_gradients(**inputs)
 
     # ------------------------------------------------------------------ begin and end
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -104,25 +104,25 @@ class FabricCellTrainer:
         self._recorded = True
         health.batch_ended()
 
-    def accumulate(self, **given: Any) -> None:
+    def accumulate(self, **inputs: Any) -> None:
         """Evaluates the rule on what was recorded, and applies nothing yet.
 
         Args:
-            **given: what the rule asks for, such as a ``reward``.
+            **inputs: what the rule asks for, such as a ``reward``.
 
         Raises:
             RuntimeError: before :meth:`setup`, or after :meth:`release`.
         """
         self._checked()
         self._recorded = False
-        self.host.finish_batch(**given)
+        self.host.finish_batch(**inputs)
 
-    def step(self, lr: float = 1.0, **given: Any) -> None:
+    def step(self, lr: float = 1.0, **inputs: Any) -> None:
         """Applies what is pending in all processes together; every process has to call it.
 
         Args:
             lr: factor of every change.
-            **given: what the rule asks for, where activity was recorded and not yet evaluated.
+            **inputs: what the rule asks for, where activity was recorded and not yet evaluated.
 
         Raises:
             RuntimeError: before :meth:`setup`, or after :meth:`release`.
@@ -132,25 +132,25 @@ class FabricCellTrainer:
         check_lr(lr)
         self._checked()
         if self._recorded:
-            self.accumulate(**given)
+            self.accumulate(**inputs)
         self.host.exchange()
         self.cell_trainer.update(scale=lr)
 
-    def updates_as_gradients(self, **given: Any) -> None:
+    def updates_as_gradients(self, **inputs: Any) -> None:
         """In the place of :meth:`step`: hands what is pending to an optimizer, for it to step.
 
         What all processes have pending is summed first; every process has to call it.
 
         Args:
-            **given: what the rule asks for, where activity was recorded and not yet evaluated.
+            **inputs: what the rule asks for, where activity was recorded and not yet evaluated.
 
         Raises:
             RuntimeError: before :meth:`setup`, or after :meth:`release`.
         """
         self._checked()
         if self._recorded:
-            self.accumulate(**given)
-        self.host.hand_over()
+            self.accumulate(**inputs)
+        self.host.export_as_gradients()
 
     def _checked(self) -> Health:
         if not self.host.bound or self._health is None:

@@ -16,8 +16,8 @@ from torch import Tensor
 from lightning_accum._checks import check_integers, check_mapping
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._images import fields_of, grid, raster
-from lightning_accum.callbacks._lent import give_back, own_state
 from lightning_accum.callbacks._logging import batches_that_stepped
+from lightning_accum.callbacks._logging_methods import give_back, own_state
 from lightning_accum.callbacks._measure import Activity, Before, Values
 from lightning_accum.callbacks._watcher import Watcher
 from lightning_accum.callbacks.cell_trainer import learners_in

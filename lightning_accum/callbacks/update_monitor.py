@@ -12,13 +12,13 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lightning_accum.callbacks._lent import give_back, own_state
 from lightning_accum.callbacks._logging import (
     batches_that_stepped,
     log_is_near,
     log_values,
     logs_now,
 )
+from lightning_accum.callbacks._logging_methods import give_back, own_state
 from lightning_accum.callbacks._steps import StepWatch
 from lightning_accum.functional.statistics import Change, change_statistics
 

@@ -1,7 +1,7 @@
 """Cells, layers that hold them, and the trainers that watch and update them."""
 
 from lightning_accum.cells.cell import Cell, CellSpec
-from lightning_accum.cells.independent import IndependentCellTrainer, Unit
+from lightning_accum.cells.independent import IndependentCellTrainer, RegisteredCell
 from lightning_accum.cells.layer import Layer, Serial
 from lightning_accum.cells.state import CellState, Hyperparameters
 from lightning_accum.cells.tally import Activity, Tally
@@ -16,7 +16,7 @@ __all__ = [
     "Hyperparameters",
     "IndependentCellTrainer",
     "Layer",
+    "RegisteredCell",
     "Serial",
     "Tally",
-    "Unit",
 ]

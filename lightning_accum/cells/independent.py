@@ -14,7 +14,7 @@ from lightning_accum.cells.trainer import CellTrainer, Unset
 from lightning_accum.observe import Monitor
 
 
-class Unit(NamedTuple):
+class RegisteredCell(NamedTuple):
     """One cell with all that a trainer has for it."""
 
     cell: Cell
@@ -48,7 +48,7 @@ class IndependentCellTrainer(CellTrainer):
     def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
         """Raises a ``ValueError`` if a cell does not suit its hyperparameters."""
 
-    def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> Unit:
+    def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> RegisteredCell:
         """Adds a cell with hyperparameters of its own.
 
         A hyperparameter ``params``, where there is one, names what the updater must have.
@@ -84,13 +84,13 @@ class IndependentCellTrainer(CellTrainer):
         self.add_cell(name, cell, kept, getattr(h, "params", None))
         return self.get_unit(name)
 
-    def get_unit(self, name: str) -> Unit:
+    def get_unit(self, name: str) -> RegisteredCell:
         """A cell with its state and monitors.
 
         Raises:
             AttributeError: if there is no such cell.
         """
-        return Unit(*self.get_cell(name), dict(self.named_monitors_of(name)))
+        return RegisteredCell(*self.get_cell(name), dict(self.named_monitors_of(name)))
 
     def params_of(self, name: str) -> tuple[str, ...]:
         """The parameters of a cell's connection that are trained."""
@@ -98,7 +98,7 @@ class IndependentCellTrainer(CellTrainer):
         params: tuple[str, ...] | None = getattr(h, "params", None)
         return super().params_of(name) if params is None else tuple(params)
 
-    def __iter__(self) -> Iterator[Unit]:
+    def __iter__(self) -> Iterator[RegisteredCell]:
         """The units, one for each cell."""
         return (self.get_unit(name) for name, _ in self.named_cells)
 

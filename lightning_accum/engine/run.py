@@ -37,7 +37,7 @@ class Recording:
         unit_dim: the dimension that counts neurons.
         events: spikes' indices of both sides, if they are known.
         tensors: other tensors of the connection that the rule reads, by name.
-        given: what the caller passed to the rule, by name.
+        inputs: what the caller passed to the rule, by name.
     """
 
     pre: Tensor
@@ -46,7 +46,7 @@ class Recording:
     unit_dim: int
     events: tuple[Events | None, Events | None] = (None, None)
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    given: dict[str, Any] = field(default_factory=dict)
+    inputs: dict[str, Any] = field(default_factory=dict)
 
 
 class Target(NamedTuple):
@@ -116,7 +116,7 @@ def run_rule(
                     name=target.name,
                     param=target.param,
                     dt=recording.dt,
-                    given=recording.given,
+                    inputs=recording.inputs,
                     start=piece.start,
                     total=total,
                     vjp=target.vjp,

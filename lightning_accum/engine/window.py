@@ -27,7 +27,7 @@ class Window:
         name: the parameter's name.
         param: the parameter, which is constant in a window.
         dt: step, in ms.
-        given: what the caller of the rule passed along, such as a reward, by name.
+        inputs: what the caller of the rule passed along, such as a reward, by name.
         start: the first step of this piece in the whole window.
         total: steps of the whole window.
         vjp: makes a change of the parameter of a product of both sides.
@@ -40,7 +40,7 @@ class Window:
     name: str
     param: Tensor
     dt: float
-    given: dict[str, Any]
+    inputs: dict[str, Any]
     start: int
     total: int
     vjp: WeightVJP

@@ -95,7 +95,7 @@ def proportional_votes(mean_rates: Tensor) -> Tensor:
     return _averaging(mean_rates / total.where(total > 0, 1.0))
 
 
-def elect(rates: Tensor, votes: Tensor) -> Tensor:
+def predict_class(rates: Tensor, votes: Tensor) -> Tensor:
     r"""The class with the most votes, :math:`\hat y_b = \arg\max_c \sum_n V_{cn} r_{bn}`.
 
     Args:
@@ -108,7 +108,8 @@ def elect(rates: Tensor, votes: Tensor) -> Tensor:
 
     Example:
         >>> import torch
-        >>> elect(torch.tensor([[1.0, 3.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
+        >>> votes = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+        >>> predict_class(torch.tensor([[1.0, 3.0]]), votes)
         tensor([1])
     """
     present = votes.any(dim=1)

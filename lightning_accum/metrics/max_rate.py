@@ -12,7 +12,7 @@ from lightning_accum.functional.readout import (
     assign_classes,
     assigned_votes,
     class_rate_sums,
-    elect,
+    predict_class,
     proportional_votes,
 )
 from lightning_accum.metrics._additive import AdditiveMetric
@@ -138,7 +138,7 @@ class MaxRateClassifier(AdditiveMetric):
         self._check_rates(rates)
         self.compute()
         assert self._votes is not None
-        return elect(rates, self._votes.to(rates.device))
+        return predict_class(rates, self._votes.to(rates.device))
 
     def plot(self, val: Tensor | None = None, ax: Any = None) -> Any:
         """Draws the number of neurons of each class as bars, those of none last.

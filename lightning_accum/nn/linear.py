@@ -12,7 +12,7 @@ from lightning_accum._checks import check_tensors
 from lightning_accum.functional.numbers import as_numbers, is_traced
 from lightning_accum.sparse.costs import events_pay
 from lightning_accum.sparse.events import Events, event_matmul
-from lightning_accum.sparse.handover import leave_events
+from lightning_accum.sparse.handover import publish_events
 from lightning_accum.updates import Updatable
 
 
@@ -57,7 +57,7 @@ class Linear(Updatable, nn.Linear):
             raster = x.reshape(-1, self.in_features)
             if events_pay(raster, self.out_features):
                 events = Events(raster)
-                leave_events(x, events)
+                publish_events(x, events)
                 out = event_matmul(events, self.weight.t())
                 out = out if self.bias is None else out + self.bias
                 return out.view(*x.shape[:-1], self.out_features)

@@ -32,7 +32,7 @@ def chunks(columns: Columns, together: float) -> Iterator[Columns]:
         if size > piece and all(dense(column[i]) for column in columns):
             if start < i:
                 yield [column[start:i] for column in columns]
-            lines = [line(column[i]).split(int(piece)) for column in columns]
+            lines = [flat_view(column[i]).split(int(piece)) for column in columns]
             yield from ([[part] for part in parts] for parts in zip(*lines, strict=True))
             start, elements = i + 1, 0
             continue
@@ -49,15 +49,15 @@ def dense(tensor: Tensor) -> bool:
     return tensor.is_contiguous() or torch.empty_like(tensor).stride() == tensor.stride()
 
 
-def line(tensor: Tensor) -> Tensor:
+def flat_view(tensor: Tensor) -> Tensor:
     """The elements of a dense tensor as they lie in memory."""
     if tensor.is_contiguous():
         return tensor.view(-1)
     return tensor.as_strided((tensor.numel(),), (1,))
 
 
-def bare(tensor: Tensor) -> Tensor:
-    """As :func:`line`, but no view: compiled code is made anew for every shape of a view's base."""
+def flat_alias(tensor: Tensor) -> Tensor:
+    """Like :func:`flat_view`, but not a view: compiled code recompiles for each shape of a base."""
     alone = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     start, size = tensor.storage_offset(), tensor.numel()
     return alone.set_(tensor.untyped_storage(), start, (size,), (1,))
@@ -73,7 +73,7 @@ def staging(columns: Columns) -> Iterator[Columns]:
     torch._foreach_copy_(columns[0], params)
 
 
-def lightly(call: Callable[[], None]) -> None:
+def single_threaded(call: Callable[[], None]) -> None:
     """Calls a kernel on small tensors, on which its own overhead would be most of the time.
 
     It opens a parallel region for each, however small, which on a busy machine takes many times

@@ -17,7 +17,15 @@ from lightning_accum.functional.moments import (
     moment_step,
     second_moment,
 )
-from lightning_accum.optim._chunks import CHUNK, SERIAL, Columns, bare, chunks, lightly, staging
+from lightning_accum.optim._chunks import (
+    CHUNK,
+    SERIAL,
+    Columns,
+    chunks,
+    flat_alias,
+    single_threaded,
+    staging,
+)
 from lightning_accum.optim._versions import count_versions
 
 # Elements from which a compiled call, of about 20 µs, costs less than seven operations.
@@ -163,7 +171,7 @@ def fused_step(
                 with staging(chunk) as ready:
                     run(ready)
         elif near and columns[0][0].numel() < SERIAL:
-            lightly(lambda: run(columns))
+            single_threaded(lambda: run(columns))
         else:
             run(columns)
     finally:
@@ -194,7 +202,12 @@ def compiled_step(columns: Columns, k: Coefficients, belief: bool) -> None:
     numbers = torch.tensor(k, dtype=torch.float64, device=columns[0][0].device)
     try:
         for param, grad, *moments in zip(*columns, strict=True):
-            run(bare(param), bare(grad), [bare(moment) for moment in moments], numbers)
+            run(
+                flat_alias(param),
+                flat_alias(grad),
+                [flat_alias(moment) for moment in moments],
+                numbers,
+            )
     finally:
         count_versions(columns[0])
 

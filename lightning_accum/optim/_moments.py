@@ -28,8 +28,8 @@ from lightning_accum.optim._kernels import (
     pure_pass,
 )
 from lightning_accum.optim._plan import Batch, as_real
-from lightning_accum.optim._routes import Route, routes
 from lightning_accum.optim._scales import Scales
+from lightning_accum.optim._step_groups import StepGroup, step_groups
 from lightning_accum.optim.base import GenericAdaptiveOptimizer, Group, Params, State
 from lightning_accum.optim.weight_decay import WeightDecay, decay_terms
 from lightning_accum.updates.part import accumulation_dtype
@@ -182,52 +182,52 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         state["step"] += 1
 
     # ------------------------------------------------------------------ many at once
-    def _routes(self, group: Group, batch: Batch) -> list[Route]:
-        return routes(self, group, batch)
+    def _step_groups(self, group: Group, batch: Batch) -> list[StepGroup]:
+        return step_groups(self, group, batch)
 
     def _step_batch(self, group: Group, batch: Batch, grads: list[Tensor]) -> None:
-        for route in batch.routes:
-            own = grads if len(batch.routes) == 1 else [grads[i] for i in route.index]
-            if route.way == "single":
-                self._step_each(group, route.params, route.states, own)
+        for members in batch.step_groups:
+            own = grads if len(batch.step_groups) == 1 else [grads[i] for i in members.index]
+            if members.backend == "single":
+                self._step_each(group, members.params, members.states, own)
             elif group["capturable"]:  # the counts may differ, for nothing depends on them here
-                columns = route.columns(own)
-                counts = [state["step"] for state in route.states]
+                columns = members.columns(own)
+                counts = [state["step"] for state in members.states]
                 torch._foreach_add_(counts, 1)
-                fused_step(columns, counts, group, group["lr"], group["eps"], route.staged)
+                fused_step(columns, counts, group, group["lr"], group["eps"], members.staged)
             else:
-                self._step_route(group, route, own)
+                self._step_group(group, members, own)
 
-    def _step_route(self, group: Group, route: Route, grads: list[Tensor]) -> None:
+    def _step_group(self, group: Group, members: StepGroup, grads: list[Tensor]) -> None:
         """Steps parameters whose steps the host counts, those of one count together."""
-        counts = [state["step"] for state in route.states]
+        counts = [state["step"] for state in members.states]
         if counts.count(counts[0]) != len(counts):
             for count in set(counts):
                 which = [i for i, own in enumerate(counts) if own == count]
-                self._step_route(group, route.part(which), [grads[i] for i in which])
+                self._step_group(group, members.part(which), [grads[i] for i in which])
             return
         step = counts[0] + 1
         rate = self.rate(group, step)
         if isinstance(rate, Tensor) and rate.is_cpu:
             rate = rate.item()
-        columns = route.columns(grads)
-        if route.way == "fused":
+        columns = members.columns(grads)
+        if members.backend == "fused":
             # one for all: a tensor for each costs more than the kernel
-            count = torch.full((), float(step), dtype=torch.float32, device=route.device)
+            count = torch.full((), float(step), dtype=torch.float32, device=members.device)
             eps = group["eps"]
             if group["optimized_update"]:  # ε beside √v is this beside √v̂
                 eps /= bias_correction(group["betas"][1], step) ** 0.5
-            fused_step(columns, [count] * len(counts), group, rate, eps, route.staged)
+            fused_step(columns, [count] * len(counts), group, rate, eps, members.staged)
         else:
             sign = -1.0 if group["maximize"] else 1.0
             terms = (sign, *decay_terms(group, rate))
             k = self._coefficients(group, terms, self._scales(group, rate, step))
-            if route.way == "compiled":
+            if members.backend == "compiled":
                 compiled_step(columns, k, self._belief)
             else:
-                together = _together(group["foreach"], route.device)
-                listed_step(columns, k, self._belief, route.staged, together)
-        for state in route.states:
+                together = _together(group["foreach"], members.device)
+                listed_step(columns, k, self._belief, members.staged, together)
+        for state in members.states:
             state["step"] = step
 
 

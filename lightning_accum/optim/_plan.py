@@ -25,7 +25,7 @@ class Planned(Protocol):
 
     def _ready_state(self, group: dict[str, Any], param: Tensor) -> dict[str, Any]: ...
 
-    def _routes(self, group: dict[str, Any], batch: Batch) -> Any: ...
+    def _step_groups(self, group: dict[str, Any], batch: Batch) -> Any: ...
 
 
 def as_real(tensor: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ class Batch:
     Attributes:
         params: the parameters.
         states: their states, begun.
-        routes: the ways they go, if an optimizer knows several.
+        step_groups: the parameters by backend, for an optimizer that has several.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Batch:
         self._kind = self._first()
         self._lie = [param.stride() for param in self.params]
         self._strides: list[tuple[int, ...]] | None = None
-        self.routes = optimizer._routes(group, self)
+        self.step_groups = optimizer._step_groups(group, self)
 
     def _first(self) -> tuple[torch.dtype, torch.device] | None:
         return (self.params[0].dtype, self.params[0].device) if self.params else None
@@ -75,7 +75,7 @@ class Batch:
             and self._present == present
             and self._options == _options(optimizer, group)
             and self._kind == self._first()
-            and all(route.stands() for route in self.routes)
+            and all(members.stands() for members in self.step_groups)
         )
 
     def laid_out(self, strides: list[tuple[int, ...]], grads: list[Tensor]) -> bool:

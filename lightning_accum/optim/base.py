@@ -167,8 +167,8 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
             if not group["differentiable"]:  # else autograd follows
                 count_versions(params)
 
-    def _routes(self, group: Group, batch: Batch) -> list[Any]:
-        """The ways in which a group's parameters go, for an optimizer that knows several."""
+    def _step_groups(self, group: Group, batch: Batch) -> list[Any]:
+        """The parameters of a group by backend, for an optimizer that has several."""
         return []
 
     def _ready_state(self, group: Group, param: Tensor) -> State:

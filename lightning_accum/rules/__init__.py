@@ -7,9 +7,9 @@ from lightning_accum.rules.delay import DelayAdjustedKernelSTDP, DelayAdjustedST
 from lightning_accum.rules.hebb import AntiHebb, Covariance, Hebb
 from lightning_accum.rules.homeostasis import Homeostasis
 from lightning_accum.rules.kernel import KernelSTDP
-from lightning_accum.rules.modulated import modulated
 from lightning_accum.rules.oja import Oja, Sanger
 from lightning_accum.rules.reward import MSTDP, MSTDPET
+from lightning_accum.rules.reward_modulated import reward_modulated
 from lightning_accum.rules.stdp import STDP
 from lightning_accum.rules.triplet import TripletSTDP
 
@@ -31,5 +31,5 @@ __all__ = [
     "SoftHebb",
     "TripletSTDP",
     "WTAHebb",
-    "modulated",
+    "reward_modulated",
 ]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lightning_accum._checks import check_mapping, is_number, names_in, nearest, warn_below_step
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.independent import IndependentCellTrainer, Unit
+from lightning_accum.cells.independent import IndependentCellTrainer, RegisteredCell
 from lightning_accum.cells.mismatch import check_alike
 from lightning_accum.cells.state import CellState, Hyperparameters
 from lightning_accum.cells.tally import Tally, why_nothing
@@ -73,7 +73,7 @@ class Rule(IndependentCellTrainer, ABC):
         backend: how terms are evaluated: ``"auto"`` takes the cheapest way, ``"plain"`` is the
             equation itself, sample by sample, and slow.
         picker: finds the activity in what a neuron gives out; its first tensor when ``None``.
-        **unknown: nothing; whatever else is given is refused, by name.
+        **unknown: nothing; any other name is rejected, by name.
 
     Raises:
         TypeError: if an option is none of these.
@@ -215,7 +215,7 @@ class Rule(IndependentCellTrainer, ABC):
         constants = {key: value for key, value in vars(h).items() if key.startswith("tc_")}
         warn_below_step(h.dt, f"cell `{name}`", **constants)
 
-    def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> Unit:
+    def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> RegisteredCell:
         """Adds a cell, an updater for its connection, and the monitors of both sides.
 
         Args:
@@ -244,12 +244,12 @@ class Rule(IndependentCellTrainer, ABC):
             self.add_monitor(name, side, attr, make, **tags, picker=picker, validate=validate)
         return self.get_unit(name)
 
-    def forward(self, carry: bool | None = None, **given: Any) -> None:
+    def forward(self, carry: bool | None = None, **inputs: Any) -> None:
         """Evaluates the window since the last call, and accumulates; nothing is applied.
 
         Args:
             carry: whether traces pass to the next call; as the rule is set when ``None``.
-            **given: what the rule's terms ask for, such as a reward.
+            **inputs: what the rule's terms ask for, such as a reward.
 
         Raises:
             ValueError: if the activity does not fit the parameters; then it is dropped. Or if
@@ -268,9 +268,9 @@ class Rule(IndependentCellTrainer, ABC):
             self.drop_window()
             raise
         carry = self.carry if carry is None else carry
-        runs = [self._evaluate(name, seen, given, carry) for name, seen in windows.items()]
+        runs = [self._evaluate(name, seen, inputs, carry) for name, seen in windows.items()]
         for run in runs:
-            next(run)  # finds the terms, which may refuse what was given, before anything changes
+            next(run)  # finds the terms, which may reject the inputs, before anything changes
         try:
             for run in runs:
                 next(run, None)
@@ -307,7 +307,7 @@ class Rule(IndependentCellTrainer, ABC):
         return _Seen(cell, pre, post, vjps, (known[0], known[1]))
 
     def _evaluate(
-        self, name: str, seen: _Seen, given: dict[str, Any], carry: bool
+        self, name: str, seen: _Seen, inputs: dict[str, Any], carry: bool
     ) -> Iterator[None]:
         """Runs the terms over what a cell recorded; yields once, before anything changes."""
         state = self._state_for(name)
@@ -324,7 +324,7 @@ class Rule(IndependentCellTrainer, ABC):
             unit_dim=unit_dim_of(module),
             events=seen.events,
             tensors={tensor: getattr(module, tensor).detach() for tensor in self.reads(h)},
-            given=given,
+            inputs=inputs,
         )
         carried = yield from run_rule(
             partial(self.terms, h=h),

@@ -10,8 +10,8 @@ from lightning_accum.engine.terms import Change
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.functional.traces import TraceMode
-from lightning_accum.rules.modulated import modulated
 from lightning_accum.rules.pair import PairRule
+from lightning_accum.rules.reward_modulated import reward_modulated
 
 
 @final
@@ -61,7 +61,7 @@ class MSTDP(PairRule):
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Change]:
         """Both terms of pair STDP, times the reward; each sign of it goes to its own part."""
-        return modulated(window, self.pairs(window, h))
+        return reward_modulated(window, self.pairs(window, h))
 
 
 @final
@@ -141,4 +141,4 @@ class MSTDPET(PairRule):
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Change]:
         """Both terms of pair STDP, times the discounted reward that is to come."""
-        return modulated(window, self.pairs(window, h), tc=h.tc_eligibility)
+        return reward_modulated(window, self.pairs(window, h), tc=h.tc_eligibility)

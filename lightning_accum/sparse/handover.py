@@ -24,7 +24,7 @@ class Finding:
 _waiting: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
-def await_events(raster: Tensor) -> Finding | None:
+def expect_events(raster: Tensor) -> Finding | None:
     """Asks who looks for the events of this raster next to leave them here.
 
     Args:
@@ -40,7 +40,7 @@ def await_events(raster: Tensor) -> Finding | None:
     return finding
 
 
-def leave_events(raster: Tensor, events: Events) -> None:
+def publish_events(raster: Tensor, events: Events) -> None:
     """Leaves the events of a raster with who asked for them.
 
     Args:

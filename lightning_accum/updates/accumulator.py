@@ -207,13 +207,13 @@ class Accumulator(CheckedState):
         return max(self._pos.count, self._neg.count)
 
     @property
-    def waiting(self) -> list[Product]:
+    def deferred(self) -> list[Product]:
         """The change as products with signed factors; empty where it is not these alone."""
-        if self.bounded or any(part.count and not part.waiting for part in (self._pos, self._neg)):
+        if self.bounded or any(part.count and not part.deferred for part in (self._pos, self._neg)):
             return []
         return [
-            *self._pos.waiting,
-            *((left, right, -scale) for left, right, scale in self._neg.waiting),
+            *self._pos.deferred,
+            *((left, right, -scale) for left, right, scale in self._neg.deferred),
         ]
 
     # ------------------------------------------------------------------ settings
@@ -488,7 +488,7 @@ class Accumulator(CheckedState):
             saved = state[which]
             check_part(f"{place}, part `{which}`,", saved, self._reduction)
             found = [value.shape for value in [saved["total"], *saved["kept"]] if value is not None]
-            found += [shape_of([product]) for product in saved["waiting"]]
+            found += [shape_of([product]) for product in saved["deferred"]]
             for shape in found:
                 if self.shape is not None and shape != self.shape:
                     raise RuntimeError(

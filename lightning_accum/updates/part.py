@@ -46,20 +46,20 @@ class Part:
         self.count = 0
         self._total: Tensor | None = None
         self._kept: list[Tensor] = []
-        self._waiting: list[Product] = []
+        self._deferred: list[Product] = []
 
     @property
-    def waiting(self) -> Sequence[Product]:
+    def deferred(self) -> Sequence[Product]:
         """Products that are all that is pending; empty where there is more, or nothing."""
-        return self._waiting if self.count else []
+        return self._deferred if self.count else []
 
     @property
     def shape(self) -> torch.Size | None:
         """The shape of what is pending, ``None`` when empty."""
         if self.count == 0:
             return None
-        if self._waiting:
-            return shape_of(self._waiting)
+        if self._deferred:
+            return shape_of(self._deferred)
         pending = self._kept if self._kept or self._total is None else [self._total]
         shape: torch.Size = torch.broadcast_shapes(*(value.shape for value in pending))
         return shape
@@ -68,15 +68,15 @@ class Part:
     def device(self) -> torch.device | None:
         """Where what is pending lies, ``None`` when empty."""
         pending = self._kept[-1] if self._kept else self._total
-        if self._waiting:
-            pending = self._waiting[0][0]
+        if self._deferred:
+            pending = self._deferred[0][0]
         return None if self.count == 0 or pending is None else pending.device
 
     def add(self, value: Tensor, how: Reduction) -> None:
         """Folds a copy of ``value`` in."""
         if self.count == 0:
             self.clear()
-        self._settle()
+        self._materialize()
         value = value.detach()
         dtype = accumulation_dtype(value.dtype)
         if how.merge is None:
@@ -101,13 +101,13 @@ class Part:
         if self.count == 0:
             self.clear()
         if wait and self.count == 0 and how.adds and _are_light(products, shape):
-            self._waiting = [
+            self._deferred = [
                 (_copied(left.detach()), _copied(right.detach()), float(scale))
                 for left, right, scale in products
             ]
             self.count = 1
             return
-        self._settle()
+        self._materialize()
         # into what is pending, unless that was broadcast: then it is not the product's shape
         if how.adds and self.shape in (None, shape):
             self._multiply(products, onto=self.count > 0)
@@ -133,18 +133,18 @@ class Part:
                 beta = 1.0
         return total
 
-    def _settle(self) -> None:
+    def _materialize(self) -> None:
         """Multiplies what waits, for something else to be added."""
-        if self._waiting:
-            self._multiply(self._waiting)
-            self._waiting = []
+        if self._deferred:
+            self._multiply(self._deferred)
+            self._deferred = []
 
     def value(self, how: Reduction) -> Tensor | None:
         """The reduced part, sharing memory with this object where it can; ``None`` when empty."""
         if self.count == 0:
             return None
-        if self._waiting:  # which looking at them does not change
-            return how.finish(self._multiply(self._waiting), self.count)
+        if self._deferred:  # which looking at them does not change
+            return how.finish(self._multiply(self._deferred), self.count)
         if how.merge is None:
             device = self._kept[-1].device
             kept = torch.broadcast_tensors(*(value.to(device) for value in self._kept))
@@ -160,13 +160,13 @@ class Part:
         """Empties the part and keeps its memory for the next window."""
         self.count = 0
         self._kept = []
-        self._waiting = []
+        self._deferred = []
 
     def move(self, device: torch.device) -> None:
         """Moves what is pending; the dtype never narrows."""
         self._total = None if self._total is None else self._total.to(device)
         self._kept = [value.to(device) for value in self._kept]
-        self._waiting = [(a.to(device), b.to(device), scale) for a, b, scale in self._waiting]
+        self._deferred = [(a.to(device), b.to(device), scale) for a, b, scale in self._deferred]
 
     def _room(
         self, shape: torch.Size, dtype: torch.dtype, device: torch.device, onto: bool
@@ -188,17 +188,17 @@ class Part:
 
     def __getstate__(self) -> dict[str, Any]:
         # the memory that is kept for the next window is not worth a copy
-        needed = self.count > 0 and not self._waiting
+        needed = self.count > 0 and not self._deferred
         return self.__dict__ if needed else {**self.__dict__, "_total": None}
 
     def state(self) -> dict[str, Any]:
         """Tensors and builtins that say all about what is pending."""
-        pending = self.count > 0 and not self._waiting and self._total is not None
+        pending = self.count > 0 and not self._deferred and self._total is not None
         return {
             "count": self.count,
             "total": self._total.clone() if pending and self._total is not None else None,
             "kept": [value.clone() for value in self._kept if self.count],
-            "waiting": [(left.clone(), right.clone(), by) for left, right, by in self.waiting],
+            "deferred": [(left.clone(), right.clone(), by) for left, right, by in self.deferred],
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -206,7 +206,9 @@ class Part:
         self.count = state["count"]
         self._total = None if state["total"] is None else state["total"].clone()
         self._kept = [value.clone() for value in state["kept"]]
-        self._waiting = [(left.clone(), right.clone(), by) for left, right, by in state["waiting"]]
+        self._deferred = [
+            (left.clone(), right.clone(), by) for left, right, by in state["deferred"]
+        ]
 
 
 def shape_of(products: Sequence[Product]) -> torch.Size:

@@ -14,20 +14,20 @@ from lightning_accum.updates.part import Product, accumulation_dtype, shape_of
 
 def check_part(place: str, state: object, how: Reduction) -> None:
     """Raises a ``RuntimeError`` if this is not what a part of such a reduction has pending."""
-    kinds = {"count": COUNT, "total": optional(_PENDING), "kept": _KEPT, "waiting": _WAITING}
+    kinds = {"count": COUNT, "total": optional(_PENDING), "kept": _KEPT, "deferred": _DEFERRED}
     found = check_state(place, state, kinds)
-    count, kept, waiting = found["count"], found["kept"], found["waiting"]
-    held = [found["total"] is not None, bool(kept), bool(waiting)]
+    count, kept, deferred = found["count"], found["kept"], found["deferred"]
+    held = [found["total"] is not None, bool(kept), bool(deferred)]
     streams = how.merge is not None
     wanted = [count > 0 and streams and not held[2], count > 0 and not streams, held[2]]
-    whole = (streams or len(kept) == count) and (not waiting or (count == 1 and how.adds))
+    whole = (streams or len(kept) == count) and (not deferred or (count == 1 and how.adds))
     should = f"what {count} contributions make under the reduction `{how.name}`"
     check_that(held == wanted and whole, place, should, state)
     try:
-        torch.broadcast_shapes(*(value.shape for value in kept), *_shapes(waiting)[:1])
+        torch.broadcast_shapes(*(value.shape for value in kept), *_shapes(deferred)[:1])
     except RuntimeError:
         check_that(False, place, "contributions of shapes that broadcast", state)
-    check_that(len(set(_shapes(waiting))) <= 1, place, "products of one shape", state)
+    check_that(len(set(_shapes(deferred))) <= 1, place, "products of one shape", state)
 
 
 def _shapes(products: Sequence[Product]) -> list[torch.Size]:
@@ -51,4 +51,4 @@ def _is_product(value: object) -> bool:
 
 _PENDING = Kind("a dense tensor of at least single precision", _is_pending)
 _KEPT = list_of(_PENDING)
-_WAITING = list_of(Kind("two matrices `[K, ...]` and a factor", _is_product))
+_DEFERRED = list_of(Kind("two matrices `[K, ...]` and a factor", _is_product))

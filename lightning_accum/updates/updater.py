@@ -395,7 +395,7 @@ class Updater(CheckedState):
             ``None`` where the change is something else, or may overflow.
         """
         pending = [name for name in names if not self._getacc_(self, name).empty]
-        products = self._getacc_(self, pending[0]).waiting if len(pending) == 1 else []
+        products = self._getacc_(self, pending[0]).deferred if len(pending) == 1 else []
         if not products:
             return None
         name, param = pending[0], self.target(pending[0]).detach()

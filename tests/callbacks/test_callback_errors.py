@@ -168,7 +168,7 @@ class Rewarded(Noting):
 
     def terms(self, window: Any, h: Any) -> Any:
         return [
-            Term(term.rate * float(window.given["reward"]), term.post, term.pre)
+            Term(term.rate * float(window.inputs["reward"]), term.post, term.pre)
             for term in super().terms(window, h)
         ]
 

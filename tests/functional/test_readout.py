@@ -9,7 +9,7 @@ from lightning_accum.functional.readout import (
     assign_classes,
     assigned_votes,
     class_rate_sums,
-    elect,
+    predict_class,
     proportional_votes,
 )
 
@@ -47,7 +47,7 @@ def test_assigned_readout_equals_a_loop(batch, neurons, classes, seed):
             own = [r for r, a in zip(sample, assigned, strict=True) if a == c]
             scores[c] = sum(own) / len(own)
         expected.append(max(scores, key=scores.__getitem__) if scores else -1)
-    assert elect(samples, assigned_votes(means)).tolist() == expected
+    assert predict_class(samples, assigned_votes(means)).tolist() == expected
 
 
 def test_proportional_votes_by_hand():
@@ -57,20 +57,20 @@ def test_proportional_votes_by_hand():
         votes, torch.tensor([[1.0, 0.0, 0.0], [1 / 3, 2 / 3, 0.0], [0.0, 0.0, 0.0]])
     )
     # Scores: 3 to 2/3·3 + 2/3·0 = 1; then 1 to 1/3 + 2/3·3.
-    assert elect(torch.tensor([[3.0, 0.0, 9.0], [1.0, 3.0, 0.0]]), votes).tolist() == [0, 1]
+    assert predict_class(torch.tensor([[3.0, 0.0, 9.0], [1.0, 3.0, 0.0]]), votes).tolist() == [0, 1]
 
 
 def test_many_lukewarm_neurons_do_not_outvote_few_keen_ones():
     mean_rates = torch.tensor([[1.0] + [0.0] * 9, [0.0] + [1.0] * 9])
     rates = torch.tensor([[1.0] + [0.5] * 9])
-    assert elect(rates, assigned_votes(mean_rates)).tolist() == [0]
-    assert elect(rates, proportional_votes(mean_rates)).tolist() == [0]
+    assert predict_class(rates, assigned_votes(mean_rates)).tolist() == [0]
+    assert predict_class(rates, proportional_votes(mean_rates)).tolist() == [0]
 
 
 def test_a_class_without_votes_never_wins():
     votes = torch.tensor([[0.0, 0.0], [0.5, 0.5]])
-    assert elect(torch.zeros(2, 2), votes).tolist() == [1, 1]
-    assert elect(torch.zeros(2, 2), torch.zeros(3, 2)).tolist() == [-1, -1]
+    assert predict_class(torch.zeros(2, 2), votes).tolist() == [1, 1]
+    assert predict_class(torch.zeros(2, 2), torch.zeros(3, 2)).tolist() == [-1, -1]
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lightning_accum import Latest, WindowRecorder
 from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.handover import leave_events
+from lightning_accum.sparse.handover import publish_events
 
 quick = settings(deadline=None, derandomize=True, max_examples=40)
 COPIES = [
@@ -325,7 +325,7 @@ def test_the_latest_alone():
 
 def used(x: torch.Tensor) -> None:
     """As a connection uses what a monitor has seen."""
-    leave_events(x, Events(x.flatten(0, 1)))
+    publish_events(x, Events(x.flatten(0, 1)))
 
 
 def raster(seed: int = 0) -> torch.Tensor:

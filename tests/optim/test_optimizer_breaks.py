@@ -9,7 +9,7 @@ import torch
 from optimizer_cases import CASES, give_gradients, parameters, run, same
 
 from lightning_accum.optim import Adam
-from lightning_accum.optim._chunks import lightly
+from lightning_accum.optim._chunks import single_threaded
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -86,8 +86,8 @@ def test_small_tensors_take_one_thread_and_nothing_is_recorded_of_them():
         for count in (1, 2):
             torch.set_num_threads(count)
             seen = []
-            lightly(lambda: seen.append(torch.get_num_threads()))  # noqa: B023
-            lightly(lambda: seen.append(torch.is_inference_mode_enabled()))  # noqa: B023
+            single_threaded(lambda: seen.append(torch.get_num_threads()))  # noqa: B023
+            single_threaded(lambda: seen.append(torch.is_inference_mode_enabled()))  # noqa: B023
             assert seen == [1, True]
             assert torch.get_num_threads() == count
     finally:

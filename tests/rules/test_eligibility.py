@@ -11,7 +11,7 @@ from lightning_accum import MSTDP, MSTDPET, Hebb, Rule, Serial, Term, get_update
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine import Window
 from lightning_accum.engine.state import StateKey
-from lightning_accum.rules import modulated
+from lightning_accum.rules import reward_modulated
 
 PAIR = {"lr_post": 0.3, "lr_pre": -0.2, "tc_post": 8.0, "tc_pre": 12.0}
 exact = {"rtol": 1e-10, "atol": 1e-12}
@@ -89,7 +89,7 @@ class RewardedHebb(Rule):
         super().__init__({"lr": lr, "delay": tc})
 
     def terms(self, window: Window, h: Hyperparameters) -> list:
-        return modulated(window, [Term(h.lr, window.post, window.pre)], tc=h.delay)
+        return reward_modulated(window, [Term(h.lr, window.post, window.pre)], tc=h.delay)
 
 
 def test_any_terms_can_be_modulated():

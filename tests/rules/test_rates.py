@@ -83,7 +83,7 @@ class Sometimes(la.Rule):
 
     def terms(self, window: Window, h: object) -> list[la.Term]:
         post = window.post.values()
-        if window.given["look"]:
+        if window.inputs["look"]:
             post = window.post.average(5.0).expand_as(post)
         return [la.Term(1.0, post, window.one)]
 

@@ -85,7 +85,7 @@ class Second(la.Rule):
         super().__init__({"lr": 0.1}, **options)
 
     def terms(self, window, h):
-        if window.given.get("fail") and window.name == "bias" and window.total == 3:
+        if window.inputs.get("fail") and window.name == "bias" and window.total == 3:
             raise LookupError("on purpose")
         return [la.Term(h.lr, window.post, window.pre)]
 

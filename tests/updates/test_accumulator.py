@@ -356,8 +356,8 @@ def test_products_in_a_state_are_products(wrong):
     acc, other = Accumulator(), Accumulator()
     acc.accumulate_outer(torch.ones(1, 4), torch.ones(1, 4))
     state = acc.get_extra_state()
-    assert len(state["pos"]["waiting"]) == 1
-    state["pos"]["waiting"] = [wrong]
+    assert len(state["pos"]["deferred"]) == 1
+    state["pos"]["deferred"] = [wrong]
     with pytest.raises(RuntimeError, match="should hold a list, each two matrices"):
         other.set_extra_state(state)
     assert other.empty

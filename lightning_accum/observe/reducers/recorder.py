@@ -13,7 +13,7 @@ from lightning_accum._state import check_that
 from lightning_accum.observe.reducers.base import Reducer, room
 from lightning_accum.observe.reducers.evidence import Evidence
 from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.handover import Finding, await_events
+from lightning_accum.sparse.handover import Finding, expect_events
 
 _FIRST_ROOM = 16
 
@@ -117,7 +117,7 @@ class WindowRecorder(Reducer):
             assert buffer is not None
             buffer[self.length : end].copy_(own)
             whole = self.length == 0 and self.spikes and observation.dtype == torch.bool
-            self._finding = await_events(observation) if whole else None
+            self._finding = expect_events(observation) if whole else None
             self.length = end
 
     def window(self) -> Tensor | None:

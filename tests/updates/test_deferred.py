@@ -36,7 +36,7 @@ def sides(rows: int, seed: int, boolean: bool = False) -> tuple[Tensor, Tensor]:
 
 
 def waits(updater: Updater) -> bool:
-    return bool(updater.weight.waiting)
+    return bool(updater.weight.deferred)
 
 
 @settings(deadline=None, derandomize=True, max_examples=60)
@@ -94,7 +94,7 @@ def test_a_second_contribution_and_a_tensor_are_added():
         post, pre = sides(3, seed)
         acc.accumulate_outer(post, pre)
         expected += post.T @ pre
-        assert bool(acc.waiting) == (seed == 0)
+        assert bool(acc.deferred) == (seed == 0)
     acc.pos = torch.ones(SHAPE)
     torch.testing.assert_close(acc.pos, expected + 1)
     acc.clear()
@@ -104,7 +104,7 @@ def test_a_second_contribution_and_a_tensor_are_added():
     acc.clear()
     acc.accumulate_outer(*sides(3, 2))
     acc.neg = torch.ones(SHAPE)
-    assert acc.waiting == []
+    assert acc.deferred == []
     torch.testing.assert_close(acc.update(torch.zeros(SHAPE)), acc.pos - 1)
 
 
@@ -163,7 +163,7 @@ def test_what_is_not_finite(value: float):
         updater()
     assert torch.equal(fc.weight, torch.full(SHAPE, 0.5))
     updater.nonfinite = "skip"
-    kept = updater.weight.waiting
+    kept = updater.weight.deferred
     updater.clear()
     updater.weight.accumulate_outer(torch.zeros(2, 20), torch.zeros(2, 30))
     updater()
@@ -244,7 +244,7 @@ def test_a_copy_is_as_small_as_what_waits():
     acc.accumulate_outer(torch.ones(300, 200), torch.ones(300, 300))  # needs memory for all
     acc.clear()
     acc.accumulate_outer(torch.ones(2, 200), torch.ones(2, 300))
-    assert acc.waiting
+    assert acc.deferred
     assert acc.pos is not None
     assert len(pickle.dumps(acc)) < 4 * 200 * 300 / 4
 
@@ -264,8 +264,8 @@ def test_a_part_that_an_interrupt_left_half_empty_is_empty():
     part = Part()
     part.add_products([(*sides(2, 0), 1.0)], reduction("sum"), wait=True)
     part.count = 0  # as in the midst of `clear`
-    assert not part.waiting
-    assert not part.state()["waiting"]
+    assert not part.deferred
+    assert not part.state()["deferred"]
 
 
 def test_from_inference_mode_into_the_parameter():

@@ -17,7 +17,7 @@ from lightning_accum.engine.window import Window
 from lightning_accum.functional.traces import decay_factor, reverse_trace
 
 
-def modulated(
+def reward_modulated(
     window: Window, terms: Sequence[Term], reward: object = None, tc: float | None = None
 ) -> list[Change]:
     r"""Scales what terms change by a reward, at once or by way of their eligibility trace.
@@ -46,7 +46,7 @@ def modulated(
     Raises:
         ValueError: if the reward is none of these.
     """
-    rewards = _reward(window, window.given.get("reward") if reward is None else reward)
+    rewards = _reward(window, window.inputs.get("reward") if reward is None else reward)
     if tc is None and not isinstance(rewards, Tensor):
         return [replace(term, rate=term.rate * rewards) for term in terms]
     if not isinstance(rewards, Tensor):

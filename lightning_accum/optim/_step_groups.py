@@ -1,4 +1,4 @@
-"""Which parameters of a group are stepped in which way."""
+"""Chooses the backend that steps each parameter of a group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lightning_accum.updates.part import accumulation_dtype
 
 
 class Routed(Protocol):
-    """An optimizer, as far as the choice of its ways needs to know it."""
+    """An optimizer, as far as the choice of a backend needs to know it."""
 
     weight_decay: WeightDecay
     _adam: ClassVar[bool]
@@ -31,15 +31,15 @@ class Routed(Protocol):
     def _names(self, group: dict[str, Any]) -> tuple[str, ...]: ...
 
 
-Way = Literal["fused", "listed", "compiled", "single"]
+Backend = Literal["fused", "listed", "compiled", "single"]
 
 
 @dataclass
-class Route:
-    """Parameters that go one way, of one device and dtype.
+class StepGroup:
+    """Parameters of one device and dtype that one backend steps.
 
     Attributes:
-        way: by torch's fused kernel, by lists of tensors, by a compiled pass, or one at a time.
+        backend: by torch's fused kernel, by lists of tensors, by a compiled pass, or one at a time.
         staged: whether they differ from their moments in dtype or layout.
         device: where they are.
         names: of the moments that are looked after.
@@ -49,7 +49,7 @@ class Route:
         moments: the moments, a list for each of the names: those that were checked.
     """
 
-    way: Way
+    backend: Backend
     staged: bool
     device: torch.device
     names: tuple[str, ...]
@@ -69,9 +69,9 @@ class Route:
         for name, column in zip(self.names, self.moments, strict=True):
             column.append(state[name])
 
-    def part(self, which: list[int]) -> Route:
-        """The route of some of the parameters."""
-        part = Route(self.way, self.staged, self.device, self.names)
+    def part(self, which: list[int]) -> StepGroup:
+        """The group of some of the parameters."""
+        part = StepGroup(self.backend, self.staged, self.device, self.names)
         for i in which:
             part.add(self.index[i], self.params[i], self.states[i])
         return part
@@ -93,33 +93,34 @@ class Route:
             RuntimeError: if a kernel that does not look at sizes would get tensors of several.
         """
         columns = [self.params, grads, *self.moments]
-        if self.way == "fused" and self.device.type == "cpu":
+        if self.backend == "fused" and self.device.type == "cpu":
             check_sizes(columns)
         return columns
 
 
-def routes(optimizer: Routed, group: dict[str, Any], batch: Batch) -> list[Route]:
-    """The ways of a group's parameters; their moments are laid out as those ask for."""
+def step_groups(optimizer: Routed, group: dict[str, Any], batch: Batch) -> list[StepGroup]:
+    """Sorts the parameters of a group by backend, and lays their moments out as it expects."""
     names = optimizer._names(group) if optimizer._plain else ()
-    found: dict[tuple[Any, ...], Route] = {}
+    found: dict[tuple[Any, ...], StepGroup] = {}
     for i, (param, state) in enumerate(zip(batch.params, batch.states, strict=True)):
         if len(names) > 2 and names[2] not in state:  # switched on since
             state[names[2]] = state[names[1]].clone()
-        way, staged = _way(optimizer, group, param), False
+        backend, staged = _backend(optimizer, group, param), False
         # autograd follows moments as they are, and a subclass of tensors lays them out itself
         own = () if group["differentiable"] or not _is_plain(param) else names
         if own:
             staged = _fit(own, state, as_real(param))
-        if way == "single" or (staged and group["capturable"]):  # chunks would need a count each
-            way, staged = "single", False
+        # A staged group has one step count; a captured step needs one for each parameter.
+        if backend == "single" or (staged and group["capturable"]):
+            backend, staged = "single", False
         else:
             large = group.get("compile") and param.numel() >= COMPILED
-            if large and way == "listed" and not staged:
-                way = "compiled"
+            if large and backend == "listed" and not staged:
+                backend = "compiled"
         # the fused kernel takes small tensors apart from large ones
-        small = way == "fused" and param.numel() < SERIAL
-        key = (way, staged, small, own, param.device, param.dtype)
-        found.setdefault(key, Route(way, staged, param.device, own)).add(i, param, state)
+        small = backend == "fused" and param.numel() < SERIAL
+        key = (backend, staged, small, own, param.device, param.dtype)
+        found.setdefault(key, StepGroup(backend, staged, param.device, own)).add(i, param, state)
     return list(found.values())
 
 
@@ -127,7 +128,7 @@ def _is_plain(param: Tensor) -> bool:
     return type(param) in (Tensor, torch.nn.Parameter)
 
 
-def _way(optimizer: Routed, group: dict[str, Any], param: Tensor) -> Way:
+def _backend(optimizer: Routed, group: dict[str, Any], param: Tensor) -> Backend:
     plain = _is_plain(param) and param.is_floating_point()
     # a step or a decay that somebody else wrote is called
     plain = plain and optimizer._plain and type(optimizer.weight_decay) is WeightDecay
