@@ -1,9 +1,11 @@
 """Breaks single lines of the package, a random sample, and lists those that no test notices.
 
-Each broken line is tried in a copy of the checkout, with the tests in the folder of the same name,
-and, with ``--whole``, with all tests where those pass. A line that survives is equivalent to the
-one that it replaces, or a test is missing. The results are kept in ``.mutants.jsonl``: a run that
-was cut off goes on from there, and ``--again`` tries the survivors again.
+All tests run once, with coverage, to learn which tests run which line and how long they take. Each
+broken line is then tried in a copy of the checkout, with the quickest of the tests that run it; a
+line that runs when the package is imported, with the tests in the folder of the same name. With
+``--whole``, all tests run on what those let pass. A line that survives is equivalent to the one
+that it replaces, or a test is missing. The results are kept in ``.mutants.jsonl``: a run that was
+cut off goes on from there, and ``--again`` tries the survivors again.
 
     .venv/bin/python scripts/mutate.py --sample 200
     .venv/bin/python scripts/mutate.py --sample 200 --again --whole
@@ -17,21 +19,25 @@ import json
 import os
 import queue
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+from coverage import CoverageData
 
 ROOT = Path(__file__).resolve().parent.parent
-PYTEST = ("-m", "pytest", "-x", "-q", "--tb=no", "--no-header", "-p", "no:cacheprovider")
+PYTEST = ("-m", "pytest", "-q", "--tb=no", "--no-header", "-p", "no:cacheprovider")
+SECONDS = 40.0  # that the tests of a line may take, as they took when nothing was broken
 
 PAIRS = (
     *((ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot)),
@@ -106,7 +112,53 @@ def choose(folders: list[str], sample: int, seed: int) -> list[Mutant]:
     return list({(m.file, m.line): m for m in found}.values())[:sample]
 
 
-def tests_of(mutant: Mutant) -> list[str]:
+class Coverage:
+    """Which tests run which line, and how long each test takes.
+
+    Args:
+        data: what coverage recorded of all tests, each in a context of its own.
+        report: pytest's report of the same run, in the format of JUnit.
+    """
+
+    def __init__(self, data: Path, report: Path) -> None:
+        self.data = CoverageData(str(data))
+        self.data.read()
+        self.files = {
+            name.partition("/lightning_accum/")[2]: name
+            for name in sorted(self.data.measured_files())
+        }
+        cases = ElementTree.parse(report).iter("testcase")
+        self.seconds = {(c.get("classname"), c.get("name")): float(c.get("time", 0)) for c in cases}
+        self.lines: dict[str, dict[int, list[str]]] = {}
+
+    def time(self, test: str) -> float:
+        """Returns the seconds that a test took."""
+        path, *classes, name = re.split("::(?![^[]*])", test)
+        owner = ".".join([path.removesuffix(".py").replace("/", "."), *classes])
+        return self.seconds.get((owner, name), SECONDS)
+
+    def tests_of(self, mutant: Mutant) -> list[str]:
+        """Returns the tests that run its line, the quickest of each file first."""
+        name = mutant.file.partition("/")[2]
+        if name not in self.lines:
+            self.lines[name] = self.data.contexts_by_lineno(self.files.get(name, ""))
+        ran = self.lines[name].get(mutant.line, [])
+        tests = sorted({context.partition("|")[0] for context in ran} - {""}, key=self.time)
+        turns: Counter[str] = Counter()
+        order = []
+        for test in tests:
+            path = test.partition("::")[0]
+            turns[path] += 1
+            order.append((turns[path], mutant.folder not in path, self.time(test), test))
+        chosen, left = [], SECONDS
+        for *_, seconds, test in sorted(order):
+            left -= seconds + 0.01
+            if left > 0 or not chosen:
+                chosen.append(test)
+        return chosen or namesakes(mutant)
+
+
+def namesakes(mutant: Mutant) -> list[str]:
     """Returns the tests of its folder, or of the next above, the namesakes of its file first."""
     stem = Path(mutant.file).stem.strip("_")
     files: list[Path] = []
@@ -117,10 +169,11 @@ def tests_of(mutant: Mutant) -> list[str]:
     return [path.relative_to(ROOT).as_posix() for path in files]
 
 
-def run(copy: Path, tests: list[str], timeout: float) -> str:
-    """Runs tests in a copy of the checkout; returns "passed", "failed" or "timeout"."""
+def run(copy: Path, arguments: list[str], timeout: float) -> str:
+    """Runs pytest in a copy of the checkout; returns "passed", "failed" or "timeout"."""
     environ = {**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
-    command, null = [sys.executable, *PYTEST, *tests], subprocess.DEVNULL
+    (copy / ".arguments").write_text("\n".join(arguments), encoding="utf-8")
+    command, null = [sys.executable, *PYTEST, "@.arguments"], subprocess.DEVNULL
     with subprocess.Popen(
         command, cwd=copy, env=environ, stdout=null, stderr=null, start_new_session=True
     ) as process:
@@ -133,7 +186,7 @@ def run(copy: Path, tests: list[str], timeout: float) -> str:
                 os.killpg(process.pid, signal.SIGKILL)  # and what the tests started
 
 
-def try_out(mutant: Mutant, copy: Path, timeout: float, whole: bool) -> str:
+def try_out(mutant: Mutant, tests: list[str], copy: Path, whole: bool) -> str:
     """Breaks the line in a copy, runs the tests, and mends the line."""
     path = copy / mutant.file
     cached = Path(cache_from_source(str(path)))  # which may look new enough: it goes by seconds
@@ -143,11 +196,24 @@ def try_out(mutant: Mutant, copy: Path, timeout: float, whole: bool) -> str:
     try:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         cached.unlink(missing_ok=True)
-        result = run(copy, tests_of(mutant), timeout)
-        return run(copy, ["tests"], 1800) if whole and result == "passed" else result
+        result = run(copy, ["-x", *tests], 60 + 8 * SECONDS)
+        return run(copy, ["-x", "tests"], 1800) if whole and result == "passed" else result
     finally:
         path.write_text(text, encoding="utf-8")
         cached.unlink(missing_ok=True)
+
+
+def measure(copy: Path, data: Path, report: Path) -> Coverage:
+    """Runs all tests with coverage, unless an earlier call has; they have to pass."""
+    if not (data.exists() and report.exists()):
+        print("Running all tests once, to learn which tests run which line.", flush=True)
+        options = ["--numprocesses=2", "--cov=lightning_accum", "--cov-branch"]
+        options += ["--cov-context=test", "--cov-report=", f"--junitxml={report}", "tests"]
+        os.environ["COVERAGE_FILE"] = str(data)
+        if run(copy, options, 3600) != "passed":
+            data.unlink(missing_ok=True)
+            sys.exit("Expected the tests to pass with no line broken. They do not.")
+    return Coverage(data, report)
 
 
 def make_copy(folder: Path) -> Path:
@@ -166,27 +232,19 @@ def try_all(left: list[Mutant], args: argparse.Namespace) -> Iterator[tuple[Muta
         free: queue.Queue[Path] = queue.Queue()
         for index in range(args.workers):
             free.put(make_copy(Path(home) / str(index)))
+        data = args.results.with_suffix(".coverage")
+        coverage = measure(Path(home) / "0", data, args.results.with_suffix(".xml"))
 
-        def one(mutant: Mutant, timeout: float = 0.0) -> tuple[str, float]:
-            copy, start = free.get(), time.perf_counter()
+        def one(mutant: Mutant, tests: list[str]) -> str:
+            copy = free.get()
             try:
-                if timeout:
-                    return try_out(mutant, copy, timeout, args.whole), 0.0
-                return run(copy, tests_of(mutant), 1800), time.perf_counter() - start
+                return try_out(mutant, tests, copy, args.whole)
             finally:
                 free.put(copy)
 
-        # Tests that fail by themselves would catch everything.
-        first = {mutant.folder: mutant for mutant in left}
-        unbroken = dict(zip(first, pool.map(one, first.values()), strict=True))
-        if bad := [
-            folder or "tests" for folder, (result, _) in unbroken.items() if result != "passed"
-        ]:
-            sys.exit(f"Expected the tests of {bad} to pass with no line broken. They do not.")
-        limits = {folder: 30 + 4 * seconds for folder, (_, seconds) in unbroken.items()}
-        futures = {pool.submit(one, mutant, limits[mutant.folder]): mutant for mutant in left}
+        futures = {pool.submit(one, mutant, coverage.tests_of(mutant)): mutant for mutant in left}
         for future in as_completed(futures):
-            yield futures[future], future.result()[0]
+            yield futures[future], future.result()
 
 
 def main(args: argparse.Namespace) -> None:
