@@ -63,3 +63,19 @@ def _lines(code: CodeType) -> set[tuple[str, int]]:
         if isinstance(constant, CodeType):
             found |= _lines(constant)
     return found | {(code.co_filename, code.co_firstlineno)}
+
+
+def is_traced() -> bool:
+    """Returns whether the running code is compiled, or transformed as by ``torch.func.vmap``.
+
+    Views of another dtype and conditions on values do not work there. ``torch.compiler`` tells
+    about compilation; no public function tells whether a transform of ``torch.func`` runs.
+
+    Example:
+        >>> is_traced()
+        False
+    """
+    return torch.compiler.is_compiling() or _transform_level() is not None
+
+
+_transform_level = torch._C._functorch.maybe_current_level

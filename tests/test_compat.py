@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from lightning_accum._compat import forget_compiled, in_backward
+from lightning_accum._compat import forget_compiled, in_backward, is_traced
 
 
 class Twice(nn.Module):
@@ -67,3 +67,18 @@ def test_in_backward(reentrant):
     checkpoint(square, x, use_reentrant=reentrant).backward()
     assert seen == [False, True]
     assert not in_backward()
+
+
+def test_is_traced():
+    seen = []
+
+    def double(x):
+        seen.append(is_traced())
+        return 2 * x
+
+    double(torch.ones(1))
+    torch.func.vmap(double)(torch.ones(2))
+    torch.func.grad(lambda x: double(x).sum())(torch.ones(1))
+    torch.compile(double, backend="eager", fullgraph=True)(torch.ones(1))
+    assert seen == [False, True, True, True]
+    assert not is_traced()

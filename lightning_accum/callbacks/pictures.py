@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
@@ -21,6 +20,7 @@ from lightning_accum.callbacks._logging_methods import give_back, own_state
 from lightning_accum.callbacks._measure import Activity, Before, Values
 from lightning_accum.callbacks._watcher import Watcher
 from lightning_accum.callbacks.cell_trainer import learners_in
+from lightning_accum.functional.numbers import at_least_float32
 
 # What the charts of a cell show, by their names.
 _CHARTS_OF_PARAMS = {
@@ -170,7 +170,7 @@ class _Painter(Watcher):
     def applied(self, before: Before, after: Tensor, values: Values) -> None:
         """Keeps a change until it is logged."""
         if self._due():
-            wide = torch.promote_types(after.dtype, torch.float32)
+            wide = at_least_float32(after.dtype)
             delta = after.to(wide) - before.value
             self._changes[before.cell, before.name] = after.clone(), delta
 

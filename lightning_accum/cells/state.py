@@ -8,12 +8,12 @@ from dataclasses import FrozenInstanceError
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
-import torch
 from torch import Tensor
 
 from lightning_accum._state import COUNT, FLOATS, CheckedState, check_state, named
 from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.state import StateKey, of_neurons
+from lightning_accum.functional.numbers import at_least_float32
 
 Snapshot: TypeAlias = tuple[dict[StateKey, Tensor], dict[str, int]]
 """What is carried, and how many samples' changes are pending."""
@@ -107,7 +107,7 @@ class CellState(CheckedState):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         moved = {key: fn(tensor) for key, tensor in self._carried.items()}
         self._carried = {  # traces never narrow below the float32 in which they are computed
-            key: self._carried[key].to(to.device, torch.promote_types(to.dtype, torch.float32))
+            key: self._carried[key].to(to.device, at_least_float32(to.dtype))
             for key, to in moved.items()
         }
         return self

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_finite, check_numbers, check_tensors
+from lightning_accum.functional.numbers import widened
 
 
 @torch.no_grad()
@@ -103,7 +104,7 @@ def normalize_(
             f"Argument `dim` should name dimensions of a parameter that has {param.ndim}. Found"
             f" `dim = {dim}`."
         )
-    wide = param.to(torch.promote_types(param.dtype, torch.float32))
+    wide = widened(param)
     total = torch.linalg.vector_norm(wide, order, tuple(dims), keepdim=True)
     # A row without a norm is divided and multiplied by the same number. Dividing first, no quotient
     # overflows, however small the row and large the norm.

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_integers, check_numbers, check_tensors
+from lightning_accum.functional.numbers import at_least_float32
 
 
 def poisson_encode(
@@ -61,6 +62,6 @@ def poisson_encode(
                 f"`{low.item():g}` to `{high.item():g}`. Scale the input, e.g. `x / x.max()`."
             )
     # half precision could not tell small probabilities apart
-    dtype = torch.promote_types(x.dtype, torch.float32)
+    dtype = at_least_float32(x.dtype)
     noise = torch.rand((steps, *x.shape), dtype=dtype, device=x.device, generator=generator)
     return noise < x.detach().to(dtype) * p

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_numbers, check_tensors
+from lightning_accum.functional.numbers import at_least_float32
 
 
 class Interpolation(Protocol):
@@ -107,7 +108,7 @@ def interp_linear(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) ->
         tensor([1.2500])
     """
     _check(earlier, later, elapsed, dt)
-    dtype = torch.promote_types(earlier.dtype, torch.float32)
+    dtype = at_least_float32(earlier.dtype)
     weight = (elapsed / dt).to(dtype)
     return earlier.to(dtype).lerp(later.to(dtype), weight)
 
@@ -144,7 +145,7 @@ def interp_exponential(
         raise ValueError(
             f"Argument `tc` should be a positive time constant in ms. Found `{tc = }`."
         )
-    dtype = torch.promote_types(earlier.dtype, torch.float32)
+    dtype = at_least_float32(earlier.dtype)
     return earlier.to(dtype) * torch.exp(-elapsed / tc).to(dtype)
 
 

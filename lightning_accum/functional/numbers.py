@@ -1,43 +1,61 @@
-"""Spikes as numbers."""
+"""The dtypes in which spikes and values are computed."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-_level = torch._C._functorch.maybe_current_level
+from lightning_accum._compat import is_traced
 
 
-def is_traced() -> bool:
-    """Whether what runs is compiled, or transformed as by `torch.func.vmap`: no place for tricks.
+def at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    """Returns float32, or ``dtype`` if it is wider or complex.
+
+    Args:
+        dtype: the dtype of a parameter or of values.
 
     Example:
-        >>> is_traced()
-        False
+        >>> import torch
+        >>> at_least_float32(torch.bfloat16), at_least_float32(torch.float64)
+        (torch.float32, torch.float64)
     """
-    return torch.compiler.is_compiling() or _level() is not None
+    return torch.promote_types(dtype, torch.float32)
+
+
+def widened(values: Tensor) -> Tensor:
+    """Converts values to float32, unless their dtype is wider already.
+
+    Args:
+        values: a tensor of any dtype.
+
+    Example:
+        >>> import torch
+        >>> widened(torch.tensor([True, False]))
+        tensor([1., 0.])
+    """
+    return values.to(at_least_float32(values.dtype))
 
 
 def as_bytes(values: Tensor) -> Tensor:
-    """Booleans as bytes of 0 and 1, which torch converts ten times as fast; others as they are.
+    """Views booleans as bytes of 0 and 1, which torch converts ten times as fast.
 
     Args:
-        values: of any dtype.
+        values: a tensor of any dtype; all but booleans are returned unchanged.
 
     Example:
         >>> import torch
         >>> as_bytes(torch.tensor([True, False]))
         tensor([1, 0], dtype=torch.uint8)
     """
-    # vmap has no such view
+    # vmap does not support this view
     return values if values.dtype != torch.bool or is_traced() else values.view(torch.uint8)
 
 
 def as_numbers(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """Spikes or values in a dtype, themselves where they are so.
+    """Converts spikes or values to a dtype.
 
     Args:
-        values: of any dtype.
+        values: a tensor of any dtype; it is returned itself if it has ``dtype`` already.
         dtype: a floating-point dtype.
 
     Example:

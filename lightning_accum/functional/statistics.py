@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_numbers, check_tensors
+from lightning_accum.functional.numbers import widened
 
 #: The statistics of :func:`update_statistics`, in their order, but for the last, a count.
 AVERAGED = (
@@ -52,11 +53,11 @@ def measure_change(before: Tensor, after: Tensor) -> Change:
             "Arguments `before` and `after` should be the same parameter, of one shape. Found"
             f" `before.shape = {tuple(before.shape)}`, `after.shape = {tuple(after.shape)}`."
         )
-    delta = _wide(after) - _wide(before)
+    delta = widened(after) - widened(before)
     return Change(
         update_norm=_size(delta, 2),
-        norm_before=_size(_wide(before), 2),
-        norm_after=_size(_wide(after), 2),
+        norm_before=_size(widened(before), 2),
+        norm_after=_size(widened(after), 2),
         zeros=(delta == 0).sum(),
         nonfinite=_nonfinite(delta),
         size=delta.numel(),
@@ -154,7 +155,7 @@ def update_statistics(
     check_tensors(before=before, after=after, **parts_given)
     found = change_statistics([measure_change(before, after)])
     zero = torch.zeros_like(found["update_norm"])
-    parts = [None if part is None else _wide(part) for part in (pos, neg)]
+    parts = [None if part is None else widened(part) for part in (pos, neg)]
     pos_norm, neg_norm = (zero if part is None else _size(part, 2) for part in parts)
     up, down = (zero if part is None else _size(part, 1) for part in parts)
     # A limit is rounded as a weight is: one clamped to 0.3 is at 0.3 in bfloat16 too.
@@ -198,10 +199,6 @@ def spike_counts(spikes: Tensor) -> Tensor:
             f" Found `spikes.shape = {tuple(spikes.shape)}`: add the missing ones with `unsqueeze`."
         )
     return spikes.flatten(2).sum((0, 1), dtype=torch.float32)
-
-
-def _wide(value: Tensor) -> Tensor:
-    return value.to(torch.promote_types(value.dtype, torch.float32))
 
 
 def _size(value: Tensor, order: int) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_finite, check_numbers, check_tensors
-from lightning_accum.functional.numbers import as_bytes, as_numbers
+from lightning_accum.functional.numbers import as_bytes, as_numbers, at_least_float32
 
 TraceMode = Literal["cumulative", "nearest"]
 
@@ -120,7 +120,7 @@ def reverse_trace(values: Tensor, decay: float, out: Tensor | None = None) -> Te
         tensor([1.2500, 0.5000, 1.0000])
     """
     _check("values", values, decay)
-    out = _copied(values, torch.promote_types(values.dtype, torch.float32), out)
+    out = _copied(values, at_least_float32(values.dtype), out)
     steps = out.unbind(0)
     for t in range(len(steps) - 2, -1, -1):
         steps[t].add_(steps[t + 1], alpha=decay)

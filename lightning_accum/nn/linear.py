@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lightning_accum._checks import check_tensors
-from lightning_accum.functional.numbers import as_numbers, is_traced
+from lightning_accum._compat import is_traced
+from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.sparse.costs import events_pay
 from lightning_accum.sparse.events import Events, event_matmul
 from lightning_accum.sparse.handover import publish_events

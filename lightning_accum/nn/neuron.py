@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_finite, check_numbers, check_tensors, warn_below_step
+from lightning_accum._compat import is_traced
 from lightning_accum._state import StateModule, check_that
-from lightning_accum.functional.numbers import is_traced
+from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.nn._compiled import integrate_blocks
 from lightning_accum.nn.inhibition import Inhibition
 
@@ -163,7 +164,7 @@ class Neurons(StateModule):
                 f"Found shape {list(x.shape)}."
             )
         # half precision would lose small currents in the sum over time
-        dtype = torch.promote_types(x.dtype, torch.float32)
+        dtype = at_least_float32(x.dtype)
         steps, batch = (1, x.shape[0]) if lead == 1 else x.shape[:2]
         current = x.detach().to(dtype).reshape(steps, batch, math.prod(self.size))
         if self.v_rest != self.v_reset:

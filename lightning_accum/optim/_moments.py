@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lightning_accum._checks import check_mapping
 from lightning_accum.functional.moments import Number, bias_correction
+from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.optim._checks import (
     check,
     check_moment,
@@ -32,7 +33,6 @@ from lightning_accum.optim._scales import Scales
 from lightning_accum.optim._step_groups import StepGroup, step_groups
 from lightning_accum.optim.base import GenericAdaptiveOptimizer, Group, Params, State
 from lightning_accum.optim.weight_decay import WeightDecay, decay_terms
-from lightning_accum.updates.part import accumulation_dtype
 
 
 class MomentOptimizer(GenericAdaptiveOptimizer):
@@ -124,7 +124,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         """Begins the count and the moments at zero, in float32 or wider."""
         state["step"] = 0
         for name in self._names(group):
-            state[name] = torch.zeros_like(param, dtype=accumulation_dtype(param.dtype))
+            state[name] = torch.zeros_like(param, dtype=at_least_float32(param.dtype))
 
     def _ready_state(self, group: Group, param: Tensor) -> State:
         state = super()._ready_state(group, param)

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal, Protocol
 import torch
 from torch import Tensor
 
+from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.optim._chunks import SERIAL, Columns, dense
 from lightning_accum.optim._kernels import COMPILED, check_sizes
 from lightning_accum.optim._plan import Batch, as_real, same_layout
 from lightning_accum.optim.weight_decay import WeightDecay
-from lightning_accum.updates.part import accumulation_dtype
 
 
 class Routed(Protocol):
@@ -155,7 +155,7 @@ def _backend(optimizer: Routed, group: dict[str, Any], param: Tensor) -> Backend
 
 def _fit(names: tuple[str, ...], state: dict[str, Any], param: Tensor) -> bool:
     """Lays the moments out as the parameter is; returns whether it has to be staged."""
-    dtype = accumulation_dtype(param.dtype)
+    dtype = at_least_float32(param.dtype)
     for name in names:
         moment = state[name]
         fits = moment.dtype == dtype and moment.device == param.device

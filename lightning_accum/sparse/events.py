@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lightning_accum._checks import check_integers, check_matrix, check_tensors
-from lightning_accum.functional.numbers import is_traced
+from lightning_accum._compat import is_traced
 
 # The gathered rows should stay in cache: measured best near 400 columns.
 _CHUNK = 400

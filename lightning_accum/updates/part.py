@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from lightning_accum.functional.numbers import as_bytes, as_numbers
+from lightning_accum.functional.numbers import as_bytes, as_numbers, at_least_float32
 from lightning_accum.functional.reductions import Reduction
 
 Product: TypeAlias = tuple[Tensor, Tensor, float]
@@ -27,11 +27,6 @@ def at_once(*calls: partial[Any]) -> None:
         *calls: each of them one of those functions, with its arguments.
     """
     deque(map(_CALL, calls), maxlen=0)
-
-
-def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which contributions of ``dtype`` are kept: float32 or wider."""
-    return torch.promote_types(dtype, torch.float32)
 
 
 class Part:
@@ -78,7 +73,7 @@ class Part:
             self.clear()
         self._materialize()
         value = value.detach()
-        dtype = accumulation_dtype(value.dtype)
+        dtype = at_least_float32(value.dtype)
         if how.merge is None:
             self._kept.append(value.to(dtype, copy=True))
         else:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from lightning_accum._state import COUNT, REAL, Kind, check_state, check_that, list_of, optional
+from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.functional.reductions import Reduction
-from lightning_accum.updates.part import Product, accumulation_dtype, shape_of
+from lightning_accum.updates.part import Product, shape_of
 
 
 def check_part(place: str, state: object, how: Reduction) -> None:
@@ -38,7 +39,7 @@ def _is_pending(value: object) -> bool:
     """Whether this is a dense tensor in a dtype in which contributions are kept."""
     if not REAL.fits(value) or not isinstance(value, Tensor):
         return False
-    return value.is_floating_point() and accumulation_dtype(value.dtype) == value.dtype
+    return value.is_floating_point() and at_least_float32(value.dtype) == value.dtype
 
 
 def _is_product(value: object) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor
 from lightning_accum._checks import check_finite, check_numbers, check_tensors
 from lightning_accum._state import StateModule
 from lightning_accum.functional.interpolation import Interpolation, interp_previous
+from lightning_accum.functional.numbers import at_least_float32
 
 
 class Reducer(StateModule, ABC):
@@ -81,7 +82,7 @@ class Reducer(StateModule, ABC):
         back = torch.where((back - whole).abs() * self.dt <= tolerance, whole, back)
         earlier, later = (_rows(ring, newest - b.long()) for b in (back.ceil(), back.floor()))
         elapsed = (back.ceil() - back) * self.dt
-        elapsed = elapsed.to(torch.promote_types(ring.dtype, torch.float32))
+        elapsed = elapsed.to(at_least_float32(ring.dtype))
         if interpolation is None:
             return self._between(earlier, later, elapsed)
         return interpolation(earlier, later, elapsed, self.dt)

@@ -20,6 +20,7 @@ from lightning_accum._state import (
     check_that,
     optional,
 )
+from lightning_accum.functional.numbers import widened
 from lightning_accum.observe.reducers.base import Reducer, room
 
 Criterion = Callable[[Tensor], Tensor]
@@ -206,4 +207,4 @@ class FoldReducer(HistoryReducer, ABC):
 
 def at_least_float32(observation: Tensor) -> Tensor:
     """The observation in a dtype that can be summed over many steps."""
-    return observation.to(torch.promote_types(observation.dtype, torch.float32))
+    return widened(observation)
