@@ -55,7 +55,10 @@ nitpicky = True
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!lightning_accum\b).*"),
     # The engine makes signals and windows of them; a rule never does.
-    (r"py:class", r"lightning_accum\.engine\.(source\.Source|vjp\.WeightVJP|state\.StateKey)"),
+    (
+        r"py:class",
+        r"lightning_accum\.engine\.(source\.Source|vjp\.base\.WeightVJP|state\.StateKey)",
+    ),
     (r"py:class", r"lightning_accum\.sparse\.events\.Events"),
 ]
 

@@ -79,3 +79,27 @@ def is_traced() -> bool:
 
 
 _transform_level = torch._C._functorch.maybe_current_level
+
+
+def forward_methods(module: nn.Module) -> list[str]:
+    """Returns the Python module of each method with which a torch module computes its output.
+
+    A convolution computes in ``_conv_forward``, which a subclass may override instead of
+    ``forward``; torch has no public name for it. A method that was assigned to the object itself
+    is listed as ``"<object>"``.
+
+    Args:
+        module: the torch module.
+
+    Example:
+        >>> forward_methods(nn.Conv2d(1, 1, 1))
+        ['torch.nn.modules.conv', 'torch.nn.modules.conv']
+    """
+    found = []
+    for name in ("forward", "_conv_forward"):
+        method = getattr(type(module), name, None)
+        if name in vars(module):
+            found.append("<object>")
+        elif method is not None:
+            found.append(method.__module__)
+    return found

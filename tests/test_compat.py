@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from lightning_accum._compat import forget_compiled, in_backward, is_traced
+from lightning_accum._compat import forget_compiled, forward_methods, in_backward, is_traced
 
 
 class Twice(nn.Module):
@@ -82,3 +82,15 @@ def test_is_traced():
     torch.compile(double, backend="eager", fullgraph=True)(torch.ones(1))
     assert seen == [False, True, True, True]
     assert not is_traced()
+
+
+def test_forward_methods():
+    class Doubled(nn.Conv1d):
+        def _conv_forward(self, *args: Any) -> Tensor:
+            return 2 * super()._conv_forward(*args)
+
+    own = nn.Linear(1, 1)
+    own.forward = lambda x: x
+    assert forward_methods(Doubled(1, 1, 1)) == ["torch.nn.modules.conv", __name__]
+    assert forward_methods(own) == ["<object>"]
+    assert Doubled(1, 1, 1)(torch.ones(1, 1, 1)).shape == (1, 1, 1)  # torch does call it

@@ -34,7 +34,7 @@ def _samples(trainer: CellTrainer, cells: Sequence[str], param: str) -> int | No
     found: set[bool] = set()
     samples = 0
     for cell in cells:
-        state = trainer._state_for(cell)
+        state = trainer.state_of(cell)
         if param in state.hyperparameters.params:
             found.add(reduction(state.hyperparameters.batch_reduction).averages)
             samples += state.samples.pop(param, 0)
@@ -53,7 +53,7 @@ def check_exchangeable(trainer: CellTrainer) -> None:
     for updater, cells in trainer.updaters.values():
         known: dict[str, str] = {}
         for cell in cells:
-            h = trainer._state_for(cell).hyperparameters
+            h = trainer.state_of(cell).hyperparameters
             how = reduction(h.batch_reduction)
             others = {known.setdefault(param, how.name) for param in h.params}
             if not how.adds or others != {how.name}:

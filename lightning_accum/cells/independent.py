@@ -92,6 +92,20 @@ class IndependentCellTrainer(CellTrainer):
         """
         return RegisteredCell(*self.get_cell(name), dict(self.named_monitors_of(name)))
 
+    def state_of(self, name: str) -> CellState:
+        """Returns the state of a cell, with the hyperparameters in force for it.
+
+        Args:
+            name: the name of the cell.
+
+        Raises:
+            AttributeError: if there is no such cell.
+        """
+        self._require(name)
+        state = self._state_of(name)
+        assert isinstance(state, CellState)
+        return state
+
     def params_of(self, name: str) -> tuple[str, ...]:
         """The parameters of a cell's connection that are trained."""
         h = getattr(self._state_of(name), "hyperparameters", None)
@@ -108,6 +122,11 @@ class IndependentCellTrainer(CellTrainer):
         for state in self._states.values():
             if isinstance(state, CellState):
                 state.clear()
+
+    def __repr__(self) -> str:
+        known = {k: v for k, v in vars(self.defaults).items() if v is not None or k == "time_dim"}
+        settings = ", ".join(f"{k}={v!r}" for k, v in known.items())
+        return f"{type(self).__name__}({settings}\n  cells: {', '.join(self._refs) or 'none'})"
 
 
 def cells_for(trainer: object, cells: object) -> dict[str, CellSpec] | None:

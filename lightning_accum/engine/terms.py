@@ -117,7 +117,7 @@ class Term(Change):
         post, pre = (
             as_numbers(side.values()[:, samples], dtype).flatten(0, 1) for side in operands
         )
-        product = vjp.constant if operands[1].source.constant else vjp
+        product = vjp.for_constant_input if operands[1].source.constant else vjp
         change = product.sum(post, pre, dtype)
         if self.transform is not None:
             change = self.transform(change)

@@ -53,7 +53,7 @@ class Window:
 
         It reaches every weight, on a padded convolution those at the border of the kernel too.
         """
-        ones = self.vjp.constant.one(self.post.activity, self.pre.activity)
+        ones = self.vjp.for_constant_input.constant_input(self.post.activity, self.pre.activity)
         dtype, unit_dim = self.post.dtype, self.post.unit_dim
         return Signal(Source(ones, self.dt, dtype=dtype, unit_dim=unit_dim, constant=True))
 

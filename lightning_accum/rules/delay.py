@@ -13,7 +13,8 @@ from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.terms import CustomChange, Parts
-from lightning_accum.engine.vjp import Outer, WeightVJP
+from lightning_accum.engine.vjp import WeightVJP
+from lightning_accum.engine.vjp.matrix import Outer
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.kernels import ExponentialKernel
 from lightning_accum.functional.reductions import ReductionFn

@@ -12,7 +12,7 @@ from lightning_accum import STDP, Accumulator, Cell, Rule, Term
 from lightning_accum.engine.accumulate import _groups, accumulate_terms
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.source import Source
-from lightning_accum.engine.vjp import Outer
+from lightning_accum.engine.vjp.matrix import Outer
 from lightning_accum.functional.reductions import reduction
 
 TC = {"tc_post": 7.0, "tc_pre": 13.0}
@@ -230,7 +230,7 @@ def test_applied_at_every_step_by_one_product(mode, kind):
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=kind is torch.bfloat16):
             fc(x), neuron(y)
             rule()
-        assert updater.weight.waiting
+        assert updater.weight.deferred
         rule.update()
     pos, neg = naive(pre, post, 0.3, -0.2, TC["tc_post"], TC["tc_pre"], mode, torch.mean)
     torch.testing.assert_close(fc.weight.detach().double(), pos - neg, rtol=1e-5, atol=1e-5)

@@ -111,7 +111,7 @@ def test_indices_are_no_constant_input(rule):
     table, neuron = nn.Embedding(4, 3), nn.ReLU()
     rule.register_cell("c", la.Cell(table, neuron))
     neuron(table(torch.tensor([0, 2])))
-    with pytest.raises(ValueError, match="should have a rule that asks for no constant input"):
+    with pytest.raises(ValueError, match="should have a rule without a constant input"):
         rule()
 
 

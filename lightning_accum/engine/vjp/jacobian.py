@@ -1,0 +1,61 @@
+"""The vector-Jacobian product of any module that is linear in the parameter, by autograd."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor
+
+from lightning_accum.engine.vjp.base import WeightVJP, is_indices
+
+
+class Jacobian(WeightVJP):
+    """Differentiates the module by its parameter."""
+
+    def vjp(self, post: Tensor, pre: Tensor) -> Tensor:
+        """Returns the gradient, in the parameter's shape, of the output weighted by ``post``."""
+        return self._gradient(getattr(self.module, self.name).detach(), post, pre)
+
+    def check(self, post: Tensor, pre: Tensor) -> None:
+        """Checks the shapes, and that the module is linear in the parameter.
+
+        The derivative by the parameter is compared at two values of it, in a copy of the module.
+
+        Raises:
+            ValueError: if the shapes differ, or the module is not linear in the parameter.
+        """
+        super().check(post, pre)
+        param = getattr(self.module, self.name).detach().double()
+        generator = torch.Generator(param.device).manual_seed(0)  # the global one is not touched
+
+        def random(like: Tensor) -> Tensor:
+            options = {"dtype": param.dtype, "device": param.device}
+            return torch.rand(like.shape, generator=generator, **options)
+
+        probe = pre if is_indices(pre) else random(pre)
+        direction = random(post)
+        twin = Jacobian(copy.deepcopy(self.module).double(), self.name, self.place)
+        here, elsewhere = (
+            twin._gradient(value, direction, probe) for value in (param, random(param))
+        )
+        if not torch.allclose(here, elsewhere, rtol=1e-6, atol=1e-9):
+            raise ValueError(
+                f"Parameter {self.place} should enter its module, a {type(self.module).__name__},"
+                " linearly, because local rules sum products of its input and its output. Found"
+                " that the derivative depends on the parameter's value: train the linear module"
+                " inside, and make the rest part of the neuron."
+            )
+
+    def _gradient(self, param: Tensor, post: Tensor, pre: Tensor) -> Tensor:
+        with torch.enable_grad():
+            leaf = param.to(post.dtype).requires_grad_()
+            out = self.run(leaf, pre)
+            if not out.requires_grad:
+                raise ValueError(
+                    f"Parameter {self.place} should take part in the output of its module, a"
+                    f" {type(self.module).__name__}, with a derivative. Found that it has none:"
+                    " name another parameter in `params`, and run the module with gradients."
+                )
+            (gradient,) = torch.autograd.grad(out, leaf, post, allow_unused=True)
+        return torch.zeros_like(leaf) if gradient is None else gradient

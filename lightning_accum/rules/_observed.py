@@ -1,0 +1,70 @@
+"""What a rule evaluates in one call: one cell, what was recorded of it, and what it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.state import CellState
+from lightning_accum.engine.recording import Recorded, Recording, Target
+from lightning_accum.engine.state import StateKey
+from lightning_accum.engine.vjp import WeightVJP, unit_dim_of
+from lightning_accum.updates import Updater
+
+
+class ObservedCell(NamedTuple):
+    """A cell of which something was recorded.
+
+    Args:
+        name: the name of the cell.
+        cell: the cell.
+        state: its hyperparameters, and what passes from window to window.
+        signals: what was recorded, by name.
+        vjps: by parameter, how products of signals change it.
+    """
+
+    name: str
+    cell: Cell
+    state: CellState
+    signals: dict[str, Recorded]
+    vjps: dict[str, WeightVJP]
+
+    def recording(self, reads: Sequence[str], inputs: dict[str, Any]) -> Recording:
+        """Returns everything that the rule reads.
+
+        Args:
+            reads: names of the connection's other tensors.
+            inputs: the keyword arguments of the rule's call.
+        """
+        connection, dt = self.cell.connection, self.state.hyperparameters.dt
+        tensors = {name: getattr(connection, name).detach() for name in reads}
+        return Recording(self.signals, dt, unit_dim_of(connection), tensors, inputs)
+
+    def targets(self, updater: Updater) -> list[Target]:
+        """Returns the parameters to train.
+
+        Args:
+            updater: holds their accumulators.
+        """
+        return [
+            Target(name, updater.target(name).detach(), vjp, getattr(updater, name))
+            for name, vjp in self.vjps.items()
+        ]
+
+    def note(self, carried: dict[StateKey, Tensor]) -> bool:
+        """Keeps what passes to the next window, and counts the window and its samples.
+
+        Args:
+            carried: what passes to the next window.
+
+        Returns:
+            Whether the tally looked at the activity of this window.
+        """
+        state, pre, post = self.state, self.signals["pre"], self.signals["post"]
+        state.keep(carried, self.name)
+        for name in self.vjps:
+            state.samples[name] = state.samples.get(name, 0) + pre.activity.shape[1]
+        return state.tally.note(pre.activity, post.activity)

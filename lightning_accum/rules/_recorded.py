@@ -1,0 +1,116 @@
+"""Which activity of a cell a rule records, and how it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.mismatch import check_alike
+from lightning_accum.cells.state import Hyperparameters
+from lightning_accum.engine.recording import Recorded
+from lightning_accum.observe import (
+    InputMonitor,
+    Monitor,
+    MonitorConstructor,
+    OutputMonitor,
+    Picker,
+    WindowRecorder,
+    first_tensor,
+)
+
+
+class RecordedSignal(NamedTuple):
+    """Names one activity of a cell, and says where it is seen and how it is kept.
+
+    Args:
+        name: the name under which it is recorded.
+        attr: dotted path of the module, relative to the cell.
+        kind: the class of the monitor, which sees the module's input or its output.
+        spikes: whether the activity is spikes, which are kept as booleans.
+        validate: whether to check that spikes are 0 or 1.
+        picker: finds the activity in what the monitor sees.
+    """
+
+    name: str
+    attr: str
+    kind: type[InputMonitor | OutputMonitor]
+    spikes: bool
+    validate: bool
+    picker: Picker
+
+    def constructor(self, cell: str, h: Hyperparameters) -> MonitorConstructor:
+        """Returns what makes the monitor of this signal.
+
+        Args:
+            cell: the name of the cell, for messages.
+            h: the hyperparameters of the cell.
+        """
+        place = "before" if self.kind is InputMonitor else "after"
+        label = f"{place} the {self.attr} of cell `{cell}`"
+        recorder = WindowRecorder(self.spikes, h.time_dim, h.dt, self.validate, label)
+        return self.kind.partialconstructor(reducer=recorder, picker=self.picker)
+
+    def tags(self, h: Hyperparameters) -> dict[str, Any]:
+        """Returns what two monitors of the same activity have to share to be one monitor.
+
+        Args:
+            h: the hyperparameters of the cell.
+        """
+        kept = {"spikes": self.spikes, "time_dim": h.time_dim, "dt": h.dt}
+        return {**kept, "picker": self.picker, "validate": self.validate}
+
+
+def both_sides(
+    cell: Cell, h: Hyperparameters, spikes: bool, reads_input: bool
+) -> tuple[RecordedSignal, RecordedSignal]:
+    """Returns the signals of every rule: the connection's input and the neuron's output.
+
+    Args:
+        cell: the cell.
+        h: its hyperparameters.
+        spikes: whether both sides are spikes.
+        reads_input: whether the input's values matter to the rule.
+    """
+    takes_indices = isinstance(cell.connection, nn.Embedding)  # integers that are not spikes
+    pre = RecordedSignal(
+        "pre", "connection", InputMonitor, spikes and not takes_indices, reads_input, first_tensor
+    )
+    post = RecordedSignal("post", "neuron", OutputMonitor, spikes, True, h.picker or first_tensor)
+    return pre, post
+
+
+def read(
+    name: str, cell: Cell, monitors: Mapping[str, Monitor | None], time_dim: int | None
+) -> dict[str, Recorded] | None:
+    """Returns what monitors recorded since the rule was last called, ``None`` for nothing.
+
+    Args:
+        name: the name of the cell, for messages.
+        cell: the cell.
+        monitors: by the name of the signal, with ``"pre"`` and ``"post"`` among them.
+        time_dim: how the rule expects modules to be called.
+
+    Raises:
+        ValueError: if signals differ in their number of steps or samples.
+        TypeError: if a signal is complex.
+    """
+    activity, events = {}, {}
+    for signal, monitor in monitors.items():
+        recorder = None if monitor is None else monitor.reducer
+        if isinstance(recorder, WindowRecorder) and (window := recorder.window()) is not None:
+            activity[signal], events[signal] = window, recorder.events()
+    if not activity:
+        return None
+    check_alike(name, cell, activity.get("pre"), activity.get("post"), time_dim)
+    pre, post = activity["pre"], activity["post"]
+    if pre.is_complex() or post.is_complex():
+        raise TypeError(
+            f"Activity of cell `{name}` should be real. Found {pre.dtype} before and"
+            f" {post.dtype} after the connection: record its magnitude or its real part."
+        )
+    if pre.shape[1] == 0:
+        return None
+    return {signal: Recorded(activity[signal], events[signal]) for signal in activity}

@@ -1,0 +1,54 @@
+"""Warns if a rule that is called without a callback learns nothing."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+
+from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.tally import Tally, why_nothing
+from lightning_accum.updates import Accumulator, Updater
+
+
+def warn_of_silence(rule: str, cells: Mapping[str, tuple[Cell, Tally]]) -> None:
+    """Counts a call that found nothing; warns after several, if no call ever found anything.
+
+    Args:
+        rule: the name of the rule.
+        cells: by name, each cell and its counts.
+    """
+    if any(tally.windows for _, tally in cells.values()):
+        return
+    for name, (cell, tally) in cells.items():
+        if tally.note_empty():
+            warnings.warn(
+                f"Cell `{name}` should record activity for `{rule}` to learn from. Found none in"
+                f" {tally.empty} calls. {why_nothing(cell.connection, cell.neuron)}",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+
+def warn_of_pending(
+    rule: str, cell: str, updater: Updater, params: Sequence[str], tally: Tally
+) -> None:
+    """Warns if many changes of a cell are pending and none was ever applied.
+
+    Args:
+        rule: the name of the rule.
+        cell: the name of the cell.
+        updater: where the changes are pending.
+        params: the parameters that the rule trains.
+        tally: the counts of the cell's windows.
+    """
+    for param in params:
+        accumulator: Accumulator = getattr(updater, param)
+        if tally.long_pending(accumulator.contributions) and not updater.applied.get(param):
+            warnings.warn(
+                f"The changes that `{rule}` makes for cell `{cell}` should be applied from time to"
+                f" time. Found those of {tally.windows} windows pending for `{param}`, and none"
+                " ever applied: call `update()` on the rule, or `step()` on the FabricCellTrainer"
+                " or the UpdateOptimizer.",
+                RuntimeWarning,
+                stacklevel=5,
+            )
