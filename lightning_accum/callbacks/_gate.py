@@ -12,7 +12,7 @@ from lightning.pytorch.strategies import Strategy
 from torch.optim import Optimizer
 
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.observe.monitor import unobserved
+from lightning_accum.observe import unobserved
 from lightning_accum.optim import UpdateOptimizer
 
 

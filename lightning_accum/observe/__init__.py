@@ -1,22 +1,15 @@
-"""Recorded activity: monitors, and the reducers that keep what they see."""
+"""Monitors, which see the activity of modules, and reducers, which keep it."""
 
 from lightning_accum.observe.difference import DifferenceMonitor
-from lightning_accum.observe.monitor import (
-    InputMonitor,
-    Monitor,
-    MonitorConstructor,
-    OutputMonitor,
-    Picker,
-    StateMonitor,
-    first_tensor,
-    unobserved,
-)
-from lightning_accum.observe.multistate import MultiStateMonitor
+from lightning_accum.observe.input_output import InputMonitor, OutputMonitor
+from lightning_accum.observe.monitor import Monitor, MonitorConstructor
+from lightning_accum.observe.picking import Picker, first_tensor
 from lightning_accum.observe.pool import MonitorPool
 from lightning_accum.observe.reducers.averages import CumulativeAverageReducer, EMAReducer
-from lightning_accum.observe.reducers.base import Latest, Reducer
+from lightning_accum.observe.reducers.base import Reducer
 from lightning_accum.observe.reducers.event import EventReducer
 from lightning_accum.observe.reducers.history import HistoryReducer
+from lightning_accum.observe.reducers.latest import Latest
 from lightning_accum.observe.reducers.passthrough import PassthroughReducer
 from lightning_accum.observe.reducers.recorder import WindowRecorder
 from lightning_accum.observe.reducers.trace import TraceReducer
@@ -28,6 +21,8 @@ from lightning_accum.observe.reducers.traces import (
     ScaledCumulativeTraceReducer,
     ScaledNearestTraceReducer,
 )
+from lightning_accum.observe.state import MultiStateMonitor, StateMonitor
+from lightning_accum.observe.unobserved import unobserved
 
 __all__ = [
     "ConditionalCumulativeTraceReducer",

@@ -28,7 +28,7 @@ def loaded(recorder: WindowRecorder) -> WindowRecorder:
 
 
 def memory(recorder: WindowRecorder) -> torch.Tensor:
-    return recorder._state["buffer"]
+    return recorder._window.memory
 
 
 @quick

@@ -1,3 +1,3 @@
-"""Reducers: what of the observations of a monitor is kept, and how."""
+"""Reducers, which keep what a monitor sees, or a summary of it."""
 
 __all__: list[str] = []

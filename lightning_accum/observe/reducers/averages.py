@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from lightning_accum._checks import check_numbers
-from lightning_accum.observe.reducers.history import FoldReducer, at_least_float32
+from lightning_accum.functional.numbers import widened
+from lightning_accum.observe.reducers.history import FoldReducer
 
 
 class EMAReducer(FoldReducer):
@@ -16,7 +17,7 @@ class EMAReducer(FoldReducer):
 
     Args:
         alpha: weight :math:`\alpha` of a new observation, above 0 and at most 1.
-        duration: how far back the history reaches, in ms; 0 for the latest state alone.
+        duration: how far back the history reaches, in ms; 0 for the latest state only.
         dt: time between two observations, in ms.
 
     Raises:
@@ -41,7 +42,7 @@ class EMAReducer(FoldReducer):
         self.alpha = alpha
 
     def _fold(self, observation: Tensor, last: Tensor | None) -> Tensor:
-        now = at_least_float32(observation)
+        now = widened(observation)
         return now if last is None else last + self.alpha * (now - last)
 
 
@@ -52,8 +53,8 @@ class CumulativeAverageReducer(FoldReducer):
         y_t = \frac{1}{t + 1} \sum_{u = 0}^{t} s_u = y_{t-1} + \frac{s_t - y_{t-1}}{t + 1}
 
     Args:
-        duration: how far back the history of the mean reaches, in ms; 0 for the latest alone. The
-            mean is of all observations, however short the history.
+        duration: how far back the history of the mean reaches, in ms; 0 for the latest only. The
+            mean is of all observations, however short the history is.
         dt: time between two observations, in ms.
 
     Example:
@@ -66,5 +67,5 @@ class CumulativeAverageReducer(FoldReducer):
     """
 
     def _fold(self, observation: Tensor, last: Tensor | None) -> Tensor:
-        now = at_least_float32(observation)
+        now = widened(observation)
         return now if last is None else last + (now - last) / (self.steps + 1)

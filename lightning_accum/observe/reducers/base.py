@@ -1,4 +1,4 @@
-"""How a monitor keeps what it sees."""
+"""The base of all reducers, which keep what a monitor sees."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite, check_numbers, check_tensors
+from lightning_accum._checks import check_finite, check_numbers
 from lightning_accum._state import StateModule
 from lightning_accum.functional.interpolation import Interpolation, interp_previous
 from lightning_accum.functional.numbers import at_least_float32
 
 
 class Reducer(StateModule, ABC):
-    """Folds observations, one at a time, into bounded memory.
+    """Takes in observations, one at a time, and keeps them or a summary of them.
 
     Args:
         dt: time between two observations, in ms.
@@ -30,15 +30,15 @@ class Reducer(StateModule, ABC):
 
     @abstractmethod
     def forward(self, observation: Tensor) -> None:
-        """Takes one observation in; it is copied or reduced, never kept as it is."""
+        """Takes in one observation; it is copied or summarized, as its memory may be reused."""
 
     @abstractmethod
     def peek(self) -> Tensor | None:
-        """The latest state, ``None`` before the first observation."""
+        """Returns the latest state, ``None`` before the first observation."""
 
     @abstractmethod
     def dump(self) -> Tensor | None:
-        """The whole history that is kept, oldest first, ``None`` when there is none."""
+        """Returns the whole history that is kept, oldest first, ``None`` if there is none."""
 
     def view(
         self,
@@ -46,18 +46,18 @@ class Reducer(StateModule, ABC):
         tolerance: float = 1e-5,
         interpolation: Interpolation | None = None,
     ) -> Tensor | None:
-        """The state ``time`` ms ago, between two observations by interpolation.
+        """Returns the state ``time`` ms ago, interpolated between two observations.
 
         Args:
             time: how long ago, in ms, non-negative: a number, or a tensor that broadcasts with the
-                state, for a moment per element. The tensor is checked, which waits for its device.
-            tolerance: how far from an observation, in ms, is still at it.
-            interpolation: what stands between two observations, one of
-                ``lightning_accum.functional.interp_*`` or any such function; when ``None``, what
-                the reducer knows of its state, and the observation before if it knows nothing.
+                state and gives each element its own time. Checking a tensor waits for its device.
+            tolerance: largest distance, in ms, at which an observation is returned itself.
+            interpolation: computes a state between two observations: one of
+                ``lightning_accum.functional.interp_*``, or any such function. If ``None``, the
+                reducer's own: a trace decays, for example, and other states stay as they were.
 
         Returns:
-            The state, of its shape broadcast with that of ``time``; ``None`` before the first
+            The state, in its shape broadcast with that of ``time``; ``None`` before the first
             observation.
 
         Raises:
@@ -88,11 +88,11 @@ class Reducer(StateModule, ABC):
         return interpolation(earlier, later, elapsed, self.dt)
 
     def _between(self, earlier: Tensor, later: Tensor, elapsed: Tensor) -> Tensor:
-        """The state ``elapsed`` ms after ``earlier``, ``later`` being the next one."""
+        """Returns the state ``elapsed`` ms after ``earlier``; ``later`` is the next state."""
         return interp_previous(earlier, later, elapsed, self.dt)
 
     def _kept(self) -> tuple[Tensor, int, int] | None:
-        """The history as a ring ``[T, ...]``, where the latest lies, and how many there are."""
+        """Returns the history as a ring ``[T, ...]``, the latest state's row, and its length."""
         history = self.dump()
         return None if history is None else (history, history.shape[0] - 1, history.shape[0])
 
@@ -112,61 +112,15 @@ class Reducer(StateModule, ABC):
             )
 
     def confirm(self) -> None:
-        """Raises an error if anything that was taken in could not be so; waits for its device."""
+        """Raises an error if an observation was not valid; checking waits for its device."""
 
     def clear(self, **kwargs: Any) -> None:
         """Drops what was kept."""
         self._state = dict.fromkeys(self._state)
 
 
-class Latest(Reducer):
-    """Keeps the latest observation alone.
-
-    Args:
-        dt: time between two observations, in ms.
-
-    Example:
-        >>> import torch
-        >>> latest = Latest()
-        >>> latest(torch.tensor([1.0]))
-        >>> latest(torch.tensor([2.0]))
-        >>> latest.peek()
-        tensor([2.])
-    """
-
-    def __init__(self, dt: float = 1.0) -> None:
-        super().__init__(dt)
-        self._state = {"latest": None}
-
-    def forward(self, observation: Tensor) -> None:
-        """Takes one observation in."""
-        check_tensors(observation=observation)
-        self._state["latest"] = observation.detach().clone()
-
-    def peek(self) -> Tensor | None:
-        """The latest observation."""
-        return self._state["latest"]
-
-    def dump(self) -> Tensor | None:
-        """The latest observation, as a history of one."""
-        latest = self._state["latest"]
-        return None if latest is None else latest.unsqueeze(0)
-
-
-def room(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Memory that may be written to in inference mode and out of it, within one window too.
-
-    Args:
-        shape: of the tensor.
-        dtype: of the tensor.
-        device: of the tensor.
-    """
-    with torch.inference_mode(False):
-        return torch.empty(shape, dtype=dtype, device=device)
-
-
 def _rows(ring: Tensor, index: Tensor) -> Tensor:
-    """Row ``index`` of the ring for every element."""
+    """Returns row ``index`` of the ring, which may differ for each element."""
     try:
         shape = torch.broadcast_shapes(ring.shape[1:], index.shape)
     except RuntimeError:

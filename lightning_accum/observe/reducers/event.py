@@ -8,13 +8,9 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_callables
-from lightning_accum.observe.reducers.history import (
-    Criterion,
-    FoldReducer,
-    at_least_float32,
-    events,
-    nonzero,
-)
+from lightning_accum.functional.numbers import widened
+from lightning_accum.observe.reducers.criterion import Criterion, find_events, nonzero
+from lightning_accum.observe.reducers.history import FoldReducer
 
 
 class EventReducer(FoldReducer):
@@ -24,13 +20,13 @@ class EventReducer(FoldReducer):
         y_t = \begin{cases} 0 & \text{criterion}(s_t) \\ y_{t-1} + \Delta t & \text{else}
         \end{cases}
 
-    Between two observations the time goes on from the one before.
+    Between two observations the time since the event grows continuously.
 
     Args:
-        duration: how far back the history reaches, in ms; 0 for the latest state alone.
+        duration: how far back the history reaches, in ms; 0 for the latest state only.
         dt: time between two observations :math:`\Delta t`, in ms.
-        criterion: says of observations ``[...]`` where an event is, as booleans ``[...]``; where
-            they are not zero by default. A function of a module, so that it can be pickled.
+        criterion: finds the events in observations ``[...]``, as booleans ``[...]``; by default
+            those that are not zero. Only a function of a module can be pickled.
 
     Example:
         >>> import torch
@@ -50,8 +46,8 @@ class EventReducer(FoldReducer):
 
     def _fold(self, observation: Tensor, last: Tensor | None) -> Tensor:
         if last is None:
-            last = torch.full_like(at_least_float32(observation), math.inf)
-        return (last + self.dt).masked_fill(events(self.criterion, observation), 0)
+            last = torch.full_like(widened(observation), math.inf)
+        return (last + self.dt).masked_fill(find_events(self.criterion, observation), 0)
 
     def _between(self, earlier: Tensor, later: Tensor, elapsed: Tensor) -> Tensor:
         return earlier + elapsed

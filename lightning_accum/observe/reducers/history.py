@@ -1,4 +1,4 @@
-"""What the reducers with a history share: a ring of the latest states."""
+"""The bases of the reducers with a history, which is a ring of the latest states."""
 
 from __future__ import annotations
 
@@ -20,38 +20,15 @@ from lightning_accum._state import (
     check_that,
     optional,
 )
-from lightning_accum.functional.numbers import widened
-from lightning_accum.observe.reducers.base import Reducer, room
-
-Criterion = Callable[[Tensor], Tensor]
-
-
-def nonzero(observation: Tensor) -> Tensor:
-    """Where an observation is not zero, which is where a spike is."""
-    return observation != 0
-
-
-def events(criterion: Criterion, observation: Tensor) -> Tensor:
-    """Where a criterion says that an event is.
-
-    Raises:
-        TypeError: if it does not give booleans.
-    """
-    found = criterion(observation)
-    if not isinstance(found, Tensor) or found.dtype != torch.bool:
-        kind = found.dtype if isinstance(found, Tensor) else type(found).__name__
-        raise TypeError(
-            f"Argument `criterion` should give booleans of the observation's shape. Found `{kind}`:"
-            " compare with a threshold."
-        )
-    return found
+from lightning_accum.observe.reducers.base import Reducer
+from lightning_accum.observe.reducers.memory import allocate
 
 
 class HistoryReducer(Reducer, ABC):
-    """Folds observations into a state, and keeps its history in memory that never grows.
+    """Computes a state from each observation, and keeps the latest states in memory of fixed size.
 
     Args:
-        duration: how far back the history reaches, in ms; 0 for the latest state alone.
+        duration: how far back the history reaches, in ms; 0 for the latest state only.
         dt: time between two observations, in ms.
 
     Raises:
@@ -67,7 +44,7 @@ class HistoryReducer(Reducer, ABC):
                 f" Found `{duration = }`."
             )
         self.duration = duration
-        # a step missed by rounding alone is in
+        # A duration that is a multiple of `dt` except for rounding includes its last step.
         self.size = math.floor(duration / dt + 1e-6) + 1
         self.steps = 0  # observed since the last clear; the latest lies at (steps - 1) % size
         self.length = 0  # how many of them are kept
@@ -77,13 +54,18 @@ class HistoryReducer(Reducer, ABC):
 
     @abstractmethod
     def _fold(self, observation: Tensor, last: Tensor | None) -> Tensor:
-        """The state after ``observation``; before the first one, ``last`` is ``None``."""
-
-    def forward(self, observation: Tensor) -> None:
-        """Takes one observation in.
+        """Returns the state after ``observation``.
 
         Args:
-            observation: ``[...]``, of one shape between two calls of :meth:`clear`.
+            observation: ``[...]`` the new observation.
+            last: ``[...]`` the state before it, ``None`` at the first observation.
+        """
+
+    def forward(self, observation: Tensor) -> None:
+        """Takes in one observation.
+
+        Args:
+            observation: ``[...]``, in the same shape until :meth:`clear` is called.
 
         Raises:
             TypeError: if it is not a tensor.
@@ -94,18 +76,18 @@ class HistoryReducer(Reducer, ABC):
         self._push(self._fold(observation, self._last(observation)))
 
     def peek(self) -> Tensor | None:
-        """A copy of the latest state ``[...]``, ``None`` before the first observation."""
+        """Returns a copy of the latest state ``[...]``, ``None`` before the first observation."""
         return None if self.steps == 0 else self._ring()[(self.steps - 1) % self.size].clone()
 
     def dump(self) -> Tensor | None:
-        """A copy of the history ``[T, ...]``, oldest first, ``None`` when there is none."""
+        """Returns a copy of the history ``[T, ...]``, oldest first, ``None`` if there is none."""
         if self.steps == 0:
             return None
         ordered = self._ring().roll(-(self.steps % self.size), 0)
         return ordered if self.length == self.size else ordered[-self.length :].clone()
 
     def clear(self, **kwargs: Any) -> None:
-        """Drops what was kept; its memory stays."""
+        """Drops the history; its memory stays."""
         self.steps = self.length = 0
 
     # ------------------------------------------------------------------ the ring
@@ -120,7 +102,7 @@ class HistoryReducer(Reducer, ABC):
         return self._ring(), (self.steps - 1) % self.size, self.length
 
     def _last(self, observation: Tensor) -> Tensor | None:
-        """The latest state, where ``observation`` is, if it goes on in the same shape."""
+        """Returns the latest state on the device of ``observation``, whose shape it checks."""
         if self.steps == 0:
             return None
         last = self._ring()[(self.steps - 1) % self.size]
@@ -137,14 +119,14 @@ class HistoryReducer(Reducer, ABC):
         if self.steps == 0:
             wanted = (self.size, *state.shape), state.dtype, state.device
             if ring is None or (ring.shape, ring.dtype, ring.device) != wanted:
-                ring = room(*wanted)
+                ring = allocate(*wanted)
         elif ring is not None:
             dtype = torch.promote_types(ring.dtype, state.dtype)
             if (ring.dtype, ring.device) != (dtype, state.device):
                 ring = ring.to(state.device, dtype)
         assert ring is not None
-        if ring.is_inference():  # made by a move or a load in inference mode
-            old, ring = ring, room(ring.shape, ring.dtype, ring.device)
+        if ring.is_inference():  # moved or loaded in inference mode
+            old, ring = ring, allocate(ring.shape, ring.dtype, ring.device)
             ring.copy_(old)
         ring[self.steps % self.size].copy_(state)
         self._state["ring"] = ring
@@ -153,11 +135,11 @@ class HistoryReducer(Reducer, ABC):
 
     # ------------------------------------------------------------------ survival
     def get_extra_state(self) -> dict[str, Any]:
-        """The history, oldest first, and how many observations there were."""
+        """Returns the history, oldest first, and the number of observations, for the state dict."""
         return {"history": self.dump(), "steps": self.steps}
 
     def check_extra_state(self, state: Any) -> None:
-        """Raises a ``RuntimeError`` if this is not a history, and the steps it is of."""
+        """Raises a ``RuntimeError`` if this is not a history and a number of observations."""
         place = f"`{type(self).__name__}`"
         check_state(place, state, {"history": optional(self._kind), "steps": COUNT})
         history, steps = state["history"], state["steps"]
@@ -169,7 +151,7 @@ class HistoryReducer(Reducer, ABC):
             check_that(fits, place, should, history)
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Takes a history from a state dict: as much of its end as this one's duration holds.
+        """Takes a history from a state dict; of a longer one, only the latest states.
 
         Raises:
             RuntimeError: if it is not one; then nothing has changed.
@@ -180,31 +162,26 @@ class HistoryReducer(Reducer, ABC):
         self._state = {"ring": None}
         if history is not None:
             kept = history[-self.size :]
-            self._state["ring"] = room((self.size, *kept.shape[1:]), kept.dtype, kept.device)
+            self._state["ring"] = allocate((self.size, *kept.shape[1:]), kept.dtype, kept.device)
             self.steps = state["steps"] - kept.shape[0]
             for row in kept:
                 self._push(row)
 
     def extra_repr(self) -> str:
-        """How much is kept."""
+        """Returns the settings shown in the module's representation."""
         return f"duration={self.duration}, dt={self.dt}"
 
 
 class FoldReducer(HistoryReducer, ABC):
-    """A history of states that are computed one from the other, in float32 at least.
+    """Computes each state from the one before, in float32 or wider.
 
     Args:
-        duration: how far back the history reaches, in ms; 0 for the latest state alone.
+        duration: how far back the history reaches, in ms; 0 for the latest state only.
         dt: time between two observations, in ms.
     """
 
     _kind = NUMBERS
 
     def _moved(self, fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
-        moved = fn(tensor)  # a sum over steps goes astray in half precision
+        moved = fn(tensor)  # half precision loses small terms of long sums
         return moved if moved.dtype.itemsize >= 4 else tensor.to(moved.device)
-
-
-def at_least_float32(observation: Tensor) -> Tensor:
-    """The observation in a dtype that can be summed over many steps."""
-    return widened(observation)

@@ -1,4 +1,4 @@
-"""The reducer that keeps observations as they are."""
+"""The reducer that keeps the observations themselves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class PassthroughReducer(HistoryReducer):
     r"""Keeps the observations of the last ``duration`` ms, :math:`y_t = s_t`.
 
     Args:
-        duration: how far back the history reaches, in ms; 0 for the latest observation alone.
+        duration: how far back the history reaches, in ms; 0 for the latest only.
         dt: time between two observations, in ms.
 
     Example:

@@ -7,14 +7,10 @@ from torch import Tensor
 
 from lightning_accum._checks import check_callables, check_tensors
 from lightning_accum.functional.interpolation import interp_exponential
+from lightning_accum.functional.numbers import widened
 from lightning_accum.functional.traces import TraceMode, decay_factor
-from lightning_accum.observe.reducers.history import (
-    Criterion,
-    FoldReducer,
-    at_least_float32,
-    events,
-    nonzero,
-)
+from lightning_accum.observe.reducers.criterion import Criterion, find_events, nonzero
+from lightning_accum.observe.reducers.history import FoldReducer
 
 
 class TraceReducer(FoldReducer):
@@ -35,8 +31,8 @@ class TraceReducer(FoldReducer):
         amplitude: :math:`A`, of an event, or for each unit of the value.
         duration: how far back the history reaches, in ms; 0 for the latest state only.
         dt: time between two observations :math:`\Delta t`, in ms.
-        criterion: finds the events in observations ``[...]``, as booleans ``[...]``; a function of
-            a module, so that it can be pickled. ``None`` if a condition comes with every
+        criterion: finds the events in observations ``[...]``, as booleans ``[...]``; only a
+            function of a module can be pickled. ``None`` if a condition comes with every
             observation.
 
     Raises:
@@ -64,10 +60,10 @@ class TraceReducer(FoldReducer):
         self.criterion = criterion
 
     def forward(self, observation: Tensor, condition: Tensor | None = None) -> None:
-        """Takes one observation in.
+        """Takes in one observation.
 
         Args:
-            observation: ``[...]``, of one shape between two calls of :meth:`clear`.
+            observation: ``[...]``, in the same shape until :meth:`clear` is called.
             condition: booleans that broadcast to ``[...]``, true where an event is; found by the
                 criterion when ``None``.
 
@@ -91,13 +87,13 @@ class TraceReducer(FoldReducer):
     def _fold(self, observation: Tensor, last: Tensor | None) -> Tensor:
         if self.criterion is None:
             raise ValueError(
-                "Argument `condition` should say where an event is. Found `condition = None`: give"
-                " it with the observation, or give the reducer a `criterion`."
+                "Argument `condition` should be true at the events. Found `condition = None`: pass"
+                " it with the observation, or pass a `criterion` to the reducer."
             )
-        return self._next(observation, events(self.criterion, observation), last)
+        return self._next(observation, find_events(self.criterion, observation), last)
 
     def _next(self, observation: Tensor, event: Tensor, last: Tensor | None) -> Tensor:
-        values = at_least_float32(observation)
+        values = widened(observation)
         if self.proportional:
             values = values * self.amplitude
         else:

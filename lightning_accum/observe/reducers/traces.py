@@ -1,11 +1,11 @@
-"""The six forms of :class:`TraceReducer` by name."""
+"""The six named forms of :class:`TraceReducer`."""
 
 from __future__ import annotations
 
 from typing import final
 
 from lightning_accum._checks import check_finite
-from lightning_accum.observe.reducers.history import Criterion, nonzero
+from lightning_accum.observe.reducers.criterion import Criterion, nonzero
 from lightning_accum.observe.reducers.trace import TraceReducer
 
 

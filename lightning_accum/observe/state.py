@@ -1,35 +1,60 @@
-"""The monitor of several attributes at once."""
+"""The monitors of attributes of a module: of one, or of several at once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import names_in
-from lightning_accum.observe.monitor import Handles, Monitor, _Hook, attribute
+from lightning_accum.observe.monitor import Monitor
+from lightning_accum.observe.paths import find_attribute
 from lightning_accum.observe.reducers.base import Reducer
 
 
+@final
+class StateMonitor(Monitor):
+    """Watches an attribute of a module, after the module has run.
+
+    See :class:`Monitor` for the arguments; here ``attr`` leads to the attribute.
+
+    Example:
+        >>> from torch import nn
+        >>> import torch
+        >>> norm = nn.BatchNorm1d(1, momentum=1.0)
+        >>> monitor = StateMonitor(norm, "running_mean")
+        >>> _ = norm(torch.tensor([[1.0], [3.0]]))
+        >>> monitor.peek()
+        tensor([2.])
+    """
+
+    def _resolve(self, module: Any, attr: str) -> tuple[nn.Module, str]:
+        return find_attribute(module, attr)
+
+    def _value(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
+        return getattr(module, self.name)
+
+
+@final
 class MultiStateMonitor(Monitor):
     """Watches several attributes of a module at once, after the module has run.
 
     The reducer gets them stacked along a new last dimension, ``[..., len(names)]`` in the order of
-    ``names``, so that batch and time stay where rules and recorders look for them. Attributes that
-    differ in shape take a :class:`StateMonitor` each.
+    ``names``, so that batch and time stay where rules and recorders look for them. Attributes of
+    different shapes need a :class:`StateMonitor` each.
 
     Args:
         module: as in :class:`Monitor`.
         attr: dotted path from ``module`` to the module that is watched; empty for ``module``.
         reducer: as in :class:`Monitor`.
         names: dotted paths of the attributes, from the watched module.
-        **options: the others of :class:`Monitor`.
+        **options: the other arguments of :class:`Monitor`.
 
     Raises:
-        ValueError: if there are no names, or when the attributes differ in shape.
-        AttributeError: if a path leads nowhere.
+        ValueError: if ``names`` is empty, or when the attributes differ in shape.
+        AttributeError: if a path does not lead to an attribute.
 
     Example:
         >>> from torch import nn
@@ -56,27 +81,22 @@ class MultiStateMonitor(Monitor):
                 "Argument `names` should be a sequence of at least one attribute's path."
                 f" Found `{names = }`."
             )
-        self.names = tuple(names)  # before the base, which looks for them
+        self.names = tuple(names)  # before the base class, which calls `_resolve`
         super().__init__(module, attr, reducer, **options)
 
     def _resolve(self, module: Any, attr: str) -> tuple[nn.Module, str]:
         watched, _ = super()._resolve(module, attr)
         for name in self.names:
-            attribute(watched, name)
+            find_attribute(watched, name)
         return watched, ", ".join(self.names)
 
-    def _hook(self, module: nn.Module, hook: _Hook) -> Handles:
-        return (module.register_forward_hook(hook),)
-
-    def _seen(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Tensor:
-        found = []
-        for path in self.names:
-            owner, name = attribute(module, path)
-            found.append(self._pick(getattr(owner, name)))
+    def _value(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Tensor:
+        owners = [find_attribute(module, path) for path in self.names]
+        found = [self._pick(getattr(owner, name)) for owner, name in owners]
         if any(each.shape != found[0].shape for each in found):
             shapes = dict(zip(self.names, (tuple(each.shape) for each in found), strict=True))
             raise ValueError(
-                f"Attributes in `names` should be of one shape. Found {shapes}: watch each with a"
-                " StateMonitor of its own."
+                f"Attributes in `names` should have the same shape. Found {shapes}: watch each with"
+                " its own StateMonitor."
             )
-        return torch.stack([each.detach() for each in found], -1)
+        return torch.stack(found, -1)

@@ -1,0 +1,96 @@
+"""The hook by which a monitor watches a module, and its registration."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Protocol, final
+
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from lightning_accum._compat import in_backward
+from lightning_accum.observe.unobserved import is_unobserved
+
+
+class Observer(Protocol):
+    """Sees the calls of a module, as a monitor does."""
+
+    def is_recording(self, module: nn.Module) -> bool:
+        """Returns whether calls are recorded in the mode that the module is in."""
+        ...
+
+    def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
+        """Takes in a call.
+
+        Args:
+            module: the module that is called.
+            args: the positional arguments.
+            rest: what else torch passes to the hook: the keyword arguments, the result, or nothing.
+        """
+
+
+@final
+class Hook:
+    """Passes the calls of one module on to one observer.
+
+    It refers to both weakly, and does nothing in a copy of the module.
+
+    Args:
+        observer: the object that sees the calls; ``None`` for a hook that does nothing.
+        module: the module that is watched.
+    """
+
+    def __init__(self, observer: Observer | None = None, module: nn.Module | None = None) -> None:
+        self.observer = None if observer is None else weakref.ref(observer)
+        self.module = None if module is None else weakref.ref(module)
+
+    def __call__(self, module: nn.Module, args: Any, *rest: Any) -> None:
+        """Passes a call on, unless it is repeated for a backward pass, or is unobserved."""
+        if self.observer is None or self.module is None or self.module() is not module:
+            return
+        observer = self.observer()
+        if observer is None or not observer.is_recording(module):
+            return
+        if not in_backward() and not is_unobserved():
+            observer.observe(module, args, rest)
+
+    @property
+    def __name__(self) -> str:
+        """Raises an error that tells the user what to do: only ``torch.jit.script`` reads this."""
+        module = None if self.module is None else self.module()
+        raise AttributeError(
+            f"A `{type(module).__name__}` that a monitor watches should not be scripted, as a"
+            " monitor's hook cannot be. Found it in `torch.jit.script`: remove the hook before,"
+            " with `eval()` of the rule or `deregister()` of the monitor; a Trainer does so after"
+            " the fit."
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Hook:
+        return Hook()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Hook, ()
+
+
+@final
+class Registration:
+    """Holds the handles of an object's hooks, and removes the hooks when the object dies.
+
+    Args:
+        owner: the object.
+    """
+
+    def __init__(self, owner: object) -> None:
+        self.handles: list[RemovableHandle] = []
+        self._finalizer = weakref.finalize(owner, _remove, self.handles)
+        self._finalizer.atexit = False
+
+    def remove(self) -> None:
+        """Removes the hooks."""
+        _remove(self.handles)
+        self._finalizer.detach()
+
+
+def _remove(handles: list[RemovableHandle]) -> None:
+    for handle in handles:
+        handle.remove()

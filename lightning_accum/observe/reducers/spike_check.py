@@ -1,0 +1,162 @@
+"""The check that recorded activity is spikes, several steps at a time."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from lightning_accum.observe.reducers.memory import allocate
+from lightning_accum.sparse.binary import count_spikes
+
+# How many steps are checked together, if they have at most so many elements in all.
+_STEPS, _ELEMENTS = 16, 1 << 18
+
+
+@final
+class SpikeCheck:
+    """Checks that activity is 0 or 1.
+
+    On the CPU, steps are kept and checked 16 together. On an accelerator nothing waits for the
+    device: a flag there is set if there is any other value, until :meth:`confirm` reads it.
+    Booleans are not checked.
+
+    Args:
+        label: where the activity is seen, for messages.
+
+    Example:
+        >>> import torch
+        >>> check = SpikeCheck("after the neuron")
+        >>> check.take_step(torch.tensor([0.0, 1.0]))
+        >>> check.add(torch.tensor([0.0, 0.3]))
+        >>> check.check_kept()
+        Traceback (most recent call last):
+        ...
+        ValueError: Activity of a rule on spikes should be 0 or 1. Found 0.3...
+    """
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.failed = False  # whether the kept steps are known to be something else than spikes
+        self._memory: Tensor | None = None
+        self._rows: tuple[Tensor, ...] = ()
+        self._kept = 0
+        self._seen_spike = False
+        self._device_flag: Tensor | None = None
+
+    def add(self, step: Tensor) -> None:
+        """Keeps one step of the shape, dtype and device of the last one, to be checked later.
+
+        Raises:
+            ValueError: if the memory is full, and a kept step is not 0 or 1.
+        """
+        if step.dtype is torch.bool:
+            return
+        if self._kept == len(self._rows):
+            self.check_kept()
+            if not self._rows:
+                self._count(step)
+                return
+        self._rows[self._kept].copy_(step)
+        self._kept += 1
+
+    def take_step(self, step: Tensor) -> None:
+        """Keeps one step of any shape, to be checked later; at once until a spike has been seen.
+
+        Args:
+            step: activity ``[B, ...]``.
+
+        Raises:
+            TypeError: if it is complex.
+            ValueError: if it, or a step that was kept before, is checked and is not 0 or 1.
+        """
+        if step.dtype is torch.bool:
+            return
+        self._check_real(step)
+        if not self._seen_spike:
+            self._seen_spike = self._count(step) > 0
+        self._make_room(step)
+        self.add(step)
+
+    def take_sequence(self, sequence: Tensor) -> None:
+        """Checks a sequence at once.
+
+        Args:
+            sequence: activity ``[T, B, ...]``.
+
+        Raises:
+            TypeError: if it is complex.
+            ValueError: if it is not 0 or 1.
+        """
+        if sequence.dtype is not torch.bool:
+            self._check_real(sequence)
+            self._count(sequence)
+
+    def check_kept(self) -> None:
+        """Checks the kept steps, without waiting for a device.
+
+        Raises:
+            ValueError: if they are not 0 or 1; at each call, until they are dropped.
+        """
+        if self._kept and self._memory is not None:
+            self.failed = True
+            self._count(self._memory[: self._kept])
+            self.failed = False
+        self._kept = 0
+
+    def confirm(self) -> None:
+        """Checks everything that was taken in, and waits for the device.
+
+        Raises:
+            ValueError: if anything was not 0 or 1.
+        """
+        self.check_kept()
+        flag, self._device_flag = self._device_flag, None
+        if flag is not None and bool(flag):
+            raise ValueError(self._message("other values"))
+
+    def drop(self) -> None:
+        """Forgets the kept steps."""
+        self._kept = 0
+        self.failed = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SpikeCheck, (self.label,)  # a copy starts without kept steps
+
+    def _make_room(self, like: Tensor) -> None:
+        """Allocates memory for steps like this one, after a check of those kept in other memory."""
+        known, wanted = self._memory, (like.shape, like.dtype, like.device)
+        if known is None or (known.shape[1:], known.dtype, known.device) != wanted:
+            self.check_kept()
+            steps = min(_STEPS, _ELEMENTS // max(1, like.numel()))
+            steps = steps if steps > 1 else 0
+            self._memory = allocate((steps, *like.shape), like.dtype, like.device)
+            self._rows = self._memory.unbind(0)
+
+    def _count(self, activity: Tensor) -> int:
+        """Checks activity and returns the number of spikes; 1 if only a device knows it."""
+        if activity.is_cpu:
+            count = count_spikes(activity)
+            if count is None:
+                found = activity[(activity != 0) & (activity != 1)][0].item()
+                raise ValueError(self._message(found))
+            return count
+        other = ((activity != 0) & (activity != 1)).any()
+        known = self._device_flag
+        same = known is not None and known.device == other.device
+        self._device_flag = known | other if known is not None and same else other
+        return 1
+
+    def _check_real(self, activity: Tensor) -> None:
+        if activity.is_complex():
+            raise TypeError(
+                f"Activity of a rule on spikes should be real. Found {activity.dtype} {self.label}:"
+                " record its magnitude or its real part."
+            )
+
+    def _message(self, found: object) -> str:
+        return (
+            f"Activity of a rule on spikes should be 0 or 1. Found {found} {self.label}: is a"
+            " neuron's output missing in between? Use a rate-based rule for real-valued activity."
+        )

@@ -1,0 +1,129 @@
+"""The steps of a window, in memory that is used again for the next window."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from lightning_accum.observe.reducers.memory import allocate
+from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.handover import Finding, expect_events
+
+_FIRST_CAPACITY = 16
+
+
+@final
+class Window:
+    """Holds the steps of a window; its memory doubles when it is full.
+
+    A copy holds the same steps, and only them.
+
+    Args:
+        steps: ``[T, B, ...]`` the steps that it holds first; none if ``None``.
+
+    Example:
+        >>> import torch
+        >>> window = Window()
+        >>> window.begin(torch.zeros(2), torch.Size([2]), torch.bool)
+        >>> window.append(torch.tensor([0.0, 1.0]))
+        >>> window.steps
+        tensor([[False,  True]])
+    """
+
+    def __init__(self, steps: Tensor | None = None) -> None:
+        self.length = 0 if steps is None else steps.shape[0]
+        self.shape = None if steps is None else steps.shape[1:]
+        self.began = 0  # when the first step came, in ns of a clock; 0 if that is not known
+        self.last_dtype: torch.dtype | None = None  # of the last observation, before conversion
+        self.memory = steps
+        self._rows = [] if steps is None else list(steps.unbind(0))
+        self._finding: Finding | None = None
+
+    @property
+    def steps(self) -> Tensor | None:
+        """The steps ``[T, B, ...]``, as a view of the memory; ``None`` if there are none."""
+        return None if self.memory is None or self.length == 0 else self.memory[: self.length]
+
+    @property
+    def events(self) -> Events | None:
+        """The spikes of the window, if it is one sequence whose user looked for them."""
+        return None if self._finding is None else self._finding.events
+
+    def continues_with(self, step: Tensor) -> bool:
+        """Returns whether a step is like the last one, and the memory has room for it."""
+        return (
+            1 < self.length < len(self._rows)
+            and step.shape == self.shape
+            and step.dtype is self.last_dtype
+        )
+
+    def begin(self, like: Tensor, shape: torch.Size, dtype: torch.dtype) -> None:
+        """Prepares the memory for steps of a shape.
+
+        Args:
+            like: the first observation, on whose device the memory will be.
+            shape: shape of a step, ``[B, ...]``.
+            dtype: dtype in which steps are kept.
+        """
+        self.began = 0 if torch.compiler.is_compiling() else time.perf_counter_ns()
+        memory = self.memory
+        if (
+            memory is None
+            or (memory.shape[1:], memory.dtype, memory.device) != (shape, dtype, like.device)
+            or (memory.is_inference() and not torch.is_inference_mode_enabled())
+        ):
+            self._use(allocate((0, *shape), dtype, like.device))
+        self.shape = shape
+
+    def append(self, step: Tensor) -> None:
+        """Adds one step ``[B, ...]``."""
+        if self.length == len(self._rows):
+            self._grow(max(_FIRST_CAPACITY, 2 * self.length))
+        self._rows[self.length].copy_(step)
+        self.length += 1
+
+    def extend(self, sequence: Tensor) -> None:
+        """Adds the steps of a sequence ``[T, B, ...]``.
+
+        Memory is made for exactly the first sequence, as the next windows are usually as long.
+        """
+        end = self.length + sequence.shape[0]
+        if end > len(self._rows):
+            doubled = max(_FIRST_CAPACITY, 2 * len(self._rows), end)
+            self._grow(doubled if self.length else end)
+        assert self.memory is not None
+        self.memory[self.length : end].copy_(sequence)
+        self._finding = None
+        self.length = end
+
+    def expect_events(self, sequence: Tensor) -> None:
+        """Takes the events of the sequence that is all of the window, if its user finds them."""
+        self._finding = expect_events(sequence)
+
+    def widen(self, dtype: torch.dtype) -> None:
+        """Converts the steps to a dtype that holds those of both dtypes."""
+        memory = self.memory
+        if self.length and memory is not None and memory.dtype != dtype:
+            self._use(memory.to(torch.promote_types(memory.dtype, dtype)))
+
+    def clear(self) -> None:
+        """Drops the steps; the memory stays."""
+        self.length = 0
+        self._finding = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Window, (None if self.steps is None else self.steps.clone(),)
+
+    def _grow(self, capacity: int) -> None:
+        old = self.memory
+        assert old is not None
+        new = allocate((capacity, *old.shape[1:]), old.dtype, old.device)
+        new[: self.length] = old[: self.length]
+        self._use(new)
+
+    def _use(self, memory: Tensor) -> None:
+        self.memory = memory
+        self._rows = list(memory.unbind(0))
