@@ -1,4 +1,4 @@
-"""What a rule sees of a window and returns of it, and how that becomes a change of a parameter."""
+"""Windows, which a rule sees, terms, which it returns, and how terms change a parameter."""
 
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.terms import Change, CustomChange, Term

@@ -32,15 +32,15 @@ def accumulate_terms(
     vjp: WeightVJP,
     backend: Backend = "auto",
 ) -> None:
-    """Adds what ``changes`` make of a window to an accumulator, as one contribution to each part.
+    """Adds the changes of a window to an accumulator, as one contribution to each part.
 
     Args:
-        accumulator: of the parameter.
-        changes: what a rule returned.
-        batch: the reduction over the batch; sum and mean are fused, others see the change of every
-            sample, in memory of bounded size.
-        vjp: makes a change of the parameter of a product of both sides.
-        backend: how to evaluate.
+        accumulator: the accumulator of the parameter.
+        changes: the rule's terms.
+        batch: the reduction over the batch; sum and mean are fused, others reduce the change of
+            every sample, in memory of bounded size.
+        vjp: sums products of both sides into the parameter's shape.
+        backend: how terms are evaluated.
     """
     changes = [change for change in changes if change.rate != 0]
     if not changes:
@@ -64,10 +64,10 @@ def accumulate_terms(
 
 @contextmanager
 def one_contribution(accumulator: Accumulator, pieces: int) -> Iterator[Accumulator]:
-    """Everything added to the accumulator that this yields counts as one contribution.
+    """Yields an accumulator to which several additions count as one contribution.
 
     Args:
-        accumulator: receives the contribution in the end.
+        accumulator: receives the contribution at the end.
         pieces: how many additions there will be.
     """
     if pieces <= 1 or accumulator.sums:
@@ -86,7 +86,7 @@ def _add_sums(
     vjp: WeightVJP,
     backend: Backend,
 ) -> None:
-    """Adds sums or means over the batch, in which products fold into few."""
+    """Adds sums or means over the batch."""
     groups = _groups(products, backend, vjp)
     with one_contribution(accumulator, len(groups) + len(others)) as total:
         for choice, some in groups:
@@ -108,7 +108,7 @@ def _add_sums(
 def _groups(
     products: Sequence[Term], backend: Backend, vjp: WeightVJP
 ) -> list[tuple[Choice, Sequence[Term]]]:
-    """How to evaluate products: those together that have spikes on the same sides."""
+    """Returns groups of products that are evaluated together, each with the choice how."""
     if not products:
         return []
     if not vjp.is_matrix:
@@ -122,6 +122,6 @@ def _groups(
 
 
 def _in_full_precision(device: str) -> AbstractContextManager[object]:
-    """Suspends the narrow dtype of a mixed-precision step."""
+    """Suspends the autocast of a mixed-precision step."""
     narrow = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
     return torch.autocast(device, enabled=False) if narrow else nullcontext()

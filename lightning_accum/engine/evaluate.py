@@ -1,4 +1,4 @@
-r"""What every rule does, in its plain form: the change that the terms of a window make.
+r"""Evaluates the terms of a window in the plain form, which all rules share.
 
 Each term is a product of a postsynaptic and a presynaptic signal, summed over time for each sample,
 
@@ -6,7 +6,7 @@ Each term is a product of a postsynaptic and a presynaptic signal, summed over t
           \mathrm{pre}_k[t, b]\right),
 
 and belongs to the potentiating part if its rate is positive, to the depressing part otherwise. The
-batch reduction makes one change of those of all samples, for each part by itself.
+batch reduction then reduces the changes of all samples to one, for each part separately.
 
 :mod:`lightning_accum.sparse.fold` computes sums and means in a few products for all samples, and
 :mod:`lightning_accum.engine.accumulate` chooses between the two.
@@ -25,12 +25,12 @@ from lightning_accum.updates.accumulator import Accumulator
 
 
 def evaluate(changes: Sequence[Change], batch: Reduction, vjp: WeightVJP) -> Parts:
-    """Returns both parts of what ``changes`` make of a window, reduced over the batch.
+    """Returns both parts of the change that a window makes, reduced over the batch.
 
     Args:
-        changes: what the rule returned.
+        changes: the rule's terms.
         batch: the reduction over samples.
-        vjp: makes a change of the parameter of a product of both sides.
+        vjp: sums products of both sides into the parameter's shape.
     """
     samples = Accumulator()
     samples.reduction(batch.fn)

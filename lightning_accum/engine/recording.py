@@ -1,4 +1,4 @@
-"""What a rule is evaluated on: recorded signals of one cell, and the parameters that it trains."""
+"""Inputs of the evaluation of a rule: recorded signals of one cell, and parameters to train."""
 
 from __future__ import annotations
 

@@ -12,17 +12,16 @@ from lightning_accum.sparse.events import Events
 
 
 class Signal:
-    """What one side of a connection contributes to a term: its activity, or a trace of it.
+    """One side of a connection in a term: its activity, or a trace of it.
 
-    A rule gets ``window.pre`` and ``window.post``, asks them for traces, and puts either into a
-    :class:`~lightning_accum.engine.Term`. Nothing is computed before the engine has chosen
-    the cheapest way.
+    A rule combines ``window.pre`` and ``window.post``, or their traces, in a
+    :class:`~lightning_accum.engine.Term`. A trace is computed only when the engine needs it.
 
     Args:
         source: the recorded activity.
-        decay: of a trace, what is left after one step; ``None`` for the activity itself.
-        mode: of a trace.
-        weights: a factor for every value, of the activity or of the trace.
+        decay: the share of a trace that is left after one step; ``None`` for the activity itself.
+        mode: the mode of a trace.
+        weights: factors of the values of the activity or the trace.
     """
 
     def __init__(
@@ -39,12 +38,12 @@ class Signal:
 
     @classmethod
     def of(cls, operand: Signal | Tensor) -> Signal:
-        """Returns a signal as it is, and a tensor ``[T, B, ...]`` as a signal without traces."""
+        """Returns a signal unchanged, and a tensor ``[T, B, ...]`` as a signal of that activity."""
         return operand if isinstance(operand, Signal) else cls(Source(operand))
 
     @property
     def activity(self) -> Tensor:
-        """``[T, B, ...]`` what was recorded."""
+        """The recorded activity, ``[T, B, ...]``."""
         return self.source.activity
 
     @property
@@ -53,31 +52,31 @@ class Signal:
         return self.source.dtype
 
     def trace(self, tc: float, mode: TraceMode = "cumulative") -> Signal:
-        """The exponential trace of this side's activity.
+        """Returns the exponential trace of this side's activity.
 
         Args:
             tc: time constant, in ms.
             mode: ``"cumulative"`` or ``"nearest"``.
 
         Raises:
-            ValueError: if this is a trace already.
+            ValueError: if this is a trace, or weighted.
         """
         if self.decay is not None or self.weights is not None:
             raise ValueError(
-                "A trace of a trace, or of weighted activity, is no signal of the engine: put it"
-                " into a term as a tensor, `functional.trace(signal.values(), decay)`."
+                "A trace should be one of recorded activity. Found one of a trace, or of weighted"
+                " activity: give the term a tensor, `functional.trace(signal.values(), decay)`."
             )
         return Signal(self.source, decay_factor(tc, self.source.dt), mode)
 
     def age(self) -> Tensor:
-        """``[T, B, ...]`` time since this side's latest spike, in ms, infinite before the first.
+        """Returns ``[T, B, ...]``, ms since the latest spike, infinite before the first.
 
         A spike's age is zero in the step in which it happens.
         """
         return self.source.age()
 
     def average(self, tc: float, power: int = 1) -> Tensor:
-        r"""The running average of a neuron's activity, over samples and steps up to this one.
+        r"""Returns the running average of each neuron's activity, over samples and earlier steps.
 
         .. math:: \bar y(t) = \frac{\sum_{s \le t} a^{t-s} \langle y(s)^p \rangle_b}
                                    {\sum_{s \le t} a^{t-s}}
@@ -87,21 +86,20 @@ class Signal:
 
         Args:
             tc: time constant, in ms.
-            power: :math:`p`, to which activity is raised first.
+            power: the power :math:`p` to which activity is raised first.
 
         Returns:
-            ``[T, 1, ...]``, which stands beside ``[T, B, ...]``; to be expanded where it stands in
-            a term alone.
+            ``[T, 1, ...]``; expand it to ``[T, B, ...]`` if a term has it as one side.
         """
         return self.source.average(decay_factor(tc, self.source.dt), power)
 
     @property
     def unit_dim(self) -> int:
-        """Which dimension of ``[T, B, ...]`` counts neurons: the last, or channels."""
+        """The dimension of ``[T, B, ...]`` that counts neurons: the last, or channels."""
         return self.source.unit_dim
 
     def values(self) -> Tensor:
-        """``[T, B, ...]`` the signal itself, in the dtype of the computation."""
+        """Returns the signal's values, ``[T, B, ...]``, in the dtype of the computation."""
         if self.decay is not None:
             values = self.source.values(self.decay, self.mode)
         else:
@@ -109,7 +107,7 @@ class Signal:
         return values if self.weights is None else values * self.weights
 
     def values_in(self, out: Tensor) -> Tensor:
-        """Returns a trace's values without weights, in memory that may be overwritten later."""
+        """Returns a trace's values without weights, in memory that the caller may overwrite."""
         assert self.decay is not None
         return self.source.values_in(out, self.decay, self.mode)
 
@@ -125,24 +123,24 @@ class Signal:
 
     @property
     def known_events(self) -> Events | None:
-        """The spikes' indices, ``None`` if they were not searched for yet."""
+        """The spikes' indices, ``None`` if they have not been searched for."""
         return self.source.known_events
 
     def shares_of_events(self) -> Tensor:
-        """Returns ``[events]`` what each spike adds to the nearest trace: one, less the rest."""
+        """Returns ``[events]``, what each spike adds to the nearest trace: one, less its rest."""
         assert self.decay is not None
         return 1.0 - self.source.left_by_last_spike(self.decay)
 
     def before(self) -> Tensor:
-        """``[T, B, ...]`` a trace as it was just before each step, decayed up to it.
+        """Returns ``[T, B, ...]``, a trace just before each step, decayed up to that step.
 
         Raises:
-            ValueError: if this is no trace.
+            ValueError: if this is not a trace, or weighted.
         """
         if self.decay is None or self.weights is not None:
             raise ValueError(
-                "Only a trace has a value before its step: ask for one of the activity, and scale"
-                " it afterwards."
+                "A signal should be an unweighted trace to have a value before each step. Found"
+                " another: call `trace(tc).before()`, and scale the result."
             )
         values = self.values()
         initial = self.source.initial(self.decay, self.mode)
@@ -153,7 +151,7 @@ class Signal:
         return out.mul_(self.decay)
 
     def __mul__(self, factor: Tensor | float) -> Signal:
-        """Scales every value, event by event where they are spikes, which stay spikes.
+        """Returns the signal with every value scaled; spikes stay spikes, with weights.
 
         Args:
             factor: broadcastable to ``[T, B, ...]``.

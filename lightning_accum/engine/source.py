@@ -1,4 +1,4 @@
-"""Recorded activity of one side of a connection, and what is computed of it at most once."""
+"""Recorded activity under one name, with its traces, ages and averages, each computed once."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from lightning_accum.sparse.traces import last_trace_of_events, trace_before_eve
 
 
 class Source:
-    """Recorded activity of one side, its traces, and what they carry from window to window.
+    """Recorded activity, and the traces, ages and averages of it.
 
-    A trace passes to the next window if it was used in this one, by a term or by its values.
+    Those that were used in this window pass to the next one.
 
     Args:
         activity: ``[T, B, ...]`` as recorded.
         dt: step, in ms.
-        carried: what the window before left; values of another batch shape belong to other samples
-            and are ignored.
-        side: the side's name in the keys of what is carried.
-        dtype: in which to compute, unless the activity is wider.
+        carried: what the previous window left; values of another batch shape belong to other
+            samples and are ignored.
+        side: the name of the activity in the keys of carried values.
+        dtype: the dtype of the computation, unless the activity's is wider.
         unit_dim: the dimension that counts neurons: the last, or a convolution's channels.
-        events: of the activity as ``[K, neurons]``, if they are known.
+        events: indices of the spikes in ``[K, neurons]``, if they are known.
         constant: whether the activity is an input that is always one.
     """
 
@@ -58,7 +58,7 @@ class Source:
         self._averages: dict[tuple[float, int], tuple[Tensor, Tensor]] = {}
 
     def events(self) -> Events:
-        """Returns the spikes' indices in ``[K, neurons]``, found once for all that need them."""
+        """Returns the spikes' indices in ``[K, neurons]``, which are searched for once."""
         if self.known_events is None:
             self.known_events = Events(self.activity.flatten(0, -2))
         return self.known_events
@@ -81,7 +81,7 @@ class Source:
         return known
 
     def values_in(self, out: Tensor, decay: float, mode: TraceMode) -> Tensor:
-        """Returns the trace over the window, in memory that will be used for something else."""
+        """Returns the trace over the window, in memory that the caller may overwrite."""
         self.use(decay, mode)
         known = self._traces.get((decay, mode))
         if known is not None:
@@ -91,7 +91,7 @@ class Source:
         return out
 
     def left_by_last_spike(self, decay: float) -> Tensor:
-        """Returns ``[events]`` what is left of the nearest trace when each spike comes."""
+        """Returns ``[events]``, the nearest trace just before each spike."""
         if decay not in self._left:
             initial, shape = self.initial(decay, "nearest"), self.activity.shape
             self._left[decay] = trace_before_events(
@@ -131,7 +131,7 @@ class Source:
         """Returns what passes to the next window.
 
         Args:
-            of_samples: whether with what belongs to samples.
+            of_samples: whether values that belong to samples pass too.
         """
         left: dict[StateKey, Tensor] = {}
         for (decay, power), sums in self._averages.items():

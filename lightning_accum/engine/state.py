@@ -1,4 +1,4 @@
-"""What passes from one window of a cell to the next, and the names under which it is kept."""
+"""Names for the tensors that pass from one window of a cell to the next."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ class StateKey(NamedTuple):
     """Names one tensor that passes to the next window.
 
     Args:
-        scope: ``"sample"`` for what belongs to the samples of a batch, which ``clear()`` drops;
-            ``"neuron"`` for what a neuron has learned, which it keeps.
-        kind: what it is, such as ``"pre cumulative trace"``.
-        setting: the value that it depends on, such as a trace's decay per step; 0 for none.
+        scope: ``"sample"`` if the tensor belongs to the samples of a batch, so that ``clear()``
+            drops it; ``"neuron"`` if it belongs to the neurons, so that ``clear()`` keeps it.
+        kind: the quantity, such as ``"pre cumulative trace"``.
+        setting: the setting that the quantity depends on, such as a trace's decay per step; 0 for
+            none.
 
     Example:
         >>> key = StateKey("sample", "pre cumulative trace", 0.95)
@@ -34,10 +35,10 @@ class StateKey(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> StateKey:
-        """Reads what ``str`` made of a key.
+        """Returns the key that ``str`` made a text of.
 
         Raises:
-            RuntimeError: if the text does not name anything that passes between windows.
+            RuntimeError: if the text is not that of a key.
         """
         scope, _, rest = text.partition(":")
         kind, _, setting = rest.rpartition(":")
@@ -50,9 +51,9 @@ class StateKey(NamedTuple):
 
 
 Carried: TypeAlias = Mapping[StateKey, Tensor]
-"""What the window before left."""
+"""The tensors that the previous window left, by name."""
 
 
 def of_neurons(state: Carried) -> dict[StateKey, Tensor]:
-    """Returns what a neuron keeps whatever samples come next."""
+    """Returns the tensors that belong to neurons, and not to samples."""
     return {key: value for key, value in state.items() if key.scope == "neuron"}

@@ -1,4 +1,4 @@
-"""What a rule returns: the changes of a window, most of them products of both sides' signals."""
+"""Changes, which a rule returns for a window: most are terms, products of two signals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.numbers import as_numbers
 
 Parts: TypeAlias = tuple[Tensor | None, Tensor | None]
-"""The potentiating and the depressing part of a change; ``None`` for none."""
+"""The potentiating and the depressing part of a change; ``None`` for a part that is zero."""
 
 
 class Change(ABC):
@@ -33,11 +33,11 @@ class Change(ABC):
 
     @abstractmethod
     def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
-        """Returns both parts, non-negative, summed over time and over some samples.
+        """Returns both parts of the change, summed over time and over some samples.
 
         Args:
-            samples: which of the batch.
-            vjp: makes a change of the parameter of a product of both sides.
+            samples: the samples of the batch.
+            vjp: sums products of both sides into the parameter's shape.
         """
 
     def carry(self, vjp: WeightVJP) -> Mapping[StateKey, Tensor]:
@@ -49,7 +49,7 @@ class Change(ABC):
         return {}
 
     def as_product(self) -> Term | None:
-        """Returns this if it is a product that can be summed together with others."""
+        """Returns this change if it is a product that can be summed together with others."""
         return None
 
 
@@ -97,21 +97,21 @@ class Term(Change):
 
     @cached_property
     def operands(self) -> tuple[Signal, Signal]:
-        """The postsynaptic and the presynaptic signal, tensors of the rule's own as signals."""
+        """The postsynaptic and the presynaptic signal; a tensor becomes a signal."""
         return Signal.of(self.post), Signal.of(self.pre)
 
     @property
     def device(self) -> str:
-        """The type of the device on which this is computed."""
+        """The type of the device of the computation."""
         return self.operands[0].activity.device.type
 
     def as_product(self) -> Term | None:
-        """Returns this unless it is transformed, or the input is constant: a sum of one side."""
+        """Returns this term, unless it has a transform or a constant input."""
         alone = self.transform is not None or self.operands[1].source.constant
         return None if alone else self
 
     def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
-        """Returns the product in the part of the rate's sign."""
+        """Returns the product as the part that the rate's sign selects."""
         operands = self.operands
         dtype = torch.promote_types(operands[0].dtype, operands[1].dtype)
         post, pre = (
@@ -143,15 +143,15 @@ class CustomChange(Change):
         return self._size
 
 
-def listed(found: object, giver: str) -> Sequence[Change]:
-    """Returns what a rule returned as a sequence; a single change may come without one.
+def listed(found: object, rule: str) -> Sequence[Change]:
+    """Returns the result of a rule's ``terms`` as a sequence; a single change becomes one.
 
     Args:
-        found: what ``terms`` returned.
-        giver: name of the rule, for the message.
+        found: the result of ``terms``.
+        rule: the name of the rule, for the message.
 
     Raises:
-        TypeError: if it is something other than changes.
+        TypeError: if the result is not changes.
     """
     if isinstance(found, Change):
         return [found]
@@ -162,13 +162,13 @@ def listed(found: object, giver: str) -> Sequence[Change]:
         kind = type(other).__name__
         what = f"a tensor of shape {tuple(other.shape)}" if isinstance(other, Tensor) else kind
         raise TypeError(
-            f"`{giver}.terms` should return Terms, such as `[Term(h.lr, window.post, window.pre)]`."
-            f" Found {what}: give rate and both sides of every product, which is summed for you, or"
-            " a CustomChange for a change that is not a product."
+            f"`{rule}.terms` should return Terms, such as `[Term(h.lr, window.post, window.pre)]`."
+            f" Found {what}: return the rate and both sides of every product, and the engine sums"
+            " them; or return a CustomChange for a change that is not a product."
         )
     return every
 
 
 def added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    """Returns the sum of two parts of which either may be missing."""
+    """Returns the sum of two parts, either of which may be ``None``."""
     return one if other is None else other if one is None else one + other

@@ -1,4 +1,4 @@
-"""What a rule sees of one cell and one parameter."""
+"""The window: signals of one cell, as a rule sees them for one parameter."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from lightning_accum.engine.vjp import WeightVJP
 
 @dataclass(frozen=True)
 class Window:
-    """What a rule sees of one cell and one parameter since its last call, or of a piece of it.
+    """Signals of one cell since the rule's last call, for one parameter; or a piece of them.
 
     Args:
-        pre: presynaptic signal, ``[T, B, ..., in]``; for a bias, what is always one.
+        pre: presynaptic signal, ``[T, B, ..., in]``; for a bias, an input that is always one.
         post: postsynaptic signal, ``[T, B, ..., out]``.
         name: the parameter's name.
         param: the parameter, which is constant in a window.
         dt: step, in ms.
-        inputs: what the caller of the rule passed along, such as a reward, by name.
+        inputs: the keyword arguments of the rule's call, such as a reward.
         start: the first step of this piece in the whole window.
         total: steps of the whole window.
-        vjp: makes a change of the parameter of a product of both sides.
-        tensors: other tensors of the connection that the rule named in ``reads``.
-        carried: what the window before left.
+        vjp: sums products of both sides into the parameter's shape.
+        tensors: other tensors of the connection, which the rule named in ``reads``.
+        carried: what the previous window left.
     """
 
     pre: Signal
@@ -49,24 +49,24 @@ class Window:
 
     @property
     def one(self) -> Signal:
-        """As ``pre``, of an input that is always one: for what does not depend on the input.
+        """A presynaptic signal that is always one, for terms that do not depend on the input.
 
-        It reaches every weight, on a padded convolution those at the border of the kernel too.
+        A padded convolution sees it at padded places too, so that it reaches every weight alike.
         """
         ones = self.vjp.for_constant_input.constant_input(self.post.activity, self.pre.activity)
         dtype, unit_dim = self.post.dtype, self.post.unit_dim
         return Signal(Source(ones, self.dt, dtype=dtype, unit_dim=unit_dim, constant=True))
 
     def decay(self, rate: float, post: Signal | Tensor) -> Term:
-        """What changes the parameter in proportion to itself, as postsynaptic activity says.
+        """Returns a term that changes the parameter in proportion to its value.
 
         Args:
-            rate: factor; negative to decay.
-            post: ``[T, B, ..., out]``, how much in each step.
+            rate: factor; negative for a decay.
+            post: ``[T, B, ..., out]``, by how much in each step.
         """
         return Term(rate, post, self.one, transform=partial(torch.mul, self.param))
 
     @property
     def steps(self) -> slice:
-        """Which steps of the whole window these are."""
+        """The steps of the whole window that this piece has."""
         return slice(self.start, self.start + self.post.activity.shape[0])

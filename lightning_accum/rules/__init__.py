@@ -1,4 +1,4 @@
-"""Learning rules, and the base for rules of your own."""
+"""Learning rules, and the base class of rules."""
 
 from lightning_accum.rules.base import Rule
 from lightning_accum.rules.bcm import BCM

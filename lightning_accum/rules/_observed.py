@@ -1,4 +1,4 @@
-"""What a rule evaluates in one call: one cell, what was recorded of it, and what it changes."""
+"""Everything that one call of a rule evaluates for one cell."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from lightning_accum.updates import Updater
 
 
 class ObservedCell(NamedTuple):
-    """A cell of which something was recorded.
+    """A cell with the signals that were recorded of it.
 
     Args:
         name: the name of the cell.
         cell: the cell.
         state: its hyperparameters, and what passes from window to window.
-        signals: what was recorded, by name.
-        vjps: by parameter, how products of signals change it.
+        signals: recorded activity, by name.
+        vjps: the vector-Jacobian product of each parameter to train, by name.
     """
 
     name: str

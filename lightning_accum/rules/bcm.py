@@ -22,9 +22,9 @@ class BCM(RateRule):
 
     The threshold is the running average of each neuron's squared output, over samples and steps
     (see :meth:`Signal.average <lightning_accum.engine.Signal.average>`); ``clear`` keeps it, and it
-    is saved with the rule. A neuron becomes selective: it answers one of several inputs, with one
-    over that input's share. Stable if the threshold is faster than the weights, with
-    ``tc_threshold`` well below one over the rate.
+    is saved with the rule. A neuron becomes selective: it responds to one of several inputs, with
+    an activity of one over the share of that input. Learning is stable if the threshold is faster than
+    the weights, with ``tc_threshold`` well below one over the rate.
 
     Args:
         lr: rate.
@@ -67,7 +67,7 @@ class BCM(RateRule):
         super().__init__(lr, dt, batch_reduction, hyperparameters=hyperparameters, **options)
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
-        """What lies above the threshold potentiates, what lies below depresses."""
+        """Returns potentiation above the threshold, and depression below it."""
         post = window.post.values()
         phi = post * (post - window.post.average(h.tc_threshold, power=2))
         above, below = phi.clamp(min=0), phi.neg_().clamp_(min=0)

@@ -1,4 +1,4 @@
-"""Hebbian learning under competition: who wins learns to look like its input."""
+"""Hebbian learning under competition: the weights of winning neurons approach the input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lightning_accum.rules.rate import RateRule
 
 @final
 class WTAHebb(RateRule):
-    r"""Competitive learning: the winners' weights move towards the input.
+    r"""Moves the winners' weights towards the input: competitive learning.
 
     .. math::
         \Delta w_i = \eta \sum_t y_i(t) \left( x(t) - w_i \right), \qquad
@@ -25,19 +25,19 @@ class WTAHebb(RateRule):
 
     with :math:`u` the neurons' output, usually the connection's own (``nn.Identity()`` as the
     neuron). Each neuron converges to the mean of the inputs that it wins, as in online k-means.
-    A convolution's channels compete at every place.
+    The channels of a convolution compete at every place.
 
     Args:
         lr: rate, at most one.
-        winners: how many win, :math:`k`, also where nobody is driven. Of equals the first wins, or
-            any where several do.
+        winners: number of winners :math:`k`, also if no neuron is driven. Among equals the first
+            wins if ``winners`` is 1, otherwise any of them.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
         **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
             :class:`~lightning_accum.rules.base.Rule`.
 
     Raises:
-        ValueError: if there are not as many neurons as winners.
+        ValueError: if there are fewer neurons than winners.
 
     Example:
         >>> import torch
@@ -80,7 +80,7 @@ class WTAHebb(RateRule):
             )
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
-        """The input of the winners, less their weights."""
+        """Returns the input of the winners, less their weights."""
         post, dim = window.post.values(), window.post.unit_dim
         if post.shape[dim] < h.winners:
             raise ValueError(
@@ -89,7 +89,7 @@ class WTAHebb(RateRule):
             )
         one = h.winners == 1
         best = post.argmax(dim, keepdim=True) if one else post.topk(h.winners, dim).indices
-        highest = post.gather(dim, best)  # which is NaN wherever there is any
+        highest = post.gather(dim, best)  # NaN, if any output is NaN, stays visible in the change
         won = torch.zeros_like(post).scatter_(dim, best, highest.masked_fill(~highest.isnan(), 1.0))
         decay = window.decay(-h.lr, won)
         return Term(h.lr, won, window.pre), decay
@@ -97,15 +97,15 @@ class WTAHebb(RateRule):
 
 @final
 class SoftHebb(RateRule):
-    r"""Soft winner-take-all with Hebbian learning: a Bayesian mixture of the inputs.
+    r"""Moves every neuron's weights towards the input by its share of a softmax.
 
     .. math::
         \Delta w_i = \eta \sum_t y_i(t) \left( x(t) - u_i(t)\, w_i \right), \qquad
         y(t) = \mathrm{softmax}\left(u(t) / \tau\right)
 
     with :math:`u` the neurons' output before the competition, usually the connection's own
-    (``nn.Identity()`` as the neuron). A neuron's weights come to unit length by themselves. A
-    convolution's channels compete at every place.
+    (``nn.Identity()`` as the neuron). The weights of each neuron converge to unit length. The
+    channels of a convolution compete at every place.
 
     Args:
         lr: rate.
@@ -159,7 +159,7 @@ class SoftHebb(RateRule):
             )
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
-        """The input of the winners, less what they have learned of it."""
+        """Returns the input by each neuron's share, less what the neuron has learned of it."""
         drive = window.post.values()
         share = (drive / h.temperature).softmax(window.post.unit_dim)
         decay = window.decay(-h.lr, share * drive)

@@ -5,99 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
-import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_strings
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import Hyperparameters
-from lightning_accum.engine.signal import Signal
-from lightning_accum.engine.terms import CustomChange, Parts
 from lightning_accum.engine.vjp import WeightVJP
-from lightning_accum.engine.vjp.matrix import Outer
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.kernels import ExponentialKernel
 from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.rules._spike_pairs import SpikePairs, Synapses
 from lightning_accum.rules.base import Rule
-from lightning_accum.rules.kernel import Kernel, changes, check_kernel
-from lightning_accum.sparse.events import Events
-
-_CHUNK_ELEMENTS = 1 << 20
-
-
-class _Synapses(Outer):
-    """A matrix with an entry for each synapse, whatever its module makes of it."""
-
-    def check(self, post: Tensor, pre: Tensor) -> None:
-        """Sees to the shapes; a connection with delays has a past, and is not run for it."""
-        param: Tensor = getattr(self.module, self.name)
-        expected = (post.shape[-1], pre.shape[-1])
-        if tuple(param.shape) != expected:
-            raise ValueError(
-                f"Parameter {self.place} should have an entry for each synapse, shape"
-                f" {list(expected)}. Found {list(param.shape)}."
-            )
-
-
-class SpikePairs(CustomChange):
-    """Nearest pairs of spikes, synapse by synapse: every spike visits a row of them.
-
-    Args:
-        kernel: change for a time difference, post minus pre minus delay, in ms.
-        post: postsynaptic spikes, ``[T, B, ..., out]``.
-        pre: presynaptic spikes, ``[T, B, ..., in]``.
-        delay: of each synapse, in ms, ``[out, in]``.
-    """
-
-    def __init__(self, kernel: Kernel, post: Signal, pre: Signal, delay: Tensor) -> None:
-        super().__init__(post.activity.shape[1])
-        self.kernel = kernel
-        self.post = post
-        self.pre = pre
-        self.delay = delay
-
-    def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
-        """What the spikes of both sides change; two in one step are one pair."""
-        sides = [
-            [_rows(values, samples) for values in (side.activity != 0, side.age())]
-            for side in (self.post, self.pre)
-        ]
-        (posts, post_age), (pres, pre_age) = sides
-        delay = self.delay.to(post_age.dtype)
-        up, down = torch.zeros_like(delay), torch.zeros_like(delay)
-        self._visit(posts, pre_age, delay, 1.0, up, down)
-        earlier = post_age.masked_fill(post_age == 0, torch.inf)
-        self._visit(pres, earlier, delay.T, -1.0, up.T, down.T)
-        return up, down
-
-    def _visit(
-        self, spikes: Tensor, age: Tensor, delay: Tensor, sign: float, up: Tensor, down: Tensor
-    ) -> None:
-        """Adds a row for every spike: the other side's ages as it sees them."""
-        events = Events(spikes)
-        chunk = max(1, _CHUNK_ELEMENTS // max(1, age.shape[1]))
-        for rows, columns in zip(
-            events.rows.split(chunk), events.columns.split(chunk), strict=True
-        ):
-            change = changes(self.kernel, sign * age[rows] - delay[columns])
-            up.index_add_(0, columns, change.clamp(min=0))
-            down.index_add_(0, columns, change.neg_().clamp_(min=0))
-
-
-def _rows(values: Tensor, samples: slice) -> Tensor:
-    """``[T, B, ..., N]`` of some samples as ``[K, N]``."""
-    return values[:, samples].flatten(0, -2)
+from lightning_accum.rules.kernel import Kernel, check_kernel
 
 
 class DelayRule(Rule):
-    """Base of the rules on shifted time differences.
+    """Base of rules on spike-time differences that delays shift.
 
     Args:
-        hyperparameters: those of the rule, by name.
+        hyperparameters: the rule's own hyperparameters, by name.
         delay: name of the connection's delays, ``[out, in]`` in ms.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: of :class:`~lightning_accum.rules.base.Rule`.
+        **options: options of :class:`~lightning_accum.rules.base.Rule`.
     """
 
     def __init__(
@@ -133,20 +63,20 @@ class DelayRule(Rule):
                 )
 
     def reads(self, h: Hyperparameters) -> tuple[str, ...]:
-        """The delays."""
+        """Returns the name of the delays."""
         return (h.delay,)
 
     def kernel(self, h: Hyperparameters) -> Kernel:
-        """The change for a time difference."""
+        """Returns the function that gives the change for time differences."""
         kernel: Kernel = h.kernel
         return kernel
 
     def _weight_vjp(self, module: nn.Module, name: str, place: str) -> WeightVJP:
-        """Weights and delays alike have an entry for each synapse."""
-        return _Synapses(module, name, place)
+        """Returns the outer product: weights and delays have an entry for each synapse."""
+        return Synapses(module, name, place)
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[CustomChange]:
-        """The kernel of every nearest pair."""
+        """Returns the kernel of every nearest pair."""
         delay = window.tensors[h.delay]
         return (SpikePairs(self.kernel(h), window.post, window.pre, delay),)
 
@@ -163,10 +93,10 @@ class DelayAdjustedSTDP(DelayRule):
         \qquad t_\Delta = t_o - t_i - d_{oi}
 
     with :math:`t_o` and :math:`t_i` the times of the latest spikes up to :math:`t`, the step of
-    either one's spike. A presynaptic spike counts from when it arrives: what arrives before the
-    answer (:math:`t_\Delta \ge 0`) changes by :math:`\eta_+`, what arrives after it by
-    :math:`\eta_-`. With ``params=["delay"]`` the delays themselves learn; there a positive
-    :math:`\eta_+` and a negative :math:`\eta_-` bring arrival and answer together from both sides.
+    either neuron's spike. A presynaptic spike counts from its arrival: if it arrives before the
+    postsynaptic spike (:math:`t_\Delta \ge 0`) the weight changes by :math:`\eta_+`, otherwise by
+    :math:`\eta_-`. With ``params=["delay"]`` the delays learn; a positive :math:`\eta_+` and a
+    negative :math:`\eta_-` then bring the arrival and the postsynaptic spike together.
 
     Args:
         lr_pos: rate :math:`\eta_+` where the presynaptic spike arrives first.
@@ -218,7 +148,7 @@ class DelayAdjustedSTDP(DelayRule):
         super().__init__(rates, delay, dt, batch_reduction, **options)
 
     def kernel(self, h: Hyperparameters) -> Kernel:
-        """One exponential on either side."""
+        """Returns one exponential for each order of the two spikes."""
         return ExponentialKernel(h.lr_pos, h.lr_neg, tc_post=h.tc_neg, tc_pre=h.tc_pos)
 
 
@@ -229,10 +159,10 @@ class DelayAdjustedKernelSTDP(DelayRule):
     .. math::
         \Delta w_{oi} = \sum_{t:\, s_o(t) \lor s_i(t)} K\left(t_o - t_i - d_{oi}\right)
 
-    as :class:`DelayAdjustedSTDP` with a kernel of one's own.
+    as :class:`DelayAdjustedSTDP`, with any kernel in place of two exponentials.
 
     Args:
-        kernel: as of :class:`~lightning_accum.KernelSTDP`.
+        kernel: as for :class:`~lightning_accum.KernelSTDP`.
         delay: name of the connection's delays, a parameter or buffer ``[out, in]`` in ms.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
@@ -240,7 +170,7 @@ class DelayAdjustedKernelSTDP(DelayRule):
             :class:`~lightning_accum.rules.base.Rule`.
 
     Raises:
-        TypeError: if the kernel is no callable.
+        TypeError: if the kernel is not callable.
         ValueError: if the connection has no such delays.
 
     Example:
@@ -260,6 +190,6 @@ class DelayAdjustedKernelSTDP(DelayRule):
         super().__init__({"kernel": kernel}, delay, dt, batch_reduction, **options)
 
     def check(self, h: Hyperparameters) -> None:
-        """Raises a ``TypeError`` if the kernel is no callable."""
+        """Raises a ``TypeError`` if the kernel is not callable."""
         super().check(h)
         check_kernel(h.kernel)

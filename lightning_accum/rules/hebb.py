@@ -14,14 +14,14 @@ from lightning_accum.rules.rate import RateRule
 
 @final
 class Hebb(RateRule):
-    r"""What is active together is connected: the plain product of both sides.
+    r"""Potentiates connections between neurons that are active together: Hebb's plain product.
 
     .. math:: \Delta w = \eta \sum_t y(t) \otimes x(t)
 
-    for activity that is spikes or real values. It grows without end: add a constraint
+    for activity of spikes or real values. Weights grow without limit: add a constraint
     (:class:`~lightning_accum.Normalize`, :class:`~lightning_accum.Clamp`) or a bound. A negative
-    ``lr`` makes it anti-Hebbian: activity that comes together is driven apart. Where activity takes
-    negative values the parts do so too.
+    ``lr`` makes the rule anti-Hebbian. If activity has negative values, both parts of the change may
+    have them too.
 
     Args:
         lr: rate; negative for the anti-Hebbian rule.
@@ -49,18 +49,18 @@ class Hebb(RateRule):
     """
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
-        """The product of both sides."""
+        """Returns the product of both sides."""
         return (Term(h.lr, window.post, window.pre),)
 
 
 @final
 class AntiHebb(RateRule):
-    r"""What is active together is driven apart: Hebb's rule with the opposite sign.
+    r"""Depresses connections between neurons that are active together: Hebb's rule, negated.
 
     .. math:: \Delta w = -\eta \sum_t y(t) \otimes x(t)
 
-    On lateral connections it decorrelates neurons. The change goes to the depressing part, so that
-    a lower bound acts on it.
+    On lateral connections it decorrelates neurons. The change belongs to the depressing part, so
+    that a lower bound acts on it.
 
     Args:
         lr: rate.
@@ -88,21 +88,21 @@ class AntiHebb(RateRule):
     """
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
-        """The product of both sides, taken away."""
+        """Returns the negated product of both sides."""
         return (Term(-h.lr, window.post, window.pre),)
 
 
 @final
 class Covariance(RateRule):
-    r"""Hebb's rule on what departs from the average: what comes together more than by chance.
+    r"""Applies Hebb's rule to deviations from the average.
 
     .. math::
         \Delta w = \eta \sum_t \left(y(t) - \bar y(t)\right) \otimes \left(x(t) - \bar x(t)\right)
 
     with running averages of each neuron over samples and steps (see
-    :meth:`Signal.average <lightning_accum.engine.Signal.average>`). Activity that is merely high
-    changes nothing. Both parts take either sign, which a bound sorts out; constrain the weights, as
-    for Hebb's rule.
+    :meth:`Signal.average <lightning_accum.engine.Signal.average>`). Activity that is constantly
+    high changes nothing. Both parts of the change have either sign, which a bound sorts out;
+    constrain the weights, as for Hebb's rule.
 
     Args:
         lr: rate.
@@ -142,7 +142,7 @@ class Covariance(RateRule):
         super().__init__(lr, dt, batch_reduction, hyperparameters=hyperparameters, **options)
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
-        """The product of what departs from the averages."""
+        """Returns the product of both sides' deviations from their averages."""
         post, pre = (
             side.values() - side.average(h.tc_average) for side in (window.post, window.pre)
         )

@@ -1,4 +1,4 @@
-"""Homeostasis: each neuron finds the drive that makes it fire at its target rate."""
+"""Homeostasis: each neuron's drive changes until the neuron fires at its target rate."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from lightning_accum.rules.base import Rule
 
 @final
 class Homeostasis(Rule):
-    r"""Moves a neuron's weights, or its bias, until it fires at a target rate.
+    r"""Changes a neuron's weights, or its bias, until it fires at a target rate.
 
     .. math:: \Delta w_i = \eta \sum_t \left( \rho\, \Delta t - s_i(t) \right)
 
-    Time alone raises the drive, each spike lowers it: on average both cancel where the rate is
-    :math:`\rho`, from either side. All weights of a neuron move alike, those of inputs without
-    activity too; ``params=["bias"]`` moves the bias alone. For an inhibitory connection, whose
-    weights lower the drive, the rate is negative. What the input is, spikes or values, does not
-    matter.
+    Every step raises the drive and each spike lowers it; on average both cancel if the neuron's
+    rate is :math:`\rho`. All weights of a neuron change alike, also those of inputs without
+    activity; ``params=["bias"]`` changes only the bias. For an inhibitory connection, whose weights
+    lower the drive, choose a negative rate. The input may be spikes or values.
 
     Args:
-        lr: rate, the change that one spike makes.
+        lr: rate, the change by one spike.
         target: target rate :math:`\rho`, in Hz.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
@@ -84,7 +83,7 @@ class Homeostasis(Rule):
             )
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
-        """A constant rise, and a fall with each spike."""
+        """Returns a constant rise, and a fall with each spike."""
         post, one = window.post, window.one
         ones = torch.ones((), dtype=post.source.dtype, device=post.activity.device)
         rise = h.lr * h.target * h.dt / 1000.0

@@ -29,16 +29,16 @@ class KernelSTDP(Rule):
     up to :math:`t`. Two spikes in one step are one pair, :math:`K(0)`.
 
     Args:
-        kernel: gives the signed change for a tensor of differences, post minus pre, in ms: an
+        kernel: returns the signed change for a tensor of differences, post minus pre, in ms: an
             :class:`~lightning_accum.functional.ExponentialKernel`, a
-            :class:`~lightning_accum.functional.GaussianKernel`, or any function elementwise.
+            :class:`~lightning_accum.functional.GaussianKernel`, or any elementwise function.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
         **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
             :class:`~lightning_accum.rules.base.Rule`.
 
     Raises:
-        TypeError: if the kernel is no callable.
+        TypeError: if the kernel is not callable.
 
     Example:
         >>> import torch
@@ -72,12 +72,12 @@ class KernelSTDP(Rule):
         super().__init__({"kernel": kernel}, dt=dt, batch_reduction=batch_reduction, **options)
 
     def check(self, h: Hyperparameters) -> None:
-        """Raises a ``TypeError`` if the kernel is no callable."""
+        """Raises a ``TypeError`` if the kernel is not callable."""
         super().check(h)
         check_kernel(h.kernel)
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
-        """The kernel of the age of the other side's spike, each sign in its own part."""
+        """Returns the kernel of the age of the other side's spike, each sign in its own part."""
         pre, post = window.pre, window.post
         by_pre = changes(h.kernel, pre.age())
         by_post = changes(lambda age: h.kernel(-age), post.age()).masked_fill_(post.age() == 0, 0)
@@ -92,13 +92,13 @@ class KernelSTDP(Rule):
 
 
 def changes(kernel: Kernel, delta: Tensor) -> Tensor:
-    """What a kernel gives, and zero where there was no spike yet."""
+    """Returns the kernel of time differences, and zero if there was no spike yet."""
     seen = delta.isfinite()
     return torch.where(seen, kernel(torch.where(seen, delta, 0.0)), 0.0)
 
 
 def check_kernel(kernel: object) -> None:
-    """Raises a ``TypeError`` if a kernel is no callable."""
+    """Raises a ``TypeError`` if a kernel is not callable."""
     if not callable(kernel):
         raise TypeError(
             "Argument `kernel` should be a callable that takes a tensor of time differences in ms."

@@ -18,7 +18,7 @@ from lightning_accum.rules.rate import RateRule
 
 @final
 class Oja(RateRule):
-    r"""Hebb's rule with a decay that brings each neuron's weights to unit length.
+    r"""Adds a decay to Hebb's rule that brings each neuron's weights to unit length.
 
     .. math:: \Delta w = \eta \sum_t \left( y(t) \otimes x(t) - y(t)^2\, w \right)
 
@@ -26,7 +26,7 @@ class Oja(RateRule):
     sign, if the input has zero mean. Several neurons find the same one; see :class:`Sanger`.
 
     Args:
-        lr: rate; for stability below about one over the input's squared length.
+        lr: rate; stable below about one over the input's squared length.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
         **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
@@ -53,7 +53,7 @@ class Oja(RateRule):
     """
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
-        """Hebb's product, and a decay by the square of the output."""
+        """Returns Hebb's product, and a decay by the square of the output."""
         squared = window.post.values() ** 2
         decay = window.decay(-h.lr, squared)
         return Term(h.lr, window.post, window.pre), decay
@@ -61,7 +61,7 @@ class Oja(RateRule):
 
 @final
 class Sanger(RateRule):
-    r"""Oja's rule for several neurons, each on what the ones before it leave unexplained.
+    r"""Applies Oja's rule to several neurons, each to the input that earlier ones leave unexplained.
 
     .. math::
         \Delta w_i = \eta \sum_t y_i(t) \left( x(t) - \sum_{k \le i} y_k(t)\, w_k \right)
@@ -76,7 +76,7 @@ class Sanger(RateRule):
             :class:`~lightning_accum.rules.base.Rule`.
 
     Raises:
-        ValueError: if the parameter is no matrix of a linear connection.
+        ValueError: if the parameter is not the matrix of a linear connection.
 
     Example:
         >>> import torch
@@ -98,8 +98,8 @@ class Sanger(RateRule):
     """
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
-        """Hebb's product, less what this neuron and the ones before it explain."""
-        explained = partial(_by_the_ones_before, param=window.param)
+        """Returns Hebb's product, less the input that this neuron and the earlier ones explain."""
+        explained = partial(_explained_by_earlier, param=window.param)
         post = window.post.values()
         return Term(h.lr, post, window.pre), Term(-h.lr, post, post, transform=explained)
 
@@ -115,5 +115,5 @@ class Sanger(RateRule):
                 )
 
 
-def _by_the_ones_before(products: Tensor, param: Tensor) -> Tensor:
+def _explained_by_earlier(products: Tensor, param: Tensor) -> Tensor:
     return products.tril() @ param.to(products.dtype)

@@ -1,11 +1,10 @@
-"""Pairs of spikes and their exponential traces: what STDP and its reward-modulated forms share."""
+"""The base of rules on pairs of spikes: STDP and its reward-modulated forms."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from lightning_accum._checks import check_mapping
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
@@ -25,7 +24,7 @@ class PairRule(Rule):
         dt: step, in ms.
         trace_mode: ``"cumulative"``, every pair of spikes counts, or ``"nearest"``, the nearest.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        hyperparameters: those that a subclass adds.
+        hyperparameters: hyperparameters that a subclass adds, by name.
         **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
             :class:`~lightning_accum.rules.base.Rule`.
     """
@@ -50,13 +49,12 @@ class PairRule(Rule):
             "tc_pre": tc_pre,
             "trace_mode": trace_mode,
         }
-        if hyperparameters is not None:
-            check_mapping("hyperparameters", hyperparameters)
-        every = {**pair, **(hyperparameters or {})}
-        super().__init__(every, dt=dt, batch_reduction=batch_reduction, **options)
+        super().__init__(
+            {**pair, **(hyperparameters or {})}, dt=dt, batch_reduction=batch_reduction, **options
+        )
 
     def pairs(self, window: Window, h: Hyperparameters) -> tuple[Term, Term]:
-        """What a spike of each side changes, times the trace of the other."""
+        """Returns a term for the spikes of each side, times the trace of the other side."""
         return (
             Term(h.lr_post, window.post, window.pre.trace(h.tc_pre, h.trace_mode)),
             Term(h.lr_pre, window.post.trace(h.tc_post, h.trace_mode), window.pre),

@@ -16,16 +16,16 @@ from lightning_accum.rules.reward_modulated import reward_modulated
 
 @final
 class MSTDP(PairRule):
-    r"""Pair STDP, modulated by the reward of the step in which it happens.
+    r"""Pair STDP, modulated by the reward of the same step.
 
     .. math::
         \Delta w = \sum_t r(t) \left[ \eta_\text{post}\, s_\text{post}(t)\, x_\text{pre}(t)
                  + \eta_\text{pre}\, x_\text{post}(t)\, s_\text{pre}(t) \right]
 
     with spikes :math:`s`, their traces :math:`x` and a reward :math:`r`. A negative reward swaps
-    the parts: what would potentiate depresses. The reward is given to the rule's call, a number, a
-    tensor ``[B]``, one for each sample, or ``[T, B]``, one for each step too:
-    ``rule(reward=...)``, or by the callback's ``reward_key``.
+    potentiation and depression. Pass the reward to the call, ``rule(reward=...)``, or give the
+    callback a ``reward_key``. It is a number, a tensor ``[B]`` with a reward for each sample, or
+    ``[T, B]`` with one for each step and sample.
 
     Args:
         lr_post: rate on a postsynaptic spike, times the presynaptic trace.
@@ -60,13 +60,13 @@ class MSTDP(PairRule):
     """
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Change]:
-        """Both terms of pair STDP, times the reward; each sign of it goes to its own part."""
+        """Returns both terms of pair STDP, times the reward."""
         return reward_modulated(window, self.pairs(window, h))
 
 
 @final
 class MSTDPET(PairRule):
-    r"""Pair STDP that waits, in an eligibility trace, for the reward that it is modulated by.
+    r"""Pair STDP whose changes wait for the reward in an eligibility trace.
 
     .. math::
         \Delta w = \sum_t r(t)\, e(t)\, \Delta t, \qquad
@@ -75,11 +75,11 @@ class MSTDPET(PairRule):
                + \eta_\text{pre}\, x_\text{post}(t)\, s_\text{pre}(t) \right]
 
     with spikes :math:`s`, their traces :math:`x` and a reward :math:`r`, given as for
-    :class:`MSTDP`. Under a constant reward it changes, in the end, what :class:`MSTDP` does.
+    :class:`MSTDP`. Under a constant reward the total change is that of :class:`MSTDP`.
 
-    Within a window no trace for each synapse exists. What is eligible at its end passes to the next
-    window, as ``[B, out, in]``, where traces are carried: ``carry=False`` spares it. A rule that is
-    called after every step needs it; one that is called once for many steps, seldom.
+    Within a window no trace for each synapse exists. If traces are carried, the eligibility at the
+    window's end passes to the next window as ``[B, out, in]``; ``carry=False`` saves this memory. A
+    rule that is called after every step needs it, a rule that is called once per sample does not.
 
     Args:
         lr_post: rate on a postsynaptic spike, times the presynaptic trace.
@@ -140,5 +140,5 @@ class MSTDPET(PairRule):
         )
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Change]:
-        """Both terms of pair STDP, times the discounted reward that is to come."""
+        """Returns both terms of pair STDP, times the discounted future reward."""
         return reward_modulated(window, self.pairs(window, h), tc=h.tc_eligibility)

@@ -1,4 +1,4 @@
-"""A third factor: terms that a reward scales, at once or through an eligibility trace."""
+"""Scales terms by a reward, the third factor, at once or through an eligibility trace."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from lightning_accum.functional.traces import decay_factor, reverse_trace
 def reward_modulated(
     window: Window, terms: Sequence[Term], reward: object = None, tc: float | None = None
 ) -> list[Change]:
-    r"""Scales what terms change by a reward, at once or by way of their eligibility trace.
+    r"""Scales the changes of terms by a reward, at once or through their eligibility trace.
 
-    With :math:`\zeta(t)` what the terms change in a step and :math:`a = e^{-\Delta t / \tau}`,
+    With :math:`\zeta(t)` the change of the terms in a step and :math:`a = e^{-\Delta t / \tau}`,
 
     .. math::
         \Delta w = \sum_t r(t)\, \zeta(t) \qquad\text{or}\qquad
         \Delta w = \sum_t r(t)\, e(t)\, \Delta t, \quad
         e(t) = a\, e(t - \Delta t) + \zeta(t) / \tau.
 
-    A negative reward swaps the parts. The sums are taken the other way round, :math:`\zeta(t)`
-    times the discounted reward to come, so that no trace for each sample and synapse exists; one is
-    made only to pass what is eligible to the next window, where traces are carried.
+    A negative reward swaps the parts. The sums are computed as :math:`\zeta(t)` times the
+    discounted future reward, so that no trace for each sample and synapse is needed; if traces are
+    carried, one is computed at the end to pass the eligibility to the next window.
 
     Args:
         window: the window of the rule.
-        terms: products, whose signals hold no reward yet.
-        reward: a number, or a tensor ``[B]`` or ``[T, B]``; what the caller gave as ``reward`` when
+        terms: products, not yet scaled by a reward.
+        reward: a number, or a tensor ``[B]`` or ``[T, B]``; the ``reward`` of the rule's call when
             ``None``.
         tc: time constant :math:`\tau` of the eligibility trace, in ms; at once when ``None``.
 
     Returns:
-        What a rule returns from its ``terms``.
+        Changes to return from the rule's ``terms``.
 
     Raises:
-        ValueError: if the reward is none of these.
+        ValueError: if the reward is something else.
     """
     rewards = _reward(window, window.inputs.get("reward") if reward is None else reward)
     if tc is None and not isinstance(rewards, Tensor):
@@ -68,10 +68,10 @@ def reward_modulated(
 
 
 class _Eligibility(CustomChange):
-    """What was eligible when the window began, and what is eligible when it ends.
+    """Rewards the eligibility of earlier windows, and passes it to the next window.
 
-    The first is changed by the discounted reward of each sample; the second passes to the next
-    window, as the per-sample change of the terms, each step of which has decayed since.
+    The eligibility at the window's end is the change of each sample by the terms, in which each
+    step has decayed since, added to the decayed eligibility of earlier windows.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class _Eligibility(CustomChange):
         ]
         self.before = [self._before(key) for key in self.keys]
         if window.start > 0 or all(part is None for part in self.before):
-            self.rate = 0.0  # there is nothing to reward, but something to carry
+            self.rate = 0.0  # nothing to reward here; `carry` is called all the same
 
     def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
         """Returns both parts, which a negative reward swaps."""
@@ -107,7 +107,9 @@ class _Eligibility(CustomChange):
         scaled = [replace(term, post=Signal.of(term.post) * left) for term in self.terms]
         after = {}
         for key, before, new in zip(self.keys, self.before, per_sample(scaled, vjp), strict=True):
-            if before is not None and window.start == 0:  # pieces of a window look to its end
+            if (
+                before is not None and window.start == 0
+            ):  # each piece decays to the end of the whole window
                 before = before * decay**window.total
             total = added(before, new)
             if total is not None:
@@ -115,7 +117,7 @@ class _Eligibility(CustomChange):
         return after
 
     def _before(self, key: StateKey) -> Tensor | None:
-        """What was left; ``None`` if it belongs to other samples or another shape."""
+        """Returns the eligibility of earlier windows; ``None`` if it belongs to other samples."""
         value = self.window.carried.get(key)
         if value is None or value.shape != (self.size, *self.window.param.shape):
             return None
@@ -123,7 +125,7 @@ class _Eligibility(CustomChange):
 
 
 def _reward(window: Window, reward: object) -> float | Tensor:
-    """The reward as a number, or as a tensor ``[total steps, B or 1]``."""
+    """Returns the reward as a number, or as a tensor ``[total steps, B or 1]``."""
     if isinstance(reward, (int, float)):
         return float(reward)
     steps, batch = window.total, window.post.activity.shape[1]
@@ -139,7 +141,7 @@ def _reward(window: Window, reward: object) -> float | Tensor:
 
 
 def _like(window: Window) -> Tensor:
-    """Has the device and the dtype of the computation."""
+    """Returns an empty tensor on the device and of the dtype of the computation."""
     activity = window.post.activity
     return torch.empty(0, dtype=window.post.dtype, device=activity.device)
 

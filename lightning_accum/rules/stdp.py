@@ -67,5 +67,5 @@ class STDP(PairRule):
     """
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
-        """Potentiation on postsynaptic spikes, depression on presynaptic ones."""
+        """Returns a term for the spikes of each side."""
         return self.pairs(window, h)

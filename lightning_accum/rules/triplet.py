@@ -25,16 +25,16 @@ class TripletSTDP(Rule):
 
     with fast and slow traces :math:`r_1, r_2` of the presynaptic and :math:`o_1, o_2` of the
     postsynaptic spikes. The slow ones are taken just before the step, so that a spike does not
-    count in its own triplet. In the paper's words, ``lr_post_pair`` is :math:`A_2^+`,
+    count in its own triplet. In the paper's notation, ``lr_post_pair`` is :math:`A_2^+`,
     ``lr_post_triplet`` :math:`A_3^+`, ``lr_pre_pair`` :math:`-A_2^-` and ``lr_pre_triplet``
     :math:`-A_3^-`; the time constants are :math:`\tau_-` and :math:`\tau_y` of the postsynaptic,
     :math:`\tau_+` and :math:`\tau_x` of the presynaptic traces.
 
     Args:
         lr_post_pair: rate on a postsynaptic spike, times the fast presynaptic trace.
-        lr_post_triplet: the same, times the slow postsynaptic trace too.
+        lr_post_triplet: rate of the same, times the slow postsynaptic trace.
         lr_pre_pair: rate on a presynaptic spike, times the fast postsynaptic trace.
-        lr_pre_triplet: the same, times the slow presynaptic trace too.
+        lr_pre_triplet: rate of the same, times the slow presynaptic trace.
         tc_post_fast: time constant of the fast postsynaptic trace, in ms.
         tc_post_slow: time constant of the slow postsynaptic trace, in ms.
         tc_pre_fast: time constant of the fast presynaptic trace, in ms.
@@ -102,7 +102,7 @@ class TripletSTDP(Rule):
         )
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
-        """A pair and a triplet term on the spikes of each side."""
+        """Returns a pair and a triplet term for the spikes of each side."""
         pre, post, mode = window.pre, window.post, h.trace_mode
         r1, o1 = pre.trace(h.tc_pre_fast, mode), post.trace(h.tc_post_fast, mode)
         r2 = pre.trace(h.tc_pre_slow, mode).before()
