@@ -75,7 +75,7 @@ class DelayRule(Rule):
         """Returns the outer product: weights and delays have an entry for each synapse."""
         return Synapses(module, name, place)
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[CustomChange]:
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[SpikePairs]:
         """Returns the kernel of every nearest pair."""
         delay = window.tensors[h.delay]
         return (SpikePairs(self.kernel(h), window.post, window.pre, delay),)

@@ -20,8 +20,8 @@ class Hebb(RateRule):
 
     for activity of spikes or real values. Weights grow without limit: add a constraint
     (:class:`~lightning_accum.Normalize`, :class:`~lightning_accum.Clamp`) or a bound. A negative
-    ``lr`` makes the rule anti-Hebbian. If activity has negative values, both parts of the change may
-    have them too.
+    ``lr`` makes the rule anti-Hebbian. If activity has negative values, both parts of the change
+    may have them too.
 
     Args:
         lr: rate; negative for the anti-Hebbian rule.

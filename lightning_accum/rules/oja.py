@@ -61,7 +61,7 @@ class Oja(RateRule):
 
 @final
 class Sanger(RateRule):
-    r"""Applies Oja's rule to several neurons, each to the input that earlier ones leave unexplained.
+    r"""Applies Oja's rule to several neurons, each to the input that earlier ones do not explain.
 
     .. math::
         \Delta w_i = \eta \sum_t y_i(t) \left( x(t) - \sum_{k \le i} y_k(t)\, w_k \right)
