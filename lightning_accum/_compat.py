@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from types import CodeType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 def in_backward() -> bool:
@@ -103,3 +104,59 @@ def forward_methods(module: nn.Module) -> list[str]:
         elif method is not None:
             found.append(method.__module__)
     return found
+
+
+def compiled_from(module: nn.Module) -> nn.Module:
+    """Returns the module that ``torch.compile`` was called with; another module itself.
+
+    The module that ``torch.compile`` returns is of a private class, and holds the one that it was
+    made from under a private name.
+
+    Example:
+        >>> fc = nn.Linear(2, 1)
+        >>> compiled_from(torch.compile(fc)) is compiled_from(fc) is fc
+        True
+    """
+    return dict(module.named_children()).get("_orig_mod", module)
+
+
+def own_tensor(module: nn.Module, name: str) -> Tensor | None:
+    """Returns a module's own parameter or buffer of a name; ``None`` if it has none.
+
+    ``getattr`` and ``get_parameter`` run properties and parametrizations, which compute a tensor,
+    and ``named_parameters`` collects all of them in microseconds; this is called in every batch.
+
+    Example:
+        >>> fc = nn.Linear(2, 1)
+        >>> own_tensor(fc, "weight") is fc.weight, own_tensor(fc, "gain")
+        (True, None)
+    """
+    found = module._parameters.get(name)
+    return module._buffers.get(name) if found is None else found
+
+
+def foreach_subtract(values: list[Tensor], others: list[Tensor]) -> list[Tensor]:
+    """Subtracts lists of tensors element by element, in few kernels.
+
+    Public functions subtract one pair at a time.
+
+    Example:
+        >>> foreach_subtract([torch.ones(1), torch.ones(2)], [torch.ones(1), torch.zeros(2)])
+        [tensor([0.]), tensor([1., 1.])]
+    """
+    return list(torch._foreach_sub(values, others))
+
+
+def foreach_add_call(targets: list[Tensor], values: list[Tensor], alpha: float) -> partial[None]:
+    """Returns a call that adds ``alpha · values`` to the targets, in place and in few kernels.
+
+    The call runs no line of Python, so that an interrupt cannot strike in between. Public functions
+    add to one tensor at a time.
+
+    Example:
+        >>> target = torch.ones(1)
+        >>> foreach_add_call([target], [torch.ones(1)], 0.5)()
+        >>> target
+        tensor([1.5000])
+    """
+    return partial(torch._foreach_add_, targets, values, alpha=alpha)

@@ -10,7 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from lightning_accum._compat import forget_compiled, forward_methods, in_backward, is_traced
+from lightning_accum._compat import (
+    compiled_from,
+    foreach_add_call,
+    foreach_subtract,
+    forget_compiled,
+    forward_methods,
+    in_backward,
+    is_traced,
+    own_tensor,
+)
 
 
 class Twice(nn.Module):
@@ -94,3 +103,34 @@ def test_forward_methods():
     assert forward_methods(Doubled(1, 1, 1)) == ["torch.nn.modules.conv", __name__]
     assert forward_methods(own) == ["<object>"]
     assert Doubled(1, 1, 1)(torch.ones(1, 1, 1)).shape == (1, 1, 1)  # torch does call it
+
+
+def test_compiled_from():
+    model = nn.Sequential(nn.Linear(2, 1))
+    assert compiled_from(torch.compile(model)) is model
+    assert compiled_from(model) is model
+
+
+def test_own_tensor():
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.BatchNorm1d(2)
+
+        @property
+        def weight(self) -> Tensor:
+            return self.inner.weight
+
+    tied = Tied()
+    assert own_tensor(tied.inner, "weight") is tied.weight
+    assert own_tensor(tied.inner, "running_mean") is tied.inner.running_mean
+    assert own_tensor(tied, "weight") is own_tensor(tied, "inner") is None
+
+
+def test_foreach_subtract_and_foreach_add_call():
+    targets = [torch.zeros(1), torch.ones(2)]
+    values = foreach_subtract([torch.ones(1), torch.full((2,), 3.0)], [torch.zeros(1), targets[1]])
+    call = foreach_add_call(targets, values, 0.5)
+    assert [target.tolist() for target in targets] == [[0.0], [1.0, 1.0]]
+    call()
+    assert [target.tolist() for target in targets] == [[0.5], [2.0, 2.0]]

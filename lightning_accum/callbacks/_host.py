@@ -27,6 +27,7 @@ from lightning_accum.updates import (
     get_updater,
     set_updater,
 )
+from lightning_accum.updates.claims import claim, release
 
 
 class CellHost:
@@ -158,7 +159,7 @@ class CellHost:
             updater = get_updater(cell.connection)
             if updater is not None:
                 if id(updater) not in taken:
-                    taken[id(updater)] = updater.claim(self)
+                    taken[id(updater)] = claim(updater, self)
                 self.trainer.use_updater(name, taken[id(updater)])
 
     def _leave_updaters(self) -> None:
@@ -168,7 +169,7 @@ class CellHost:
         for name, (cell, _) in self.trainer.named_cells:
             self.trainer.use_updater(name, None)
             if (updater := get_updater(cell.connection)) is not None:
-                updater.release(self)
+                release(updater, self)
         for module in self._bare:
             if get_updater(module) in self._kept.values():
                 set_updater(module, None)

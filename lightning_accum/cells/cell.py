@@ -9,7 +9,8 @@ from typing import Any
 from torch import nn
 
 from lightning_accum._checks import check_mapping, check_module, check_strings, names_in, nearest
-from lightning_accum.updates import Updater, get_updater, set_updater, uncompiled
+from lightning_accum._compat import compiled_from
+from lightning_accum.updates import Updater, get_updater, set_updater
 
 
 class Cell:
@@ -41,8 +42,8 @@ class Cell:
                     f"Argument `{name}` should be a torch.nn.Module."
                     f" Found `{type(module).__name__}`."
                 )
-        self.connection = uncompiled(connection)
-        self.neuron = uncompiled(neuron)
+        self.connection = compiled_from(connection)
+        self.neuron = compiled_from(neuron)
 
     def check_params(self, params: Sequence[str], name: str = "") -> None:
         """Raises an ``AttributeError`` if the neuron has a parameter that the connection lacks.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lightning_accum.optim.update import checked_updaters
 from lightning_accum.updates import Updater
-from lightning_accum.updates.part import at_once
+from lightning_accum.updates.uninterrupted import call_uninterrupted
 
 
 def updates_as_gradients(*updaters: Updater) -> None:
@@ -56,6 +56,7 @@ def updates_as_gradients(*updaters: Updater) -> None:
     hand_over: list[partial[Any]] = [
         partial(setattr, param, "grad", grad) for param, grad in grads.values()
     ]
-    at_once(*hand_over, *consume)  # an interrupt leaves it handed over and consumed, or neither
+    # an interrupt leaves it handed over and consumed, or neither
+    call_uninterrupted(*hand_over, *consume)
     for updater in updaters:
         updater.clear()

@@ -1,15 +1,11 @@
 """A parameter's pending change: accumulators, updaters, and modules that carry them."""
 
 from lightning_accum.updates.accumulator import Accumulator
+from lightning_accum.updates.attached import attach_updater, get_updater, set_updater
 from lightning_accum.updates.constraints import Clamp, Normalize
-from lightning_accum.updates.targets import uncompiled
-from lightning_accum.updates.updatable import (
-    Updatable,
-    attach_updater,
-    get_updater,
-    set_updater,
-)
-from lightning_accum.updates.updater import NonFinite, NonFiniteUpdateError, Updater
+from lightning_accum.updates.nonfinite import NonFinite, NonFiniteUpdateError
+from lightning_accum.updates.updatable import Updatable
+from lightning_accum.updates.updater import Updater
 
 __all__ = [
     "Accumulator",
@@ -22,5 +18,4 @@ __all__ = [
     "attach_updater",
     "get_updater",
     "set_updater",
-    "uncompiled",
 ]

@@ -1,4 +1,4 @@
-"""What runs after an update was applied."""
+"""Constraints that hold after each update: hard limits, and a fixed norm."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Clamp:
     r"""Hard bounds: :math:`w \leftarrow \min(\max(w, w_{\min}), w_{\max})` after each update.
 
     Args:
-        min: lowest value, or ``None``.
-        max: highest value, or ``None``.
+        min: the lowest value, or ``None`` for no limit.
+        max: the highest value, or ``None`` for no limit.
 
     Example:
         >>> import torch
@@ -30,7 +30,12 @@ class Clamp:
     max: float | None = None
 
     def __post_init__(self) -> None:
-        clamp_(torch.empty(0), self.min, self.max)  # for its check of the limits
+        clamp_(torch.empty(0), self.min, self.max)  # checks the limits
+
+    @property
+    def weight_limits(self) -> tuple[float | None, float | None]:
+        """The lowest and the highest value."""
+        return self.min, self.max
 
     def __call__(self, param: Tensor) -> None:
         """Clamps ``param`` in place."""
@@ -42,8 +47,8 @@ class Normalize:
     r"""Scales each output's incoming weights to one norm, :math:`\lVert w_o \rVert_p = n`.
 
     Args:
-        norm: the norm that every output gets.
-        order: :math:`p`, 1 or 2 as a rule.
+        norm: the norm :math:`n` of each output's weights.
+        order: :math:`p`, usually 1 or 2.
 
     Example:
         >>> import torch
@@ -57,8 +62,8 @@ class Normalize:
     order: float = 1.0
 
     def __post_init__(self) -> None:
-        normalize_(torch.ones(1, 1), self.norm, self.order)  # for its check of the numbers
+        normalize_(torch.ones(1, 1), self.norm, self.order)  # checks the numbers
 
     def __call__(self, param: Tensor) -> None:
-        """Normalises ``param`` in place, each slice along its first dimension apart."""
+        """Normalizes each slice of ``param`` along its first dimension, in place."""
         normalize_(param, self.norm, self.order)

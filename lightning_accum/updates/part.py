@@ -1,43 +1,43 @@
-"""One half of a pending change."""
+"""One part of a pending change: the contributions to it, reduced as they come if possible."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from lightning_accum.functional.numbers import as_bytes, as_numbers, at_least_float32
+from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.functional.reductions import Reduction
-
-Product: TypeAlias = tuple[Tensor, Tensor, float]
-"""``[K, out]``, ``[K, in]`` and a factor of their product ``[out, in]``."""
-
-_ROWS = 2048
-_CALL: Callable[[partial[Any]], Any] = partial.__call__
-
-
-def at_once(*calls: partial[Any]) -> None:
-    """Calls functions written in C, with no line of Python between where an interrupt could strike.
-
-    Args:
-        *calls: each of them one of those functions, with its arguments.
-    """
-    deque(map(_CALL, calls), maxlen=0)
+from lightning_accum.functional.reductions import reduction as find_reduction
+from lightning_accum.updates.products import (
+    Product,
+    are_worth_deferring,
+    copied,
+    multiply_into,
+    product_dtype,
+    product_shape,
+)
 
 
 class Part:
-    """Contributions to one half of a parameter's change, reduced as they come where that can be.
+    """The contributions to the potentiating or to the depressing part of a parameter's change.
 
-    The running value keeps its memory when the part is cleared, for the next contribution to
-    overwrite: a training loop allocates it once. Products that are all that is pending may wait to
-    be multiplied, for then they can be added to the parameter itself.
+    The pending value is held in one of three forms: as a running value, if the reduction streams;
+    as the contributions themselves, if it needs all of them; or as products that are deferred,
+    which can be added to the parameter without their result being stored in between.
+
+    The running value keeps its memory when the part is cleared, and the next contribution writes
+    over it: a training loop allocates it once.
+
+    Args:
+        reduction: how contributions are reduced; the sum when ``None``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reduction: Reduction | None = None) -> None:
+        self.reduction = find_reduction(None) if reduction is None else reduction
         self.count = 0
         self._total: Tensor | None = None
         self._kept: list[Tensor] = []
@@ -45,128 +45,114 @@ class Part:
 
     @property
     def deferred(self) -> Sequence[Product]:
-        """Products that are all that is pending; empty where there is more, or nothing."""
+        """The deferred products; empty if anything else is pending, or nothing."""
         return self._deferred if self.count else []
 
     @property
     def shape(self) -> torch.Size | None:
-        """The shape of what is pending, ``None`` when empty."""
+        """The shape of the pending value, ``None`` if there is none."""
         if self.count == 0:
             return None
         if self._deferred:
-            return shape_of(self._deferred)
+            return product_shape(self._deferred[0])
         pending = self._kept if self._kept or self._total is None else [self._total]
         shape: torch.Size = torch.broadcast_shapes(*(value.shape for value in pending))
         return shape
 
     @property
     def device(self) -> torch.device | None:
-        """Where what is pending lies, ``None`` when empty."""
+        """The device of the pending value, ``None`` if there is none."""
         pending = self._kept[-1] if self._kept else self._total
         if self._deferred:
             pending = self._deferred[0][0]
         return None if self.count == 0 or pending is None else pending.device
 
-    def add(self, value: Tensor, how: Reduction) -> None:
-        """Folds a copy of ``value`` in."""
+    def add(self, value: Tensor) -> None:
+        """Adds a copy of ``value`` as one contribution."""
         if self.count == 0:
             self.clear()
         self._materialize()
         value = value.detach()
         dtype = at_least_float32(value.dtype)
-        if how.merge is None:
+        if self.reduction.merge is None:
             self._kept.append(value.to(dtype, copy=True))
         else:
-            total = self._room(value.shape, dtype, value.device, onto=self.count > 0)
+            total = self._writable_total(value.shape, dtype, value.device, onto=self.count > 0)
             if self.count == 0:
                 total.copy_(value)
             else:
-                how.merge(total, value.to(total.dtype))
+                self.reduction.merge(total, value.to(total.dtype))
         self.count += 1
 
-    def add_products(self, products: Sequence[Product], how: Reduction, wait: bool = False) -> None:
-        """Folds ``Σ scale · leftᵀ right`` in, one contribution, with nothing of its size between.
+    def add_products(self, products: Sequence[Product], defer: bool = False) -> None:
+        """Adds the sum of products as one contribution.
 
         Args:
-            products: ``[K, out]``, ``[K, in]`` and scale of each; spikes may be boolean.
-            how: the reduction in force.
-            wait: whether copies of both sides may be kept instead, where they are smaller.
+            products: at least one, all of the same shape; spikes may be boolean.
+            defer: whether copies of both sides may be kept instead, if they are smaller.
         """
-        shape = shape_of(products)
         if self.count == 0:
             self.clear()
-        if wait and self.count == 0 and how.adds and _are_light(products, shape):
-            self._deferred = [
-                (_copied(left.detach()), _copied(right.detach()), float(scale))
-                for left, right, scale in products
-            ]
+        adds, shape = self.reduction.adds, product_shape(products[0])
+        if defer and self.count == 0 and adds and are_worth_deferring(products):
+            self._deferred = copied(products)
             self.count = 1
             return
         self._materialize()
-        # into what is pending, unless that was broadcast: then it is not the product's shape
-        if how.adds and self.shape in (None, shape):
+        if adds and self.shape in (None, shape):
             self._multiply(products, onto=self.count > 0)
             self.count += 1
             return
-        alone = Part()
-        alone._multiply(products)
-        assert alone._total is not None
-        self.add(alone._total, how)
+        # The reduction does not add, or the pending value is still to be broadcast.
+        device = products[0][0].device
+        result = torch.empty(shape, dtype=product_dtype(products), device=device)
+        self.add(multiply_into(result, products, onto=False))
 
     def _multiply(self, products: Sequence[Product], onto: bool = False) -> Tensor:
-        """Writes products into the running value, or adds them to it."""
-        dtype = torch.float32
-        for left, right, _ in products:
-            dtype = torch.promote_types(dtype, torch.promote_types(left.dtype, right.dtype))
-        total = self._room(shape_of(products), dtype, products[0][0].device, onto)
-        beta = float(onto)
-        for left, right, scale in products:
-            # a converted chunk stays in cache; converting all at once would cost page faults
-            for rows, columns in zip(left.split(_ROWS), right.split(_ROWS), strict=True):
-                rows, columns = (as_numbers(side.detach(), total.dtype) for side in (rows, columns))
-                total.addmm_(rows.T, columns, beta=beta, alpha=scale)
-                beta = 1.0
-        return total
+        """Writes products to the running value, or adds them to it."""
+        shape, device = product_shape(products[0]), products[0][0].device
+        total = self._writable_total(shape, product_dtype(products), device, onto)
+        return multiply_into(total, products, onto)
 
     def _materialize(self) -> None:
-        """Multiplies what waits, for something else to be added."""
+        """Multiplies deferred products, because something else is about to be added."""
         if self._deferred:
             self._multiply(self._deferred)
             self._deferred = []
 
-    def value(self, how: Reduction) -> Tensor | None:
-        """The reduced part, sharing memory with this object where it can; ``None`` when empty."""
+    def value(self) -> Tensor | None:
+        """Returns the reduced part, which may share memory with this object; ``None`` if empty."""
         if self.count == 0:
             return None
-        if self._deferred:  # which looking at them does not change
-            return how.finish(self._multiply(self._deferred), self.count)
-        if how.merge is None:
+        if self._deferred:  # they stay deferred after they were read
+            return self.reduction.finish(self._multiply(self._deferred), self.count)
+        if self.reduction.merge is None:
             device = self._kept[-1].device
             kept = torch.broadcast_tensors(*(value.to(device) for value in self._kept))
-            return how.of(torch.stack(kept))
+            return self.reduction.of(torch.stack(kept))
         assert self._total is not None
-        return how.finish(self._total, self.count)
+        return self.reduction.finish(self._total, self.count)
 
-    def emptying(self) -> partial[None]:
-        """What empties the part in one call, and leaves the rest to :meth:`clear`."""
+    def emptying_call(self) -> partial[None]:
+        """Returns the one call that empties the part; :meth:`clear` then frees its memory."""
         return partial(setattr, self, "count", 0)
 
     def clear(self) -> None:
-        """Empties the part and keeps its memory for the next window."""
+        """Empties the part and keeps the memory of the running value."""
         self.count = 0
         self._kept = []
         self._deferred = []
 
     def move(self, device: torch.device) -> None:
-        """Moves what is pending; the dtype never narrows."""
+        """Moves the pending value to a device; its dtype stays."""
         self._total = None if self._total is None else self._total.to(device)
         self._kept = [value.to(device) for value in self._kept]
-        self._deferred = [(a.to(device), b.to(device), scale) for a, b, scale in self._deferred]
+        self._deferred = [(a.to(device), b.to(device), factor) for a, b, factor in self._deferred]
 
-    def _room(
+    def _writable_total(
         self, shape: torch.Size, dtype: torch.dtype, device: torch.device, onto: bool
     ) -> Tensor:
-        """The running value as a tensor that may be written in place, at least as wide as asked."""
+        """Returns the running value, reallocated if it does not have the shape or dtype."""
         total = self._total
         if not onto:
             if total is None or (total.shape, total.dtype, total.device) != (shape, dtype, device):
@@ -174,7 +160,7 @@ class Part:
         else:
             assert total is not None
             total = total.to(device, torch.promote_types(total.dtype, dtype))
-            if total.shape != shape:  # no parameter told its shape yet: grow to hold both
+            if total.shape != shape:  # the parameter's shape is not known: grow to hold both
                 total = total.expand(torch.broadcast_shapes(total.shape, shape)).clone()
         if total.is_inference() and not torch.is_inference_mode_enabled():
             total = total.clone()
@@ -182,12 +168,12 @@ class Part:
         return total
 
     def __getstate__(self) -> dict[str, Any]:
-        # the memory that is kept for the next window is not worth a copy
+        # Memory that waits for the next contribution is not copied.
         needed = self.count > 0 and not self._deferred
         return self.__dict__ if needed else {**self.__dict__, "_total": None}
 
     def state(self) -> dict[str, Any]:
-        """Tensors and builtins that say all about what is pending."""
+        """Returns copies of everything that is pending, as tensors and builtins."""
         pending = self.count > 0 and not self._deferred and self._total is not None
         return {
             "count": self.count,
@@ -197,30 +183,10 @@ class Part:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Takes what :meth:`state` gave, and :func:`check_part` found good."""
+        """Takes copies of a state that :func:`~.part_state.check_part` has passed."""
         self.count = state["count"]
         self._total = None if state["total"] is None else state["total"].clone()
         self._kept = [value.clone() for value in state["kept"]]
         self._deferred = [
             (left.clone(), right.clone(), by) for left, right, by in state["deferred"]
         ]
-
-
-def shape_of(products: Sequence[Product]) -> torch.Size:
-    """The shape that products have."""
-    left, right, _ = products[0]
-    return torch.Size((left.shape[1], right.shape[1]))
-
-
-def _are_light(products: Sequence[Product], shape: torch.Size) -> bool:
-    """Whether the sides of products, in single precision, take less memory than what they make."""
-    rows = sum(len(left) for left, _, _ in products)
-    return rows * sum(shape) <= shape.numel() and all(
-        side.is_cpu and side.dtype in (torch.bool, torch.float32)
-        for left, right, _ in products
-        for side in (left, right)
-    )
-
-
-def _copied(side: Tensor) -> Tensor:
-    return as_bytes(side).to(torch.float32, copy=True)

@@ -1,8 +1,6 @@
-"""What a state may say of one half of a pending change."""
+"""The check of a saved part of a pending change, before it is loaded."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -10,33 +8,50 @@ from torch import Tensor
 from lightning_accum._state import COUNT, REAL, Kind, check_state, check_that, list_of, optional
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.functional.reductions import Reduction
-from lightning_accum.updates.part import Product, shape_of
+from lightning_accum.updates.products import product_shape
 
 
-def check_part(place: str, state: object, how: Reduction) -> None:
-    """Raises a ``RuntimeError`` if this is not what a part of such a reduction has pending."""
+def check_part(
+    place: str, state: object, reduction: Reduction, shape: torch.Size | None = None
+) -> None:
+    """Checks that a state is one that :meth:`Part.state` returns.
+
+    Args:
+        place: the name of the part, for messages.
+        state: the state that is about to be loaded.
+        reduction: the reduction of the part that is to take it.
+        shape: the parameter's shape, if it is known.
+
+    Raises:
+        RuntimeError: if it is not.
+    """
     kinds = {"count": COUNT, "total": optional(_PENDING), "kept": _KEPT, "deferred": _DEFERRED}
     found = check_state(place, state, kinds)
-    count, kept, deferred = found["count"], found["kept"], found["deferred"]
-    held = [found["total"] is not None, bool(kept), bool(deferred)]
-    streams = how.merge is not None
-    wanted = [count > 0 and streams and not held[2], count > 0 and not streams, held[2]]
-    whole = (streams or len(kept) == count) and (not deferred or (count == 1 and how.adds))
-    should = f"what {count} contributions make under the reduction `{how.name}`"
-    check_that(held == wanted and whole, place, should, state)
+    count, total, kept, deferred = (found[key] for key in ("count", "total", "kept", "deferred"))
+    streams = reduction.merge is not None
+    held = [total is not None, bool(kept), bool(deferred)]
+    expected = [count > 0 and streams and not deferred, count > 0 and not streams, bool(deferred)]
+    complete = streams or len(kept) == count
+    deferrable = not deferred or (count == 1 and reduction.adds)
+    should = f"what {count} contributions make under the reduction `{reduction.name}`"
+    check_that(held == expected and complete and deferrable, place, should, state)
+    products = [product_shape(product) for product in deferred]
     try:
-        torch.broadcast_shapes(*(value.shape for value in kept), *_shapes(deferred)[:1])
+        torch.broadcast_shapes(*(value.shape for value in kept), *products[:1])
     except RuntimeError:
         check_that(False, place, "contributions of shapes that broadcast", state)
-    check_that(len(set(_shapes(deferred))) <= 1, place, "products of one shape", state)
-
-
-def _shapes(products: Sequence[Product]) -> list[torch.Size]:
-    return [shape_of([product]) for product in products]
+    check_that(len(set(products)) <= 1, place, "products of one shape", state)
+    shapes = [value.shape for value in [total, *kept] if value is not None] + products[:1]
+    for each in shapes:
+        if shape is not None and each != shape:
+            raise RuntimeError(
+                f"The state of {place} should have the parameter's shape {tuple(shape)}. Found"
+                f" {tuple(each)}: it belongs to another network."
+            )
 
 
 def _is_pending(value: object) -> bool:
-    """Whether this is a dense tensor in a dtype in which contributions are kept."""
+    """Returns whether this is a dense tensor in a dtype that contributions are kept in."""
     if not REAL.fits(value) or not isinstance(value, Tensor):
         return False
     return value.is_floating_point() and at_least_float32(value.dtype) == value.dtype
@@ -45,9 +60,9 @@ def _is_pending(value: object) -> bool:
 def _is_product(value: object) -> bool:
     if not isinstance(value, (tuple, list)) or len(value) != 3:
         return False
-    left, right, by = value
+    left, right, factor = value
     sides = all(_is_pending(s) and s.ndim == 2 and s.dtype == torch.float32 for s in (left, right))
-    return sides and len(left) == len(right) and isinstance(by, float)
+    return sides and len(left) == len(right) and isinstance(factor, float)
 
 
 _PENDING = Kind("a dense tensor of at least single precision", _is_pending)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -293,6 +294,16 @@ def test_products_come_in_sequences_of_one_length():
             acc.accumulate_outer(*sides)
     assert acc.empty
     acc.accumulate_outer([one, one], [one, one], [1.0, 2.0])
+    assert acc.pos.tolist() == [[3.0, 3.0], [3.0, 3.0]]
+
+
+@pytest.mark.parametrize("scale", ["2", None, [1.0, "2"], [1.0, torch.ones(1)]])
+def test_factors_of_products_are_numbers(scale):
+    acc, one = Accumulator(), torch.ones(1, 2)
+    with pytest.raises(TypeError, match=r"`scale\[[01]\]` should be a number"):
+        acc.accumulate_outer([one, one], [one, one], scale)
+    assert acc.empty
+    acc.accumulate_outer([one, one], [one, one], [1, np.float32(2.0)])
     assert acc.pos.tolist() == [[3.0, 3.0], [3.0, 3.0]]
 
 

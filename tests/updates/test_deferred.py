@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from lightning_accum import Accumulator, NonFiniteUpdateError, Updater
 from lightning_accum.functional import bound_upper_multiplicative
-from lightning_accum.functional.reductions import reduction
 from lightning_accum.updates.part import Part
 
 SHAPE = (20, 30)  # of a weight that is larger than the sides of products of a few rows
@@ -262,7 +261,7 @@ def test_a_state_is_read_without_trust_whatever_number_the_rate_is():
 
 def test_a_part_that_an_interrupt_left_half_empty_is_empty():
     part = Part()
-    part.add_products([(*sides(2, 0), 1.0)], reduction("sum"), wait=True)
+    part.add_products([(*sides(2, 0), 1.0)], defer=True)
     part.count = 0  # as in the midst of `clear`
     assert not part.deferred
     assert not part.state()["deferred"]

@@ -11,6 +11,7 @@ from torch.nn.utils import parametrizations
 
 from lightning_accum import Clamp, NonFiniteUpdateError, Updater
 from lightning_accum.functional import bound_upper_multiplicative, bound_upper_sharp
+from lightning_accum.updates.claims import claim, release
 
 
 def linear(dtype: torch.dtype = torch.float32) -> nn.Linear:
@@ -150,7 +151,7 @@ def test_a_parent_that_is_gone_and_a_copy_apart_from_it():
 
 
 @pytest.mark.parametrize(
-    "name", ["names", "label", "parent", "nonfinite", "skipped", "add", "_how"]
+    "name", ["names", "label", "parent", "nonfinite", "skipped", "add", "_reduction", "user"]
 )
 def test_names_that_collide_are_refused(name):
     module = nn.Module()
@@ -240,9 +241,9 @@ def test_a_second_user_has_another_updater_with_the_same_bounds_and_constraints(
     nn.init.zeros_(fc.weight)
     updater, one, two = Updater(fc, reduction="mean"), User(), User()
     updater.register_constraint(Clamp(max=0.5))
-    assert updater.claim(one) is updater
-    assert updater.claim(one) is updater
-    other = updater.claim(two)
+    assert claim(updater, one) is updater
+    assert claim(updater, one) is updater
+    other = claim(updater, two)
     updater.weight.upperbound(bound_upper_sharp, 0.25)  # afterwards: it holds for both
     for value in (1.0, 3.0):
         other.weight = torch.full((1, 1), value)
@@ -254,13 +255,13 @@ def test_a_second_user_has_another_updater_with_the_same_bounds_and_constraints(
     other.weight = torch.ones(1, 1)
     other()
     assert fc.weight.item() == 0.375
-    updater.release(two)
-    assert updater.claim(two) is not updater
-    updater.release(one)
-    assert updater.claim(two) is updater
+    release(updater, two)
+    assert claim(updater, two) is not updater
+    release(updater, one)
+    assert claim(updater, two) is updater
     del two
     gc.collect()
-    assert updater.claim(one) is updater
+    assert claim(updater, one) is updater
 
 
 def test_it_counts_what_was_applied_by_parameter():

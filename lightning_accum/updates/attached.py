@@ -1,0 +1,107 @@
+"""The updater that a module carries along: how it is made, found and replaced."""
+
+from __future__ import annotations
+
+import copy
+
+from torch import nn
+
+from lightning_accum._checks import check_module
+from lightning_accum._compat import compiled_from
+from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.updates.nonfinite import NonFinite
+from lightning_accum.updates.updater import Updater
+
+# The updater is kept in the module's __dict__, not among its submodules: it is copied and pickled
+# with the module, and the module's state dict, parameters and `load_from_checkpoint` do not see it.
+_SLOT = "_lightning_accum_updater"
+
+
+def get_updater(module: nn.Module) -> Updater | None:
+    """Returns the updater of a module, or ``None`` if it has none.
+
+    Args:
+        module: any module.
+
+    Example:
+        >>> from torch import nn
+        >>> get_updater(nn.Linear(2, 2)) is None
+        True
+    """
+    check_module(module=module)
+    module = compiled_from(module)
+    updater: Updater | None = module.__dict__.get(_SLOT)
+    if updater is not None and updater.known_parent is not module:
+        updater = _of_copy(updater)
+        set_updater(module, updater)
+    return updater
+
+
+def _of_copy(updater: Updater) -> Updater:
+    """Returns the updater for the copy of a module that brought this one along."""
+    parent = updater.known_parent
+    if parent is None or parent.__dict__.get(_SLOT) is not updater:
+        return updater  # a deep copy has its own
+    # A shallow copy shares the parameters: what is pending stays with the original.
+    own: Updater = copy.deepcopy(updater)
+    own.clear()
+    return own
+
+
+def set_updater(module: nn.Module, updater: Updater | None) -> None:
+    """Makes ``updater`` the one of ``module``, in place of the one that it has.
+
+    Args:
+        module: any module.
+        updater: its parameters become those of the module; ``None`` removes the module's updater.
+
+    Raises:
+        TypeError: if ``updater`` is not an :class:`Updater`.
+    """
+    check_module(module=module)
+    module = compiled_from(module)
+    if updater is None:
+        module.__dict__.pop(_SLOT, None)
+        return
+    if not isinstance(updater, Updater):
+        raise TypeError(
+            f"Argument `updater` should be an Updater or None. Found `{type(updater).__name__}`."
+        )
+    updater.bind(module)
+    module.__dict__[_SLOT] = updater
+
+
+def attach_updater(
+    module: nn.Module,
+    *params: str,
+    reduction: ReductionFn | str | None = None,
+    nonfinite: NonFinite = "raise",
+) -> Updater:
+    """Returns the updater of a module, which is made or extended if need be.
+
+    The module needs no base class.
+
+    Args:
+        module: any module.
+        *params: names of the module's own parameters.
+        reduction: for a new updater, how contributions are reduced.
+        nonfinite: for a new updater, the policy for NaN and Inf.
+
+    Returns:
+        The module's updater.
+
+    Example:
+        >>> from torch import nn
+        >>> import torch
+        >>> conv = nn.Conv2d(1, 2, 3)
+        >>> updater = attach_updater(conv, "weight")
+        >>> updater.weight = torch.ones(2, 1, 3, 3)
+        >>> updater()
+    """
+    updater = get_updater(module)
+    if updater is None:
+        updater = Updater(module, *params, reduction=reduction, nonfinite=nonfinite)
+        set_updater(module, updater)
+    else:
+        updater.add(*params)
+    return updater

@@ -1,0 +1,146 @@
+"""The policy for changes that hold NaN or Inf: raise an error, drop them, or ignore it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from lightning_accum._state import REAL, Kind, check_that, named
+from lightning_accum.distributed.shards import anywhere
+from lightning_accum.updates.products import Product
+
+NonFinite = Literal["raise", "skip", "ignore"]
+
+_COUNTS = named(
+    Kind("a tensor of one integer", lambda v: REAL.fits(v) and not v.ndim and v.dtype == torch.long)
+)
+
+
+class NonFiniteUpdateError(ArithmeticError):
+    """An update that is about to be applied holds NaN or Inf."""
+
+
+class NonFiniteGuard:
+    """Keeps changes that hold NaN or Inf from parameters, and counts those that it drops.
+
+    Args:
+        policy: ``"raise"``, ``"skip"`` or ``"ignore"``.
+    """
+
+    def __init__(self, policy: NonFinite) -> None:
+        self.policy = policy
+        self.counts: dict[str, Tensor] = {}
+
+    @property
+    def policy(self) -> NonFinite:
+        """What happens to a change with NaN or Inf."""
+        return self._policy
+
+    @policy.setter
+    def policy(self, policy: NonFinite) -> None:
+        if policy not in get_args(NonFinite):
+            raise ValueError(
+                f"Argument `nonfinite` should be one of {get_args(NonFinite)}."
+                f" Found `nonfinite = {policy!r}`."
+            )
+        self._policy: NonFinite = policy
+
+    def filtered(
+        self,
+        label: str,
+        deltas: dict[str, Tensor],
+        params: Sequence[Tensor],
+        factors: Sequence[float],
+    ) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """Applies the policy to changes, with one reduction each.
+
+        It waits for the device only if the policy is ``"raise"``.
+
+        Args:
+            label: the name of the module, for the message.
+            deltas: the changes by the parameters' names.
+            params: the parameters.
+            factors: by which the changes are to be multiplied.
+
+        Returns:
+            The changes, zero for those that are dropped, and how often a change of each parameter
+            has been dropped when these are applied.
+
+        Raises:
+            NonFiniteUpdateError: if a change holds NaN or Inf and the policy is ``"raise"``.
+        """
+        changes = list(deltas.values())
+        if self.policy == "ignore" or not changes:
+            return changes, {}
+        bad = [
+            anywhere(_overflows(delta, param, factor), param)
+            for delta, param, factor in zip(changes, params, factors, strict=True)
+        ]
+        if self.policy == "raise":
+            names = [name for name, is_bad in zip(deltas, bad, strict=True) if bool(is_bad)]
+            if names:
+                raise NonFiniteUpdateError(
+                    f"The update of parameter{'s' * (len(names) > 1)} {', '.join(names)} of"
+                    f" `{label}` holds NaN or Inf. Nothing was applied: look at the activity and"
+                    " the rates, and drop the update with `clear()`, or set `nonfinite = 'skip'`."
+                )
+            return changes, {}
+        counts = {}
+        for name, is_bad in zip(deltas, bad, strict=True):
+            known = self.counts.get(name)
+            counts[name] = is_bad.long() if known is None else known.to(is_bad.device) + is_bad
+        return [d.masked_fill(b, 0) for d, b in zip(changes, bad, strict=True)], counts
+
+    def passes(self, product: Product) -> bool:
+        """Returns whether a product may be applied without a look at its elements."""
+        return self.policy == "ignore" or _is_small(product)
+
+    def counts_with(self, name: str) -> dict[str, Tensor]:
+        """Returns a count of zero for a parameter whose dropped changes should be counted."""
+        if self.policy == "skip" and name not in self.counts:
+            return {name: torch.zeros((), dtype=torch.long)}
+        return {}
+
+    def state(self) -> dict[str, Tensor]:
+        """Returns copies of the counts."""
+        return {name: count.clone() for name, count in self.counts.items()}
+
+    def check(self, label: str, names: Sequence[str], state: Any) -> None:
+        """Raises a ``RuntimeError`` unless :meth:`load` can take this state.
+
+        Args:
+            label: the name of the module, for the message.
+            names: the parameters that may have a count.
+            state: the state that is about to be loaded.
+        """
+        place = f"the updater of `{label}`"
+        check_that(_COUNTS.fits(state), place, _COUNTS.should, state)
+        check_that(state.keys() <= set(names), place, f"names among {names}", [*state])
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Takes copies of counts that :meth:`check` has passed."""
+        self.counts = {name: count.clone() for name, count in state.items()}
+
+
+def _overflows(delta: Tensor, param: Tensor, factor: float) -> Tensor:
+    """Returns whether an element is NaN or Inf, or will be when it is scaled and cast."""
+    if not delta.numel():
+        return torch.zeros((), dtype=torch.bool, device=delta.device)
+    low, high = delta.aminmax()  # both are NaN if any element is
+    dtype = param.dtype if param.is_floating_point() else delta.dtype
+    return ~torch.isfinite((torch.maximum(-low, high) * factor).to(dtype))
+
+
+def _is_small(product: Product) -> bool:
+    """Returns whether no element of a product can be NaN or too large, by the largest factors."""
+    left, right, factor = product
+    if not left.numel() or not right.numel():
+        return False
+    largest = max(1.0, abs(factor)) * len(left)  # before it is scaled, and after
+    for side in (left, right):
+        low, high = side.aminmax()  # both are NaN if any element is
+        largest *= max(-low.item(), high.item())
+    return largest < torch.finfo(left.dtype).max

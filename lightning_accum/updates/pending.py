@@ -1,0 +1,222 @@
+"""The contributions to one parameter's change, collected until it is applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_accum._state import CheckedState
+from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.functional.reductions import reduction as find_reduction
+from lightning_accum.updates.contributions import (
+    checked_contribution,
+    checked_products,
+    fitted_part,
+)
+from lightning_accum.updates.part import Part
+from lightning_accum.updates.products import Product
+
+
+class PendingChange(CheckedState):
+    """Collects contributions to both parts of a parameter's change; abstract.
+
+    :class:`Accumulator` makes a bounded change of them.
+
+    Args:
+        shape: the parameter's shape; if it is given, contributions have to broadcast to it.
+        name: the parameter's name, for messages.
+    """
+
+    def __init__(self, shape: torch.Size | None = None, *, name: str = "parameter") -> None:
+        super().__init__()
+        try:
+            self.shape = None if shape is None else torch.Size(shape)
+        except (TypeError, RuntimeError):
+            raise TypeError(
+                "Argument `shape` should be the shape of a parameter, or None. Found"
+                f" `{type(shape).__name__}`."
+            ) from None
+        self.name = name
+        self._pos = Part()
+        self._neg = Part()
+
+    @property
+    def pos(self) -> Tensor | None:
+        """The reduced potentiating part; assigning adds a contribution, ``del`` empties it."""
+        return _copy_of(self._pos)
+
+    @pos.setter
+    def pos(self, value: Tensor | None) -> None:
+        self.accumulate(pos=value)
+
+    @pos.deleter
+    def pos(self) -> None:
+        self._pos.clear()
+
+    @property
+    def neg(self) -> Tensor | None:
+        """The reduced depressing part; assigning adds a contribution, ``del`` empties it."""
+        return _copy_of(self._neg)
+
+    @neg.setter
+    def neg(self, value: Tensor | None) -> None:
+        self.accumulate(neg=value)
+
+    @neg.deleter
+    def neg(self) -> None:
+        self._neg.clear()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("pos", "neg"):
+            # nn.Module would register an nn.Parameter that is assigned here.
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def accumulate(self, pos: Tensor | None = None, neg: Tensor | None = None) -> None:
+        """Adds a contribution to each part that is given.
+
+        Args:
+            pos: change upwards, non-negative; broadcastable to the parameter's shape.
+            neg: change downwards, non-negative; it will be subtracted.
+
+        Raises:
+            TypeError: if a contribution is not a tensor.
+            ValueError: if a contribution does not fit the parameter's shape.
+        """
+        up = checked_contribution(f"{self.name}.pos", pos, *self._shapes(self._pos))
+        down = checked_contribution(f"{self.name}.neg", neg, *self._shapes(self._neg))
+        with torch.no_grad():
+            if up is not None:
+                self._pos.add(up)
+            if down is not None:
+                self._neg.add(down)
+
+    def accumulate_outer(
+        self,
+        post: Tensor | Sequence[Tensor],
+        pre: Tensor | Sequence[Tensor],
+        scale: float | Sequence[float] = 1.0,
+        *,
+        negative: bool = False,
+    ) -> None:
+        r"""Adds ``scale`` · :math:`\sum_k \mathrm{post}_k \otimes \mathrm{pre}_k` to one part.
+
+        The product is added to the running sum or mean directly, without a tensor of the
+        parameter's size in between. Several products, given as sequences, are one contribution. If
+        both sides are smaller than the parameter and there is no bound, copies of them are kept,
+        and an updater that finds nothing else pending multiplies them into the parameter itself.
+
+        Args:
+            post: ``[K, out]``, or a sequence of such tensors.
+            pre: ``[K, in]``, or a sequence of the same length; spikes may be boolean.
+            scale: a factor, non-negative by convention, or a sequence with one for each product.
+            negative: whether to add to the depressing part instead of the potentiating one.
+
+        Raises:
+            TypeError: if a side is not a tensor, or a factor is not a number.
+            ValueError: if a product does not have the parameter's shape.
+
+        Example:
+            >>> import torch
+            >>> acc = Accumulator()
+            >>> acc.accumulate_outer(torch.ones(3, 2), torch.ones(3, 1))
+            >>> acc.pos
+            tensor([[3.],
+                    [3.]])
+        """
+        which, part = ("neg", self._neg) if negative else ("pos", self._pos)
+        label, shapes = f"{self.name}.{which}", self._shapes(part)
+        products = checked_products(label, post, pre, scale, *shapes)
+        if products:
+            with torch.no_grad():
+                part.add_products(products, defer=not self.bounded)
+
+    def _shapes(self, part: Part) -> tuple[torch.Size | None, torch.Size | None]:
+        """Returns the parameter's shape or, if it is not known, that of what a part holds."""
+        return self.shape, part.shape if self.shape is None else None
+
+    def clear(self, **kwargs: Any) -> None:
+        """Drops everything that is pending; the reduction and the bounds stay."""
+        self._pos.clear()
+        self._neg.clear()
+
+    def emptying_calls(self) -> list[partial[None]]:
+        """Returns calls that empty both parts; :meth:`clear` then frees their memory."""
+        return [self._pos.emptying_call(), self._neg.emptying_call()]
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is pending."""
+        return self._pos.count == 0 and self._neg.count == 0
+
+    @property
+    def contributions(self) -> int:
+        """The number of pending contributions, to the part that has more of them."""
+        return max(self._pos.count, self._neg.count)
+
+    @property
+    def deferred(self) -> list[Product]:
+        """The change as products with signed factors; empty if it is not only those."""
+        if self.bounded or any(part.count and not part.deferred for part in (self._pos, self._neg)):
+            return []
+        return [
+            *self._pos.deferred,
+            *((left, right, -factor) for left, right, factor in self._neg.deferred),
+        ]
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a bound needs both parts, so that products cannot be deferred."""
+        raise NotImplementedError
+
+    def reduction(self, fn: ReductionFn | str | None = None) -> None:
+        """Sets how contributions to a part are reduced.
+
+        Args:
+            fn: ``fn(stacked, dim) -> Tensor``; ``None`` is :func:`torch.sum`. Sum, mean, amax and
+                amin stream, in the memory of one tensor; any other callable sees every
+                contribution.
+
+        Raises:
+            RuntimeError: if contributions are pending.
+        """
+        new = find_reduction(fn)
+        if not self.empty and new != self._pos.reduction:
+            raise RuntimeError(
+                f"The reduction of `{self.name}` cannot change while contributions are pending:"
+                " apply them with the updater, or drop them with `clear()`, first."
+            )
+        self._pos.reduction = self._neg.reduction = new
+
+    @property
+    def sums(self) -> bool:
+        """Whether contributions are summed, so that one may be added in pieces."""
+        return self._pos.reduction.adds and not self._pos.reduction.averages
+
+    def parts(self, param: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Returns the reduced parts in ``param``'s shape, on its device.
+
+        They may share memory with this object.
+
+        Raises:
+            ValueError: if the pending contributions do not fit ``param``.
+        """
+        pos, neg = self._pos.value(), self._neg.value()
+        return fitted_part(self.name, param, pos), fitted_part(self.name, param, neg)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> PendingChange:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        device = fn(torch.empty(0, device=self._pos.device or self._neg.device)).device
+        self._pos.move(device)
+        self._neg.move(device)
+        return self
+
+
+def _copy_of(part: Part) -> Tensor | None:
+    value = part.value()
+    return None if value is None else value.clone()

@@ -1,0 +1,71 @@
+"""Matrix products that are part of a pending change, before and while they are multiplied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from lightning_accum.functional.numbers import as_bytes, as_numbers
+
+Product: TypeAlias = tuple[Tensor, Tensor, float]
+"""``post`` of shape ``[K, out]``, ``pre`` of shape ``[K, in]``, and a factor of ``postᵀ · pre``."""
+
+# Rows that are converted and multiplied at a time, so that the converted rows stay in the cache.
+_ROWS = 2048
+
+
+def product_shape(product: Product) -> torch.Size:
+    """Returns the shape ``[out, in]`` of a product."""
+    left, right, _ = product
+    return torch.Size((left.shape[1], right.shape[1]))
+
+
+def product_dtype(products: Sequence[Product]) -> torch.dtype:
+    """Returns the dtype in which products are multiplied: float32, or a wider one of a side."""
+    dtype = torch.float32
+    for left, right, _ in products:
+        dtype = torch.promote_types(dtype, torch.promote_types(left.dtype, right.dtype))
+    return dtype
+
+
+def multiply_into(total: Tensor, products: Sequence[Product], onto: bool) -> Tensor:
+    """Writes the sum of products to a tensor, or adds it there.
+
+    Args:
+        total: the tensor, of the products' shape and of :func:`product_dtype` or wider.
+        products: at least one; spikes may be boolean.
+        onto: whether the sum is added to the values of ``total``, or replaces them.
+
+    Returns:
+        ``total``.
+    """
+    beta = float(onto)
+    for left, right, factor in products:
+        for rows, columns in zip(left.split(_ROWS), right.split(_ROWS), strict=True):
+            rows, columns = (as_numbers(side.detach(), total.dtype) for side in (rows, columns))
+            total.addmm_(rows.T, columns, beta=beta, alpha=factor)
+            beta = 1.0
+    return total
+
+
+def are_worth_deferring(products: Sequence[Product]) -> bool:
+    """Returns whether copies of both sides, in float32, take less memory than the product."""
+    shape = product_shape(products[0])
+    rows = sum(len(left) for left, _, _ in products)
+    return rows * sum(shape) <= shape.numel() and all(
+        side.is_cpu and side.dtype in (torch.bool, torch.float32)
+        for left, right, _ in products
+        for side in (left, right)
+    )
+
+
+def copied(products: Sequence[Product]) -> list[Product]:
+    """Copies the sides of products, in float32."""
+    return [(_copy(left), _copy(right), float(factor)) for left, right, factor in products]
+
+
+def _copy(side: Tensor) -> Tensor:
+    return as_bytes(side.detach()).to(torch.float32, copy=True)
