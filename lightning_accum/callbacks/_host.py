@@ -131,7 +131,7 @@ class CellHost:
         for module, updater in self._left:  # they go on with their constraints and bounds
             if any(module() is each for each in self._bare):
                 set_updater(updater.parent, updater)
-        refs = self.trainer._refs
+        refs = self.trainer.registry
         for name, cell in found.items():
             if name in refs and not refs[name].loose and refs[name].get() != cell:
                 self.trainer.del_cell(name)  # of another model, which may be gone

@@ -3,6 +3,7 @@
 from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.independent import IndependentCellTrainer, RegisteredCell
 from lightning_accum.cells.layer import Layer, Serial
+from lightning_accum.cells.observer import CellObserver
 from lightning_accum.cells.state import CellState, Hyperparameters
 from lightning_accum.cells.tally import Activity, Tally
 from lightning_accum.cells.trainer import CellTrainer
@@ -10,6 +11,7 @@ from lightning_accum.cells.trainer import CellTrainer
 __all__ = [
     "Activity",
     "Cell",
+    "CellObserver",
     "CellSpec",
     "CellState",
     "CellTrainer",

@@ -10,7 +10,8 @@ from torch import nn
 from lightning_accum._checks import check_mapping, nearest
 from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.state import CellState, Hyperparameters, frozen
-from lightning_accum.cells.trainer import CellTrainer, Unset
+from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.cells.unset import Unset
 from lightning_accum.observe import Monitor
 
 
@@ -101,7 +102,7 @@ class IndependentCellTrainer(CellTrainer):
         Raises:
             AttributeError: if there is no such cell.
         """
-        self._require(name)
+        self.registry[name]  # raises
         state = self._state_of(name)
         assert isinstance(state, CellState)
         return state
@@ -126,7 +127,7 @@ class IndependentCellTrainer(CellTrainer):
     def __repr__(self) -> str:
         known = {k: v for k, v in vars(self.defaults).items() if v is not None or k == "time_dim"}
         settings = ", ".join(f"{k}={v!r}" for k, v in known.items())
-        return f"{type(self).__name__}({settings}\n  cells: {', '.join(self._refs) or 'none'})"
+        return f"{type(self).__name__}({settings}\n  cells: {', '.join(self.registry) or 'none'})"
 
 
 def cells_for(trainer: object, cells: object) -> dict[str, CellSpec] | None:

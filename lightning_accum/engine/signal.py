@@ -81,8 +81,8 @@ class Signal:
         .. math:: \bar y(t) = \frac{\sum_{s \le t} a^{t-s} \langle y(s)^p \rangle_b}
                                    {\sum_{s \le t} a^{t-s}}
 
-        It belongs to the neuron, not to a sample: :meth:`~lightning_accum.CellTrainer.clear` keeps
-        it, and it is saved with the rule.
+        It belongs to the neuron, not to a sample: ``clear()`` keeps it, and it is saved with the
+        rule.
 
         Args:
             tc: time constant, in ms.

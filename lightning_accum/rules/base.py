@@ -179,7 +179,7 @@ class Rule(IndependentCellTrainer, ABC):
                 if an input is missing or does not fit, in which case no cell has changed: call the
                 rule again for the same window, or drop the window with :meth:`clear`.
         """
-        self._check_bound()
+        self.registry.check_bound()
         try:
             found = [self._observed(name, cell) for name, (cell, _) in self.named_cells]
         except BaseException:

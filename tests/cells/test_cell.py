@@ -85,5 +85,5 @@ def test_a_trace_of_a_trace_is_refused():
         def terms(self, window, h):
             return [Term(1.0, window.post, window.pre.trace(5.0).trace(5.0))]
 
-    with pytest.raises(ValueError, match="trace of a trace"):
+    with pytest.raises(ValueError, match="Found one of a trace"):
         learned(Twice(), raster(4, 2, 3), raster(4, 2, 2))

@@ -69,7 +69,7 @@ def test_the_name_of_a_cell_that_is_gone_is_free(kind):
     add("cell", model.cell)
     del model
     gc.collect()
-    with pytest.raises(RuntimeError, match=r"no longer exist.*anew under its name"):
+    with pytest.raises(RuntimeError, match=r"no longer exist.*again under its name"):
         trainer.get_cell("cell")
     with pytest.warns(RuntimeWarning, match="`cell` is dropped"):
         add("cell", other.cell)

@@ -114,6 +114,9 @@ class Reducer(StateModule, ABC):
     def confirm(self) -> None:
         """Raises an error if an observation was not valid; checking waits for its device."""
 
+    def drop_window(self) -> None:
+        """Drops the window since a rule was last called; other state stays."""
+
     def clear(self, **kwargs: Any) -> None:
         """Drops what was kept."""
         self._state = dict.fromkeys(self._state)

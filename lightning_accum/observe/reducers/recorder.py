@@ -179,6 +179,10 @@ class WindowRecorder(Reducer):
         if self._check is not None:
             self._check.confirm()
 
+    def drop_window(self) -> None:
+        """Begins a new window; its memory stays."""
+        self.clear()
+
     def clear(self, **kwargs: Any) -> None:
         """Begins a new window; its memory stays."""
         if self._check is not None and (self.length > 1 or self._check.failed):
