@@ -25,7 +25,11 @@ from lightning_accum.callbacks._schedule import Interval, MakeScheduler, Schedul
 from lightning_accum.callbacks._summary import Summary
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
-from lightning_accum.distributed.checkpoint import module_states, of_the_others, take_module_states
+from lightning_accum.distributed.checkpoint import (
+    load_module_states,
+    module_states,
+    states_of_others,
+)
 from lightning_accum.distributed.world import is_first, processes
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.optim.update import check_lr
@@ -204,7 +208,7 @@ class CellTrainerCallback(Callback):
             self._batches = 0
         self._failed = False
         self.host.bind(pl_module)
-        take_module_states(pl_module, self._module_states)
+        load_module_states(pl_module, self._module_states)
         self._module_states = {}
         self._skipped = self._counts()
         summary = Summary() if self.summary else None
@@ -426,7 +430,9 @@ class CellTrainerCallback(Callback):
         """Adds what the other processes have pending, carried, and in this package's modules."""
         if processes() == 1 or self._failed:  # then the others may not come
             return
-        others = of_the_others(lambda: {**self.state_dict(), "modules": module_states(pl_module)})
+        others = states_of_others(
+            lambda: {**self.state_dict(), "modules": module_states(pl_module)}
+        )
         if others is not None and self.state_key in checkpoint.get("callbacks", {}):
             checkpoint["callbacks"][self.state_key]["others"] = others
 

@@ -1,3 +1,3 @@
-"""Several processes: who they are, what they exchange, and parameters that they share out."""
+"""Training in several processes: their ranks, their exchange of data, and sharded parameters."""
 
 __all__: list[str] = []

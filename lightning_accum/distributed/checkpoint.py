@@ -1,4 +1,4 @@
-"""What every process has of its own, in one checkpoint."""
+"""The states of all processes in one checkpoint: those of trainers, and of layers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from lightning_accum.distributed.world import is_first, processes
 State = dict[str, Any]
 
 
-def of_the_others(own: Callable[[], State]) -> list[State] | None:
-    """What the other processes have, by rank, in the first of them; ``None`` in the others.
+def states_of_others(own: Callable[[], State]) -> list[State] | None:
+    """Gathers the states of the other processes in the first one.
 
-    To be called in all of them.
+    Every process has to call it.
 
     Args:
-        own: gives tensors and builtins; not called in the first, which has its own already.
+        own: returns the state of this process, as tensors and builtins. It is not called in the
+            first process, which has its state already.
+
+    Returns:
+        The states in the order of the ranks, from rank 1; ``None`` in every other process.
     """
     if not is_first():
         dist.gather_object(own())
@@ -30,13 +34,15 @@ def of_the_others(own: Callable[[], State]) -> list[State] | None:
 
 
 def module_states(model: nn.Module) -> dict[str, State]:
-    """What modules of this package keep beside parameters: potentials, thresholds, streams, counts.
+    """Returns what modules of this package keep in addition to their parameters.
+
+    These are potentials, thresholds, random streams and counts, which differ between processes.
 
     Args:
-        model: in which they are.
+        model: the model that contains the modules.
 
     Returns:
-        State dicts by the modules' names, those that hold anything.
+        The state dicts by the modules' names, without empty ones.
     """
     found: dict[str, State] = {}
     for name, module in model.named_modules():
@@ -50,12 +56,12 @@ def module_states(model: nn.Module) -> dict[str, State]:
     return found
 
 
-def take_module_states(model: nn.Module, states: dict[str, State]) -> None:
-    """Gives modules what :func:`module_states` found; those that are no longer there are left out.
+def load_module_states(model: nn.Module, states: dict[str, State]) -> None:
+    """Loads what :func:`module_states` returned into the modules that still exist.
 
     Args:
-        model: in which they are.
-        states: by name.
+        model: the model that contains the modules.
+        states: the state dicts by the modules' names.
     """
     modules = dict(model.named_modules())
     for name, state in states.items():

@@ -1,4 +1,4 @@
-"""Pending updates of all processes, summed in one all-reduce."""
+"""The sum of the pending updates of all processes, in one all-reduce."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from lightning_accum.distributed.world import processes
 
 
 class Pending(Protocol):
-    """Holds the potentiating and the depressing part of a pending change."""
+    """An object with a potentiating and a depressing part of a pending change."""
 
     def parts(self, param: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Returns both parts, reduced; ``None`` for an empty one."""
+        """Returns both reduced parts, ``None`` for an empty one."""
 
     def accumulate(self, pos: Tensor | None = None, neg: Tensor | None = None) -> None:
-        """Adds to the parts."""
+        """Adds to both parts."""
 
     def clear(self) -> None:
         """Empties both parts."""
 
 
 class Share(NamedTuple):
-    """What a process has pending for one parameter.
+    """The share of this process in the pending change of one parameter.
 
     Args:
-        accumulator: which has it.
+        accumulator: holds the pending change.
         param: the parameter.
-        samples: how many samples of this process it is the mean of; ``None`` for a sum.
+        samples: the number of samples of this process that the change is the mean of; ``None`` if
+            it is a sum.
     """
 
     accumulator: Pending
@@ -40,19 +41,19 @@ class Share(NamedTuple):
 
 
 def exchange(shares: Sequence[Share], group: Any = None) -> None:
-    r"""Gives every process what all of them have pending together, in one all-reduce.
+    r"""Replaces the pending change in each process by that of all processes together.
 
     .. math::
         \Delta = \sum_r \Delta_r \quad\text{for sums}, \qquad
         \Delta = \frac{\sum_r n_r\, \Delta_r}{\sum_r n_r} \quad\text{for means of } n_r
         \text{ samples},
 
-    each part by itself. A process without samples takes part with zeros. Afterwards all hold the
-    same bits. Where there is one process alone, nothing happens.
+    for each part by itself, in one all-reduce. A process without samples takes part with zeros.
+    Afterwards all processes hold the same bits. A single process changes nothing.
 
     Args:
-        shares: what is pending, of the same parameters in the same order in every process.
-        group: process group; the default one when ``None``.
+        shares: the shares of this process, of the same parameters in the same order everywhere.
+        group: the process group; the default one when ``None``.
     """
     if processes(group) == 1 or not shares:
         return

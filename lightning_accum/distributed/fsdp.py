@@ -1,4 +1,4 @@
-"""Cells in a model under FSDP2: their parameters are whole while a rule looks at them."""
+"""Parameters under FSDP2: they are gathered while a rule reads them, and sharded afterwards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lightning_accum.distributed.shards import is_sharded
 
 
 class Holder(Protocol):
-    """Names parameters of a module, as an ``Updater`` does."""
+    """An object that names parameters of a module, as an ``Updater`` does."""
 
     label: str
 
@@ -23,34 +23,37 @@ class Holder(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the parameters."""
+        """The names of the parameters."""
 
     def target(self, name: str) -> Tensor:
         """Returns the parameter of that name."""
 
 
 def is_fsdp(module: nn.Module) -> bool:
-    """Whether ``fully_shard`` was called on this module.
+    """Returns whether ``fully_shard`` was called on this module.
+
+    Args:
+        module: any module.
 
     Example:
         >>> is_fsdp(nn.Linear(2, 2))
         False
     """
-    known = sys.modules.get("torch.distributed.fsdp")  # without it there is none
+    known = sys.modules.get("torch.distributed.fsdp")  # a sharded module has imported it
     return known is not None and isinstance(module, known.FSDPModule)
 
 
 def shard_holders(model: nn.Module, updaters: Iterable[Holder]) -> list[Any]:
-    """The modules whose ``unshard`` and ``reshard`` move the parameters of ``updaters``.
+    """Returns the modules whose ``unshard`` and ``reshard`` move the parameters of ``updaters``.
 
     All parameters are sharded afterwards.
 
     Args:
-        model: in which they are.
-        updaters: whose parents the parameters belong to.
+        model: the model that contains the parameters.
+        updaters: the updaters that name them.
 
     Raises:
-        ValueError: if a parameter is sharded by anything else than FSDP2.
+        ValueError: if a parameter is sharded, but not by FSDP2.
     """
     wrapped = {name: module for name, module in model.named_modules() if is_fsdp(module)}
     for module in wrapped.values():
@@ -75,7 +78,13 @@ def shard_holders(model: nn.Module, updaters: Iterable[Holder]) -> list[Any]:
 
 @contextmanager
 def whole_parameters(holders: Sequence[Any]) -> Iterator[None]:
-    """Parameters are whole inside, and sharded afterwards; every process has to come here."""
+    """Gathers parameters inside the context, and shards them afterwards.
+
+    Every process has to enter it.
+
+    Args:
+        holders: what :func:`shard_holders` returned.
+    """
     for module in holders:
         module.unshard()
     try:
@@ -85,11 +94,11 @@ def whole_parameters(holders: Sequence[Any]) -> Iterator[None]:
             module.reshard()
 
 
-class Bare(nn.Module):
-    """Runs a module without its own hooks, of which those of FSDP2 wait for other processes.
+class WithoutHooks(nn.Module):
+    """Runs a module without its hooks, because those of FSDP2 wait for other processes.
 
     Args:
-        module: the module; its parameters are found below ``"module."``.
+        module: the module; the names of its parameters begin with ``"module."`` here.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -97,5 +106,5 @@ class Bare(nn.Module):
         self.module = module
 
     def forward(self, x: Tensor) -> Any:
-        """Runs the module's ``forward``."""
+        """Calls the module's ``forward`` directly."""
         return self.module.forward(x)

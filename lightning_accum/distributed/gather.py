@@ -1,4 +1,4 @@
-"""Bytes of every process, in one all-reduce."""
+"""Gathers bytes from all processes in one all-reduce."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-#: Bytes of one accumulator that travel in the first all-reduce.
+#: Bytes of one accumulator that fit into the first all-reduce.
 CAPACITY = 4096
 _HEADER = 8
 
@@ -16,20 +16,20 @@ _HEADER = 8
 def gather_bytes(
     data: bytes, capacity: int, device: torch.device, group: Any = None
 ) -> list[bytes]:
-    """Gathers each process' bytes, of any lengths, in all processes.
+    """Gathers bytes of any length from all processes, in all processes.
 
-    Each process writes its length and its bytes into its own row of a table of zeros, and the sum
-    of the tables has every row. Where a row turns out to be too short for somebody's bytes, all
-    know it from the lengths, and a second all-reduce with rows of the longest follows.
+    Each process writes the length of its bytes, and the bytes, to its own row of a table of zeros;
+    the sum of the tables has every row. If a row is too short for the bytes of a process, all
+    processes see it from the lengths, and repeat the sum with rows of the greatest length.
 
     Args:
-        data: bytes of this process.
-        capacity: bytes that fit into a row of the first table, the same in all processes.
-        device: where the table is made.
-        group: process group; the default group when missing.
+        data: the bytes of this process.
+        capacity: the number of bytes in a row of the first table, the same in all processes.
+        device: the device of the table.
+        group: the process group; the default one when ``None``.
 
     Returns:
-        The bytes of every process, in the order of the ranks.
+        The bytes of all processes, in the order of the ranks.
     """
     if dist.get_backend(group) == "nccl" and device.type == "cpu":
         device = torch.device("cuda", torch.cuda.current_device())

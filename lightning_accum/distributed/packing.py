@@ -1,4 +1,4 @@
-"""States as bytes, to travel between processes."""
+"""Converts states to bytes and back, to send them to other processes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,22 @@ from torch import Tensor
 
 
 def to_bytes(states: Any) -> bytes:
-    """Writes states, tensors compactly, anything else as pickle does."""
+    """Converts states to bytes; tensors are written compactly, other objects by pickle.
+
+    Args:
+        states: tensors and any other objects that can be pickled, nested as you like.
+    """
     file = io.BytesIO()
     _Writer(file, protocol=5).dump(states)
     return file.getvalue()
 
 
 def from_bytes(data: bytes) -> Any:
-    """Reads what :func:`to_bytes` wrote, in a process of the same job."""
+    """Returns the states that :func:`to_bytes` converted.
+
+    Args:
+        data: bytes from a process of the same job; pickle would run code from anywhere else.
+    """
     return pickle.loads(data)
 
 
@@ -34,5 +42,5 @@ class _Writer(pickle.Pickler):
 def _tensor(data: bytes, dtype: torch.dtype, shape: tuple[int, ...], device: str) -> Tensor:
     if not data:
         return torch.empty(shape, dtype=dtype, device=device)
-    # Without an index: another process' device is this one's current device of that type.
+    # The device has no index: each process uses its own current device of that type.
     return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape).to(device)

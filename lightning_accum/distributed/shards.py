@@ -1,6 +1,6 @@
-"""Parameters of which each process has a shard, torch's ``DTensor``: what is whole, what is local.
+"""Sharded parameters (torch's ``DTensor``): conversions between whole tensors and local shards.
 
-A plain tensor passes as it is, at the cost of a look at its type.
+All functions return a plain tensor unchanged.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from torch import Tensor
 
 
 def _module() -> Any:
-    """Torch's module of such tensors; ``None`` where nobody imported it, and there are none."""
+    """Returns the module ``torch.distributed.tensor``; ``None`` if it was never imported."""
     return sys.modules.get("torch.distributed.tensor")
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether this is a ``DTensor``.
+    """Returns whether this is a ``DTensor``.
+
+    Args:
+        tensor: any tensor.
 
     Example:
         >>> is_sharded(torch.ones(2))
@@ -29,22 +32,22 @@ def is_sharded(tensor: Tensor) -> bool:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """This process' shard, which shares memory with the tensor."""
+    """Returns the shard of this process, which shares memory with the tensor."""
     found: Any = tensor
     return found.to_local() if is_sharded(tensor) else tensor
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All shards together; every process has to ask for it."""
+    """Returns the whole tensor from all shards; every process has to call it."""
     found: Any = tensor
     return found.full_tensor() if is_sharded(tensor) else tensor
 
 
 def shard_like(value: Tensor, param: Tensor) -> Tensor:
-    """What of ``value``, whole and the same in every process, is in this one's shard of ``param``.
+    """Returns the section of ``value`` that matches the shard of ``param`` in this process.
 
     Args:
-        value: of the shape of ``param``.
+        value: a whole tensor of the shape of ``param``, the same in every process.
         param: the parameter.
     """
     if not is_sharded(param):
@@ -56,7 +59,12 @@ def shard_like(value: Tensor, param: Tensor) -> Tensor:
 
 
 def sharded_like(shard: Tensor, param: Tensor) -> Tensor:
-    """The tensor, laid out as ``param``, of which this process has ``shard``."""
+    """Returns a tensor with the layout of ``param`` that is made of every process's ``shard``.
+
+    Args:
+        shard: the shard of this process.
+        param: the parameter.
+    """
     if not is_sharded(param):
         return shard
     like: Any = param
@@ -71,8 +79,15 @@ def sharded_like(shard: Tensor, param: Tensor) -> Tensor:
     return made
 
 
-def anywhere(flag: Tensor, param: Tensor) -> Tensor:
-    """Whether ``flag`` is set in any process that has a shard of ``param``; all have to ask."""
+def any_process(flag: Tensor, param: Tensor) -> Tensor:
+    """Returns whether ``flag`` is true in any process that has a shard of ``param``.
+
+    Every process has to call it.
+
+    Args:
+        flag: a boolean tensor without dimensions.
+        param: the parameter.
+    """
     if not is_sharded(param):
         return flag
     mesh: Any = param.device_mesh  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Which processes train together."""
+"""The number of processes that train together, and the first of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import torch.distributed as dist
 
 
 def processes(group: Any = None) -> int:
-    """How many processes train together, 1 without any distributed run.
+    """Returns how many processes train together, 1 if training is not distributed.
+
+    Args:
+        group: the process group; the default one when ``None``.
 
     Example:
         >>> processes()
@@ -18,7 +21,10 @@ def processes(group: Any = None) -> int:
 
 
 def is_first(group: Any = None) -> bool:
-    """Whether this process is the first of those that train together, or alone.
+    """Returns whether this process has rank 0, or trains without others.
+
+    Args:
+        group: the process group; the default one when ``None``.
 
     Example:
         >>> is_first()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._state import REAL, Kind, check_that, named
-from lightning_accum.distributed.shards import anywhere
+from lightning_accum.distributed.shards import any_process
 from lightning_accum.updates.products import Product
 
 NonFinite = Literal["raise", "skip", "ignore"]
@@ -36,7 +36,7 @@ class NonFiniteGuard:
 
     @property
     def policy(self) -> NonFinite:
-        """What happens to a change with NaN or Inf."""
+        """The policy: ``"raise"``, ``"skip"`` or ``"ignore"``."""
         return self._policy
 
     @policy.setter
@@ -76,7 +76,7 @@ class NonFiniteGuard:
         if self.policy == "ignore" or not changes:
             return changes, {}
         bad = [
-            anywhere(_overflows(delta, param, factor), param)
+            any_process(_overflows(delta, param, factor), param)
             for delta, param, factor in zip(changes, params, factors, strict=True)
         ]
         if self.policy == "raise":

@@ -1,4 +1,4 @@
-"""One part of a pending change: the contributions to it, reduced as they come if possible."""
+"""One part of a pending change: the contributions to it, reduced as they are added if possible."""
 
 from __future__ import annotations
 

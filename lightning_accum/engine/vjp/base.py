@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from lightning_accum.distributed.fsdp import Bare, is_fsdp
+from lightning_accum.distributed.fsdp import WithoutHooks, is_fsdp
 from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.observe import first_tensor, unobserved
 
@@ -125,7 +125,7 @@ class WeightVJP(ABC):
         inputs = (_as_input(pre, param.dtype),)
         module, name = self.module, self.name
         if is_fsdp(module):
-            module, name = Bare(module), f"module.{name}"
+            module, name = WithoutHooks(module), f"module.{name}"
         with unobserved():
             out: Any = torch.func.functional_call(module, {name: param}, inputs)
         return first_tensor((out,))
