@@ -56,7 +56,7 @@ class RegisteredConstraints:
             if param is not None and not is_sharded(param):
                 _try(fn, name, param)
         handle = RemovableHandle(self._entries)
-        while handle.id in self._entries:  # it was pickled in another process, which counts from zero
+        while handle.id in self._entries:  # pickled in another process
             handle = RemovableHandle(self._entries)
         self._entries[handle.id] = (fn, names)
         return handle
