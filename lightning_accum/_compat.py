@@ -160,3 +160,33 @@ def foreach_add_call(targets: list[Tensor], values: list[Tensor], alpha: float) 
         tensor([1.5000])
     """
     return partial(torch._foreach_add_, targets, values, alpha=alpha)
+
+
+def foreach(name: str) -> Any:
+    """Returns the operation that applies ``name`` to each tensor of a list, in few kernels.
+
+    ``torch.optim`` itself steps by these operations. They are documented as a beta and have
+    private names only, such as ``torch._foreach_add_``.
+
+    Args:
+        name: name of the operation on one tensor, such as ``"add_"``.
+
+    Example:
+        >>> counts = [torch.zeros(()), torch.ones(())]
+        >>> foreach("add_")(counts, 1)
+        >>> counts
+        [tensor(1.), tensor(2.)]
+    """
+    return getattr(torch, f"_foreach_{name}")
+
+
+def fused_adam(decoupled: bool) -> Any:
+    """Returns torch's kernel that steps lists of tensors by Adam, in one pass over memory.
+
+    ``torch.optim.adam.adam(..., fused=True)`` calls the kernel too, but sorts the tensors by
+    device and dtype at every call, and counts each tensor's steps in a tensor of its own.
+
+    Args:
+        decoupled: whether the weight decay is AdamW's.
+    """
+    return torch._fused_adamw_ if decoupled else torch._fused_adam_

@@ -12,10 +12,12 @@ from torch.utils.checkpoint import checkpoint
 
 from lightning_accum._compat import (
     compiled_from,
+    foreach,
     foreach_add_call,
     foreach_subtract,
     forget_compiled,
     forward_methods,
+    fused_adam,
     in_backward,
     is_traced,
     own_tensor,
@@ -134,3 +136,26 @@ def test_foreach_subtract_and_foreach_add_call():
     assert [target.tolist() for target in targets] == [[0.0], [1.0, 1.0]]
     call()
     assert [target.tolist() for target in targets] == [[0.5], [2.0, 2.0]]
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "maximum"])
+def test_foreach(name):
+    left, right = [torch.ones(2), torch.full((3,), 2.0)], [torch.full((2,), 3.0), torch.ones(3)]
+    expected = [getattr(torch, name)(a, b) for a, b in zip(left, right, strict=True)]
+    assert all(map(torch.equal, foreach(name)(left, right), expected))
+    foreach(f"{name}_")(left, right)
+    assert all(map(torch.equal, left, expected))
+
+
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_fused_adam(decoupled):
+    options = {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.5}
+    kind = torch.optim.AdamW if decoupled else torch.optim.Adam
+    weight, reference = torch.ones(3), nn.Parameter(torch.ones(3))
+    reference.grad = torch.tensor([1.0, -2.0, 0.0])
+    kind([reference], foreach=False, **options).step()
+    fused_adam(decoupled)(
+        [weight], [reference.grad], [torch.zeros(3)], [torch.zeros(3)], [], [torch.ones(())],
+        lr=0.1, beta1=0.9, beta2=0.99, weight_decay=0.5, eps=1e-8, amsgrad=False, maximize=False,
+    )  # fmt: skip
+    torch.testing.assert_close(weight, reference.detach())

@@ -1,5 +1,6 @@
 """Optimizers: the adaptive ones, and the one that applies accumulated updates."""
 
+from lightning_accum.optim._options import AdamOptions, MomentOptions
 from lightning_accum.optim.adabelief import AdaBelief
 from lightning_accum.optim.adam import Adam
 from lightning_accum.optim.amsgrad import AMSGrad
@@ -16,9 +17,11 @@ __all__ = [
     "AMSGrad",
     "AdaBelief",
     "Adam",
+    "AdamOptions",
     "AdamWarmup",
     "AdamWarmupCosineDecay",
     "GenericAdaptiveOptimizer",
+    "MomentOptions",
     "Noam",
     "RAdam",
     "UpdateOptimizer",

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from lightning_accum._compat import foreach
+
 # Parameters, gradients, first and second moments, and their maxima where they are kept.
 Columns = Sequence[list[Tensor]]
 
@@ -70,7 +72,7 @@ def staging(columns: Columns) -> Iterator[Columns]:
     params = [torch.empty_like(m).copy_(p) for m, p in zip(moments, columns[0], strict=True)]
     grads = [torch.empty_like(m).copy_(g) for m, g in zip(moments, columns[1], strict=True)]
     yield [params, grads, *columns[2:]]
-    torch._foreach_copy_(columns[0], params)
+    foreach("copy_")(columns[0], params)
 
 
 def single_threaded(call: Callable[[], None]) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from lightning_accum._compat import foreach, fused_adam
 from lightning_accum.functional.moments import (
     Number,
     belief_moment,
@@ -27,6 +28,10 @@ from lightning_accum.optim._chunks import (
     staging,
 )
 from lightning_accum.optim._versions import count_versions
+
+_add, _add_, _sub, _neg, _sqrt = map(foreach, ("add", "add_", "sub", "neg", "sqrt"))
+_mul_, _lerp_, _maximum_ = map(foreach, ("mul_", "lerp_", "maximum_"))
+_addcmul_, _addcdiv_ = map(foreach, ("addcmul_", "addcdiv_"))
 
 # Elements from which a compiled call, of about 20 µs, costs less than seven operations.
 COMPILED = 1 << 14
@@ -85,28 +90,28 @@ def _listed_pass(columns: Columns, k: Coefficients, belief: bool) -> None:
     """A step on many tensors of one dtype, in place, operation by operation."""
     params, grads, means, squares = columns[:4]
     if k.decay != 1:
-        torch._foreach_mul_(params, k.decay)
+        _mul_(params, k.decay)
     if k.sign < 0:
-        grads = list(torch._foreach_neg(grads))
+        grads = list(_neg(grads))
     if k.penalty:
-        grads = list(torch._foreach_add(grads, params, alpha=k.penalty))
-    torch._foreach_lerp_(means, grads, 1 - k.beta1)
-    seen = list(torch._foreach_sub(grads, means)) if belief else grads
-    torch._foreach_mul_(squares, k.beta2)
-    torch._foreach_addcmul_(squares, seen, seen, 1 - k.beta2)
+        grads = list(_add(grads, params, alpha=k.penalty))
+    _lerp_(means, grads, 1 - k.beta1)
+    seen = list(_sub(grads, means)) if belief else grads
+    _mul_(squares, k.beta2)
+    _addcmul_(squares, seen, seen, 1 - k.beta2)
     if k.inner:
-        torch._foreach_add_(squares, k.inner)
+        _add_(squares, k.inner)
     if len(columns) > 4:
-        torch._foreach_maximum_(columns[4], squares)
+        _maximum_(columns[4], squares)
         squares = columns[4]
     if k.root:
-        divisors = torch._foreach_sqrt(squares)
+        divisors = _sqrt(squares)
         if k.root != 1:
-            torch._foreach_mul_(divisors, k.root)
-        torch._foreach_add_(divisors, k.floor)
-        torch._foreach_addcdiv_(params, means, divisors, -k.size)
+            _mul_(divisors, k.root)
+        _add_(divisors, k.floor)
+        _addcdiv_(params, means, divisors, -k.size)
     elif k.size:
-        torch._foreach_add_(params, means, alpha=-k.size / k.floor)
+        _add_(params, means, alpha=-k.size / k.floor)
 
 
 def listed_step(
@@ -146,12 +151,12 @@ def fused_step(
     """
     near = columns[0][0].is_cpu
     decay, decouple = group["weight_decay"], group["weight_decouple"]
-    kernel: Any = torch._fused_adamw_ if decouple else torch._fused_adam_
+    kernel = fused_adam(decouple)
     absolute = decouple and group["absolute"]
 
     def run(ready: Columns) -> None:
         if absolute and decay:
-            torch._foreach_mul_(ready[0], 1 - decay)
+            _mul_(ready[0], 1 - decay)
         kernel(
             *ready[:4],
             ready[4] if len(ready) > 4 else [],

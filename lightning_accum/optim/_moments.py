@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_mapping
+from lightning_accum._compat import foreach
 from lightning_accum.functional.moments import Number, bias_correction
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.optim._checks import (
@@ -30,7 +31,7 @@ from lightning_accum.optim._kernels import (
 )
 from lightning_accum.optim._plan import Batch, as_real
 from lightning_accum.optim._scales import Scales
-from lightning_accum.optim._step_groups import StepGroup, step_groups
+from lightning_accum.optim._step_groups import StepGroup, Traits, step_groups
 from lightning_accum.optim.base import GenericAdaptiveOptimizer, Group, Params, State
 from lightning_accum.optim.weight_decay import WeightDecay, decay_terms
 
@@ -38,15 +39,28 @@ from lightning_accum.optim.weight_decay import WeightDecay, decay_terms
 class MomentOptimizer(GenericAdaptiveOptimizer):
     """Base of the optimizers whose step is ``size * m / (root * sqrt(v) + floor)``.
 
-    A subclass says what the three numbers are, in :meth:`_scales`, and at what rate it steps, in
-    :meth:`rate`. This class goes the fastest way there is for each parameter.
+    A subclass defines the three numbers in :meth:`_scales`, and may define the learning rate of a
+    step in :meth:`rate`. This class chooses the fastest backend for each parameter.
+
+    Args:
+        params: parameters, named parameters, or parameter groups.
+        lr: learning rate.
+        betas: decays of the first and the second moment.
+        eps: keeps the denominator from zero.
+        weight_decay: a number, or a :class:`WeightDecay`.
+        own: the options of the subclass, by name.
+        maximize: see :class:`MomentOptions`, as for those below.
+        foreach: whether to step lists of tensors.
+        capturable: whether a step can be captured in a CUDA graph.
+        differentiable: whether autograd follows the step.
+        defaults: further options of every group.
     """
 
     _second: ClassVar[str] = "exp_avg_sq"
     _belief: ClassVar[bool] = False
-    _adam: ClassVar[bool] = False  # whether the formula is Adam's
-    _path_options = (
-        *GenericAdaptiveOptimizer._path_options,
+    _is_adam: ClassVar[bool] = False  # whether torch's fused kernel of Adam computes this step
+    plan_options = (
+        *GenericAdaptiveOptimizer.plan_options,
         *("foreach", "fused", "compile", "amsgrad", "optimized_update"),
     )
 
@@ -57,10 +71,23 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         betas: tuple[float, float],
         eps: float,
         weight_decay: float | WeightDecay,
-        defaults: dict[str, Any] | None,
-        **options: Any,
+        own: dict[str, Any],
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        defaults: dict[str, Any] | None = None,
     ) -> None:
-        options = {"amsgrad": False, **options, "weight_decay": weight_decay}
+        options = {
+            "amsgrad": False,
+            **own,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            "foreach": foreach,
+            "capturable": capturable,
+            "differentiable": differentiable,
+        }
         further = {} if defaults is None else defaults
         check_mapping("defaults", further)
         known = sorted({"lr", "betas", "eps", *options} & set(further))
@@ -72,14 +99,9 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         super().__init__(params, {**further, **options}, lr, betas, eps)
 
     @property
-    def _plain(self) -> bool:
-        """Whether the step is this class', which other ways may take; a subclass may have one."""
+    def _steps_by_formula(self) -> bool:
+        """Whether a step is that of this class, rather than a ``step_param`` of a subclass."""
         return type(self).step_param is MomentOptimizer.step_param
-
-    @property
-    def _scheduled(self) -> bool:
-        """Whether the rate depends on the step."""
-        return type(self).rate is not MomentOptimizer.rate
 
     @abstractmethod
     def _scales(self, group: Group, rate: Number, step: Number) -> Scales:
@@ -109,8 +131,8 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         if group["differentiable"]:
             check("foreach", group["foreach"], _unset, "left out where `differentiable = True`")
 
-    def _names(self, group: Group) -> tuple[str, ...]:
-        """The moments in a state, by torch's names for them."""
+    def _moment_names(self, group: Group) -> tuple[str, ...]:
+        """Returns the names of the moments in a state, which are torch's."""
         names = ("exp_avg", self._second)
         return (*names, f"max_{self._second}") if group["amsgrad"] else names
 
@@ -123,15 +145,15 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
     def init_state(self, state: State, group: Group, param: Tensor) -> None:
         """Begins the count and the moments at zero, in float32 or wider."""
         state["step"] = 0
-        for name in self._names(group):
+        for name in self._moment_names(group):
             state[name] = torch.zeros_like(param, dtype=at_least_float32(param.dtype))
 
-    def _ready_state(self, group: Group, param: Tensor) -> State:
-        state = super()._ready_state(group, param)
-        if not self._plain:
+    def ready_state(self, group: Group, param: Tensor) -> State:
+        state = super().ready_state(group, param)
+        if not self._steps_by_formula:
             return state
         self._check_moments(group, param, state)
-        for name in self._names(group):
+        for name in self._moment_names(group):
             if name in state:
                 state[name] = as_real(state[name])  # torch's are complex
         step, remote = state["step"], group["capturable"]
@@ -143,12 +165,12 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         return state
 
     def _check_state(self, group: Group, param: Tensor, state: Mapping[str, Any]) -> None:
-        if self._plain:
+        if self._steps_by_formula:
             self._check_moments(group, param, state)
             checked_count(state["step"])
 
     def _check_moments(self, group: Group, param: Tensor, state: Mapping[str, Any]) -> None:
-        names = self._names(group)
+        names = self._moment_names(group)
         missing = [name for name in ("step", *names[:2]) if name not in state]
         if missing:
             raise ValueError(
@@ -170,7 +192,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         scales = self._scales(group, rate, step)
         # the decay and the sign are in the gradient already
         k = self._coefficients(group, (1.0, 1.0, 0.0), scales)
-        names = self._names(group)
+        names = self._moment_names(group)
         moments = [state[name] for name in names]
         new, *moments = pure_pass(param, grad, moments, k, self._belief)
         param.copy_(new)
@@ -182,8 +204,18 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         state["step"] += 1
 
     # ------------------------------------------------------------------ many at once
-    def _step_groups(self, group: Group, batch: Batch) -> list[StepGroup]:
-        return step_groups(self, group, batch)
+    def step_groups(self, group: Group, batch: Batch) -> list[StepGroup]:
+        """Sorts the parameters of a group by the backend that steps them."""
+        by_formula = self._steps_by_formula
+        traits = Traits(
+            optimizer=type(self).__name__,
+            decay=type(self.weight_decay).__name__,
+            moments=self._moment_names(group) if by_formula else (),
+            by_formula=by_formula and type(self.weight_decay) is WeightDecay,
+            is_adam=self._is_adam,
+            scheduled=type(self).rate is not MomentOptimizer.rate,
+        )
+        return step_groups(traits, group, batch)
 
     def _step_batch(self, group: Group, batch: Batch, grads: list[Tensor]) -> None:
         for members in batch.step_groups:
@@ -193,7 +225,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
             elif group["capturable"]:  # the counts may differ, for nothing depends on them here
                 columns = members.columns(own)
                 counts = [state["step"] for state in members.states]
-                torch._foreach_add_(counts, 1)
+                foreach("add_")(counts, 1)
                 fused_step(columns, counts, group, group["lr"], group["eps"], members.staged)
             else:
                 self._step_group(group, members, own)

@@ -1,4 +1,4 @@
-"""What a step works on: found once, and looked over at every step at the cost of a comparison."""
+"""A plan: the parameters, states and layouts of a step, found once and compared at every step."""
 
 from __future__ import annotations
 
@@ -13,28 +13,34 @@ from lightning_accum.optim.weight_decay import WeightDecay
 
 
 class Planned(Protocol):
-    """An optimizer, as far as its plan needs to know it."""
+    """The interface of an optimizer that its plan uses.
+
+    Attributes:
+        plan_options: options of a group whose change requires a new plan.
+    """
 
     param_groups: list[dict[str, Any]]
     weight_decay: WeightDecay
-    _path_options: tuple[str, ...]
+    plan_options: tuple[str, ...]
 
     @property
     def state(self) -> Any:
         """The state of each parameter."""
 
-    def _ready_state(self, group: dict[str, Any], param: Tensor) -> dict[str, Any]: ...
+    def ready_state(self, group: dict[str, Any], param: Tensor) -> dict[str, Any]:
+        """Returns the state of a parameter, and begins it if there is none."""
 
-    def _step_groups(self, group: dict[str, Any], batch: Batch) -> Any: ...
+    def step_groups(self, group: dict[str, Any], batch: Batch) -> Any:
+        """Sorts the parameters of a group by the backend that steps them."""
 
 
 def as_real(tensor: Tensor) -> Tensor:
-    """The tensor itself, or a complex one seen as pairs of numbers."""
+    """Returns a real tensor unchanged, and a complex one as a view of pairs of numbers."""
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def same_layout(tensor: Tensor, other: Tensor) -> bool:
-    """Whether elements of two tensors of one shape lie in memory in the same order."""
+    """Returns whether two tensors of one shape have their elements in the same order in memory."""
     return all(
         size == 1 or one == two
         for size, one, two in zip(tensor.shape, tensor.stride(), other.stride(), strict=True)
@@ -46,8 +52,8 @@ class Batch:
 
     Attributes:
         params: the parameters.
-        states: their states, begun.
-        step_groups: the parameters by backend, for an optimizer that has several.
+        states: their states, with the contents of ``init_state``.
+        step_groups: the parameters by backend, if the optimizer has several backends.
     """
 
     def __init__(
@@ -59,17 +65,17 @@ class Batch:
         self.params = self._members
         if present is not None:
             self.params = [p for p, has in zip(self._members, present, strict=True) if has]
-        self.states = [optimizer._ready_state(group, param) for param in self.params]
+        self.states = [optimizer.ready_state(group, param) for param in self.params]
         self._kind = self._first()
         self._lie = [param.stride() for param in self.params]
         self._strides: list[tuple[int, ...]] | None = None
-        self.step_groups = optimizer._step_groups(group, self)
+        self.step_groups = optimizer.step_groups(group, self)
 
     def _first(self) -> tuple[torch.dtype, torch.device] | None:
         return (self.params[0].dtype, self.params[0].device) if self.params else None
 
     def fits(self, optimizer: Planned, group: dict[str, Any], present: list[bool] | None) -> bool:
-        """Whether parameters, those that have a gradient, and the options are still the same."""
+        """Returns whether the parameters, their gradients' presence and the options are unchanged."""
         return (
             _same(self._members, group["params"])
             and self._present == present
@@ -79,7 +85,7 @@ class Batch:
         )
 
     def laid_out(self, strides: list[tuple[int, ...]], grads: list[Tensor]) -> bool:
-        """Whether the gradients are dense, and lie in memory as their parameters did and do."""
+        """Returns whether the gradients are dense and in the layout of their parameters."""
         if strides != self._strides:
             pairs = zip(grads, self.params, strict=True)
             if not all(g.layout is torch.strided and same_layout(g, p) for g, p in pairs):
@@ -90,7 +96,7 @@ class Batch:
         return True
 
     def lay_out(self, grads: list[Tensor]) -> list[Tensor]:
-        """The gradients, those that lie in memory otherwise than their parameters copied."""
+        """Returns the gradients, with copies of those in another layout than their parameters."""
         return [
             g if same_layout(g, p) else torch.empty_like(p).copy_(g)
             for g, p in zip(grads, self.params, strict=True)
@@ -98,7 +104,7 @@ class Batch:
 
 
 class Plan:
-    """The batches of an optimizer."""
+    """The batches of an optimizer, one for each parameter group."""
 
     def __init__(self, optimizer: Planned, present: list[list[bool] | None]) -> None:
         groups = optimizer.param_groups
@@ -107,7 +113,7 @@ class Plan:
 
     @classmethod
     def of(cls, optimizer: Planned, known: Plan | None) -> tuple[Plan, list[list[Tensor]]]:
-        """The plan for the gradients that are there, the known one if it fits, and the gradients.
+        """Returns a plan, the known one if it still fits, and the gradients of each group.
 
         Raises:
             RuntimeError: if a gradient is sparse, or of another shape than its parameter.
@@ -140,7 +146,7 @@ class Plan:
         groups = optimizer.param_groups
         return (
             len(self.batches) == len(groups)
-            # states that were loaded, moved or dropped are other dicts
+            # A state that was loaded, moved or dropped is another dict.
             and _same(self._states, optimizer.state.values())
             and all(
                 batch.fits(optimizer, group, own)
@@ -157,13 +163,13 @@ def _options(optimizer: Planned, group: dict[str, Any]) -> tuple[object, ...]:
     return (
         isinstance(group["lr"], Tensor),
         type(optimizer.weight_decay),
-        *(group.get(name) for name in optimizer._path_options),
+        *(group.get(name) for name in optimizer.plan_options),
     )
 
 
 def _check_gradients(optimizer: Planned, params: list[Tensor], grads: list[Tensor]) -> None:
     for param, grad in zip(params, grads, strict=True):
-        if grad.shape != param.shape:  # the data of the parameter was replaced
+        if grad.shape != param.shape:  # the parameter's data was replaced
             raise RuntimeError(
                 f"A gradient should be of the shape of its parameter, {tuple(param.shape)}. Found"
                 f" `grad.shape = {tuple(grad.shape)}`: call `zero_grad()` after a change of shape."
@@ -177,7 +183,7 @@ def _check_gradients(optimizer: Planned, params: list[Tensor], grads: list[Tenso
 
 
 def refuse_capture(group: dict[str, Any], device: torch.device) -> None:
-    """Raises if a CUDA graph would keep the numbers of this one step for ever."""
+    """Raises a ``RuntimeError`` if a CUDA graph would repeat the numbers of this step forever."""
     if device.type != "cuda" or group["capturable"]:
         return
     if torch.cuda.is_current_stream_capturing():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from operator import is_, itemgetter
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -13,22 +13,28 @@ from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.optim._chunks import SERIAL, Columns, dense
 from lightning_accum.optim._kernels import COMPILED, check_sizes
 from lightning_accum.optim._plan import Batch, as_real, same_layout
-from lightning_accum.optim.weight_decay import WeightDecay
 
 
-class Routed(Protocol):
-    """An optimizer, as far as the choice of a backend needs to know it."""
+@dataclass(frozen=True)
+class Traits:
+    """The properties of an optimizer that decide which backends can step its parameters.
 
-    weight_decay: WeightDecay
-    _adam: ClassVar[bool]
+    Attributes:
+        optimizer: name of its class.
+        decay: name of the class of its weight decay.
+        moments: names of the moments in its states; none if a subclass defines its own step.
+        by_formula: whether neither the step nor the weight decay are those of a subclass, which
+            would have to be called.
+        is_adam: whether the formula of the step is Adam's.
+        scheduled: whether the learning rate depends on the step.
+    """
 
-    @property
-    def _scheduled(self) -> bool: ...
-
-    @property
-    def _plain(self) -> bool: ...
-
-    def _names(self, group: dict[str, Any]) -> tuple[str, ...]: ...
+    optimizer: str
+    decay: str
+    moments: tuple[str, ...]
+    by_formula: bool
+    is_adam: bool
+    scheduled: bool
 
 
 Backend = Literal["fused", "listed", "compiled", "single"]
@@ -98,14 +104,14 @@ class StepGroup:
         return columns
 
 
-def step_groups(optimizer: Routed, group: dict[str, Any], batch: Batch) -> list[StepGroup]:
-    """Sorts the parameters of a group by backend, and lays their moments out as it expects."""
-    names = optimizer._names(group) if optimizer._plain else ()
+def step_groups(traits: Traits, group: dict[str, Any], batch: Batch) -> list[StepGroup]:
+    """Sorts the parameters of a group by backend, with moments in the layout that it expects."""
+    names = traits.moments
     found: dict[tuple[Any, ...], StepGroup] = {}
     for i, (param, state) in enumerate(zip(batch.params, batch.states, strict=True)):
         if len(names) > 2 and names[2] not in state:  # switched on since
             state[names[2]] = state[names[1]].clone()
-        backend, staged = _backend(optimizer, group, param), False
+        backend, staged = _backend(traits, group, param), False
         # autograd follows moments as they are, and a subclass of tensors lays them out itself
         own = () if group["differentiable"] or not _is_plain(param) else names
         if own:
@@ -128,22 +134,19 @@ def _is_plain(param: Tensor) -> bool:
     return type(param) in (Tensor, torch.nn.Parameter)
 
 
-def _backend(optimizer: Routed, group: dict[str, Any], param: Tensor) -> Backend:
-    plain = _is_plain(param) and param.is_floating_point()
-    # a step or a decay that somebody else wrote is called
-    plain = plain and optimizer._plain and type(optimizer.weight_decay) is WeightDecay
-    # the kernel takes a rate from the device, but not what is computed of a count that is there
-    folded = group["capturable"] and (optimizer._scheduled or group.get("optimized_update"))
+def _backend(traits: Traits, group: dict[str, Any], param: Tensor) -> Backend:
+    plain = traits.by_formula and _is_plain(param) and param.is_floating_point()
+    # The kernel reads a rate on the device, but no rate or ε computed from a count on the device.
+    computed = group["capturable"] and (traits.scheduled or group.get("optimized_update"))
     here = param.device.type in ("cpu", "cuda")
-    fusable = optimizer._adam and plain and here and not folded
+    fusable = traits.is_adam and plain and here and not computed
     if group.get("fused") and not fusable:
         raise ValueError(
             "Argument `fused` should be left out for parameters that are not plain floating-point"
             " tensors on a CPU or a CUDA device, with `capturable=True` for a rate or ε that"
             " depends on the step, and for a subclass with another `step_param` or weight decay."
             f" Found `fused = True` for a `{type(param).__name__}` with `dtype = {param.dtype}` on"
-            f" {param.device}, in `{type(optimizer).__name__}` with"
-            f" `{type(optimizer.weight_decay).__name__}`."
+            f" {param.device}, in `{traits.optimizer}` with `{traits.decay}`."
         )
     if not plain or group["differentiable"]:
         return "single"

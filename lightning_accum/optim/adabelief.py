@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
+from typing_extensions import Unpack
 
 from lightning_accum.functional.moments import Number
 from lightning_accum.optim._moments import MomentOptimizer
+from lightning_accum.optim._options import MomentOptions
 from lightning_accum.optim._scales import Scales, adam_scales, rectified_scales
 from lightning_accum.optim.base import Group, Params
 from lightning_accum.optim.weight_decay import WeightDecay
@@ -37,13 +37,10 @@ class AdaBelief(MomentOptimizer):
         amsgrad: whether the running maximum of :math:`s` stands in its place.
         rectify: whether to step as :class:`RAdam` does, with :math:`s` for :math:`v`.
         degenerate_to_sgd: as for :class:`RAdam`, where ``rectify``.
-        maximize: whether to ascend.
-        foreach: ``True`` for lists of tensors, ``False`` for one tensor at a time.
-        compile: whether large tensors are stepped in one pass over memory, by code that is
-            compiled at the first step, which takes seconds and needs a C++ compiler.
-        capturable: whether a step can be captured in a CUDA graph.
-        differentiable: whether autograd follows the step.
-        defaults: further options of every group, for a subclass or a scheduler; it is copied.
+        compile: whether code that is compiled at the first step steps large tensors, in one pass
+            over memory; compilation takes seconds and needs a C++ compiler.
+        **options: the options of :class:`MomentOptions`: ``maximize``, ``foreach``,
+            ``capturable``, ``differentiable`` and ``defaults``.
 
     Raises:
         ValueError: if an option is out of its range.
@@ -76,29 +73,16 @@ class AdaBelief(MomentOptimizer):
         rectify: bool = False,
         degenerate_to_sgd: bool = True,
         *,
-        maximize: bool = False,
-        foreach: bool | None = None,
         compile: bool = False,
-        capturable: bool = False,
-        differentiable: bool = False,
-        defaults: dict[str, Any] | None = None,
+        **options: Unpack[MomentOptions],
     ) -> None:
-        super().__init__(
-            params,
-            lr,
-            betas,
-            eps,
-            weight_decay,
-            defaults,
-            amsgrad=amsgrad,
-            rectify=rectify,
-            degenerate_to_sgd=degenerate_to_sgd,
-            maximize=maximize,
-            foreach=foreach,
-            compile=compile,
-            capturable=capturable,
-            differentiable=differentiable,
-        )
+        own = {
+            "amsgrad": amsgrad,
+            "rectify": rectify,
+            "degenerate_to_sgd": degenerate_to_sgd,
+            "compile": compile,
+        }
+        super().__init__(params, lr, betas, eps, weight_decay, own, **options)
 
     def _scales(self, group: Group, rate: Number, step: Number) -> Scales:
         return (

@@ -5,18 +5,35 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
+from typing_extensions import Unpack
 
 from lightning_accum.functional.moments import Number
 from lightning_accum.optim._moments import MomentOptimizer
+from lightning_accum.optim._options import AdamOptions, MomentOptions
 from lightning_accum.optim._scales import Scales, adam_scales
 from lightning_accum.optim.base import Group, Params
 from lightning_accum.optim.weight_decay import WeightDecay
 
 
 class AdamFormula(MomentOptimizer):
-    """Base of the optimizers whose step is Adam's, by whatever rate and second moment."""
+    """Base of the optimizers that step by Adam's formula, whatever their rate."""
 
-    _adam = True
+    _is_adam = True
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float | WeightDecay,
+        own: dict[str, Any],
+        *,
+        fused: bool | None = None,
+        **options: Unpack[MomentOptions],
+    ) -> None:
+        own = {**own, "fused": fused}
+        super().__init__(params, lr, betas, eps, weight_decay, own, **options)
 
     def _scales(self, group: Group, rate: Number, step: Number) -> Scales:
         return adam_scales(group, rate, step)
@@ -42,12 +59,8 @@ class Adam(AdamFormula):
         weight_decay: :math:`\lambda \ge 0` of a decoupled decay, or a :class:`WeightDecay`.
         optimized_update: whether the bias corrections are folded into the step size; ε then
             stands beside :math:`\sqrt v` in place of :math:`\sqrt{\hat v}`.
-        maximize: whether to ascend.
-        foreach: ``True`` for lists of tensors, ``False`` for one tensor at a time.
-        fused: ``True`` to insist on the fused kernel, ``False`` to do without.
-        capturable: whether a step can be captured in a CUDA graph.
-        differentiable: whether autograd follows the step.
-        defaults: further options of every group, for a subclass or a scheduler; it is copied.
+        **options: the options of :class:`AdamOptions`: ``maximize``, ``foreach``, ``fused``,
+            ``capturable``, ``differentiable`` and ``defaults``.
 
     Raises:
         ValueError: if an option is out of its range.
@@ -73,25 +86,7 @@ class Adam(AdamFormula):
         eps: float = 1e-8,
         weight_decay: float | WeightDecay = 0.0,
         optimized_update: bool = False,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        fused: bool | None = None,
-        capturable: bool = False,
-        differentiable: bool = False,
-        defaults: dict[str, Any] | None = None,
+        **options: Unpack[AdamOptions],
     ) -> None:
-        super().__init__(
-            params,
-            lr,
-            betas,
-            eps,
-            weight_decay,
-            defaults,
-            optimized_update=optimized_update,
-            maximize=maximize,
-            foreach=foreach,
-            fused=fused,
-            capturable=capturable,
-            differentiable=differentiable,
-        )
+        own = {"optimized_update": optimized_update}
+        super().__init__(params, lr, betas, eps, weight_decay, own, **options)

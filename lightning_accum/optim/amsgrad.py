@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
+from typing_extensions import Unpack
 
+from lightning_accum.optim._options import AdamOptions
 from lightning_accum.optim.adam import AdamFormula
 from lightning_accum.optim.base import Params
 from lightning_accum.optim.weight_decay import WeightDecay
@@ -32,12 +32,8 @@ class AMSGrad(AdamFormula):
         weight_decay: :math:`\lambda \ge 0` of a decoupled decay, or a :class:`WeightDecay`.
         optimized_update: as for :class:`Adam`.
         amsgrad: whether the running maximum is taken; :class:`Adam` without.
-        maximize: whether to ascend.
-        foreach: ``True`` for lists of tensors, ``False`` for one tensor at a time.
-        fused: ``True`` to insist on the fused kernel, ``False`` to do without.
-        capturable: whether a step can be captured in a CUDA graph.
-        differentiable: whether autograd follows the step.
-        defaults: further options of every group, for a subclass or a scheduler; it is copied.
+        **options: the options of :class:`AdamOptions`: ``maximize``, ``foreach``, ``fused``,
+            ``capturable``, ``differentiable`` and ``defaults``.
 
     Raises:
         ValueError: if an option is out of its range.
@@ -66,26 +62,7 @@ class AMSGrad(AdamFormula):
         weight_decay: float | WeightDecay = 0.0,
         optimized_update: bool = False,
         amsgrad: bool = True,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        fused: bool | None = None,
-        capturable: bool = False,
-        differentiable: bool = False,
-        defaults: dict[str, Any] | None = None,
+        **options: Unpack[AdamOptions],
     ) -> None:
-        super().__init__(
-            params,
-            lr,
-            betas,
-            eps,
-            weight_decay,
-            defaults,
-            optimized_update=optimized_update,
-            amsgrad=amsgrad,
-            maximize=maximize,
-            foreach=foreach,
-            fused=fused,
-            capturable=capturable,
-            differentiable=differentiable,
-        )
+        own = {"optimized_update": optimized_update, "amsgrad": amsgrad}
+        super().__init__(params, lr, betas, eps, weight_decay, own, **options)

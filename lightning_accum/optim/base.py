@@ -1,4 +1,4 @@
-"""What adaptive optimizers share, and the template that a new one fills."""
+"""The base of adaptive optimizers, and the template for a new one."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
         [0.75, 1.25]
     """
 
-    # a change of any of these requires a new plan
-    _path_options: tuple[str, ...] = ("capturable", "differentiable")
+    #: Options of a group whose change requires a new plan of the step.
+    plan_options: tuple[str, ...] = ("capturable", "differentiable")
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
         check_mapping("defaults", defaults)
         self._plan: Plan | None = None
         decay = defaults.get("weight_decay", 0.0)
-        #: How weights decay: what ``step_param`` calls.
+        #: The weight decay, which ``step_param`` calls.
         self.weight_decay = decay if isinstance(decay, WeightDecay) else WeightDecay(decay)
         shared = {"maximize": False, "capturable": False, "differentiable": False}
         options = {**self.weight_decay.defaults(), **shared, **defaults, "weight_decay": decay}
@@ -92,19 +92,19 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
         """Fills the state of a parameter, before its first step.
 
         Args:
-            state: to be filled with tensors and numbers, a count of the steps among them if the
-                optimizer needs one.
+            state: the empty state, to be filled with tensors and numbers, among them a count of
+                the steps if the optimizer needs one.
             group: the options of its group.
             param: the parameter.
         """
 
     def step_param(self, state: State, group: Group, grad: Tensor, param: Tensor) -> None:
-        """Changes a parameter, in place.
+        """Steps one parameter, in place.
 
         Args:
             state: its state, to be changed in place.
             group: the options of its group.
-            grad: its gradient, of the shape of ``param``; it is not to be written to.
+            grad: its gradient, of the shape of ``param``, which must not be changed.
             param: the parameter.
         """
         raise NotImplementedError(
@@ -127,21 +127,21 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
         """Changes every parameter that has a gradient.
 
         Args:
-            closure: is called first, with gradients, where there is one.
+            closure: is called first, with gradients enabled.
 
         Returns:
-            What ``closure`` returned.
+            The result of ``closure``.
 
         Raises:
             RuntimeError: if a gradient is sparse; then no parameter has changed.
-            ValueError: if a parameter's state is not of its kind; then no parameter has changed.
+            ValueError: if a parameter's state does not fit it; then no parameter has changed.
         """
         result = None
         if closure is not None:
             with torch.enable_grad():
                 result = closure()
         plan, grads = Plan.of(self, self._plan)
-        self._plan = None  # not to be relied on after an error
+        self._plan = None  # After an error, the next step makes a new plan.
         for group, batch, own in zip(self.param_groups, plan.batches, grads, strict=True):
             if own:
                 refuse_capture(group, own[0].device)
@@ -151,7 +151,7 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
         return result
 
     def _step_batch(self, group: Group, batch: Batch, grads: list[Tensor]) -> None:
-        """Steps the parameters of one group; the place to take many of them at once."""
+        """Steps the parameters of one group; a subclass may step many of them at once."""
         self._step_each(group, batch.params, batch.states, grads)
 
     def _step_each(
@@ -164,15 +164,25 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
                 slope = -slope if group["maximize"] else slope
                 self.step_param(state, group, slope, as_real(param))
         finally:
-            if not group["differentiable"]:  # else autograd follows
+            if not group["differentiable"]:  # otherwise autograd follows the step
                 count_versions(params)
 
-    def _step_groups(self, group: Group, batch: Batch) -> list[Any]:
-        """The parameters of a group by backend, for an optimizer that has several."""
+    def step_groups(self, group: Group, batch: Batch) -> list[Any]:
+        """Sorts the parameters of a group by backend, if the optimizer has several.
+
+        Args:
+            group: the options of the group.
+            batch: its parameters that have a gradient.
+        """
         return []
 
-    def _ready_state(self, group: Group, param: Tensor) -> State:
-        """The state of a parameter, begun if it has none: complete, or not at all."""
+    def ready_state(self, group: Group, param: Tensor) -> State:
+        """Returns the state of a parameter, begun by :meth:`init_state` if it has none.
+
+        Args:
+            group: the options of its group.
+            param: the parameter.
+        """
         state: State | None = self.state.get(param)
         if not state:
             state = {}
@@ -196,7 +206,7 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
         """
         group = flattened(param_group, type(self.weight_decay))
         for name, default in self.defaults.items():
-            # a scheduler writes into a rate that is a tensor: each group has its own
+            # A scheduler writes into a rate that is a tensor, so each group has its own tensor.
             own = default.clone() if isinstance(default, Tensor) else default
             group.setdefault(name, own)
         self.validate(group)
@@ -207,13 +217,13 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
         self._plan = None
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes a copy of a state; the checkpoints of torch's Adam and AdamW are understood.
+        """Loads a copy of a state; checkpoints of torch's Adam and AdamW load too.
 
-        Those of torch before 2.7 do not say whether the weights decay apart from their gradient:
-        what this optimizer was made with holds.
+        Checkpoints of torch before 2.7 do not say whether weight decay is decoupled: the option
+        of this optimizer then applies.
 
         Args:
-            state_dict: what ``state_dict()`` gave.
+            state_dict: a result of ``state_dict()``.
 
         Raises:
             ValueError: if its groups are not of this optimizer's sizes, if they hold an option
@@ -232,7 +242,7 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         defaults = state.get("defaults") or self.defaults
         for group in state["param_groups"]:
-            if "decoupled_weight_decay" in group:  # as torch calls it
+            if "decoupled_weight_decay" in group:  # torch's name
                 group["weight_decouple"] = group.pop("decoupled_weight_decay")
             for name, default in defaults.items():
                 group.setdefault(name, default)

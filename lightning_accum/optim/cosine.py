@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
+from typing_extensions import Unpack
 
 from lightning_accum._checks import is_number
 from lightning_accum.functional.moments import Number
 from lightning_accum.functional.schedules import warmup_cosine_factor
 from lightning_accum.optim._checks import check, non_negative
+from lightning_accum.optim._options import AdamOptions
 from lightning_accum.optim.adam import AdamFormula
 from lightning_accum.optim.base import Group, Params
 from lightning_accum.optim.weight_decay import WeightDecay
@@ -38,12 +38,8 @@ class AdamWarmupCosineDecay(AdamFormula):
         total_steps: :math:`T > w`, warm-up included.
         amsgrad: whether the running maximum of the second moment stands in its place.
         optimized_update: as for :class:`Adam`.
-        maximize: whether to ascend.
-        foreach: ``True`` for lists of tensors, ``False`` for one tensor at a time.
-        fused: ``True`` to insist on the fused kernel, ``False`` to do without.
-        capturable: whether a step can be captured in a CUDA graph.
-        differentiable: whether autograd follows the step.
-        defaults: further options of every group, for a subclass or a scheduler; it is copied.
+        **options: the options of :class:`AdamOptions`: ``maximize``, ``foreach``, ``fused``,
+            ``capturable``, ``differentiable`` and ``defaults``.
 
     Raises:
         ValueError: if an option is out of its range.
@@ -70,31 +66,15 @@ class AdamWarmupCosineDecay(AdamFormula):
         total_steps: int = 10_000,
         amsgrad: bool = False,
         optimized_update: bool = False,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        fused: bool | None = None,
-        capturable: bool = False,
-        differentiable: bool = False,
-        defaults: dict[str, Any] | None = None,
+        **options: Unpack[AdamOptions],
     ) -> None:
-        super().__init__(
-            params,
-            lr,
-            betas,
-            eps,
-            weight_decay,
-            defaults,
-            warmup=warmup,
-            total_steps=total_steps,
-            amsgrad=amsgrad,
-            optimized_update=optimized_update,
-            maximize=maximize,
-            foreach=foreach,
-            fused=fused,
-            capturable=capturable,
-            differentiable=differentiable,
-        )
+        own = {
+            "warmup": warmup,
+            "total_steps": total_steps,
+            "amsgrad": amsgrad,
+            "optimized_update": optimized_update,
+        }
+        super().__init__(params, lr, betas, eps, weight_decay, own, **options)
 
     def rate(self, group: Group, step: Number) -> Number:
         """The learning rate of a step.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
+from typing_extensions import Unpack
 
 from lightning_accum.functional.moments import Number
 from lightning_accum.optim._moments import MomentOptimizer
+from lightning_accum.optim._options import MomentOptions
 from lightning_accum.optim._scales import Scales, rectified_scales
 from lightning_accum.optim.base import Group, Params
 from lightning_accum.optim.weight_decay import WeightDecay
@@ -39,13 +39,10 @@ class RAdam(MomentOptimizer):
         optimized_update: whether ε stands beside :math:`\sqrt v`, as above and in ``torch.optim``,
             or beside :math:`\sqrt{\hat v}`, as in :class:`Adam`.
         degenerate_to_sgd: whether the first steps are momentum's, or none.
-        maximize: whether to ascend.
-        foreach: ``True`` for lists of tensors, ``False`` for one tensor at a time.
-        compile: whether large tensors are stepped in one pass over memory, by code that is
-            compiled at the first step, which takes seconds and needs a C++ compiler.
-        capturable: whether a step can be captured in a CUDA graph.
-        differentiable: whether autograd follows the step.
-        defaults: further options of every group, for a subclass or a scheduler; it is copied.
+        compile: whether code that is compiled at the first step steps large tensors, in one pass
+            over memory; compilation takes seconds and needs a C++ compiler.
+        **options: the options of :class:`MomentOptions`: ``maximize``, ``foreach``,
+            ``capturable``, ``differentiable`` and ``defaults``.
 
     Raises:
         ValueError: if an option is out of its range.
@@ -73,28 +70,15 @@ class RAdam(MomentOptimizer):
         optimized_update: bool = True,
         degenerate_to_sgd: bool = True,
         *,
-        maximize: bool = False,
-        foreach: bool | None = None,
         compile: bool = False,
-        capturable: bool = False,
-        differentiable: bool = False,
-        defaults: dict[str, Any] | None = None,
+        **options: Unpack[MomentOptions],
     ) -> None:
-        super().__init__(
-            params,
-            lr,
-            betas,
-            eps,
-            weight_decay,
-            defaults,
-            optimized_update=optimized_update,
-            degenerate_to_sgd=degenerate_to_sgd,
-            maximize=maximize,
-            foreach=foreach,
-            compile=compile,
-            capturable=capturable,
-            differentiable=differentiable,
-        )
+        own = {
+            "optimized_update": optimized_update,
+            "degenerate_to_sgd": degenerate_to_sgd,
+            "compile": compile,
+        }
+        super().__init__(params, lr, betas, eps, weight_decay, own, **options)
 
     def _scales(self, group: Group, rate: Number, step: Number) -> Scales:
         return rectified_scales(group, rate, step)

@@ -14,9 +14,11 @@ from torch import nn
 from lightning_accum.optim import (
     AdaBelief,
     Adam,
+    AdamOptions,
     AdamWarmup,
     AdamWarmupCosineDecay,
     AMSGrad,
+    MomentOptions,
     Noam,
     RAdam,
     WeightDecay,
@@ -147,8 +149,16 @@ def test_weight_decay_says_what_groups_hold():
 
 @pytest.mark.parametrize("make", KINDS)
 def test_every_option_is_in_the_groups(make):
-    options = set(inspect.signature(make).parameters) - {"params", "defaults"}
+    shared = MomentOptions if make in (RAdam, AdaBelief) else AdamOptions
+    options = {*inspect.signature(make).parameters, *shared.__annotations__}
+    options -= {"params", "defaults", "options"}
     assert options <= set(make(parameters()).param_groups[0])
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_an_unknown_option_is_refused(make):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'maximise'"):
+        make(parameters(), maximise=True)
 
 
 class Model(pl.LightningModule):
