@@ -75,7 +75,7 @@ class Batch:
         return (self.params[0].dtype, self.params[0].device) if self.params else None
 
     def fits(self, optimizer: Planned, group: dict[str, Any], present: list[bool] | None) -> bool:
-        """Returns whether the parameters, their gradients' presence and the options are unchanged."""
+        """Returns whether parameters, presence of gradients and options are unchanged."""
         return (
             _same(self._members, group["params"])
             and self._present == present

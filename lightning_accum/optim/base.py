@@ -168,21 +168,11 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
                 count_versions(params)
 
     def step_groups(self, group: Group, batch: Batch) -> list[Any]:
-        """Sorts the parameters of a group by backend, if the optimizer has several.
-
-        Args:
-            group: the options of the group.
-            batch: its parameters that have a gradient.
-        """
+        """Sorts the parameters of a group by backend, if the optimizer has several."""
         return []
 
     def ready_state(self, group: Group, param: Tensor) -> State:
-        """Returns the state of a parameter, begun by :meth:`init_state` if it has none.
-
-        Args:
-            group: the options of its group.
-            param: the parameter.
-        """
+        """Returns the state of a parameter, begun by :meth:`init_state` if it has none."""
         state: State | None = self.state.get(param)
         if not state:
             state = {}
