@@ -190,3 +190,20 @@ def fused_adam(decoupled: bool) -> Any:
         decoupled: whether the weight decay is AdamW's.
     """
     return torch._fused_adamw_ if decoupled else torch._fused_adam_
+
+
+def is_compiler_failure(error: BaseException) -> bool:
+    """Returns whether ``torch.compile`` raised an error because its backend could not compile.
+
+    Only a private class tells it from an error of the compiled code itself. It is looked up, as an
+    import takes long, and it is loaded if anything was compiled.
+
+    Args:
+        error: the error that a compiled function raised.
+
+    Example:
+        >>> is_compiler_failure(RuntimeError())
+        False
+    """
+    errors: Any = sys.modules.get("torch._dynamo.exc")
+    return errors is not None and isinstance(error, errors.BackendCompilerFailed)

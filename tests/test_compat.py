@@ -19,6 +19,7 @@ from lightning_accum._compat import (
     forward_methods,
     fused_adam,
     in_backward,
+    is_compiler_failure,
     is_traced,
     own_tensor,
 )
@@ -159,3 +160,15 @@ def test_fused_adam(decoupled):
         lr=0.1, beta1=0.9, beta2=0.99, weight_decay=0.5, eps=1e-8, amsgrad=False, maximize=False,
     )  # fmt: skip
     torch.testing.assert_close(weight, reference.detach())
+
+
+def test_is_compiler_failure():
+    def broken(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        raise ValueError("no compiler")
+
+    with pytest.raises(RuntimeError) as failure:
+        torch.compile(lambda x: 2 * x, backend=broken)(torch.ones(1))
+    assert is_compiler_failure(failure.value)
+    with pytest.raises(RuntimeError) as other:
+        torch.compile(lambda x: x @ x, backend="eager")(torch.ones(2, 3))
+    assert not is_compiler_failure(other.value)

@@ -1,10 +1,11 @@
-"""Small native layers, so that the package runs alone."""
+"""Layers of connections and neurons, so that the package works without another library."""
 
+from lightning_accum.nn.adaptive_lif import AdaptiveLIF
 from lightning_accum.nn.conv import Conv1d, Conv2d, Conv3d
 from lightning_accum.nn.encoder import PoissonEncoder
 from lightning_accum.nn.inhibition import Inhibition, LateralInhibition, WinnerTakeAll
+from lightning_accum.nn.lif import LIF
 from lightning_accum.nn.linear import Linear
-from lightning_accum.nn.neuron import LIF, AdaptiveLIF
 
 __all__ = [
     "LIF",

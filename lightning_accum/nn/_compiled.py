@@ -1,4 +1,4 @@
-"""Some steps of a recurrence of neurons at a time, in one pass that torch compiles."""
+"""Blocks of steps of a recurrence of neurons, as one pass that torch compiles."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from types import FunctionType
 import torch
 from torch import Tensor
 
-# Steps of one pass: more take longer to compile, and read from more places at once than a CPU can
-# foresee.
+from lightning_accum._compat import is_compiler_failure
+
+# Steps of one pass: more steps take longer to compile, and a CPU cannot prefetch from more places.
 BLOCK = 10
-# Neurons of a batch up to which torch itself computes with one thread. To wait for others ten steps
-# at a time gains little, and loses much where they have other work.
+# Up to so many neurons times samples, one thread computes, as in torch itself: to synchronize
+# threads for ten steps gains little, and costs much if other work keeps them busy.
 SERIAL = 1 << 15
 
 _numbers = count()
@@ -29,38 +30,37 @@ def integrate_blocks(
     theta: Tensor | None,
     coefficients: Sequence[float],
 ) -> int:
-    """Integrates as many steps as whole blocks hold.
+    """Integrates the steps that fill whole blocks.
 
     Args:
         current: input current, ``[T, B, N]``.
-        out: the spikes, ``[T, B, N]``, to write to.
+        out: receives the spikes, ``[T, B, N]``.
         v: membrane potential relative to reset, ``[B, N]``, changed in place.
-        hold: steps for which a neuron is yet held at reset, ``[B, N]``, changed in place; ``None``
-            where there is no refractory period.
+        hold: number of steps for which a neuron is still held at reset, ``[B, N]``, changed in
+            place; ``None`` without a refractory period.
         threshold: threshold relative to reset, ``[]`` or ``[N]``, changed in place if it adapts.
-        theta: the part of the threshold that adapts, ``[N]``, changed in place; ``None`` where none
-            does.
+        theta: rise of the threshold, ``[N]``, changed in place; ``None`` if it does not adapt.
         coefficients: decay of the potential, refractory steps, decay of theta, its rise, and the
-            part of the threshold that stays.
+            threshold without theta.
 
     Returns:
-        The number of steps done; those after them are left to the caller.
+        The number of integrated steps; the steps after them are left to the caller.
 
     Raises:
-        RuntimeError: the code cannot be compiled.
+        RuntimeError: if the code cannot be compiled.
     """
     steps = len(current) // BLOCK * BLOCK
     if not steps or not v.numel():
         return 0
     current = current.contiguous()
-    # code for bytes works on many at once, code for booleans does not
+    # Compiled code vectorizes bytes, but not booleans.
     spikes = (out.view(torch.uint8) if out.dtype == torch.bool else out).unbind(0)
-    # as a tensor: the code reads the numbers, and is not compiled anew for others
+    # A tensor, because torch compiles again for other Python numbers.
     numbers = v.new_tensor(coefficients)
     learned = None if theta is None else theta.clone()
     run = _compiled(
         v.is_cpu and v.numel() <= SERIAL,
-        # all that it would be compiled anew for, but the size of the batch
+        # Everything for which torch would compile again, except the size of the batch.
         (v.device, v.dtype, out.dtype, v.shape[1], hold is None, threshold.ndim, theta is None),
         (v.is_inference(), current.is_inference()),
     )
@@ -69,25 +69,23 @@ def integrate_blocks(
             block = slice(t, t + BLOCK)
             run(current[block], spikes[block], v, hold, threshold, learned, numbers)
     except RuntimeError as error:
-        from torch._dynamo.exc import BackendCompilerFailed  # takes long to import
-
-        if not isinstance(error, BackendCompilerFailed):
+        if not is_compiler_failure(error):
             raise
         raise RuntimeError(
-            "Argument `compile` should be True where torch.compile works, which on a CPU takes a "
-            "C++ compiler. Found `compile = True` where it fails, for the reason above. Install a "
-            "compiler, name it in the environment variable CXX, or leave `compile` out."
+            "Argument `compile` should be True only if torch.compile works, which on a CPU takes a "
+            "C++ compiler. Found `compile = True`, and that it fails, for the reason above. Install"
+            " a compiler, name it in the environment variable CXX, or leave `compile` out."
         ) from error
     if theta is not None and learned is not None:
-        theta.copy_(learned)  # not by the code, of whose changes torch would not know
+        theta.copy_(learned)  # here, as autograd does not see what compiled code changes
     return steps
 
 
 @cache
 def _compiled(serial: bool, *kind: object) -> Callable[..., None]:
-    """The compiled form of `_block`, one for each kind of arguments.
+    """Returns a compiled copy of `_block` for one kind of arguments.
 
-    Each has code of its own: torch gives up a piece of code that it has compiled eight times.
+    Each copy has its own code object, as torch stops compiling a code object after eight times.
     """
     code = _block.__code__.replace(co_name=f"_block_{next(_numbers)}")
     return torch.compile(
@@ -104,6 +102,7 @@ def _block(
     theta: Tensor | None,
     numbers: Tensor,
 ) -> None:
+    """Integrates one block; the arguments are those of `integrate_blocks`."""
     decay, period, decay_theta, rise, fixed = numbers.unbind()
     old = (v, hold, threshold, theta)
     for i, o in zip(current.unbind(), out, strict=True):

@@ -197,7 +197,7 @@ def test_without_a_compiler() -> None:
     lif, current = LIF(17, time_dim=0, compile=True), _current(BLOCK, 3, 17)
     with (
         torch._inductor.config.patch({"cpp.cxx": (None, "no-such-compiler")}),
-        pytest.raises(RuntimeError, match=r"Found `compile = True` where it fails"),
+        pytest.raises(RuntimeError, match=r"Found `compile = True`, and that it fails"),
     ):
         lif(current)
     assert lif.voltage is None

@@ -1,0 +1,88 @@
+"""Checks of the arguments of neurons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from lightning_accum._checks import check_finite, check_numbers
+from lightning_accum.nn.inhibition import Inhibition
+
+# Steps are counted in single precision, which leaves room for a sequence as long.
+_LONGEST_PERIOD = 1 << 23
+
+
+def check_potentials(v_threshold: float, v_reset: float, v_rest: float) -> None:
+    """Raises an error unless the threshold lies above the reset and the resting potential."""
+    check_finite(v_threshold=v_threshold, v_reset=v_reset, v_rest=v_rest)
+    if not max(v_reset, v_rest) < v_threshold:
+        raise ValueError(
+            "Argument `v_threshold` should lie above `v_reset` and `v_rest`. Found "
+            f"`v_threshold = {v_threshold}`, `v_reset = {v_reset}`, `v_rest = {v_rest}`."
+        )
+
+
+def check_times(refractory: float, dt: float, time_dim: object) -> None:
+    """Raises an error unless the refractory period, the step and the time dimension are valid."""
+    check_finite(refractory=refractory, dt=dt)
+    if not dt > 0:
+        raise ValueError(
+            f"Argument `dt` should be a positive step length in ms. Found `dt = {dt}`."
+        )
+    if not 0 <= refractory <= _LONGEST_PERIOD * dt:
+        raise ValueError(
+            "Argument `refractory` should be a non-negative period in ms, of at most"
+            f" {_LONGEST_PERIOD} steps. Found `refractory = {refractory}`, `dt = {dt}`."
+        )
+    if time_dim is not None and not (isinstance(time_dim, int) and time_dim == 0):
+        raise ValueError(
+            "Argument `time_dim` should be `None` (one step per call) or 0 (a sequence, time "
+            f"first). Found `time_dim = {time_dim}`. Transpose the input."
+        )
+
+
+def check_options(
+    spike_dtype: torch.dtype | None, inhibition: Inhibition | None, compile: bool
+) -> None:
+    """Raises an error unless dtype, inhibition and compilation are valid and fit together."""
+    if spike_dtype is not None and not isinstance(spike_dtype, torch.dtype):
+        raise TypeError(
+            f"Argument `spike_dtype` should be a torch.dtype, or None. Found `{spike_dtype = }`."
+        )
+    if inhibition is not None and not callable(getattr(inhibition, "select", None)):
+        raise TypeError(
+            "Argument `inhibition` should be an inhibition, such as"
+            f" `WinnerTakeAll()`, or None. Found `{type(inhibition).__name__}`."
+        )
+    if compile and inhibition is not None:
+        raise ValueError(
+            "Argument `compile` should be False if there is `inhibition`, which is not "
+            f"compiled. Found `compile = {compile}`, `inhibition = {inhibition}`."
+        )
+
+
+def decay_in_step(name: str, tc: float, dt: float) -> float:
+    """Returns the factor of an exponential decay in a step, after a check of its time constant."""
+    check_numbers(**{name: tc})
+    if not tc > 0:
+        raise ValueError(
+            f"Argument `{name}` should be a positive time constant in ms. Found `{name} = {tc}`."
+        )
+    return math.exp(-dt / tc)
+
+
+def layer_shape(size: int | Sequence[int]) -> tuple[int, ...]:
+    """Returns the size of a layer as a shape, after a check."""
+    try:
+        sizes = (size,) if isinstance(size, int) else tuple(size)
+    except TypeError:
+        sizes = ()
+    if not sizes or not all(isinstance(n, int) and 0 <= n < 2**63 for n in sizes):
+        found = repr(size) if isinstance(size, (int, float, str, tuple, list)) else type(size)
+        raise ValueError(
+            "Argument `size` should be a number of neurons, or the shape of a layer. Found"
+            f" `size = {found}`."
+        )
+    return sizes

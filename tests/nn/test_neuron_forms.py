@@ -1,0 +1,95 @@
+"""The fast loops over a sequence equal the plain steps of each neuron."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, WinnerTakeAll
+from lightning_accum.nn.neuron import Neurons
+
+NEURONS: dict[str, tuple[type[Neurons], dict[str, Any]]] = {
+    "lif": (LIF, {}),
+    "adaptive": (AdaptiveLIF, {"theta_plus": 0.3, "tc_theta": 8.0}),
+}
+POTENTIALS = [(1.0, 0.0, 0.0), (1.0, -0.5, 0.0), (-50.0, -50.8, -50.3)]
+
+
+def _current(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64) * 0.6 + 0.3
+
+
+def _plain(neurons: Any, current: Tensor) -> Tensor:
+    """What the neurons do, by their `_step` only."""
+    spikes, state = neurons._integrate(current, neurons._load(current[0]), current.dtype)
+    neurons._state = {"voltage": state.v, "hold": state.hold}
+    return spikes
+
+
+@pytest.mark.parametrize("name", NEURONS)
+@pytest.mark.parametrize("refractory", [0.0, 1.0, 4.0])
+@pytest.mark.parametrize("inhibition", [None, WinnerTakeAll(0), WinnerTakeAll(3), 0.4])
+@pytest.mark.parametrize("potentials", POTENTIALS)
+@pytest.mark.parametrize("training", [True, False])
+def test_the_fast_loops_equal_the_plain_steps(name, refractory, inhibition, potentials, training):
+    kind, options = NEURONS[name]
+    v_threshold, v_reset, v_rest = potentials
+    fast: Any = kind(
+        5,
+        tc_mem=7.0,
+        v_threshold=v_threshold,
+        v_reset=v_reset,
+        v_rest=v_rest,
+        refractory=refractory,
+        time_dim=0,
+        inhibition=LateralInhibition(inhibition) if inhibition == 0.4 else inhibition,
+        **options,
+    ).double()
+    fast(_current(9, 3, 5, seed=1))  # in training, so that the threshold has risen
+    fast.train(training)
+    plain = copy.deepcopy(fast)
+    total = 0.0
+    for steps in (1, 3, 4, 33):
+        current = _current(steps, 3, 5, seed=steps)
+        spikes, expected = fast(current), _plain(plain, current)
+        assert torch.equal(spikes, expected)
+        total += float(expected.sum())
+        torch.testing.assert_close(fast.voltage, plain.voltage)
+        held, expected_held = fast.state_dict()["_extra_state"], plain.state_dict()["_extra_state"]
+        assert torch.equal(held["hold"].clamp(min=0), expected_held["hold"].clamp(min=0))
+    assert total > 0
+    if name == "adaptive":
+        torch.testing.assert_close(fast.theta, plain.theta)
+        assert (fast.theta > 0).any()
+
+
+@pytest.mark.parametrize("name", NEURONS)
+@pytest.mark.parametrize("spike_dtype", [None, torch.bool])
+def test_traced_neurons_take_plain_steps(name, spike_dtype):
+    kind, options = NEURONS[name]
+    made: Any = {"refractory": 2.0, "time_dim": 0, "spike_dtype": spike_dtype, **options}
+    fast: Any = kind(5, **made).double()
+    traced = copy.deepcopy(fast)
+    compiled = torch.compile(traced, backend="eager")
+    for seed in range(3):
+        current = _current(6, 3, 5, seed=seed)
+        spikes, expected = compiled(current), fast(current)
+        assert spikes.dtype == expected.dtype
+        assert torch.equal(spikes, expected)
+    torch.testing.assert_close(traced.state_dict(), fast.state_dict())
+
+
+@pytest.mark.parametrize("name", NEURONS)
+def test_a_step_leaves_the_state_before_it(name):
+    kind, options = NEURONS[name]
+    neurons: Any = kind(5, refractory=2.0, inhibition=WinnerTakeAll(2), **options).double()
+    state = neurons._load(torch.ones(3, 5, dtype=torch.float64))
+    before = copy.deepcopy(state)
+    step = neurons._step(_current(3, 5), state)
+    torch.testing.assert_close(state, before, rtol=0, atol=0)
+    assert step.state.v is not state.v
