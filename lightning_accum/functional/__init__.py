@@ -1,4 +1,4 @@
-"""Pure functions, tensors in, tensors out."""
+"""Pure functions of tensors: bounds, traces, constraints, encoders, kernels, statistics."""
 
 from lightning_accum.functional.bounds import (
     FullBounding,

@@ -1,4 +1,4 @@
-"""Constraints: what a parameter is held to after an update was applied."""
+"""Constraints that are enforced on a parameter after each update: hard limits, and a norm."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lightning_accum.functional.numbers import widened
 
 @torch.no_grad()
 def clamp_(param: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
-    r"""Hard bounds, :math:`w \leftarrow \min(\max(w, w_{\min}), w_{\max})`, in place.
+    r"""Clamps weights in place, :math:`w \leftarrow \min(\max(w, w_{\min}), w_{\max})`.
 
     Args:
         param: weights :math:`w`, of any shape; written to.
@@ -26,7 +26,7 @@ def clamp_(param: Tensor, min: float | None = None, max: float | None = None) ->
 
     Raises:
         TypeError: if ``param`` is not a tensor, or a limit not a number.
-        ValueError: if there is no limit, one is not finite, or ``min`` is above ``max``.
+        ValueError: if both limits are ``None``, one is not finite, or ``min`` is above ``max``.
 
     Example:
         >>> import torch
@@ -35,8 +35,8 @@ def clamp_(param: Tensor, min: float | None = None, max: float | None = None) ->
     """
     if min is None and max is None:
         raise ValueError(
-            "Arguments `min` and `max` should not both be None: there is nothing to clamp to."
-            " Give at least one."
+            "Arguments `min` and `max` should not both be None, because there would be nothing to"
+            " clamp to: pass at least one."
         )
     check_tensors(param=param)
     check_finite(**{k: v for k, v in (("min", min), ("max", max)) if v is not None})
@@ -56,12 +56,12 @@ def normalize_(
 ) -> Tensor:
     r"""Scales each output's weights to one norm, :math:`w_o \leftarrow n\,w_o/\|w_o\|_p`, in place.
 
-    Signs are kept: :math:`p = 1` is the sum of absolute values. A row of zeros stays as it is, and
-    so does one whose norm is too small for its precision.
+    Signs are kept: :math:`p = 1` is the sum of absolute values. A row of zeros stays unchanged, and
+    so does a row whose norm is too small for its precision.
 
     Args:
         param: weights of shape ``[out, in, ...]``, floating point; written to.
-        norm: the norm :math:`n > 0` that each row gets.
+        norm: the norm :math:`n > 0` of each row.
         order: the norm's order :math:`p > 0`; 1, 2, or any other, infinity included.
         dim: dimensions over which the norm is taken, all but the first by default.
 
@@ -69,7 +69,7 @@ def normalize_(
         ``param`` itself.
 
     Raises:
-        TypeError: if ``param`` is not of floating point.
+        TypeError: if ``param`` is not a floating-point tensor.
         ValueError: if ``norm`` or ``order`` is not positive, or no dimension is left to take the
             norm over.
 
@@ -106,7 +106,7 @@ def normalize_(
         )
     wide = widened(param)
     total = torch.linalg.vector_norm(wide, order, tuple(dims), keepdim=True)
-    # A row without a norm is divided and multiplied by the same number. Dividing first, no quotient
-    # overflows, however small the row and large the norm.
+    # A row without a norm is divided and multiplied by the same number. The division comes first,
+    # so that no quotient overflows, however small the row and however large the norm.
     total = total.where(total > torch.finfo(wide.dtype).tiny, norm)
     return param.copy_(wide / total * norm)

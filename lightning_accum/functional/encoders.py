@@ -1,4 +1,4 @@
-"""Encoders: values become spike trains."""
+"""Encoders that convert values to spike trains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def poisson_encode(
     generator: torch.Generator | None = None,
     validate: bool = True,
 ) -> Tensor:
-    r"""Independent Bernoulli spikes, the discrete form of a Poisson process.
+    r"""Draws independent Bernoulli spikes, the discrete form of a Poisson process.
 
     .. math::
         s_t \sim \text{Bernoulli}(p \, x), \qquad t = 1, \dots, T
@@ -25,15 +25,15 @@ def poisson_encode(
         x: intensities in :math:`[0, 1]`, any shape ``[...]``.
         steps: number of time steps :math:`T`.
         p: probability of a spike in one step at intensity 1.
-        generator: source of randomness on the device of ``x``; the global one by default.
+        generator: random number generator on the device of ``x``; the global one when ``None``.
         validate: whether to check the range of ``x``, which waits for the device that holds it.
 
     Returns:
         Boolean spikes, shape ``[T, ...]``.
 
     Raises:
-        ValueError: ``steps`` is not positive, ``p`` is no probability, or, if ``validate``, an
-            intensity lies outside of :math:`[0, 1]` or is not a number.
+        ValueError: if ``steps`` is not positive, ``p`` is not a probability, or, with ``validate``,
+            an intensity lies outside of :math:`[0, 1]` or is NaN.
 
     Example:
         >>> import torch
@@ -56,7 +56,7 @@ def poisson_encode(
         )
     if validate and x.numel():
         low, high = x.aminmax()
-        if not (low >= 0 and high <= 1):  # put so that NaN fails too
+        if not (low >= 0 and high <= 1):  # this form rejects NaN too
             raise ValueError(
                 "Argument `x` should hold intensities in [0, 1]. Found values from "
                 f"`{low.item():g}` to `{high.item():g}`. Scale the input, e.g. `x / x.max()`."

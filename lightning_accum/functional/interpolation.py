@@ -1,4 +1,4 @@
-"""Values between two observations, by what stood before and after."""
+"""Interpolations of a value between two observations."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from lightning_accum.functional.numbers import at_least_float32
 
 
 class Interpolation(Protocol):
-    """Says what stood ``elapsed`` ms after one observation and ``dt - elapsed`` before the next.
+    """Estimates a value ``elapsed`` ms after one observation and ``dt - elapsed`` before the next.
 
     Args:
-        earlier: ``[...]`` the observation at or before the moment.
-        later: ``[...]`` the observation at or after it; ``earlier`` itself where they coincide.
-        elapsed: time since ``earlier`` in ms, at least 0 and less than ``dt``, that broadcasts.
+        earlier: ``[...]`` the observation at or before the time.
+        later: ``[...]`` the observation at or after it; ``earlier`` itself if they coincide.
+        elapsed: time since ``earlier`` in ms, at least 0 and less than ``dt``; it broadcasts.
         dt: time between the two observations, in ms.
     """
 
     def __call__(self, earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) -> Tensor:
-        """``[...]`` the value at the moment."""
+        """Returns the value at that time, ``[...]``."""
         ...
 
 
 def interp_previous(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) -> Tensor:
-    r"""The observation at or before the moment, :math:`y(t) = y_0`.
+    r"""Returns the observation at or before a time, :math:`y(t) = y_0`.
 
     Args:
         earlier: ``[...]`` :math:`y_0`, at or before the moment.
         later: ``[...]`` :math:`y_1`, at or after it.
         elapsed: time :math:`t` since ``earlier``, in ms.
-        dt: time :math:`\Delta t` between the two, in ms.
+        dt: time :math:`\Delta t` between both, in ms.
 
     Returns:
-        ``[...]`` the value at the moment.
+        ``[...]`` the value at that time.
 
     Example:
         >>> import torch
@@ -47,16 +47,16 @@ def interp_previous(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) 
 
 
 def interp_next(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) -> Tensor:
-    r"""The observation at or after the moment, :math:`y(t) = y_1`.
+    r"""Returns the observation at or after a time, :math:`y(t) = y_1`.
 
     Args:
         earlier: ``[...]`` :math:`y_0`, at or before the moment.
         later: ``[...]`` :math:`y_1`, at or after it.
         elapsed: time :math:`t` since ``earlier``, in ms.
-        dt: time :math:`\Delta t` between the two, in ms.
+        dt: time :math:`\Delta t` between both, in ms.
 
     Returns:
-        ``[...]`` the value at the moment.
+        ``[...]`` the value at that time.
 
     Example:
         >>> import torch
@@ -67,7 +67,7 @@ def interp_next(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) -> T
 
 
 def interp_nearest(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) -> Tensor:
-    r"""The observation nearest to the moment, the earlier one halfway.
+    r"""Returns the observation nearest to a time, the earlier one for a tie.
 
     .. math::
         y(t) = \begin{cases} y_0 & t \le \Delta t / 2 \\ y_1 & t > \Delta t / 2 \end{cases}
@@ -76,10 +76,10 @@ def interp_nearest(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) -
         earlier: ``[...]`` :math:`y_0`, at or before the moment.
         later: ``[...]`` :math:`y_1`, at or after it.
         elapsed: time :math:`t` since ``earlier``, in ms.
-        dt: time :math:`\Delta t` between the two, in ms.
+        dt: time :math:`\Delta t` between both, in ms.
 
     Returns:
-        ``[...]`` the value at the moment.
+        ``[...]`` the value at that time.
 
     Example:
         >>> import torch
@@ -91,16 +91,16 @@ def interp_nearest(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) -
 
 
 def interp_linear(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) -> Tensor:
-    r"""The straight line between the two, :math:`y(t) = y_0 + (y_1 - y_0)\,t / \Delta t`.
+    r"""Interpolates linearly between both, :math:`y(t) = y_0 + (y_1 - y_0)\,t / \Delta t`.
 
     Args:
         earlier: ``[...]`` :math:`y_0`, at or before the moment.
         later: ``[...]`` :math:`y_1`, at or after it.
         elapsed: time :math:`t` since ``earlier``, in ms.
-        dt: time :math:`\Delta t` between the two, in ms.
+        dt: time :math:`\Delta t` between both, in ms.
 
     Returns:
-        ``[...]`` the value at the moment, in float32 at least.
+        ``[...]`` the value at that time, in float32 at least.
 
     Example:
         >>> import torch
@@ -116,18 +116,18 @@ def interp_linear(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) ->
 def interp_exponential(
     earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float, tc: float
 ) -> Tensor:
-    r"""The earlier observation, decayed since: :math:`y(t) = y_0\,e^{-t / \tau}`.
+    r"""Returns the earlier observation after its decay, :math:`y(t) = y_0\,e^{-t / \tau}`.
 
     Args:
         earlier: ``[...]`` :math:`y_0`, at or before the moment.
         later: ``[...]`` :math:`y_1`, at or after it.
         elapsed: time :math:`t` since ``earlier``, in ms.
-        dt: time :math:`\Delta t` between the two, in ms.
-        tc: time constant :math:`\tau`, in ms; ``functools.partial`` fixes it where an
-            :class:`Interpolation` is asked for.
+        dt: time :math:`\Delta t` between both, in ms.
+        tc: time constant :math:`\tau`, in ms; fix it with ``functools.partial`` to make an
+            :class:`Interpolation`.
 
     Returns:
-        ``[...]`` the value at the moment, in float32 at least.
+        ``[...]`` the value at that time, in float32 at least.
 
     Raises:
         ValueError: if the time constant is not positive.

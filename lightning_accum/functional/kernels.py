@@ -1,4 +1,4 @@
-"""Kernels of the difference between two spikes' times."""
+"""Kernels: the weight change for the time between two spikes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lightning_accum._checks import check_finite
 
 @dataclass(frozen=True)
 class ExponentialKernel:
-    r"""The classic window of pair STDP, with one exponential on either side.
+    r"""The classic window of pair-based STDP, with an exponential on either side.
 
     .. math::
         K(\Delta) = \begin{cases}
@@ -21,8 +21,8 @@ class ExponentialKernel:
         \end{cases}
 
     Args:
-        lr_post: change :math:`A_\text{post}` where the postsynaptic spike comes last.
-        lr_pre: change :math:`A_\text{pre}` where the presynaptic spike comes last.
+        lr_post: change :math:`A_\text{post}` if the postsynaptic spike comes last.
+        lr_pre: change :math:`A_\text{pre}` if the presynaptic spike comes last.
         tc_post: time constant of the postsynaptic trace, in ms.
         tc_pre: time constant of the presynaptic trace, in ms.
 
@@ -49,7 +49,7 @@ class ExponentialKernel:
             _check_positive(name, getattr(self, name))
 
     def __call__(self, delta: Tensor) -> Tensor:
-        """The change for differences of any shape, post minus pre, in ms."""
+        """Returns the change for time differences of any shape, post minus pre, in ms."""
         after = self.lr_post * torch.exp(-delta.clamp(min=0) / self.tc_pre)
         before = self.lr_pre * torch.exp(delta.clamp(max=0) / self.tc_post)
         return torch.where(delta >= 0, after, before)
@@ -57,14 +57,14 @@ class ExponentialKernel:
 
 @dataclass(frozen=True)
 class GaussianKernel:
-    r"""A symmetric window, less a constant: what comes together in any order.
+    r"""A symmetric window minus a constant, for spikes that coincide in any order.
 
     .. math:: K(\Delta) = A\, e^{-\Delta^2 / 2\sigma^2} - B
 
     Args:
         lr: height :math:`A`.
         width: :math:`\sigma`, in ms.
-        offset: :math:`B`, what every pair takes away.
+        offset: :math:`B`, the depression by every pair.
 
     Raises:
         ValueError: if the width is not positive.
@@ -88,7 +88,7 @@ class GaussianKernel:
         _check_positive("width", self.width)
 
     def __call__(self, delta: Tensor) -> Tensor:
-        """The change for differences of any shape, post minus pre, in ms."""
+        """Returns the change for time differences of any shape, post minus pre, in ms."""
         return self.lr * torch.exp(-0.5 * (delta / self.width) ** 2) - self.offset
 
 

@@ -1,4 +1,4 @@
-"""Running moments of a gradient, and the step that is made of them."""
+"""Running moments of a gradient, and the step of an adaptive optimizer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Number = float | Tensor
 
 
 def first_moment(mean: Tensor, grad: Tensor, beta: Number) -> Tensor:
-    r"""Moving average of the gradient, :math:`m \leftarrow \beta_1 m + (1 - \beta_1) g`.
+    r"""Updates the mean gradient, :math:`m \leftarrow \beta_1 m + (1 - \beta_1) g`.
 
     Args:
         mean: :math:`m`, of any shape.
@@ -30,7 +30,7 @@ def first_moment(mean: Tensor, grad: Tensor, beta: Number) -> Tensor:
 
 
 def second_moment(square: Tensor, grad: Tensor, beta: Number) -> Tensor:
-    r"""Moving average of the squared gradient, :math:`v \leftarrow \beta_2 v + (1 - \beta_2) g^2`.
+    r"""Updates the mean squared gradient, :math:`v \leftarrow \beta_2 v + (1 - \beta_2) g^2`.
 
     Args:
         square: :math:`v`, of any shape.
@@ -54,16 +54,16 @@ def second_moment(square: Tensor, grad: Tensor, beta: Number) -> Tensor:
 def belief_moment(
     spread: Tensor, grad: Tensor, mean: Tensor, beta: Number, eps: Number
 ) -> Tensor:  # fmt: skip
-    r"""Moving average of how far the gradient falls from what was expected.
+    r"""Updates the moving average of the squared deviation of the gradient from its mean.
 
     .. math:: s \leftarrow \beta_2 s + (1 - \beta_2)(g - m)^2 + \epsilon
 
     Args:
         spread: :math:`s`, of any shape.
         grad: :math:`g`, of the same shape.
-        mean: :math:`m`, the first moment with this gradient already in it.
+        mean: :math:`m`, the first moment, which already includes this gradient.
         beta: :math:`\beta_2`, a number or a 0-dim tensor.
-        eps: :math:`\epsilon`, which joins at every step.
+        eps: :math:`\epsilon`, which is added at every step.
 
     Returns:
         The new average, as a new tensor.
@@ -80,14 +80,14 @@ def belief_moment(
 
 
 def bias_correction(beta: Number, step: Number) -> Number:
-    r"""The weight that a moving average which began at zero has gathered, :math:`1 - \beta^t`.
+    r"""Returns the total weight in a moving average that began at zero, :math:`1 - \beta^t`.
 
     Args:
         beta: :math:`\beta`, a number or a 0-dim tensor.
-        step: :math:`t \ge 1`, likewise.
+        step: :math:`t \ge 1`, a number or a 0-dim tensor.
 
     Returns:
-        The weight, by which the average is divided.
+        The weight; the average is divided by it.
 
     Example:
         >>> bias_correction(0.5, 2)
@@ -97,19 +97,19 @@ def bias_correction(beta: Number, step: Number) -> Number:
 
 
 def moment_step(mean: Tensor, square: Tensor, size: Number, root: Number, floor: Number) -> Tensor:
-    r"""The change that moments ask for, :math:`a \, m / (b \sqrt{v} + c)`.
+    r"""Returns the step for given moments, :math:`a \, m / (b \sqrt{v} + c)`.
 
-    One form for all: with :math:`b = 0, c = 1` it is momentum, :math:`a \, m`.
+    With :math:`b = 0, c = 1` it is that of momentum, :math:`a \, m`.
 
     Args:
         mean: :math:`m`, of any shape.
         square: :math:`v \ge 0`, of the same shape.
         size: :math:`a`, the rate with its corrections, a number or a 0-dim tensor.
-        root: :math:`b`, likewise.
-        floor: :math:`c`, likewise.
+        root: :math:`b`, a number or a 0-dim tensor.
+        floor: :math:`c`, a number or a 0-dim tensor.
 
     Returns:
-        What is to be subtracted from the parameter, as a new tensor.
+        The step, to be subtracted from the parameter, as a new tensor.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""Reading a class out of unlabelled neurons by the rates with which they answer each class."""
+"""Classification by the firing rates of neurons that were trained without labels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def class_rate_sums(rates: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-    r"""Adds up what each neuron answers to each class, :math:`R_{cn} = \sum_{b:\,y_b = c} r_{bn}`.
+    r"""Sums each neuron's rates by class, :math:`R_{cn} = \sum_{b:\,y_b = c} r_{bn}`.
 
     Args:
         rates: rates or spike counts of shape ``[B, N]``, any dtype.
@@ -23,7 +23,7 @@ def class_rate_sums(rates: Tensor, labels: Tensor, num_classes: int) -> tuple[Te
         >>> sums, counts
         (tensor([[0., 0.], [4., 6.]]), tensor([0, 2]))
     """
-    # Not a product with one-hot labels: matrix products may be set to round their factors.
+    # Not a product with one-hot labels, because matrix products may be set to round their factors.
     index = labels.long()
     sums = torch.zeros(num_classes, rates.shape[1], device=rates.device)
     sums.index_add_(0, index, rates.detach().to(sums.dtype))
@@ -32,7 +32,7 @@ def class_rate_sums(rates: Tensor, labels: Tensor, num_classes: int) -> tuple[Te
 
 
 def assign_classes(mean_rates: Tensor) -> Tensor:
-    r"""Assigns each neuron to the class it answers most, :math:`a_n = \arg\max_c \bar r_{cn}`.
+    r"""Assigns each neuron to its most active class, :math:`a_n = \arg\max_c \bar r_{cn}`.
 
     Args:
         mean_rates: mean rate for each class and neuron, ``[C, N]``, non-negative.
@@ -53,13 +53,13 @@ def assign_classes(mean_rates: Tensor) -> Tensor:
 
 
 def assigned_votes(mean_rates: Tensor) -> Tensor:
-    r"""Each neuron votes for its class alone, :math:`V_{cn} = [a_n = c] / |\{m : a_m = c\}|`.
+    r"""Returns each neuron's vote for its class, :math:`V_{cn} = [a_n = c] / |\{m : a_m = c\}|`.
 
     Args:
         mean_rates: mean rate for each class and neuron, ``[C, N]``, non-negative.
 
     Returns:
-        Votes of shape ``[C, N]``; each class's add up to one, or to zero where it has no neuron.
+        Votes of shape ``[C, N]``; those for a class sum to one, or to zero if it has no neuron.
 
     Example:
         >>> import torch
@@ -73,17 +73,17 @@ def assigned_votes(mean_rates: Tensor) -> Tensor:
 
 
 def proportional_votes(mean_rates: Tensor) -> Tensor:
-    r"""Each neuron votes by its class shares, :math:`p_{cn} = \bar r_{cn} / \sum_k \bar r_{kn}`.
+    r"""Returns votes by each neuron's shares, :math:`p_{cn} = \bar r_{cn} / \sum_k \bar r_{kn}`.
 
-    The votes are :math:`V_{cn} = p_{cn} / \sum_m p_{cm}`, so that a class gains nothing by many
-    neurons that answer it a little.
+    The votes are :math:`V_{cn} = p_{cn} / \sum_m p_{cm}`, so that many neurons
+    with a low rate for a class give it no advantage.
 
     Args:
         mean_rates: mean rate for each class and neuron, ``[C, N]``, non-negative.
 
     Returns:
-        Votes of shape ``[C, N]``; each class's add up to one, or to zero where no neuron
-        answers it.
+        Votes of shape ``[C, N]``; those for a class sum to one, or to zero if no neuron fires
+        for it.
 
     Example:
         >>> import torch
@@ -96,15 +96,15 @@ def proportional_votes(mean_rates: Tensor) -> Tensor:
 
 
 def predict_class(rates: Tensor, votes: Tensor) -> Tensor:
-    r"""The class with the most votes, :math:`\hat y_b = \arg\max_c \sum_n V_{cn} r_{bn}`.
+    r"""Returns the class with the most votes, :math:`\hat y_b = \arg\max_c \sum_n V_{cn} r_{bn}`.
 
     Args:
         rates: rates or spike counts of shape ``[B, N]``, any dtype.
         votes: weight of each neuron's vote for each class, ``[C, N]``.
 
     Returns:
-        Classes of shape ``[B]``, the lowest for a tie. A class without votes never wins; −1 where
-        there is no other.
+        Classes of shape ``[B]``, the lowest for a tie. A class without votes never wins; −1 if
+        no class has votes.
 
     Example:
         >>> import torch

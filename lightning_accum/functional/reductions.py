@@ -1,4 +1,4 @@
-"""How several contributions to one parameter become one."""
+"""Reductions of several contributions to one parameter, and their streaming forms."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ ReductionFn: TypeAlias = Callable[[Tensor, int], Tensor]
 
 @dataclass(frozen=True)
 class Reduction:
-    """A reduction over stacked contributions and, where there is one, its streaming form.
+    """A reduction over stacked contributions and, if it has one, its streaming form.
 
     Args:
         name: the name under which a state dict or a configuration file knows it.
         fn: the reduction itself, ``fn(stacked, dim)``.
-        merge: folds one more contribution into the running value, in place. ``None`` where the
-            reduction cannot stream, so that the contributions have to be kept.
+        merge: adds one more contribution to the running value, in place. ``None`` if the
+            reduction cannot stream, so that all contributions have to be kept.
         averages: whether the running value is divided by the number of contributions at the end.
     """
 
@@ -36,24 +36,24 @@ class Reduction:
         return self.merge is _add
 
     def of(self, stacked: Tensor) -> Tensor:
-        """The reduction over the first dimension.
+        """Returns the reduction over the first dimension.
 
         Raises:
-            TypeError: if ``fn`` gives no tensor.
+            TypeError: if ``fn`` does not return a tensor.
         """
         try:
             result = self.fn(stacked, 0)
-        except AttributeError as error:  # which a property of a module would swallow
+        except AttributeError as error:  # nn.Module would hide one from a property
             raise TypeError(f"The reduction `{self.name}` fails: {error}.") from error
         if not isinstance(result, Tensor):
             raise TypeError(
                 f"The reduction `{self.name}` should give a tensor. Found"
-                f" `{type(result).__name__}`: wrap it in a function that gives its values alone."
+                f" `{type(result).__name__}`: wrap it in a function that returns only its values."
             )
         return result
 
     def finish(self, total: Tensor, count: int) -> Tensor:
-        """The reduced value of ``count`` contributions from their running value."""
+        """Returns the reduced value of ``count`` contributions from their running value."""
         return total / count if self.averages else total
 
 
@@ -78,19 +78,19 @@ _STREAMING = {
 
 
 def reduction(fn: ReductionFn | str | None = None) -> Reduction:
-    """Finds the streaming form of a reduction.
+    """Returns a reduction, in its streaming form if it has one.
 
-    ``sum``, ``mean``, ``amax`` and ``amin``, given as torch's function or by name, need the memory
-    of one tensor however many contributions come; any other callable sees all of them, stacked.
+    ``sum``, ``mean``, ``amax`` and ``amin``, given as functions of torch or by name, need the
+    memory of one tensor for any number of contributions. Other callables see all of them, stacked.
 
     Args:
         fn: ``fn(stacked, dim) -> Tensor``, a name, or ``None`` for :func:`torch.sum`.
 
     Returns:
-        The reduction, streaming where it can.
+        The reduction.
 
     Raises:
-        ValueError: if a name is none of the four.
+        ValueError: if a name is not one of the four.
         TypeError: if ``fn`` is neither callable nor a name.
 
     Example:
@@ -119,13 +119,13 @@ def reduction(fn: ReductionFn | str | None = None) -> Reduction:
 
 
 def check_reduction(fn: ReductionFn | str | None) -> None:
-    """Raises an error if a reduction could not be called, as soon as it is given.
+    """Checks that a reduction can be called.
 
     Args:
         fn: as for :func:`reduction`.
 
     Raises:
-        ValueError: if a name is none of the four.
+        ValueError: if a name is not one of the four.
         TypeError: if it is neither callable nor a name, or takes other arguments.
 
     Example:
@@ -139,7 +139,7 @@ def check_reduction(fn: ReductionFn | str | None) -> None:
         return
     try:
         signature = inspect.signature(known.fn)
-    except (TypeError, ValueError):  # of a function that does not say
+    except (TypeError, ValueError):  # the function has no signature
         return
     try:
         signature.bind(None, 0)

@@ -1,4 +1,4 @@
-"""Factors of a learning rate, as functions of the step."""
+"""Learning-rate factors as functions of the step."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lightning_accum.functional.moments import Number
 
 
 def warmup_factor(step: Number, warmup: float) -> Number:
-    r"""Linear rise to one, :math:`\min(1, t / w)`.
+    r"""Returns a factor that rises linearly to one, :math:`\min(1, t / w)`.
 
     Args:
         step: :math:`t \ge 1`, a number or a 0-dim tensor.
-        warmup: :math:`w \ge 0` in steps; there is no rise with zero.
+        warmup: :math:`w \ge 0` in steps; the factor is one from the start if it is zero.
 
     Returns:
-        The factor, of the kind of ``step``.
+        The factor, a tensor if ``step`` is one.
 
     Example:
         >>> [warmup_factor(t, 4) for t in (1, 2, 4, 9)]
@@ -29,7 +29,7 @@ def warmup_factor(step: Number, warmup: float) -> Number:
 
 
 def noam_factor(step: Number, warmup: float, d_model: float) -> Number:
-    r"""Linear rise, then decay as the inverse root of the step.
+    r"""Returns a factor that rises linearly, then decays as the inverse root of the step.
 
     .. math:: d_{\text{model}}^{-1/2} \min(t^{-1/2}, t \, w^{-3/2})
 
@@ -39,7 +39,7 @@ def noam_factor(step: Number, warmup: float, d_model: float) -> Number:
         d_model: :math:`d_{\text{model}} \ge 1`, the width of the model.
 
     Returns:
-        The factor, of the kind of ``step``.
+        The factor, a tensor if ``step`` is one.
 
     Example:
         >>> [noam_factor(t, 4, 16) for t in (1, 4, 16)]
@@ -55,18 +55,18 @@ def noam_factor(step: Number, warmup: float, d_model: float) -> Number:
 
 
 def warmup_cosine_factor(step: Number, warmup: float, total_steps: float) -> Number:
-    r"""Linear rise to one, then half a cosine down to zero, where it stays.
+    r"""Returns a factor that rises linearly to one, then falls to zero by half a cosine.
 
     .. math:: \min(1, t / w) \cdot \tfrac12 (1 + \cos \pi p), \qquad
         p = \operatorname{clamp}\!\left(\frac{t - w}{T - w}, 0, 1\right)
 
     Args:
         step: :math:`t \ge 1`, a number or a 0-dim tensor.
-        warmup: :math:`w \ge 0` in steps; there is no rise with zero.
+        warmup: :math:`w \ge 0` in steps; the factor is one from the start if it is zero.
         total_steps: :math:`T > w`, the step at which zero is reached.
 
     Returns:
-        The factor, of the kind of ``step``.
+        The factor, a tensor if ``step`` is one.
 
     Example:
         >>> [round(warmup_cosine_factor(t, 2, 6), 3) for t in range(1, 8)]
@@ -85,7 +85,7 @@ def warmup_cosine_factor(step: Number, warmup: float, total_steps: float) -> Num
 
 
 def rectification(step: Number, beta2: float) -> Number:
-    r"""How much an adaptive rate is to be trusted after few steps, zero where not at all.
+    r"""Returns the rectification of an adaptive rate after few steps, zero for the first ones.
 
     .. math::
         \rho_\infty &= \frac{2}{1 - \beta_2} - 1, \qquad
@@ -99,7 +99,7 @@ def rectification(step: Number, beta2: float) -> Number:
         beta2: :math:`0 \le \beta_2 < 1`, of the second moment.
 
     Returns:
-        :math:`r_t`, of the kind of ``step``.
+        :math:`r_t`, a tensor if ``step`` is one.
 
     Example:
         >>> [round(rectification(t, 0.999), 3) for t in (5, 6, 100, 10000)]

@@ -1,4 +1,4 @@
-"""What an update did to a parameter, and how active neurons were, in a few numbers."""
+"""Statistics of the update of a parameter, and of the activity of neurons."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from lightning_accum._checks import check_numbers, check_tensors
 from lightning_accum.functional.numbers import widened
 
-#: The statistics of :func:`update_statistics`, in their order, but for the last, a count.
+#: The statistics of :func:`update_statistics` in their order, without the last, which is a count.
 AVERAGED = (
     "update_norm",
     "weight_norm",
@@ -27,7 +27,7 @@ AVERAGED = (
 
 
 class Change(NamedTuple):
-    """What happened to one parameter, in numbers that combine over parameters."""
+    """Measures of the change of one parameter, which can be combined over parameters."""
 
     update_norm: Tensor
     norm_before: Tensor
@@ -66,15 +66,16 @@ def measure_change(before: Tensor, after: Tensor) -> Change:
 
 @torch.no_grad()
 def change_statistics(changes: Sequence[Change]) -> dict[str, Tensor]:
-    """``update_norm``, ``weight_norm``, ``ratio``, ``zero_share`` and ``nonfinite`` of a change.
+    """Returns those statistics of changes that need no parts and no limits.
 
-    Those of several parameters are taken as if they were one vector.
+    They are ``update_norm``, ``weight_norm``, ``ratio``, ``zero_share`` and ``nonfinite``. Several
+    parameters are treated as one vector.
 
     Args:
-        changes: at least one, on any devices.
+        changes: at least one, on any device.
 
     Returns:
-        The statistics by name, as :func:`update_statistics` has them.
+        The statistics by name, as :func:`update_statistics` returns them.
 
     Example:
         >>> import torch
@@ -116,18 +117,18 @@ def update_statistics(
     ========================  ====================================================================
     ``update_norm``           :math:`\|\Delta w\|_2`
     ``weight_norm``           :math:`\|w'\|_2`
-    ``ratio``                 :math:`\|\Delta w\|_2 / \|w\|_2`, with 0/0 = 0; infinite where zero
-                              weights took an update
+    ``ratio``                 :math:`\|\Delta w\|_2 / \|w\|_2`, with 0/0 = 0; infinite if all
+                              weights were zero
     ``pos_norm, neg_norm``    :math:`\|u_+\|_2` and :math:`\|u_-\|_2`, 0 for a missing part
     ``balance``               :math:`(\|u_+\|_1 - \|u_-\|_1) / (\|u_+\|_1 + \|u_-\|_1)`, 0 for 0/0
-    ``at_lower, at_upper``    share of weights at or beyond the limit, 0 where there is none
+    ``at_lower, at_upper``    share of weights at or beyond the limit, 0 without a limit
     ``at_bound``              their sum
     ``zero_share``            share of weights with :math:`\Delta w = 0`
     ``nonfinite``             number of NaN and Inf in :math:`\Delta w`, :math:`u_+` and :math:`u_-`
     ========================  ====================================================================
 
-    Norms are over the finite values, so that one NaN is counted once and does not hide the rest.
-    Computed in at least float32, without a host synchronisation.
+    Norms are over the finite values, so that a NaN is counted and does not hide the other values.
+    They are computed in at least float32, without a host synchronisation.
 
     Args:
         before: the parameter :math:`w` before the update, of any shape; a copy, not a view.
@@ -158,7 +159,7 @@ def update_statistics(
     parts = [None if part is None else widened(part) for part in (pos, neg)]
     pos_norm, neg_norm = (zero if part is None else _size(part, 2) for part in parts)
     up, down = (zero if part is None else _size(part, 1) for part in parts)
-    # A limit is rounded as a weight is: one clamped to 0.3 is at 0.3 in bfloat16 too.
+    # The limit is rounded as the weight is, so that a weight clamped to 0.3 in bfloat16 is at 0.3.
     at_lower = zero if lower is None else _share(after <= after.new_full((), lower))
     at_upper = zero if upper is None else _share(after >= after.new_full((), upper))
     counts = [_nonfinite(part) for part in parts if part is not None]
@@ -176,7 +177,7 @@ def update_statistics(
 
 @torch.no_grad()
 def spike_counts(spikes: Tensor) -> Tensor:
-    r"""Spikes of each neuron over time and batch, :math:`c_n = \sum_t \sum_b s_{tbn}`.
+    r"""Counts the spikes of each neuron over time and batch, :math:`c_n = \sum_t \sum_b s_{tbn}`.
 
     Args:
         spikes: activity of shape ``[T, B, ...]`` and any dtype, non-negative.
@@ -185,7 +186,7 @@ def spike_counts(spikes: Tensor) -> Tensor:
         Counts of shape ``[N]`` in float32, the neurons' dimensions flattened.
 
     Raises:
-        ValueError: if there is no neuron dimension.
+        ValueError: if ``spikes`` has no neuron dimension.
 
     Example:
         >>> import torch

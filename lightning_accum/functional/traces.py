@@ -18,7 +18,7 @@ _PIECE = 1 << 18
 
 
 def decay_factor(tc: float, dt: float = 1.0) -> float:
-    r"""What an exponential decay leaves after one step, :math:`a = e^{-\Delta t / \tau}`.
+    r"""Returns the factor of an exponential decay over one step, :math:`a = e^{-\Delta t / \tau}`.
 
     Args:
         tc: time constant :math:`\tau`, in ms.
@@ -50,7 +50,7 @@ def trace(
     dtype: torch.dtype = torch.float32,
     out: Tensor | None = None,
 ) -> Tensor:
-    r"""The exponential trace of activity; a spike counts in the step in which it happens.
+    r"""Computes the exponential trace of activity, which includes the spikes of the same step.
 
     .. math::
         \text{cumulative:}\quad x_t = a\,x_{t-1} + s_t \qquad
@@ -58,11 +58,11 @@ def trace(
 
     Args:
         activity: ``[T, ...]`` spikes or values :math:`s_t`, of any dtype.
-        decay: :math:`a`, what is left after one step.
-        mode: whether every earlier spike is in the trace, or the latest alone.
+        decay: :math:`a`, the factor of the decay over one step.
+        mode: whether the trace sums all earlier spikes, or follows only the latest.
         initial: ``[...]`` the trace before the first step; zero when ``None``.
-        dtype: of the trace, unless ``activity`` is wider.
-        out: ``[T, ...]`` to write to; a new tensor when ``None``.
+        dtype: the dtype of the trace, unless that of ``activity`` is wider.
+        out: ``[T, ...]`` the tensor to write to; a new one when ``None``.
 
     Returns:
         ``[T, ...]`` the trace after each step.
@@ -85,10 +85,10 @@ def trace(
     _check("activity", activity, decay, initial)
     dtype = torch.promote_types(activity.dtype, dtype)
     if len(activity) == 1 and mode == "cumulative" and initial is not None and out is None:
-        return torch.add(as_bytes(activity), initial, alpha=decay).to(dtype)  # in one go
+        return torch.add(as_bytes(activity), initial, alpha=decay).to(dtype)
     out = _copied(activity, dtype, out)
     before = initial
-    # In place, front to back: each step reads the one before, and the copy is the only memory.
+    # In place: each step reads the one before, and no memory is needed but that of the trace.
     for now in out.unbind(0):
         if before is not None:
             if mode == "cumulative":
@@ -100,16 +100,16 @@ def trace(
 
 
 def reverse_trace(values: Tensor, decay: float, out: Tensor | None = None) -> Tensor:
-    r"""The adjoint of the cumulative trace, :math:`R_t = s_t + a\,R_{t+1}`.
+    r"""Computes the adjoint of the cumulative trace, :math:`R_t = s_t + a\,R_{t+1}`.
 
-    It moves a trace to the other side of a product, so that traces are needed on the smaller side
-    alone: :math:`\sum_t y_t \otimes x_t = \sum_u R_u \otimes s_u` with :math:`x` the cumulative
+    It moves a trace to the other side of a product, so that traces are needed only on the smaller
+    side: :math:`\sum_t y_t \otimes x_t = \sum_u R_u \otimes s_u` with :math:`x` the cumulative
     trace of :math:`s` and :math:`R` the reverse trace of :math:`y`.
 
     Args:
         values: ``[T, ...]`` spikes or values, of any dtype.
-        decay: :math:`a`, what is left after one step.
-        out: ``[T, ...]`` to write to; a new tensor when ``None``.
+        decay: :math:`a`, the factor of the decay over one step.
+        out: ``[T, ...]`` the tensor to write to; a new one when ``None``.
 
     Returns:
         ``[T, ...]`` in float32 at least.
@@ -134,14 +134,14 @@ def last_trace(
     initial: Tensor | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """The trace after the last step alone, in the memory of one step.
+    """Computes only the trace after the last step, in the memory of one step.
 
     Args:
         activity: ``[T, ...]`` with at least one step.
-        decay: what is left after one step.
+        decay: the factor of the decay over one step.
         mode: as in :func:`trace`.
         initial: ``[...]`` the trace before the first step.
-        dtype: of the trace, unless ``activity`` is wider.
+        dtype: the dtype of the trace, unless that of ``activity`` is wider.
 
     Returns:
         ``[...]`` equal to ``trace(...)[-1]``.
@@ -163,7 +163,7 @@ def last_trace(
         return x
     left = decays_to_the_end(decay, len(activity) + 1, activity.device).to(dtype)
     x.mul_(left[0])
-    # converted in pieces that stay in cache
+    # Pieces of the converted activity stay in the cache.
     length = max(1, _PIECE // max(1, x.numel()))
     for steps, weights in zip(activity.split(length), left[1:].split(length), strict=True):
         numbers = as_numbers(steps.reshape(len(steps), x.numel()), dtype)
@@ -172,7 +172,7 @@ def last_trace(
 
 
 def decays_to_the_end(decay: float, steps: int, device: torch.device) -> Tensor:
-    """What the last of some steps sees of each, ``[T]`` in float64."""
+    """Returns the factors of the decay from each step to the last, ``[T]`` in float64."""
     ago = torch.arange(steps - 1, -1, -1, dtype=torch.float64, device=device)
     return decay**ago
 

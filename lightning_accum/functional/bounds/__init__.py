@@ -1,4 +1,4 @@
-r"""Bounds: how much of an update a parameter takes, by the room left to its limits.
+r"""Bounds, which scale an update by the distance of the parameter from its limits.
 
 An update comes in two parts, both non-negative: the potentiating part moves a parameter towards its
 upper limit, the depressing one towards its lower limit. A bound multiplies each part by a function
@@ -6,7 +6,7 @@ of the *room*, the distance to the limit it moves towards. Each of the five func
 an upper half, a lower half, and a full form, :math:`\Delta w = b_+(w)\,u_+ - b_-(w)\,u_-`.
 
 The room is clamped at zero: a weight beyond a limit takes none of the part that would move it
-further out, where the bare formula gives a change of the other sign, or NaN for a fractional power.
+further out. The formula without a clamp would change the sign, or give NaN for a fractional power.
 
 All functions are pure. They compute in the wider of the two dtypes, so that the room of a bfloat16
 weight is not rounded to bfloat16, and the result has that dtype.

@@ -1,4 +1,4 @@
-"""What all bounds share: functions of the room to a limit, and how both sides make a change."""
+"""Functions of the room to a limit, and the change that both bounded parts make."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch import Tensor
 from lightning_accum._checks import check_finite, check_tensors
 
 
-# The trailing `*args, **kwargs` stand for "and whatever else": without `*args` a type checker would
-# reject a function that names its keywords.
+# The trailing `*args, **kwargs` stand for any further arguments: without `*args` a type checker
+# would reject a function that names its keywords.
 class HalfBounding(Protocol):
     """A bound on one side, ``fn(param, update, limit, **kw)``."""
 
     def __call__(
         self, param: Tensor, update: Tensor, limit: float, /, *args: Any, **kwargs: Any
     ) -> Tensor:
-        """The part of ``update`` that ``param`` takes, as a new tensor."""
+        """Returns the bounded part, as a new tensor."""
         ...
 
 
@@ -37,7 +37,7 @@ class FullBounding(Protocol):
         *args: Any,
         **kwargs: Any,
     ) -> Tensor:
-        """The signed change of ``param``, as a new tensor."""
+        """Returns the signed change of ``param``, as a new tensor."""
         ...
 
 
@@ -125,7 +125,7 @@ def range_of(max: float | None, min: float | None) -> float:
     check_finite(**{k: v for k, v in (("max", max), ("min", min)) if v is not None})
     if max is None or min is None or not max > min:
         raise ValueError(
-            "A scaled full bound needs both limits, `max` above `min`, for its scale is their"
+            "A scaled full bound needs both limits, `max` above `min`, because its scale is their"
             f" difference. Found `max = {max}`, `min = {min}`: give both, or set a half bound,"
             " which takes its `range`."
         )
@@ -135,7 +135,7 @@ def range_of(max: float | None, min: float | None) -> float:
 def powers_of_sides(
     power: float, upper: float | None, lower: float | None
 ) -> tuple[tuple[float], tuple[float]]:
-    """The exponents of the upper and the lower side, checked even where a side is not bounded."""
+    """Returns the exponents of the upper and the lower side, checked even for an unbounded side."""
     given = {"power": power, "upper_power": upper, "lower_power": lower}
     check_powers(**{name: value for name, value in given.items() if value is not None})
     return (power if upper is None else upper,), (power if lower is None else lower,)

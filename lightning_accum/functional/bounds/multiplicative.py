@@ -15,7 +15,7 @@ from lightning_accum.functional.bounds._room import (
 
 
 def bound_upper_multiplicative(param: Tensor, update: Tensor, limit: float) -> Tensor:
-    r"""Multiplicative bound on potentiation, :math:`(w_{\max} - w) \, u`.
+    r"""Applies a multiplicative bound to potentiation, :math:`(w_{\max} - w) \, u`.
 
     Args:
         param: weights :math:`w`, of any shape.
@@ -23,8 +23,8 @@ def bound_upper_multiplicative(param: Tensor, update: Tensor, limit: float) -> T
         limit: upper limit :math:`w_{\max}`.
 
     Returns:
-        The part that is taken, as a new tensor; zero beyond the limit, where the bare product would
-        turn potentiation into depression.
+        The bounded part, as a new tensor; zero beyond the limit, for which the plain product
+        would turn potentiation into depression.
 
     Example:
         >>> import torch
@@ -38,7 +38,7 @@ def bound_upper_multiplicative(param: Tensor, update: Tensor, limit: float) -> T
 
 
 def bound_lower_multiplicative(param: Tensor, update: Tensor, limit: float) -> Tensor:
-    r"""Multiplicative bound on depression, :math:`(w - w_{\min}) \, u`.
+    r"""Applies a multiplicative bound to depression, :math:`(w - w_{\min}) \, u`.
 
     Args:
         param: weights :math:`w`, of any shape.
@@ -46,8 +46,8 @@ def bound_lower_multiplicative(param: Tensor, update: Tensor, limit: float) -> T
         limit: lower limit :math:`w_{\min}`.
 
     Returns:
-        The part that is taken, as a new tensor; zero beyond the limit, where the bare product would
-        turn depression into potentiation.
+        The bounded part, as a new tensor; zero beyond the limit, for which the plain product
+        would turn depression into potentiation.
 
     Example:
         >>> import torch
@@ -63,7 +63,7 @@ def bound_lower_multiplicative(param: Tensor, update: Tensor, limit: float) -> T
 def bound_multiplicative(
     param: Tensor, pos: Tensor, neg: Tensor, max: float | None, min: float | None
 ) -> Tensor:
-    r"""Multiplicative bound, :math:`(w_{\max} - w) \, u_+ - (w - w_{\min}) \, u_-`.
+    r"""Applies a multiplicative bound, :math:`(w_{\max} - w) \, u_+ - (w - w_{\min}) \, u_-`.
 
     Args:
         param: weights :math:`w`, of any shape.
@@ -90,7 +90,7 @@ def bound_multiplicative(
 def bound_upper_scaled_multiplicative(
     param: Tensor, update: Tensor, limit: float, *, range: float
 ) -> Tensor:
-    r"""Multiplicative bound on potentiation by the relative room, :math:`(w_{\max} - w) / r \, u`.
+    r"""Scales potentiation by the relative room, :math:`(w_{\max} - w) / r \, u`.
 
     Args:
         param: weights :math:`w`, of any shape.
@@ -99,7 +99,7 @@ def bound_upper_scaled_multiplicative(
         range: :math:`r = w_{\max} - w_{\min} > 0`, in the units of the weight.
 
     Returns:
-        The part that is taken, as a new tensor; zero beyond the limit.
+        The bounded part, as a new tensor; zero beyond the limit.
 
     Raises:
         ValueError: if ``range`` is not positive.
@@ -119,7 +119,7 @@ def bound_upper_scaled_multiplicative(
 def bound_lower_scaled_multiplicative(
     param: Tensor, update: Tensor, limit: float, *, range: float
 ) -> Tensor:
-    r"""Multiplicative bound on depression by the relative room, :math:`(w - w_{\min}) / r \, u`.
+    r"""Scales depression by the relative room, :math:`(w - w_{\min}) / r \, u`.
 
     Args:
         param: weights :math:`w`, of any shape.
@@ -128,7 +128,7 @@ def bound_lower_scaled_multiplicative(
         range: :math:`r = w_{\max} - w_{\min} > 0`, in the units of the weight.
 
     Returns:
-        The part that is taken, as a new tensor; zero beyond the limit.
+        The bounded part, as a new tensor; zero beyond the limit.
 
     Raises:
         ValueError: if ``range`` is not positive.
@@ -148,7 +148,7 @@ def bound_lower_scaled_multiplicative(
 def bound_scaled_multiplicative(
     param: Tensor, pos: Tensor, neg: Tensor, max: float | None, min: float | None
 ) -> Tensor:
-    r"""Multiplicative bound by the relative room.
+    r"""Applies a multiplicative bound by the relative room.
 
     .. math::
         \Delta w = \frac{w_{\max} - w}{w_{\max} - w_{\min}} \, u_+

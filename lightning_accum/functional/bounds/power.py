@@ -14,7 +14,7 @@ from lightning_accum.functional.bounds._room import (
 
 
 def bound_upper_power(param: Tensor, update: Tensor, limit: float, *, power: float = 1.0) -> Tensor:
-    r"""Power bound on potentiation, :math:`(w_{\max} - w)^\mu \, u`.
+    r"""Applies a power bound to potentiation, :math:`(w_{\max} - w)^\mu \, u`.
 
     Args:
         param: weights :math:`w`, of any shape.
@@ -23,7 +23,7 @@ def bound_upper_power(param: Tensor, update: Tensor, limit: float, *, power: flo
         power: exponent :math:`\mu \ge 0`; 0 is the additive rule, 1 the multiplicative one.
 
     Returns:
-        The part that is taken, as a new tensor.
+        The bounded part, as a new tensor.
 
     Raises:
         ValueError: if ``power`` is negative.
@@ -40,7 +40,7 @@ def bound_upper_power(param: Tensor, update: Tensor, limit: float, *, power: flo
 
 
 def bound_lower_power(param: Tensor, update: Tensor, limit: float, *, power: float = 1.0) -> Tensor:
-    r"""Power bound on depression, :math:`(w - w_{\min})^\mu \, u`.
+    r"""Applies a power bound to depression, :math:`(w - w_{\min})^\mu \, u`.
 
     Args:
         param: weights :math:`w`, of any shape.
@@ -49,7 +49,7 @@ def bound_lower_power(param: Tensor, update: Tensor, limit: float, *, power: flo
         power: exponent :math:`\mu \ge 0`; 0 is the additive rule, 1 the multiplicative one.
 
     Returns:
-        The part that is taken, as a new tensor.
+        The bounded part, as a new tensor.
 
     Raises:
         ValueError: if ``power`` is negative.
@@ -76,7 +76,7 @@ def bound_power(
     upper_power: float | None = None,
     lower_power: float | None = None,
 ) -> Tensor:
-    r"""Power bound, :math:`(w_{\max} - w)^\mu \, u_+ - (w - w_{\min})^\mu \, u_-`.
+    r"""Applies a power bound, :math:`(w_{\max} - w)^\mu \, u_+ - (w - w_{\min})^\mu \, u_-`.
 
     Args:
         param: weights :math:`w`, of any shape.

@@ -17,7 +17,7 @@ from lightning_accum.functional.bounds._room import (
 def bound_upper_scaled_power(
     param: Tensor, update: Tensor, limit: float, *, range: float, power: float = 1.0
 ) -> Tensor:
-    r"""Power bound on potentiation by the relative room, :math:`((w_{\max} - w) / r)^\mu \, u`.
+    r"""Scales potentiation by the relative room, :math:`((w_{\max} - w) / r)^\mu \, u`.
 
     Args:
         param: weights :math:`w`, of any shape.
@@ -27,7 +27,7 @@ def bound_upper_scaled_power(
         power: exponent :math:`\mu \ge 0`; 0 is the additive rule, 1 the multiplicative one.
 
     Returns:
-        The part that is taken, as a new tensor.
+        The bounded part, as a new tensor.
 
     Raises:
         ValueError: if ``range`` is not positive, or ``power`` is negative.
@@ -47,7 +47,7 @@ def bound_upper_scaled_power(
 def bound_lower_scaled_power(
     param: Tensor, update: Tensor, limit: float, *, range: float, power: float = 1.0
 ) -> Tensor:
-    r"""Power bound on depression by the relative room, :math:`((w - w_{\min}) / r)^\mu \, u`.
+    r"""Scales depression by the relative room, :math:`((w - w_{\min}) / r)^\mu \, u`.
 
     Args:
         param: weights :math:`w`, of any shape.
@@ -57,7 +57,7 @@ def bound_lower_scaled_power(
         power: exponent :math:`\mu \ge 0`; 0 is the additive rule, 1 the multiplicative one.
 
     Returns:
-        The part that is taken, as a new tensor.
+        The bounded part, as a new tensor.
 
     Raises:
         ValueError: if ``range`` is not positive, or ``power`` is negative.
@@ -85,7 +85,7 @@ def bound_scaled_power(
     upper_power: float | None = None,
     lower_power: float | None = None,
 ) -> Tensor:
-    r"""Power bound by the relative room.
+    r"""Applies a power bound by the relative room.
 
     .. math::
         \Delta w = \left(\frac{w_{\max} - w}{w_{\max} - w_{\min}}\right)^\mu u_+

@@ -1,4 +1,4 @@
-"""Sharp bounds: each part is taken whole up to its limit, and not at all beyond."""
+"""Sharp bounds: each part is applied fully up to its limit, and not at all beyond it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lightning_accum.functional.bounds._room import (
 
 
 def bound_upper_sharp(param: Tensor, update: Tensor, limit: float) -> Tensor:
-    r"""Sharp bound on potentiation, :math:`\Theta(w_{\max} - w) \, u` with :math:`\Theta(0) = 0`.
+    r"""Bounds potentiation sharply, :math:`\Theta(w_{\max} - w) \, u` with :math:`\Theta(0) = 0`.
 
     One update may still step over the limit; clamp after applying where it must not.
 
@@ -23,7 +23,7 @@ def bound_upper_sharp(param: Tensor, update: Tensor, limit: float) -> Tensor:
         limit: upper limit :math:`w_{\max}`.
 
     Returns:
-        The part that is taken, as a new tensor.
+        The bounded part, as a new tensor.
 
     Example:
         >>> import torch
@@ -37,7 +37,7 @@ def bound_upper_sharp(param: Tensor, update: Tensor, limit: float) -> Tensor:
 
 
 def bound_lower_sharp(param: Tensor, update: Tensor, limit: float) -> Tensor:
-    r"""Sharp bound on depression, :math:`\Theta(w - w_{\min}) \, u` with :math:`\Theta(0) = 0`.
+    r"""Bounds depression sharply, :math:`\Theta(w - w_{\min}) \, u` with :math:`\Theta(0) = 0`.
 
     One update may still step over the limit; clamp after applying where it must not.
 
@@ -47,7 +47,7 @@ def bound_lower_sharp(param: Tensor, update: Tensor, limit: float) -> Tensor:
         limit: lower limit :math:`w_{\min}`.
 
     Returns:
-        The part that is taken, as a new tensor.
+        The bounded part, as a new tensor.
 
     Example:
         >>> import torch
@@ -63,7 +63,7 @@ def bound_lower_sharp(param: Tensor, update: Tensor, limit: float) -> Tensor:
 def bound_sharp(
     param: Tensor, pos: Tensor, neg: Tensor, max: float | None, min: float | None
 ) -> Tensor:
-    r"""Sharp bound, :math:`\Theta(w_{\max} - w) \, u_+ - \Theta(w - w_{\min}) \, u_-`.
+    r"""Applies a sharp bound, :math:`\Theta(w_{\max} - w) \, u_+ - \Theta(w - w_{\min}) \, u_-`.
 
     One update may still step over a limit; clamp after applying where it must not.
 
