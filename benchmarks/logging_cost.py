@@ -74,7 +74,7 @@ class Clock(pl.Callback):
 
 def rule(log: bool) -> CellTrainerCallback:
     stdp = STDP(lr_post=0.04, lr_pre=-0.012, time_dim=0)
-    return CellTrainerCallback(stdp, {"input": CellSpec("fc", "lif")}, log=log, summary=log)
+    return CellTrainerCallback(stdp, {"input": CellSpec("fc", "lif")}, log=log)
 
 
 # name: callbacks, batches from one logging step to the next

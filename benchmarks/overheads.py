@@ -109,7 +109,7 @@ class Watched(CellTrainerCallback):
 
     def __init__(self) -> None:
         rule = STDP(lr_post=0.01, lr_pre=-0.01, time_dim=0)
-        super().__init__(rule, {"cell": CellSpec("fc", "lif")}, log=False, summary=False)
+        super().__init__(rule, {"cell": CellSpec("fc", "lif")}, log=False)
         self.parts: list[float] = []
         self.beyond: list[float] = []
 

@@ -1,4 +1,4 @@
-"""Private names borrowed from torch: one function each, one test each."""
+"""Private names of torch, torchmetrics and Lightning: one function each, one test each."""
 
 from __future__ import annotations
 
@@ -207,3 +207,115 @@ def is_compiler_failure(error: BaseException) -> bool:
     """
     errors: Any = sys.modules.get("torch._dynamo.exc")
     return errors is not None and isinstance(error, errors.BackendCompilerFailed)
+
+
+def batches_that_stepped(trainer: Any) -> int:
+    """Returns how many training batches have passed, by the count on a logger's x axis.
+
+    Lightning's own callbacks log at this count; ``trainer.global_step`` counts optimizer steps.
+
+    Args:
+        trainer: a Lightning ``Trainer`` in a fit.
+    """
+    return int(trainer.fit_loop.epoch_loop._batches_that_stepped)
+
+
+def logs_now(trainer: Any) -> bool:
+    """Returns whether Lightning passes values that are logged in this batch to the loggers.
+
+    The public ``log_every_n_steps`` does not tell: Lightning also logs the batch in which training
+    stops.
+
+    Args:
+        trainer: a Lightning ``Trainer`` in a fit.
+    """
+    return bool(trainer._logger_connector.should_update_logs)
+
+
+def skips_backward(trainer: Any) -> bool:
+    """Returns whether the epoch only runs the model forward.
+
+    ``StochasticWeightAveraging`` ends a fit with such an epoch, and sets nothing public.
+
+    Args:
+        trainer: a Lightning ``Trainer`` in a fit.
+    """
+    return bool(trainer.fit_loop._skip_backward)
+
+
+def replaces_no_optimizer(optimizer: object) -> bool:
+    """Returns whether Lightning made this optimizer because ``configure_optimizers`` returned none.
+
+    The public list ``trainer.optimizers`` holds it like any other optimizer.
+
+    Args:
+        optimizer: an optimizer of a Lightning ``Trainer``.
+    """
+    module: Any = sys.modules["lightning.pytorch.core.optimizer"]
+    return isinstance(optimizer, module._MockOptimizer)
+
+
+def clear_trainer_optimizers(trainer: Any) -> None:
+    """Empties ``trainer.optimizers``, and keeps what ``self.optimizers()`` returns to the module.
+
+    Assigning ``trainer.optimizers = []`` empties both.
+
+    Args:
+        trainer: a Lightning ``Trainer`` in a fit.
+    """
+    shown = trainer.strategy._lightning_optimizers
+    trainer.optimizers = []
+    trainer.strategy._lightning_optimizers = shown
+
+
+def logs_hyperparameters(holder: Any) -> bool:
+    """Returns whether ``save_hyperparameters`` asked for logging, as its ``logger=True`` does.
+
+    Args:
+        holder: a LightningModule or a LightningDataModule.
+    """
+    return bool(holder._log_hyperparams)
+
+
+def default_states(metric: Any) -> dict[str, Any]:
+    """Returns the values to which ``reset`` sets the states of a metric, by name.
+
+    The public ``metric_state`` returns only the current values.
+
+    Args:
+        metric: a torchmetrics ``Metric``.
+    """
+    defaults: dict[str, Any] = metric._defaults
+    return defaults
+
+
+def forget_computed(metric: Any) -> None:
+    """Has the next ``compute`` of a metric compute again.
+
+    torchmetrics returns the last result until ``update`` or ``reset`` is called, also after states
+    were loaded or merged.
+
+    Args:
+        metric: a torchmetrics ``Metric``.
+    """
+    metric._computed = None
+
+
+def mark_updated(metric: Any) -> None:
+    """Has a metric know that it holds data, if ``update`` was never called.
+
+    ``compute`` warns unless ``update`` was called; the public ``update_count`` cannot be set.
+
+    Args:
+        metric: a torchmetrics ``Metric``.
+    """
+    metric._update_count = max(metric.update_count, 1)
+
+
+def version(tensor: torch.Tensor) -> int:
+    """Returns how often a tensor was written to in place.
+
+    Args:
+        tensor: any tensor that is not an inference tensor.
+    """
+    return tensor._version

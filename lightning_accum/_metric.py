@@ -1,4 +1,4 @@
-"""The base of every metric here: states that are saved, load into a fresh object, and plot."""
+"""The base of every metric of this package: its states are saved, loaded and plotted."""
 
 from __future__ import annotations
 
@@ -7,26 +7,29 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
+from torchmetrics.utilities.plot import plot_single_or_multi_val
+
+from lightning_accum._compat import default_states, forget_computed
 
 _SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 _EXTRA = "_extra_state"
 
 
 def has_double(device: torch.device) -> bool:
-    """Whether a device computes in double precision."""
+    """Returns whether a device computes in double precision."""
     return device.type != "mps"
 
 
 def representable(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor in a dtype that a device has: single precision where it has no double."""
+    """Returns the tensor in single precision if the device has no double precision."""
     return tensor if has_double(device) else tensor.to(_SINGLE.get(tensor.dtype, tensor.dtype))
 
 
 class PersistentMetric(Metric):
-    """A metric whose states are in the state dict, and that knows when they came in from elsewhere.
+    """A metric that saves its states, and checks the states that it loads.
 
-    torchmetrics leaves states out of the state dict unless asked, keeps a cached result when a
-    state is loaded or merged, and takes whatever it finds, from whatever device.
+    torchmetrics leaves states out of the state dict by default, returns a cached result after a
+    state was loaded or merged, and loads any value from any device.
     """
 
     full_state_update = False
@@ -42,20 +45,27 @@ class PersistentMetric(Metric):
         self._renew()
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Plots a result, or a sequence of them over time.
+        """Plots a result, or a sequence of results over time.
 
         Args:
-            val: what ``compute`` or ``forward`` returned, or a list of that; ``compute()`` when
-                missing.
-            ax: matplotlib axes to draw in; a new figure when missing.
+            val: a result of ``compute`` or ``forward``, or a list of them. Default: ``compute()``.
+            ax: matplotlib axes to draw in. Default: those of a new figure.
 
         Returns:
-            The figure, ``None`` where ``ax`` was given, and the axes.
+            The figure, or ``None`` if ``ax`` was given, and the axes.
 
         Raises:
             ModuleNotFoundError: if matplotlib is not installed.
         """
-        return self._plot(val, ax)
+        return plot_single_or_multi_val(
+            self.compute() if val is None else val,
+            ax=ax,
+            higher_is_better=self.higher_is_better,
+            lower_bound=self.plot_lower_bound,
+            upper_bound=self.plot_upper_bound,
+            legend_name=self.plot_legend_name,
+            name=type(self).__name__,
+        )
 
     def _load_from_state_dict(
         self,
@@ -67,7 +77,7 @@ class PersistentMetric(Metric):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        names = list(self._defaults)
+        names = list(default_states(self))
         if type(self).get_extra_state is not nn.Module.get_extra_state:
             names.append(_EXTRA)
         found = {name: state_dict[prefix + name] for name in names if prefix + name in state_dict}
@@ -75,7 +85,7 @@ class PersistentMetric(Metric):
             try:
                 self._check_states(found, names)
             except ValueError as error:
-                # All states or none: of a part there is nothing to go on with.
+                # The metric loads all of its states or none: some of them mean nothing.
                 error_msgs.append(f"`{prefix[:-1] or type(self).__name__}`: {error}")
                 found = {}
         for name in names:
@@ -85,7 +95,7 @@ class PersistentMetric(Metric):
                 value = _copy_on(value, self.device) if isinstance(value, Tensor) else value
             state_dict[prefix + name] = value
         if _EXTRA in names:
-            # What the state dict lacks stays as it is, as torchmetrics has it for other states.
+            # A state that is missing from the state dict keeps its value, as in torchmetrics.
             state_dict.setdefault(prefix + _EXTRA, self.get_extra_state())
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
@@ -94,16 +104,17 @@ class PersistentMetric(Metric):
             self._renew()
 
     def _check_states(self, states: dict[str, Any], names: list[str]) -> None:
-        """Raises a ValueError where states that are to be loaded are not those of such a metric."""
+        """Raises a ``ValueError`` if the states to load are not those of such a metric."""
         lacking = [name for name in names if name not in states]
         if lacking:
             raise ValueError(
                 f"the state dict should have all of its states, {names}. Found none for {lacking}."
             )
-        for name, default in self._defaults.items():
+        for name, default in default_states(self).items():
             self._check_state(name, states[name], default)
 
     def _check_state(self, name: str, state: Any, default: Any) -> None:
+        """Raises a ``ValueError`` if a state differs from its default in kind or shape."""
         check_kind(name, state, default)
         if state.ndim != default.ndim or (default.numel() > 1 and state.shape != default.shape):
             raise ValueError(
@@ -112,12 +123,12 @@ class PersistentMetric(Metric):
             )
 
     def _renew(self) -> None:
-        """States came in from elsewhere: forgets the cached result."""
-        self._computed = None
+        """Forgets the cached result, because states were loaded or merged."""
+        forget_computed(self)
 
 
 def check_kind(name: str, state: Any, default: Tensor) -> None:
-    """Raises a ValueError where a state is no tensor of numbers of its default's kind."""
+    """Raises a ``ValueError`` if a state is not a tensor of numbers like its default."""
     if not isinstance(state, Tensor):
         raise ValueError(f"state `{name}` should be a tensor. Found `{type(state).__name__}`.")
     if state.dtype.is_floating_point != default.dtype.is_floating_point or state.is_complex():

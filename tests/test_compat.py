@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import lightning.pytorch as pl
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from torchmetrics.aggregation import SumMetric
 
+from lightning_accum import _compat
 from lightning_accum._compat import (
     compiled_from,
     foreach,
@@ -172,3 +175,120 @@ def test_is_compiler_failure():
     with pytest.raises(RuntimeError) as other:
         torch.compile(lambda x: x @ x, backend="eager")(torch.ones(2, 3))
     assert not is_compiler_failure(other.value)
+
+
+class Looked(pl.LightningModule):
+    """Calls a function in every training batch, without a loss and without an optimizer."""
+
+    def __init__(self, look: Any) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.look = look
+        self.found: list[Any] = []
+
+    def train_dataloader(self) -> Any:
+        return torch.utils.data.DataLoader(torch.zeros(5, 1))
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        self.found.append(self.look(self))
+
+    def configure_optimizers(self) -> None:
+        return None
+
+
+def looked(tmp_path: Any, look: Any, **options: Any) -> list[Any]:
+    """What ``look(module)`` returned in each of five batches."""
+    quiet = dict.fromkeys(
+        ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
+    )
+    model = Looked(look)
+    shared = {"accelerator": "cpu", "default_root_dir": tmp_path, "max_epochs": 1}
+    pl.Trainer(**{**quiet, **shared, **options}).fit(model)
+    return model.found
+
+
+def test_batches_that_stepped(tmp_path):
+    found = looked(tmp_path, lambda module: _compat.batches_that_stepped(module.trainer))
+    assert found == [0, 1, 2, 3, 4]
+
+
+def test_logs_now(tmp_path):
+    def look(module: Any) -> bool:
+        module.trainer.should_stop = len(module.found) >= 2
+        return _compat.logs_now(module.trainer)
+
+    found = looked(tmp_path, look, log_every_n_steps=2, min_epochs=1)
+    assert found == [False, True, True, True, True]  # Lightning logs when it is to stop
+
+
+def test_skips_backward(tmp_path: Any) -> None:
+    def look(module: Any) -> bool:
+        return _compat.skips_backward(module.trainer)
+
+    assert looked(tmp_path, look) == [False] * 5
+
+    class Last(pl.Callback):
+        def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+            trainer.fit_loop._skip_backward = True  # as that callback does
+
+    assert looked(tmp_path, look, callbacks=[Last()]) == [True] * 5
+
+
+def test_replaces_no_optimizer(tmp_path):
+    found = looked(tmp_path, lambda module: [*module.trainer.optimizers])
+    assert [_compat.replaces_no_optimizer(each) for each in found[0]] == [True]
+    assert not _compat.replaces_no_optimizer(torch.optim.SGD([torch.zeros(1)], lr=1.0))
+
+
+def test_clear_trainer_optimizers(tmp_path):
+    def look(module: Any) -> Any:
+        shown = module.optimizers()
+        _compat.clear_trainer_optimizers(module.trainer)
+        return module.trainer.optimizers, module.optimizers() is shown
+
+    assert looked(tmp_path, look)[0] == ([], True)
+
+
+def test_logs_hyperparameters():
+    class Saving(pl.LightningModule):
+        def __init__(self, size: int, log: bool) -> None:
+            super().__init__()
+            self.save_hyperparameters(logger=log)
+
+    assert _compat.logs_hyperparameters(Saving(1, log=True))
+    assert not _compat.logs_hyperparameters(Saving(1, log=False))
+    assert not _compat.logs_hyperparameters(pl.LightningDataModule())
+
+
+def test_default_states():
+    metric = SumMetric()
+    metric.update(2.0)
+    (default,) = _compat.default_states(metric).values()
+    assert (default, metric.metric_state.keys()) == (0.0, _compat.default_states(metric).keys())
+
+
+def test_forget_computed():
+    metric = SumMetric()
+    metric.update(2.0)
+    assert metric.compute() == 2.0
+    metric.sum_value = torch.tensor(3.0)
+    assert metric.compute() == 2.0  # torchmetrics does not look at the state
+    _compat.forget_computed(metric)
+    assert metric.compute() == 3.0
+
+
+def test_mark_updated():
+    metric = SumMetric()
+    _compat.mark_updated(metric)
+    assert metric.compute() == 0.0  # no warning that `update` was never called
+    metric.update(1.0)
+    metric.update(1.0)
+    _compat.mark_updated(metric)
+    assert metric.update_count == 3
+
+
+def test_version():
+    tensor = torch.zeros(2)
+    before = _compat.version(tensor)
+    tensor.view(1, 2).add_(1)
+    assert _compat.version(tensor) == before + 1

@@ -16,7 +16,8 @@ import lightning_accum
 ROOT = Path(lightning_accum.__file__).parent
 # From the bottom up. Packages on one line do not import each other.
 LAYERS = (
-    {"_compat", "_checks", "_metric", "_state"},
+    {"_compat", "_checks"},
+    {"_metric", "_state"},
     {"functional"},
     {"sparse", "distributed"},
     {"updates", "observe", "accumulators"},

@@ -1,112 +1,28 @@
-"""Pure functions that turn the counts of a cell into what is said of it."""
+"""The checks of a cell's learning, each a pure function of its counts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 
-from lightning_accum.cells.tally import Activity
+from lightning_accum.callbacks._counts import Counts, Weights
 
-By = Literal["callback", "module", "loop"]
-
-_GROWN = 10.0  # times the norm at first
-_BUSY = 0.5  # of all steps
-_ENOUGH = 1000  # values that a share is taken of
+_GROWN = 10.0  # times the norm when the fit began
+_BUSY = 0.5  # share of steps with a spike
+_ENOUGH = 1000  # values from which a share is computed
 _TRACES = frozenset({"tc_pre", "tc_post", "tc_pos", "tc_neg"})
 
 
-@dataclass(frozen=True)
-class Weights:
-    """What is known of one parameter of a cell.
-
-    Attributes:
-        name: its name.
-        applied: how many updates were applied to it in the fit.
-        dropped: how many of them were dropped for NaN or Inf.
-        pending: whether a change is pending.
-        held: whether an optimizer that applies updates holds it.
-        moved: the share of weights that changed since the fit began; ``None`` if not known.
-        growth: the factor by which the norm grew since then; ``None`` if not known.
-        grows: whether the norm still grew in the latest epoch.
-        finite: whether all weights are.
-        began_finite: whether all weights were when the fit began.
-        bounded: whether there is an upper limit, or a constraint.
-        at_limits: the share of weights at a limit.
-        largest: the largest absolute weight.
-        dtype: the dtype.
-    """
-
-    name: str
-    applied: int = 1
-    dropped: int = 0
-    pending: bool = False
-    held: bool = True
-    moved: float | None = 1.0
-    growth: float | None = 1.0
-    grows: bool = False
-    finite: bool = True
-    began_finite: bool = True
-    bounded: bool = False
-    at_limits: float = 0.0
-    largest: float = 1.0
-    dtype: torch.dtype = torch.float32
-
-
-@dataclass(frozen=True)
-class Counts:
-    """What is known of a cell after some batches of a fit.
-
-    Attributes:
-        cell: its name.
-        batches: the training batches so far.
-        windows: how many windows of it were evaluated; ``None`` if nobody counts.
-        late_batches: batches since the first check.
-        late_windows: windows since then.
-        longest: the steps of the longest window.
-        activity: how active both sides were.
-        h: the cell's hyperparameters.
-        carry: whether traces pass from batch to batch.
-        by: who applies updates: the callback, the module's own optimizer, or a loop's author.
-        scale: the largest factor by which an optimizer scales updates.
-        ended: whether the fit is over.
-        why_nothing: why nothing was recorded, if nothing was, and how to mend it.
-        rests: whether its modules are in evaluation mode while other cells learn.
-        weights: what is known of its parameters.
-    """
-
-    cell: str
-    batches: int = 1
-    windows: int | None = 1
-    late_batches: int = 0
-    late_windows: int = 0
-    longest: int = 2
-    activity: Activity | None = None
-    h: Mapping[str, object] = field(default_factory=dict)
-    carry: bool = False
-    by: By = "callback"
-    scale: float = 1.0
-    ended: bool = False
-    why_nothing: str = ""
-    rests: bool = False
-    weights: tuple[Weights, ...] = ()
-
-    @property
-    def rates(self) -> dict[str, object]:
-        """The rates among the hyperparameters."""
-        return {k: v for k, v in self.h.items() if k == "lr" or k.startswith("lr_")}
-
-
 class Finding(NamedTuple):
-    """Something to say of a cell, once.
+    """A message about a cell.
 
     Attributes:
-        cell: its name.
-        key: tells findings of a cell apart.
-        text: what was found, and how to mend it.
-        warns: whether it means that nothing is learned.
+        cell: name of the cell.
+        key: identifies the finding among those of the cell.
+        text: what was found, and the remedy.
+        warns: whether it is a mistake, so that it deserves a warning.
     """
 
     cell: str
@@ -116,7 +32,7 @@ class Finding(NamedTuple):
 
 
 def findings(counts: Counts) -> list[Finding]:
-    """All that there is to say of a cell; nothing where it learns well."""
+    """Returns the findings on a cell; none if it learns well."""
     if counts.windows == 0:
         return list(_nothing_recorded(counts))
     found = [finding for check in (_silence, _busy, _single_steps) for finding in check(counts)]
@@ -128,7 +44,7 @@ def findings(counts: Counts) -> list[Finding]:
 
 
 def _nothing_recorded(c: Counts) -> Iterator[Finding]:
-    if any(w.applied for w in c.weights):  # by what other processes recorded
+    if any(w.applied for w in c.weights):  # other processes recorded activity
         return
     text = (
         f"Cell `{c.cell}` should record activity to learn from. Found none in"
@@ -149,15 +65,16 @@ def _busy(c: Counts) -> Iterator[Finding]:
         return
     if activity.spikes_in and activity.pre > _BUSY:
         text = (
-            f"The input of `{c.cell}` spikes in {activity.pre:.0%} of the steps, where timing says"
-            " little: lower its rate, or encode values that are held for many steps as spikes"
-            " (`PoissonEncoder`)."
+            f"The input of `{c.cell}` spikes in {activity.pre:.0%} of the steps, so that spike"
+            " times tell little: lower its rate, or encode values that stay the same for many steps"
+            " as spikes (`PoissonEncoder`)."
         )
         yield Finding(c.cell, "input in most steps", text, False)
     if activity.spikes and activity.post > _BUSY:
         text = (
-            f"The neurons of `{c.cell}` spike in {activity.post:.0%} of the steps, where timing"
-            " says little: raise their threshold, or lower the rate of the input or the weights."
+            f"The neurons of `{c.cell}` spike in {activity.post:.0%} of the steps, so that spike"
+            " times tell little: raise their threshold, or lower the rate of the input or the"
+            " weights."
         )
         yield Finding(c.cell, "fires in most steps", text, False)
 
@@ -165,10 +82,10 @@ def _busy(c: Counts) -> Iterator[Finding]:
 def _single_steps(c: Counts) -> Iterator[Finding]:
     if c.longest == 1 and not c.carry and (c.windows or 0) > 1 and _TRACES & set(c.h):
         text = (
-            f"Every window of `{c.cell}` was a single step, and traces begin from zero in each:"
-            " only spikes of one step were paired. Run all steps of a sample in one training"
-            " step, pass `time_dim=0` to the rule if modules are called once per sequence, or"
-            " `carry=True` to the callback if batches are pieces of one stream."
+            f"Every window of `{c.cell}` was a single step, and traces begin at zero in each"
+            " window: only spikes of the same step were paired. Run all steps of a sample in one"
+            " training step, pass `time_dim=0` to the rule if modules are called once per"
+            " sequence, or `carry=True` to the callback if batches are pieces of one stream."
         )
         yield Finding(c.cell, "single steps", text, False)
 
@@ -177,7 +94,7 @@ def _nonfinite(c: Counts, w: Weights) -> Iterator[Finding]:
     if w.finite:
         return
     if w.began_finite:
-        when = "which came during the fit: lower the rates, and look at what else writes to it"
+        when = "which came during the fit: lower the rates, and look at what else changes it"
     else:
         when = "which it held when the fit began: look at how it is initialized or loaded"
     text = f"Weights should be finite. Found NaN or Inf in `{c.cell}.{w.name}`, {when}."
@@ -200,8 +117,10 @@ def _never_applied(c: Counts, w: Weights) -> Iterator[Finding]:
             " `training_step`, or return none from `configure_optimizers`, and the callback"
             " applies updates itself."
         )
+    elif c.ended:
+        why = "The fit ended before they were: train for longer, or apply more often."
     else:
-        why = "The fit stopped before they were: train for longer, or apply more often."
+        return  # the update is still to come
     text = (
         f"The changes of cell `{c.cell}` should be applied. Found those of `{w.name}` pending"
         f" after {_number(c.batches, 'training batch')}, and none applied. {why}"
@@ -212,20 +131,20 @@ def _never_applied(c: Counts, w: Weights) -> Iterator[Finding]:
 def _unmoved(c: Counts, w: Weights) -> Iterator[Finding]:
     if w.moved is None or w.moved > 0 or not w.finite or (w.pending and not w.applied):
         return
-    if w.dropped and w.dropped >= w.applied:  # which has a warning already
+    if w.dropped and w.dropped >= w.applied:  # another warning says so
         return
     why, warns = _why_unmoved(c, w)
     text = (
-        f"Cell `{c.cell}` should change `{w.name}`. Found it as it was when the fit began, after"
+        f"Cell `{c.cell}` should change `{w.name}`. Found it unchanged since the fit began, after"
         f" {_number(c.batches, 'training batch')} and {_number(w.applied, 'applied update')}. {why}"
         if warns
-        else f"`{c.cell}.{w.name}` is as it was when the fit began, for {why}"
+        else f"`{c.cell}.{w.name}` is unchanged since the fit began, because {why}"
     )
     yield Finding(c.cell, f"unmoved {w.name}", text, warns)
 
 
 def _why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
-    """Why a parameter has not moved, and whether that is a mistake."""
+    """Returns why a parameter has not changed, and whether that is a mistake."""
     if c.rates and not any(c.rates.values()):
         return f"{_names(c.rates)} {'is' if len(c.rates) == 1 else 'are'} 0.", False
     if not c.scale:
@@ -239,15 +158,16 @@ def _why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
         ), True
     if not w.applied:
         return (
-            "Nothing came of what was recorded, or it was handed over as gradients that nobody"
-            " stepped: look at the rule's `terms`, and step the optimizer that holds the parameter."
+            "The rule returned no change, or the change was exported as a gradient and no optimizer"
+            " applied it: look at the rule's `terms`, and step the optimizer that holds the"
+            " parameter."
         ), True
     if w.at_limits == 1:
-        return "All weights are at a limit: weaken the part that drives them there.", True
+        return "All weights are at a limit: weaken the part that moves them there.", True
     step = torch.finfo(w.dtype).eps * w.largest if w.dtype.is_floating_point else 1
     return (
         f"Weights of up to {w.largest:.2g} in {str(w.dtype).removeprefix('torch.')} change in steps"
-        f" of about {step:.0e}, and every update was smaller, or 0, as without a reward or by a"
+        f" of about {step:.0e}, and every update was smaller, or was 0 because of the reward, a"
         f" reduction or a bound: raise {_names(c.rates) if c.rates else 'the rates'}, or keep the"
         " weights in a wider dtype."
     ), True
@@ -257,8 +177,8 @@ def _left_pending(c: Counts, w: Weights) -> Iterator[Finding]:
     if c.ended and w.applied and w.pending:
         text = (
             f"The fit ended with changes of `{c.cell}.{w.name}` pending, which are not applied:"
-            " step the UpdateOptimizer in `on_train_epoch_end` too, or as often as the number of"
-            " batches divides by."
+            " step the UpdateOptimizer in `on_train_epoch_end` too, or every n batches with an n"
+            " that divides the number of batches."
         )
         yield Finding(c.cell, f"left pending {w.name}", text, False)
 
@@ -267,8 +187,8 @@ def _growth(c: Counts, w: Weights) -> Iterator[Finding]:
     if w.growth is None or not w.finite or w.bounded or not w.grows or w.growth < _GROWN:
         return
     text = (
-        f"The norm of `{c.cell}.{w.name}` grew {w.growth:.0f} times since the fit began, and grows"
-        " on: bound the weights (`bound_power`, `Clamp`), keep their norm (`Normalize`), or let"
+        f"The norm of `{c.cell}.{w.name}` grew {w.growth:.0f} times since the fit began, and still"
+        " grows: bound the weights (`bound_power`, `Clamp`), keep their norm (`Normalize`), or let"
         " depression balance potentiation."
     )
     yield Finding(c.cell, f"growth {w.name}", text, False)

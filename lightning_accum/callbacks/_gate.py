@@ -1,4 +1,4 @@
-"""The gate: what a training step runs is recorded, once a batch, and nothing else."""
+"""The gate that has each training step recorded, once in a batch, and nothing else."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-import lightning.pytorch as pl
 from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.strategies import Strategy
 from torch.optim import Optimizer
@@ -20,7 +19,7 @@ class Recording:
     """Has a host record the first training step of each batch.
 
     Args:
-        host: whose batches these are.
+        host: the host of the cells.
     """
 
     def __init__(self, host: CellHost) -> None:
@@ -30,25 +29,25 @@ class Recording:
         self._due = False
 
     def begin_batch(self) -> None:
-        """The next training step is one of training."""
+        """Has the next training step recorded."""
         self.in_batch = self._due = True
 
     def end_batch(self) -> None:
-        """No training step is expected until the next batch begins."""
+        """Has no training step recorded until the next batch begins."""
         self.in_batch = self._due = False
 
     def step_begins(self) -> None:
-        """Opens the gate, for the first of what a closure may call several times in a batch."""
+        """Starts recording, if this is the first training step of the batch."""
         if self._due:
             self._due = False
             self._host.trainer.recording = True
 
     def step_ends(self) -> None:
-        """Closes the gate."""
+        """Stops recording."""
         self._host.trainer.recording = False
 
     def leave(self) -> None:
-        """Records nothing any more; a batch that has not ended counts for nothing."""
+        """Leaves the gate; a batch that has not ended counts for nothing."""
         if self.in_batch:
             self._host.abandon_batch()
         self.end_batch()
@@ -56,18 +55,13 @@ class Recording:
             self.gate.let_out(self)
 
 
-def only_forward(trainer: pl.Trainer) -> bool:
-    """Whether an epoch only runs the model, as the last of StochasticWeightAveraging."""
-    return bool(trainer.fit_loop._skip_backward)
-
-
 class StepGate:
-    """Stands on a strategy, in front of its training step and its optimizers' steps.
+    """Wraps the training step and the optimizer step of a strategy, to record the former.
 
-    There is one for all recordings of a run, and it goes with the last of them.
+    All recordings of a run share one gate. The last recording that leaves restores the strategy.
 
     Args:
-        strategy: on which to stand.
+        strategy: the strategy whose methods are wrapped.
     """
 
     def __init__(self, strategy: Strategy) -> None:
@@ -78,7 +72,7 @@ class StepGate:
 
     @classmethod
     def on(cls, strategy: Strategy) -> StepGate:
-        """The gate of a strategy, put in place where there is none."""
+        """Returns the gate of a strategy, which gets one if it has none."""
         gate = getattr(strategy.training_step, "__self__", None)
         if not isinstance(gate, StepGate):
             gate = cls(strategy)
@@ -87,12 +81,12 @@ class StepGate:
         return gate
 
     def let_in(self, recording: Recording) -> None:
-        """Tells a recording of training steps from now on."""
+        """Adds a recording, which hears of training steps from now on."""
         self._recordings.append(recording)
         recording.gate = self
 
     def let_out(self, recording: Recording) -> None:
-        """Tells it no more; the last one gives the strategy its methods back."""
+        """Removes a recording; the last one restores the strategy's methods."""
         self._recordings = [known for known in self._recordings if known is not recording]
         recording.gate = None
         if self._recordings:
@@ -102,7 +96,7 @@ class StepGate:
                 delattr(self._strategy, name)
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        """The strategy's, recorded."""
+        """Runs the strategy's training step, and has it recorded."""
         for recording in self._recordings:
             recording.step_begins()
         try:
@@ -114,10 +108,10 @@ class StepGate:
     def optimizer_step(
         self, optimizer: Optimizer, closure: Callable[[], Any], model: Any = None, **kwargs: Any
     ) -> Any:
-        """The strategy's, of which only the closure's first call is recorded.
+        """Runs the strategy's optimizer step, in which only the first call of the closure is seen.
 
-        A gradient scaler refuses an optimizer that has no gradients: updates are not scaled, and
-        applied without it.
+        An UpdateOptimizer bypasses the gradient scaler: it has no gradients, which the scaler would
+        reject, and updates are not scaled.
         """
         once = _Once(closure)
         precision = self._strategy.precision_plugin
@@ -128,7 +122,7 @@ class StepGate:
 
 
 class _Once:
-    """A closure that is seen by monitors when it is called for the first time, and not again."""
+    """A closure that monitors see only when it is called for the first time."""
 
     def __init__(self, closure: Callable[[], Any]) -> None:
         self._closure = closure

@@ -1,36 +1,31 @@
-"""Whether the cells of a fit learn: what is counted of them, looked at once an epoch."""
+"""The checks in a fit whether its cells learn."""
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 
-import torch
-from torch import Tensor
-
-from lightning_accum.callbacks._findings import By, Counts, Weights, findings
+from lightning_accum.callbacks._counts import By, Counts
+from lightning_accum.callbacks._findings import findings
 from lightning_accum.callbacks._host import CellHost
+from lightning_accum.callbacks._record import ParameterRecord
 from lightning_accum.cells.state import Hyperparameters
-from lightning_accum.cells.tally import why_nothing
-from lightning_accum.distributed.shards import local
+from lightning_accum.cells.tally import Tally, why_nothing
 from lightning_accum.distributed.world import is_first
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.updates import Updater
 
-_SAMPLE = 1 << 16  # weights of a parameter that are kept for comparison
-_STILL = 1.002  # times the norm of an epoch before
-
 
 class Health:
-    """Warns of each cell that learns nothing, and has lines for the summary on what else is wrong.
+    """Warns of each cell that learns nothing, and returns advice for the summary.
 
-    A batch costs a count. Cells are looked at when the first epoch ends, or before, after so many
-    batches, and when the fit ends; at the end of other epochs there is a norm for each parameter.
+    The cells are checked at the end of the first epoch, or earlier after ``patience`` batches, and
+    when the fit ends. A batch costs one addition, another epoch one norm for each parameter.
 
     Args:
-        host: whose cells these are.
-        patience: after how many batches not to wait any longer for the end of the first epoch.
+        host: the host of the cells.
+        patience: number of batches after which the first check does not wait for an epoch's end.
     """
 
     def __init__(self, host: CellHost, patience: int = 1000) -> None:
@@ -41,17 +36,17 @@ class Health:
         self._first_batches = 0
         self._said: set[tuple[str, str]] = set()
         self._warned: set[str] = set()
-        self._records: dict[tuple[str, str], _Record] = {}
-        for name, _ in host.trainer.named_cells:
-            tally = host.trainer.tally(name)
-            if tally is not None:
-                tally.begin(watched=True)
-        for cell, updater, param in self._params():
-            self._records[cell, param] = _Record(updater, param)
+        self._dropped = self._drops()
+        self._records = {
+            (cell, param): ParameterRecord(updater, param)
+            for cell, updater, param in self._params()
+        }
+        for tally in self._tallies():
+            tally.begin(watched=True)
 
     @property
     def warned(self) -> Collection[str]:
-        """The cells of which a warning has told."""
+        """The cells of which a warning was given."""
         return self._warned
 
     def batch_ended(self) -> None:
@@ -59,35 +54,84 @@ class Health:
         self._batches += 1
 
     def look_if_due(self, optimizers: Sequence[UpdateOptimizer], by: By) -> None:
-        """Looks at the cells, if the first epoch is a long one."""
+        """Checks the cells if the first epoch is a long one.
+
+        Args:
+            optimizers: the optimizers that apply updates.
+            by: who steps them.
+        """
         if self._batches >= self._patience and self._first is None:
             self._look(optimizers, by, ended=False)
 
     def epoch_ended(self, optimizers: Sequence[UpdateOptimizer], by: By) -> None:
-        """Looks at the cells if this is the first epoch; notes how large weights are.
+        """Notes the norms of weights, and checks the cells if this is the first epoch.
 
         Args:
-            optimizers: those that apply updates.
+            optimizers: the optimizers that apply updates.
             by: who steps them.
         """
         for cell, updater, param in self._params():
             if (cell, param) in self._records:
                 self._records[cell, param].epoch_ended(updater)
-            else:  # a cell that was registered in the fit
-                self._records[cell, param] = _Record(updater, param, late=True)
+            else:  # the cell was registered during the fit
+                self._records[cell, param] = ParameterRecord(updater, param, late=True)
         if self._first is None and self._batches:
             self._look(optimizers, by, ended=False)
 
     def fit_ended(self, optimizers: Sequence[UpdateOptimizer], by: By) -> list[str]:
-        """Looks at the cells, and gives the lines for the summary."""
+        """Checks the cells, warns of dropped updates, and returns lines for the summary.
+
+        Args:
+            optimizers: the optimizers that apply updates.
+            by: who steps them.
+        """
         lines = self._look(optimizers, by, ended=True) if self._batches else []
-        for name, _ in self._host.trainer.named_cells:
-            tally = self._host.trainer.tally(name)
-            if tally is not None:
-                tally.watched = False
+        self._leave()
         return lines
 
+    def fit_failed(self, optimizers: Sequence[UpdateOptimizer], by: By) -> None:
+        """Checks the cells of a fit that an exception or Ctrl-C stopped.
+
+        Args:
+            optimizers: the optimizers that apply updates.
+            by: who steps them.
+        """
+        self._leave()
+        if self._batches:
+            # After an error of the device the check fails too; the first error is the one to see.
+            with suppress(RuntimeError):
+                self._look(optimizers, by, ended=False)
+
+    def warn_of_drops(self) -> None:
+        """Warns of updates that were dropped since the fit began."""
+        for (cell, name), count in self._drops().items():
+            dropped = count - self._dropped.get((cell, name), 0)
+            if dropped:
+                warnings.warn(
+                    f"Updates should be finite. Found NaN or Inf in {dropped} updates of `{name}`"
+                    f" of cell `{cell}`, which were dropped: look at the activity, and lower the"
+                    " rates.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+
     # ------------------------------------------------------------------ inside
+    def _tallies(self) -> Iterator[Tally]:
+        tallies = (self._host.trainer.tally(name) for name, _ in self._host.trainer.named_cells)
+        return (tally for tally in tallies if tally is not None)
+
+    def _leave(self) -> None:
+        for tally in self._tallies():
+            tally.watched = False
+
+    def _drops(self) -> dict[tuple[str, str], int]:
+        """Returns how many updates were ever dropped, by cell and parameter."""
+        return {
+            (cell, name): count
+            for cell, updater in self._host.updaters.items()
+            for name, count in updater.skipped.items()
+        }
+
     def _params(self) -> Iterator[tuple[str, Updater, str]]:
         for updater, cells in self._host.trainer.updaters.values():
             for name in cells:
@@ -95,7 +139,7 @@ class Health:
                     yield name, updater, param
 
     def _look(self, optimizers: Sequence[UpdateOptimizer], by: By, ended: bool) -> list[str]:
-        """Warns, and gives the lines of findings that are not worth a warning."""
+        """Warns of mistakes, and returns the texts of the other findings."""
         lines = []
         for counts in self._counts(optimizers, by, ended):
             for cell, key, text, warns in findings(counts):
@@ -114,8 +158,7 @@ class Health:
     ) -> Iterator[Counts]:
         trainer, held = self._host.trainer, set[int]().union(*(o.ids for o in optimizers))
         first, self._first = self._first, self._first or {}
-        tallies = [trainer.tally(name) for name, _ in trainer.named_cells]
-        learns = any(tally is not None and tally.windows for tally in tallies)
+        learns = any(tally.windows for tally in self._tallies())
         for name, (cell, state) in trainer.named_cells:
             tally = trainer.tally(name)
             windows = None if tally is None else tally.windows
@@ -144,83 +187,3 @@ class Health:
             )
         if first is None:
             self._first_batches = self._batches
-
-
-class _Record:
-    """A parameter as it was, to be compared with what it becomes.
-
-    Of a large one a sample of weights is kept, evenly spaced, and for all of them two sums, which
-    any change alters.
-
-    Args:
-        updater: the updater that applies its changes.
-        name: the parameter.
-        late: whether the fit has begun before.
-    """
-
-    def __init__(self, updater: Updater, name: str, late: bool = False) -> None:
-        self.name = name
-        self._late = late
-        self._applied = 0 if late else updater.applied.get(name, 0)
-        self._dropped = 0 if late else updater.skipped.get(name, 0)
-        value = self._value(updater)
-        self._shape = value.shape
-        self._sample = _sample(value).clone()
-        self._began = _sums(value)
-        self._before = self._latest = self._began[0]  # at the ends of two epochs
-
-    def epoch_ended(self, updater: Updater) -> None:
-        """Notes the norm, to be compared with that of the next epoch."""
-        self._before, self._latest = self._latest, _sums(self._value(updater))[0]
-
-    def weights(self, updater: Updater, held: Collection[int]) -> Weights:
-        """What is known of the parameter now; waits for the device."""
-        name, value = self.name, self._value(updater)
-        norm, total = (float(each) for each in _sums(value))
-        began, began_total = (float(each) for each in self._began)
-        moved: float | None = None
-        if not self._late and value.shape == self._shape:
-            moved = float((_sample(value) != self._sample).float().mean()) if value.numel() else 0.0
-            if not moved and (norm, total) != (began, began_total):
-                moved = 1 / value.numel()
-        lower, upper = updater.limits(name)
-        return Weights(
-            name=name,
-            applied=updater.applied.get(name, 0) - self._applied,
-            dropped=updater.skipped.get(name, 0) - self._dropped,
-            pending=not getattr(updater, name).empty,
-            held=id(updater.target(name)) in held,
-            moved=moved,
-            growth=norm / began if began else None,
-            grows=norm > _STILL * float(self._before),
-            finite=math.isfinite(norm),
-            began_finite=math.isfinite(began),
-            bounded=upper is not None or updater.constrained(name),
-            at_limits=_share_at(value, lower, upper),
-            largest=float(value.abs().max()) if value.numel() else 0.0,
-            dtype=value.dtype,
-        )
-
-    def _value(self, updater: Updater) -> Tensor:
-        """The parameter, or this process' shard of it."""
-        return local(updater.target(self.name).detach())
-
-
-def _sample(value: Tensor) -> Tensor:
-    return value.reshape(-1)[:: -(-value.numel() // _SAMPLE) or 1]
-
-
-def _sums(value: Tensor) -> tuple[Tensor, Tensor]:
-    """The norm and the sum of weights, without waiting for the device."""
-    wide = value.to(torch.float32 if value.device.type == "mps" else torch.float64)
-    norm: Tensor = torch.linalg.vector_norm(wide)
-    return norm, wide.sum()
-
-
-def _share_at(value: Tensor, lower: float | None, upper: float | None) -> float:
-    at = torch.zeros_like(value, dtype=torch.bool)
-    if lower is not None:
-        at |= value <= value.new_full((), lower)
-    if upper is not None:
-        at |= value >= value.new_full((), upper)
-    return float(at.float().mean()) if value.numel() else 0.0

@@ -1,4 +1,4 @@
-"""What one applied update did, and how the neurons fired, by the names under which it is logged."""
+"""Measurements of one applied update, and of the activity of neurons in one window."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Values = dict[str, Tensor]
 
 
 class Activity(NamedTuple):
-    """What the neuron of a cell gave out in a window.
+    """The activity of a cell's neuron in a window.
 
     Attributes:
-        window: the activity of this process' samples.
-        counts: spikes of each neuron, in all processes together.
-        slots: in how many steps of a sample, in all processes together.
+        window: the output of the neuron in this process, ``[T, B, ...]``.
+        counts: the number of spikes of each neuron, ``[N]``, summed over processes.
+        slots: the number of steps times samples, summed over processes.
     """
 
     window: Tensor
@@ -34,11 +34,11 @@ class Activity(NamedTuple):
 
     @property
     def rates(self) -> Tensor:
-        """Spikes in a step of one sample, of each neuron."""
+        """The spikes of each neuron per step of a sample."""
         return self.counts / max(self.slots, 1)
 
     def values(self) -> Values:
-        """Firing rate and share of silent neurons, by name."""
+        """Returns the firing rate and the share of silent neurons, by name."""
         return {
             "firing_rate": self.rates.mean(),
             "silent_share": (self.counts == 0).float().mean(),
@@ -46,21 +46,25 @@ class Activity(NamedTuple):
 
 
 def activities(host: CellHost) -> dict[str, Activity]:
-    """What the neurons gave out since the rule was last evaluated, by cell."""
+    """Returns the activity of the neurons since the rule was last evaluated, by cell.
+
+    Args:
+        host: the host of the cells.
+    """
     found = {}
     for (cell, name), monitor in host.trainer.named_monitors:
         recorder = monitor.reducer
         if name != "post" or not isinstance(recorder, WindowRecorder):
             continue
         window = recorder.window()
-        if window is not None and window.ndim > 2:  # or else the rule says what is missing
+        if window is not None and window.ndim > 2:  # otherwise the rule raises an error
             slots = window.shape[0] * window.shape[1]
             found[cell] = Activity(window, spike_counts(window), slots)
-    return _together(found) if processes() > 1 else found
+    return _summed_over_processes(found) if processes() > 1 else found
 
 
-def _together(found: dict[str, Activity]) -> dict[str, Activity]:
-    """The same with what all processes have counted; on logging steps alone, for it waits."""
+def _summed_over_processes(found: dict[str, Activity]) -> dict[str, Activity]:
+    """Returns the activities with counts and slots summed over processes; waits for the device."""
     own = {cell: (activity.counts.cpu(), activity.slots) for cell, activity in found.items()}
     device = next((a.counts.device for a in found.values()), torch.device("cpu"))
     rows = [from_bytes(row) for row in gather_bytes(to_bytes(own), CAPACITY, device)]
@@ -74,7 +78,16 @@ def _together(found: dict[str, Activity]) -> dict[str, Activity]:
 
 
 class Before(NamedTuple):
-    """A parameter before an update is applied to it."""
+    """A parameter before an update.
+
+    Attributes:
+        cell: name of the cell.
+        name: name of the parameter.
+        updater: the updater that holds the pending change.
+        param: the parameter, which the update changes.
+        value: a copy of the whole parameter.
+        parts: the potentiating and the depressing part of the pending change.
+    """
 
     cell: str
     name: str
@@ -84,36 +97,33 @@ class Before(NamedTuple):
     parts: tuple[Tensor | None, Tensor | None]
 
     def after(self) -> Tensor:
-        """The parameter as it is now, whole; every process has to ask for it."""
+        """Returns the whole parameter as it is now; every process has to call this."""
         return whole(self.param)
 
     def values(self, after: Tensor) -> Values:
-        """The statistics of what was applied since, by name.
+        """Returns the statistics of the update, by name.
 
         Args:
-            after: the parameter as it is now.
+            after: the whole parameter after the update.
         """
         lower, upper = self.updater.limits(self.name)
         found = update_statistics(self.value, after, *self.parts, lower, upper)
         return {statistic: value.float() for statistic, value in found.items()}
 
 
-class Measurement:
-    """The parameters before an update is applied, to be compared with what they are afterwards.
+def parameters_before(host: CellHost, ids: set[int]) -> list[Before]:
+    """Returns copies of the parameters that are about to be updated.
 
     Args:
-        host: whose updaters are about to be applied.
-        ids: the ``id`` of every parameter to which they will be.
+        host: the host of the cells.
+        ids: the ``id`` of every parameter to which updates will be applied.
     """
-
-    def __init__(self, host: CellHost, ids: set[int]) -> None:
-        self.taken: list[Before] = []
-        for cell, updater in host.updaters.items():
-            for name in updater.names:
-                target = updater.target(name)
-                if id(target) not in ids:
-                    continue
-                accumulator, param = updater._getacc_(updater, name), target.detach()
+    found = []
+    for cell, updater in host.updaters.items():
+        for name in updater.names:
+            target = updater.target(name)
+            if id(target) in ids:
+                accumulator, param = getattr(updater, name), target.detach()
                 parts = accumulator.pos, accumulator.neg
-                value = whole(param).clone()
-                self.taken.append(Before(cell, name, updater, param, value, parts))
+                found.append(Before(cell, name, updater, param, whole(param).clone(), parts))
+    return found

@@ -1,22 +1,113 @@
-"""The optimizers that apply updates in a fit: the module's own, or one that the callback keeps."""
+"""The optimizers that apply updates in a fit: the module's own, or one that the callback makes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import lightning.pytorch as pl
-from lightning.pytorch.core.optimizer import _MockOptimizer
 
+from lightning_accum.callbacks._counts import By
+from lightning_accum.callbacks._host import CellHost
+from lightning_accum.callbacks._no_optimizer import replace_missing_optimizer, steps_to_count
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.updates import Updater
 
+Hook = Callable[[UpdateOptimizer], None]
+
+
+class Appliers:
+    """Finds or makes the optimizers that apply the updates of a host's cells, and steps them.
+
+    Args:
+        host: the host of the cells.
+        lr: factor of every change, for the optimizer that is made.
+        keys: the inputs of the rule that come from the result of ``training_step``.
+        prepare: is called with an optimizer before it applies updates.
+        finish: is called with an optimizer after it has applied them.
+    """
+
+    def __init__(
+        self, host: CellHost, lr: float, keys: Mapping[str, str], prepare: Hook, finish: Hook
+    ) -> None:
+        self.optimizers: list[UpdateOptimizer] = []
+        self.by: By = "callback"
+        self._host = host
+        self._lr = lr
+        self._keys = keys
+        self._hooks = prepare, finish
+        self._listed: list[Any] = []  # the Trainer's optimizers when these were found
+        self._steps_before = 0
+
+    @property
+    def made(self) -> UpdateOptimizer | None:
+        """The optimizer that was made; ``None`` if the module has its own."""
+        return self.optimizers[0] if self.by == "callback" and self.optimizers else None
+
+    def find(self, trainer: pl.Trainer) -> None:
+        """Has the module's own UpdateOptimizers apply updates, or makes one.
+
+        Args:
+            trainer: the Lightning trainer.
+
+        Raises:
+            ValueError: if the module's own optimizers leave out a parameter, or the rule has inputs
+                that do not exist yet when the module steps them.
+        """
+        updaters = list(self._host.updaters.values())
+        own = own_optimizers(trainer, updaters)
+        for name, key in self._keys.items() if own else ():
+            raise ValueError(
+                f"Argument `{name}_key` should be None if the module has its own UpdateOptimizer:"
+                f" `training_step` has not returned a {name} yet when it steps that optimizer."
+                f" Found `{name}_key = {key!r}`: return no UpdateOptimizer from"
+                " `configure_optimizers`."
+            )
+        if not own:
+            replace_missing_optimizer(trainer)
+        if own or self.made is None:
+            self.detach()
+            self.by = "module" if own else "callback"
+            params = [u.target(name) for u in updaters for name in u.names]
+            self.optimizers = own or [UpdateOptimizer(list(dict.fromkeys(params)), self._lr)]
+            for optimizer in self.optimizers:
+                optimizer.attach(updaters, *self._hooks)
+        self._listed = trainer.optimizers
+
+    def detach(self) -> None:
+        """Detaches the updaters and the hooks from the optimizers."""
+        for optimizer in self.optimizers:
+            optimizer.detach(self._host.updaters.values(), *self._hooks)
+        self.optimizers, self._listed = [], []
+
+    def batch_begins(self, trainer: pl.Trainer) -> None:
+        """Finds the optimizers again if the Trainer has set up others, and notes the step count."""
+        if trainer.optimizers is not self._listed:
+            self.find(trainer)
+        self._steps_before = trainer.global_step
+
+    def step(self, trainer: pl.Trainer) -> None:
+        """Applies updates, and counts a step in ``trainer.global_step`` unless the batch has."""
+        progress = None
+        if trainer.global_step == self._steps_before:
+            progress = steps_to_count(trainer)
+        if progress is not None:
+            progress.increment_ready()
+        for optimizer in self.optimizers:
+            optimizer.step()
+        if progress is not None:
+            progress.increment_completed()
+
 
 def own_optimizers(trainer: pl.Trainer, updaters: Sequence[Updater]) -> list[UpdateOptimizer]:
-    """The UpdateOptimizers of the module that hold parameters of ``updaters``; none if it has none.
+    """Returns the module's UpdateOptimizers that hold parameters of ``updaters``.
+
+    Args:
+        trainer: the Lightning trainer.
+        updaters: the updaters of the cells.
 
     Raises:
-        ValueError: if they leave out a parameter.
+        ValueError: if there are such optimizers, and a parameter is in none of them.
     """
     params = {
         id(updater.target(name)): f"{updater.label}: {name}"
@@ -29,55 +120,6 @@ def own_optimizers(trainer: pl.Trainer, updaters: Sequence[Updater]) -> list[Upd
         raise ValueError(
             "The UpdateOptimizer that `configure_optimizers` returns should hold every parameter"
             f" that cells train. Found none that holds {[params[i] for i in params if i in left]}:"
-            " add them, or return no UpdateOptimizer, and one is made."
+            " add them, or return no UpdateOptimizer, and the callback makes one."
         )
     return own
-
-
-def stand_in(trainer: pl.Trainer) -> None:
-    """Has a module without optimizers run as one whose updates a callback counts.
-
-    In the place of none, Lightning has an optimizer without a rate, at which its
-    LearningRateMonitor fails. Manual optimization needs none. Automatic optimization does, and
-    counts a step of it in every batch. What ``self.optimizers()`` gives to the module stays.
-    """
-    if not all(isinstance(optimizer, _MockOptimizer) for optimizer in trainer.optimizers):
-        return
-    if trainer.lightning_module.automatic_optimization:
-        trainer.optimizers = [_NoOptimizer(trainer)]
-        return
-    shown = trainer.strategy._lightning_optimizers
-    trainer.optimizers = []
-    trainer.strategy._lightning_optimizers = shown
-
-
-def uncounted(trainer: pl.Trainer) -> Any:
-    """Lightning's count of steps, if applied updates have to advance it; else ``None``."""
-    loop = trainer.fit_loop.epoch_loop
-    if not trainer.lightning_module.automatic_optimization:
-        return loop.manual_optimization.optim_step_progress
-    if any(isinstance(optimizer, _NoOptimizer) for optimizer in trainer.optimizers):
-        return loop.automatic_optimization.optim_progress.optimizer.step
-    return None
-
-
-class _NoOptimizer(_MockOptimizer):
-    """Runs the closure of automatic optimization; what Lightning counts for it is taken back."""
-
-    def __init__(self, trainer: pl.Trainer) -> None:
-        super().__init__()
-        self.param_groups.clear()
-        self._loop = trainer.fit_loop.epoch_loop.automatic_optimization
-
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Calls the closure, before Lightning counts the step as completed."""
-        result = None if closure is None else closure()
-        counted = self._loop.optim_progress.optimizer.step
-        for tracker in (counted.total, counted.current):
-            tracker.ready -= 1
-            tracker.completed -= 1
-        return result
-
-    def state_dict(self) -> dict[str, Any]:
-        """That of an optimizer without parameters."""
-        return {"state": {}, "param_groups": []}

@@ -1,4 +1,4 @@
-"""Sees whether a parameter that cells train is trained by gradients too."""
+"""The check whether gradients train a parameter that cells train too."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from lightning_accum.optim import UpdateOptimizer
 class Overlap:
     """Warns once of parameters that both a rule and another optimizer change.
 
-    What a rule changes may be handed to that optimizer as a gradient. Then nothing is pending when
-    updates are applied, and there is nothing to say.
+    A rule's change may have been exported to that optimizer as a gradient. Then nothing is pending
+    when updates are applied, and there is no warning.
 
     Args:
-        host: whose cells train parameters.
+        host: the host of the cells.
     """
 
     def __init__(self, host: CellHost) -> None:
         self._host = host
-        self._known: set[int] = set()  # the optimizers that were looked at
+        self._known: set[int] = set()  # ids of the optimizers that were checked
         self._shared: list[tuple[str, str, str]] = []  # cell, parameter, optimizer
 
     def note(self, optimizer: Optimizer) -> None:
-        """Looks at the gradients with which an optimizer begins its first step."""
+        """Notes the cells' parameters that have a gradient when an optimizer begins to step."""
         if id(optimizer) in self._known or isinstance(optimizer, UpdateOptimizer):
             return
         self._known.add(id(optimizer))
@@ -39,7 +39,7 @@ class Overlap:
         ]
 
     def check(self) -> None:
-        """Warns if one of those parameters is about to be changed by its cell too."""
+        """Warns if the cell of one of those parameters is about to change it too."""
         if not self._shared:
             return
         updaters = self._host.updaters
@@ -54,6 +54,6 @@ class Overlap:
             rank_zero_warn(
                 f"{names} should be trained by a rule or by gradients. Found that both change it,"
                 f" the latter in {', '.join(sorted({each for _, each in found}))}: leave it out of"
-                " that optimizer, for example with `requires_grad_(False)`, or hand the rule's"
+                " that optimizer, for example with `requires_grad_(False)`, or pass the rule's"
                 " change to it, with `updates_as_gradients()` of the CellTrainerCallback."
             )

@@ -1,4 +1,4 @@
-"""Whether cells are still what the model has where they were found."""
+"""The check that the model still holds the modules of each cell."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from lightning_accum.cells.cell import CellSpec
 
 
 def check_places(host: CellHost, model: nn.Module) -> None:
-    """Refuses a fit in which a module of a cell was replaced after the cell was bound.
+    """Raises if a module of a cell was replaced in the model after the cell was bound.
 
     Args:
-        host: whose cells these are.
-        model: where they were found.
+        host: the host of the cells.
+        model: the model in which the cells were found.
 
     Raises:
-        RuntimeError: if another module stands in the place of one.
+        RuntimeError: if a path of a cell leads to another module than before.
     """
     for name, spec in (host.cells or {}).items():
         try:
             bound = host.trainer.get_cell(name)[0]
-        except AttributeError:  # which was deleted by hand
+        except AttributeError:  # somebody deleted the cell
             continue
-        except RuntimeError:  # of which nothing else held a module
+        except RuntimeError:  # only the cell referred to one of its modules, which is gone
             bound = None
         now = CellSpec(spec.connection, spec.neuron).find(model)
         if bound == now:

@@ -1,72 +1,65 @@
-"""What a CellTrainerCallback measures in a fit, and who is told."""
+"""The statistics that a CellTrainerCallback logs in a fit."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
 
 import lightning.pytorch as pl
 import torch
 
+from lightning_accum._compat import logs_now
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.callbacks._layout import check_layout
-from lightning_accum.callbacks._logging import log_is_near, log_values, logs_now
-from lightning_accum.callbacks._measure import Measurement, Values, activities
+from lightning_accum.callbacks._logging import LogOptions, log_is_near, log_values
+from lightning_accum.callbacks._measure import Before, Values, activities, parameters_before
 from lightning_accum.callbacks._summary import Summary
 from lightning_accum.callbacks._watcher import Watcher
 from lightning_accum.optim import UpdateOptimizer
 
 
 class Report:
-    """Measures on the steps that are logged, and on those that may be the last before one.
+    """Measures updates and activity, logs them, and passes them to watchers.
+
+    It measures in logging steps, and updates also in batches whose update may be the last one
+    before a logging step.
 
     Args:
-        host: what is measured.
-        active: whether anything is.
-        summary: what sums up, where anything does.
-        prefix: stands before the names of cells in what is logged.
+        host: the host of the cells.
+        options: what to log.
+        prefix: text before the name of each cell in the names of logged values.
     """
 
-    def __init__(
-        self, host: CellHost, active: bool, summary: Summary | None, prefix: str = ""
-    ) -> None:
-        self.watchers: list[Watcher] = [] if summary is None else [summary]
-        self._summary = summary
+    def __init__(self, host: CellHost, options: LogOptions, prefix: str = "") -> None:
+        self._summary = Summary() if options.summary else None
+        self.watchers: list[Watcher] = [] if self._summary is None else [self._summary]
         self._host = host
-        self._active = active
+        self._options = options
         self._prefix = prefix
-        self._first = True
-        self._observing = False
-        self._measuring = False
-        self._measured: Measurement | None = None
+        self._observing = False  # whether this batch's activity is measured
+        self._measuring = False  # whether this batch's updates are
+        self._before: list[Before] = []
         self._unlogged: Values = {}
-        self._applied: Counter[int] = Counter()
+        self._applied: Counter[int] = Counter()  # updates, by the optimizer's id
 
-    def begin_batch(self, trainer: pl.Trainer, every: int) -> None:
-        """Decides what to measure.
+    def batch_begins(self, trainer: pl.Trainer, every: int) -> None:
+        """Decides what to measure in a batch.
 
         Args:
-            trainer: whose batch begins.
-            every: batches from one applied update to the next.
+            trainer: the Lightning trainer.
+            every: number of batches from one update to the next.
         """
-        self._observing = self._active and logs_now(trainer)
-        self._measuring = self._observing or (self._active and log_is_near(trainer, every))
+        self._observing = self._options.statistics and logs_now(trainer)
+        near = self._options.statistics and log_is_near(trainer, every)
+        self._measuring = self._observing or near
 
-    def end_epoch(self) -> None:
-        """What is applied between batches is not measured."""
+    def batches_ended(self) -> None:
+        """Stops measuring: an update between batches has no logging step."""
         self._measuring = False
 
     def epoch_ended(self) -> None:
-        """The summary tells of the last epoch which neurons were silent."""
-        if self._summary is not None:
-            self._summary.epoch_ended()
-
-    def note_batch(self, trainer: pl.Trainer, batch: Any) -> None:
-        """Compares the first batch with what was recorded of it, before that is evaluated."""
-        if self._first:
-            self._first = False
-            check_layout(self._host, trainer, batch)
+        """Tells the watchers that an epoch has ended."""
+        for watcher in self.watchers:
+            watcher.epoch_ended()
 
     def note_activity(self) -> None:
         """Measures the window that is about to be evaluated."""
@@ -80,15 +73,15 @@ class Report:
                 watcher.saw(cell, activity)
 
     def before_apply(self, optimizer: UpdateOptimizer) -> None:
-        """Keeps the parameters that an optimizer is about to update."""
-        self._measured = Measurement(self._host, optimizer.ids) if self._measuring else None
+        """Copies the parameters that an optimizer is about to update."""
+        self._before = parameters_before(self._host, optimizer.ids) if self._measuring else []
 
     def after_apply(self, optimizer: UpdateOptimizer) -> None:
-        """Measures what the optimizer applied; what others do to the weights is not counted."""
+        """Measures what the optimizer applied."""
         self._applied[id(optimizer)] += 1
-        measured, self._measured = self._measured, None
+        measured, self._before = self._before, []
         lrs = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
-        for before in () if measured is None else measured.taken:
+        for before in measured:
             after = before.after()
             values = before.values(after)
             param = before.updater.target(before.name)
@@ -99,26 +92,26 @@ class Report:
             for watcher in self.watchers:
                 watcher.applied(before, after, values)
 
-    def log(self, trainer: pl.Trainer, pl_module: pl.LightningModule, prog_bar: bool) -> None:
+    def log(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Logs the latest values, if this is a logging step."""
         if self._unlogged and logs_now(trainer):
-            log_values(pl_module, self._unlogged, prog_bar)
+            log_values(pl_module, self._unlogged, self._options.prog_bar)
             self._unlogged = {}
             for watcher in self.watchers:
                 watcher.logged()
 
-    def text(
+    def summary(
         self,
         optimizers: Iterable[UpdateOptimizer],
         advice: Sequence[str] = (),
         warned: Collection[str] = (),
     ) -> list[str]:
-        """The lines that sum up a fit; none if there is nothing to say, or it is not asked for.
+        """Returns the lines that sum up a fit, or no lines if there is nothing to print.
 
         Args:
-            optimizers: those that applied the updates.
-            advice: further lines.
-            warned: cells that are not advised, for a warning has told what is wrong.
+            optimizers: the optimizers that applied updates.
+            advice: further lines of advice.
+            warned: cells without advice, because a warning has named the mistake.
         """
         if self._summary is None:
             return []

@@ -1,4 +1,4 @@
-"""The rate of the optimizer that the callback keeps, and its schedule."""
+"""The scheduler of the optimizer that a callback makes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class Schedule:
     """Steps a scheduler after every applied update, or after every epoch.
 
     Args:
-        make: makes the scheduler of an optimizer; none when ``None``.
-        interval: when it steps.
+        make: returns the scheduler of an optimizer; ``None`` for a constant rate.
+        interval: when the scheduler steps.
 
     Raises:
-        TypeError: if ``make`` is no callable.
-        ValueError: if ``interval`` is neither of the two.
+        TypeError: if ``make`` is not callable.
+        ValueError: if ``interval`` is not one of the two.
     """
 
     def __init__(self, make: MakeScheduler | None, interval: Interval) -> None:
         if make is not None and not callable(make):
             raise TypeError(
-                "Argument `lr_scheduler` should be a callable that makes a scheduler of an"
-                f" optimizer, or None. Found `{type(make).__name__}`: give the class, with its"
+                "Argument `lr_scheduler` should be a callable that returns a scheduler of an"
+                f" optimizer, or None. Found `{type(make).__name__}`: pass the class, with its"
                 " options bound by `functools.partial`."
             )
         if interval not in get_args(Interval):
@@ -42,61 +42,61 @@ class Schedule:
         self.interval = interval
         self.scheduler: LRScheduler | None = None
         self._optimizer: Optimizer | None = None
-        self._pending: dict[str, Any] | None = None
+        self._saved: dict[str, Any] | None = None  # a state while there is no optimizer
 
     def begin(self, optimizer: Optimizer | None, resuming: bool) -> None:
-        """Makes the scheduler, and takes rate and schedule up where they were saved.
+        """Makes the scheduler, and loads a saved state into it and the optimizer.
 
         Args:
-            optimizer: the one that is kept; ``None`` where the module has its own.
-            resuming: whether what was saved is to be gone on with.
+            optimizer: the optimizer that the callback made; ``None`` if the module has its own.
+            resuming: whether the fit resumes the one whose state was saved.
 
         Raises:
-            ValueError: if the optimizer is the module's own, and so its schedule too.
+            ValueError: if the module has its own optimizer, and so its own scheduler.
         """
-        pending, self._pending = self._pending, None
+        saved, self._saved = self._saved, None
         self._optimizer, self.scheduler = optimizer, None
         if optimizer is not None:
             self.scheduler = None if self.make is None else self.make(optimizer)
-            if resuming and pending is not None:
-                self._take(pending)
+            if resuming and saved is not None:
+                self._load(saved)
         elif self.make is not None:
             raise ValueError(
-                "Argument `lr_scheduler` should be None where the module has an UpdateOptimizer of"
-                " its own. Found one: return it with the optimizer from `configure_optimizers`."
+                "Argument `lr_scheduler` should be None if the module has its own UpdateOptimizer."
+                " Found one: return the scheduler with the optimizer from `configure_optimizers`."
             )
 
     def passed(self, what: Interval) -> None:
-        """Steps, where it is time to."""
+        """Steps the scheduler if it steps after every update or epoch, whichever has passed."""
         if self.scheduler is not None and what == self.interval:
             self.scheduler.step()
 
     def end(self) -> None:
-        """Lets go of the optimizer; a state for a checkpoint stays."""
-        self._pending = self.state_dict()
+        """Drops the optimizer, and keeps its state for a checkpoint."""
+        self._saved = self.state_dict()
         self._optimizer = self.scheduler = None
 
     def state_dict(self) -> dict[str, Any] | None:
-        """Those of optimizer and scheduler; ``None`` where the module has its own optimizer."""
+        """Returns the states of optimizer and scheduler; ``None`` if the module has its own."""
         if self._optimizer is None:
-            return self._pending
+            return self._saved
         scheduler = None if self.scheduler is None else self.scheduler.state_dict()
         return {"optimizer": self._optimizer.state_dict(), "scheduler": scheduler}
 
     def load_state_dict(self, state: dict[str, Any] | None) -> None:
-        """Takes what :meth:`state_dict` gave, now or when there is an optimizer.
+        """Loads a state now or, before there is an optimizer, when there is.
 
         Raises:
-            RuntimeError: if it is the state of something else.
+            RuntimeError: if it is not the state of a schedule.
         """
         if state is not None:
             check_state("a schedule", state, {"optimizer": MAPPING, "scheduler": optional(MAPPING)})
         if self._optimizer is None or state is None:
-            self._pending = state
+            self._saved = state
         else:
-            self._take(state)
+            self._load(state)
 
-    def _take(self, state: dict[str, Any]) -> None:
+    def _load(self, state: dict[str, Any]) -> None:
         assert self._optimizer is not None
         if self.scheduler is not None and state["scheduler"] is not None:
             self.scheduler.load_state_dict(state["scheduler"])
@@ -104,4 +104,4 @@ class Schedule:
 
     def __getstate__(self) -> dict[str, Any]:
         gone = {"_optimizer": None, "scheduler": None}
-        return {**self.__dict__, **gone, "_pending": self.state_dict()}
+        return {**self.__dict__, **gone, "_saved": self.state_dict()}

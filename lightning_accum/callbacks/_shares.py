@@ -1,4 +1,4 @@
-"""What the cells of a trainer have pending, as several processes exchange it."""
+"""The pending changes of a trainer's cells, as several processes exchange them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from lightning_accum.rules.base import Rule
 
 
 def shares_of(trainer: CellTrainer, ids: set[int] | None = None) -> list[Share]:
-    """What a trainer's cells have pending; the samples in it are counted anew from here on.
+    """Returns the pending changes of a trainer's cells, and counts their samples from zero.
 
     Args:
         trainer: the trainer.
-        ids: the ``id`` of every parameter to take; all when ``None``.
+        ids: the ``id`` of every parameter to include. Default: all.
     """
     shares = []
     for updater, cells in trainer.updaters.values():
@@ -29,8 +29,9 @@ def shares_of(trainer: CellTrainer, ids: set[int] | None = None) -> list[Share]:
 
 
 def _samples(trainer: CellTrainer, cells: Sequence[str], param: str) -> int | None:
+    """Returns the weight of a change in the mean over processes; ``None`` if changes are summed."""
     if not isinstance(trainer, Rule):
-        return 1  # the mean over processes
+        return 1
     found: set[bool] = set()
     samples = 0
     for cell in cells:
@@ -42,7 +43,10 @@ def _samples(trainer: CellTrainer, cells: Sequence[str], param: str) -> int | No
 
 
 def check_exchangeable(trainer: CellTrainer) -> None:
-    """Turns away what several processes cannot make as one would.
+    """Raises if several processes cannot compute the same update as one process would.
+
+    Args:
+        trainer: the trainer.
 
     Raises:
         ValueError: if a cell reduces its batch by anything but sum and mean, or two cells reduce
@@ -59,7 +63,7 @@ def check_exchangeable(trainer: CellTrainer) -> None:
             if not how.adds or others != {how.name}:
                 raise ValueError(
                     f"Argument `batch_reduction` of cell `{cell}` should be 'mean' or 'sum', the"
-                    " same for all cells of a parameter, where several processes train together:"
-                    " nothing else can be made of what each of them has reduced. Found"
+                    " same for all cells of a parameter, if several processes train together:"
+                    " other reductions of the processes' batches cannot be combined. Found"
                     f" `{how.name}` for {sorted(h.params)} of {updater.label}."
                 )

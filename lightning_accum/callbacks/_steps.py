@@ -14,6 +14,7 @@ from torch.optim.optimizer import (
 )
 from torch.utils.hooks import RemovableHandle
 
+from lightning_accum._compat import version
 from lightning_accum.functional.statistics import Change, measure_change
 
 Wanted = Callable[[Optimizer], Sequence[Tensor]]
@@ -102,9 +103,9 @@ class _Closure:
         copies, self._copies = self._copies, None
         if copies is None:
             return self._closure()
-        versions = [param._version for param in copies.params]
+        versions = [version(param) for param in copies.params]
         result = self._closure()
-        for i, (param, version) in enumerate(zip(copies.params, versions, strict=True)):
-            if param._version != version:
+        for i, (param, before) in enumerate(zip(copies.params, versions, strict=True)):
+            if version(param) != before:
                 copies.before[i] = param.detach().clone()
         return result

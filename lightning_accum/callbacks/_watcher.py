@@ -1,4 +1,4 @@
-"""What a callback tells of the steps that it measures."""
+"""The interface of objects that receive what a callback measures."""
 
 from __future__ import annotations
 
@@ -8,13 +8,27 @@ from lightning_accum.callbacks._measure import Activity, Before, Values
 
 
 class Watcher:
-    """Is told of what is measured for logging steps, and of nothing else."""
+    """Receives what is measured for logging steps; each method does nothing by default."""
 
     def saw(self, cell: str, activity: Activity) -> None:
-        """How the neurons of a cell fired in the window that is evaluated."""
+        """Receives the activity of a cell's neuron in the window that is about to be evaluated.
+
+        Args:
+            cell: name of the cell.
+            activity: the activity of its neuron.
+        """
 
     def applied(self, before: Before, after: Tensor, values: Values) -> None:
-        """What was applied to a parameter of a cell, and what that is now, whole."""
+        """Receives an update that was applied.
+
+        Args:
+            before: the parameter before the update.
+            after: the whole parameter after the update.
+            values: the statistics of the update, by name.
+        """
 
     def logged(self) -> None:
-        """That the latest of all this is logged, in the batch that runs."""
+        """Is called when the latest values are logged, in the current batch."""
+
+    def epoch_ended(self) -> None:
+        """Is called at the end of each epoch."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lightning.fabric.wrappers import _FabricModule
+from lightning.fabric import is_wrapped
 from torch import nn
 
 from lightning_accum.callbacks._health import Health
@@ -80,7 +80,8 @@ class FabricCellTrainer:
         Raises:
             AttributeError: if a path or a parameter is not there.
         """
-        self.host.bind(module.module if isinstance(module, _FabricModule) else module)
+        inner = module.get_submodule("module") if is_wrapped(module) else module
+        self.host.bind(inner)
         self.cell_trainer.train()
         self._health = Health(self.host, _PATIENCE)
 

@@ -13,10 +13,10 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
 from lightning_accum._checks import check_integers, check_mapping
+from lightning_accum._compat import batches_that_stepped, logs_hyperparameters
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._images import fields_of, grid, raster
-from lightning_accum.callbacks._logging import batches_that_stepped
-from lightning_accum.callbacks._logging_methods import give_back, own_state
+from lightning_accum.callbacks._logging_methods import own_state, remove_lent
 from lightning_accum.callbacks._measure import Activity, Before, Values
 from lightning_accum.callbacks._watcher import Watcher
 from lightning_accum.callbacks.cell_trainer import learners_in
@@ -98,14 +98,14 @@ class TensorBoardPictures(Callback):
         if stage != "fit" or not params:
             return
         for holder in (pl_module, trainer.datamodule):  # type: ignore[attr-defined]
-            if holder is not None and holder._log_hyperparams:
+            if holder is not None and logs_hyperparameters(holder):
                 params = {**_shown(holder.hparams_initial), **params}
         for logger in _loggers(trainer):
             logger.log_hyperparams(params)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Begins to watch the cells, which are bound by now, and lays out their charts."""
-        learners = [each for each in learners_in(trainer) if each.log_statistics]
+        learners = [each for each in learners_in(trainer) if each.log_options.statistics]
         if not learners:
             raise ValueError(
                 "A TensorBoardPictures should stand beside a CellTrainerCallback with `log=True`,"
@@ -123,17 +123,17 @@ class TensorBoardPictures(Callback):
             layout = {k: v for each, p in pairs for k, v in _layout(each.host, p).items()}
             logger.experiment.add_custom_scalars(layout)
             for each, prefix in pairs:
-                each._report.watchers.append(_Painter(self, trainer, logger, prefix))
+                each.add_watcher(_Painter(self, trainer, logger, prefix))
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Gives back what Lightning lends."""
-        give_back(self)
+        remove_lent(self)
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
         """Gives back what Lightning lends, for no teardown follows."""
-        give_back(self)
+        remove_lent(self)
 
     def __getstate__(self) -> dict[str, Any]:
         return own_state(self)

@@ -1,4 +1,4 @@
-"""DistributedDataParallel for modules that no gradient trains."""
+"""The DDP strategy for modules that no gradient trains."""
 
 from __future__ import annotations
 
@@ -6,25 +6,27 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from lightning.pytorch.core.optimizer import _MockOptimizer
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
 
+from lightning_accum._compat import replaces_no_optimizer
+from lightning_accum.callbacks._no_optimizer import NoOptimizer
 from lightning_accum.optim import UpdateOptimizer
 
 
 class LocalDDPStrategy(DDPStrategy):
-    """DDP that also takes a module that no gradient trains.
+    """Runs DDP also for a module that no gradient trains.
 
-    If no parameter requires grad there is no gradient to reduce, and torch refuses to wrap the
-    module. Here it is brought in line between the processes, as DDP does at its start, and runs
-    unwrapped; the callback sums the accumulated updates. If the module has no optimizer, or none
-    but UpdateOptimizers, ``training_step`` may return ``None`` in automatic optimization too, which
-    Lightning refuses under several processes: the step then has a loss of zero and no backward
-    pass. For everything else it is Lightning's ``DDPStrategy``.
+    If no parameter requires grad, there is no gradient to reduce, and torch does not wrap the
+    module. This strategy copies the parameters and buffers of the first process to the others, as
+    DDP does when it starts, and runs the module unwrapped; the callback sums the accumulated
+    updates. If the module has no optimizer, or only UpdateOptimizers, ``training_step`` may return
+    ``None`` in automatic optimization too, which Lightning rejects under several processes: the
+    step then has a loss of zero and no backward pass. Otherwise this is Lightning's
+    ``DDPStrategy``.
 
     Args:
-        **kwargs: those of ``lightning.pytorch.strategies.DDPStrategy``.
+        **kwargs: passed to ``lightning.pytorch.strategies.DDPStrategy``.
 
     Example:
         >>> import lightning.pytorch as pl
@@ -34,7 +36,7 @@ class LocalDDPStrategy(DDPStrategy):
     """
 
     def configure_ddp(self) -> None:
-        """Wraps the module, if there is a gradient to reduce."""
+        """Wraps the module if there is a gradient to reduce."""
         module = self.model
         assert module is not None
         if any(param.requires_grad for param in module.parameters()):
@@ -44,7 +46,7 @@ class LocalDDPStrategy(DDPStrategy):
             dist.broadcast(tensor.detach(), src=0)
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the module's; what gives no loss, where none is minimized, gives one of zero."""
+        """Runs the module's training step; a missing loss is zero if nothing is minimized."""
         output = super().training_step(*args, **kwargs)
         module = self.lightning_module
         assert module is not None
@@ -61,5 +63,8 @@ class LocalDDPStrategy(DDPStrategy):
     @property
     def _minimizes(self) -> bool:
         """Whether an optimizer of the module uses gradients."""
-        without = (_MockOptimizer, UpdateOptimizer)
-        return not all(isinstance(optimizer, without) for optimizer in self.optimizers)
+        without = (NoOptimizer, UpdateOptimizer)
+        return not all(
+            isinstance(optimizer, without) or replaces_no_optimizer(optimizer)
+            for optimizer in self.optimizers
+        )

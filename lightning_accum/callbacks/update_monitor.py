@@ -12,13 +12,9 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lightning_accum.callbacks._logging import (
-    batches_that_stepped,
-    log_is_near,
-    log_values,
-    logs_now,
-)
-from lightning_accum.callbacks._logging_methods import give_back, own_state
+from lightning_accum._compat import batches_that_stepped, logs_now
+from lightning_accum.callbacks._logging import log_is_near, log_values
+from lightning_accum.callbacks._logging_methods import own_state, remove_lent
 from lightning_accum.callbacks._steps import StepWatch
 from lightning_accum.functional.statistics import Change, change_statistics
 
@@ -125,7 +121,7 @@ class UpdateMonitor(Callback):
         if self._run is not None:
             self._run.watch.remove()
         self._run = None
-        give_back(self)
+        remove_lent(self)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**own_state(self), "_run": None}

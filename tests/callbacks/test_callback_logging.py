@@ -25,7 +25,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor
 
-from lightning_accum.callbacks._measure import Measurement
+from lightning_accum.callbacks._measure import Before
 
 
 def scalars(path: Path) -> dict[str, dict[int, float]]:
@@ -169,7 +169,7 @@ def test_nothing_is_computed_for_other_steps(
 
     def note(_: Tensor) -> None:
         step = run.fit_loop.epoch_loop.batch_progress.current.started
-        seen[step] = sum(type(thing) is Measurement for thing in gc.get_objects())
+        seen[step] = sum(type(thing) is Before for thing in gc.get_objects())
 
     def begin(*_: Any) -> None:
         for updater in use.host.updaters.values():

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from lightning_accum.callbacks._findings import Counts, Finding, Weights, findings
+from lightning_accum.callbacks._counts import Counts, Weights
+from lightning_accum.callbacks._findings import Finding, findings
 from lightning_accum.cells.tally import Activity
 
 RATES = {"lr_post": 0.1, "lr_pre": -0.1}
@@ -66,7 +67,7 @@ def test_nothing_recorded_after_the_first_epoch() -> None:
         ({"by": "module"}, False, "registered after the fit began"),
         ({"by": "callback"}, False, "registered after the fit began"),
         ({"by": "loop"}, False, "Call `step()` on the FabricCellTrainer."),
-        ({"by": "callback"}, True, "train for longer, or apply more often"),
+        ({"by": "callback", "ended": True}, True, "train for longer, or apply more often"),
     ],
 )
 def test_never_applied(counts: dict[str, Any], held: bool, why: str) -> None:
@@ -75,6 +76,10 @@ def test_never_applied(counts: dict[str, Any], held: bool, why: str) -> None:
     assert finding.warns
     assert why in finding.text
     assert "pending after 12 training batches, and none applied" in finding.text
+
+
+def test_an_update_that_is_still_to_come() -> None:
+    assert found({"applied": 0, "pending": True, "moved": 0.0}, by="callback") == []
 
 
 def test_left_pending() -> None:
@@ -95,7 +100,7 @@ STILL: dict[str, Any] = {"moved": 0.0, "applied": 12}
         ({}, {"scale": 0.0}, False, "optimizer that applies updates is 0."),
         ({}, {"activity": Activity(0.0, 0.1, 9, True)}, True, "input was always 0"),
         ({}, {"activity": Activity(0.1, 0.0, 9, True)}, True, "never fired: lower"),
-        ({"applied": 0}, {}, True, "handed over as gradients that nobody stepped"),
+        ({"applied": 0}, {}, True, "exported as a gradient and no optimizer"),
         ({"at_limits": 1.0}, {}, True, "All weights are at a limit"),
         ({}, {"h": RATES}, True, "in float32 change in steps of about 1e-07"),
         ({"dtype": torch.bfloat16, "largest": 0.5}, {"h": RATES}, True, "up to 0.5 in bfloat16"),

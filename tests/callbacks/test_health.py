@@ -14,9 +14,10 @@ from callback_helpers import RULE, Net, Probe, callback, loader, trainer
 from torch import nn
 
 from lightning_accum import STDP, Cell, CellSpec, Clamp, Hebb, Term, attach_updater
-from lightning_accum.callbacks import CellTrainerCallback
-from lightning_accum.callbacks._health import Health, _Record
+from lightning_accum.callbacks import CellTrainerCallback, LogOptions
+from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._host import CellHost
+from lightning_accum.callbacks._record import ParameterRecord
 from lightning_accum.nn import LIF
 from lightning_accum.optim import UpdateOptimizer
 
@@ -77,7 +78,7 @@ class ByMethod(Net):
 
 
 def test_methods_that_no_hook_sees(tmp_path: Path) -> None:
-    text = warned(ByMethod(), tmp_path, callback(summary=False))
+    text = warned(ByMethod(), tmp_path, callback(log=LogOptions(summary=False)))
     assert "call them as `fc(x)`" in text
 
 
@@ -227,7 +228,7 @@ def test_weights_that_a_constraint_holds(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [{"rule": STDP(0.0, 0.0, time_dim=0)}, {"lr": 0.0}])
 def test_rates_of_zero_are_meant(options: dict[str, Any], lines: Any) -> None:
     (line,) = lines(Net(), callback(**options))
-    assert line.startswith("`enc.weight` is as it was when the fit began, for ")
+    assert line.startswith("`enc.weight` is unchanged since the fit began, because ")
 
 
 def test_what_is_dropped_has_one_warning(tmp_path: Path) -> None:
@@ -236,7 +237,7 @@ def test_what_is_dropped_has_one_warning(tmp_path: Path) -> None:
             return [Term(float("nan"), t.post, t.pre) for t in super().terms(window, h)]
 
     text = warned(Net(), tmp_path, callback(Poison(**RULE, time_dim=0)))
-    assert "held NaN or Inf and were dropped" in text
+    assert "updates of `weight` of cell `enc`, which were dropped" in text
 
 
 # ---------------------------------------------------------------------- learning, but ill
@@ -307,8 +308,8 @@ def test_a_fit_without_batches(tmp_path: Path) -> None:
 def test_few_of_many_weights_are_kept_and_any_change_is_seen() -> None:
     fc = nn.Linear(400, 500, bias=False)
     updater = attach_updater(fc, "weight")
-    record = _Record(updater, "weight")
-    assert record._sample.numel() <= 1 << 16
+    record = ParameterRecord(updater, "weight")
+    assert record.kept <= 1 << 16
     assert record.weights(updater, ()).moved == 0
     with torch.no_grad():
         fc.weight[0, 1] += 1e-7  # between two that are kept
@@ -324,4 +325,4 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
     trainer(tmp_path, probe, use).fit(Net(), loader(2))
     assert probe.found == [True]
     assert not use.cell_trainer.tally("enc").watched
-    assert use._current_health is None
+    assert use._fit is None

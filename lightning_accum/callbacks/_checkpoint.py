@@ -1,0 +1,55 @@
+"""The states of several processes in one checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import lightning.pytorch as pl
+import torch.distributed as dist
+
+from lightning_accum.distributed.checkpoint import load_module_states, module_states, states_of_others
+from lightning_accum.distributed.world import is_first, processes
+
+
+class ProcessStates:
+    """Adds the states of the other processes to a checkpoint, and picks this process's state."""
+
+    def __init__(self) -> None:
+        self.failed = False  # whether an exception ended the fit, so that processes may be missing
+        self._modules: dict[str, Any] = {}  # states of this package's modules, to load in a fit
+
+    def others(
+        self, own: Callable[[], dict[str, Any]], pl_module: pl.LightningModule
+    ) -> list[Any] | None:
+        """Returns the states of the other processes, in the first; ``None`` if there is nothing.
+
+        Every process has to call this.
+
+        Args:
+            own: returns the state of this process.
+            pl_module: the module, of which this package's modules keep states too.
+        """
+        if processes() == 1 or self.failed:
+            return None
+        return states_of_others(lambda: {**own(), "modules": module_states(pl_module)})
+
+    def pick(self, state: dict[str, Any], others: list[Any]) -> tuple[dict[str, Any], bool]:
+        """Returns the state of this process, and whether it is its own or the first process's.
+
+        Each process has its own if as many processes resume as have saved.
+
+        Args:
+            state: the state of the first process.
+            others: the states of the others.
+        """
+        if is_first() or len(others) + 1 != processes():
+            return state, is_first()
+        picked: dict[str, Any] = others[dist.get_rank() - 1]
+        self._modules = picked["modules"]
+        return picked, True
+
+    def load_modules(self, pl_module: pl.LightningModule) -> None:
+        """Loads the states of this package's modules that belong to this process."""
+        load_module_states(pl_module, self._modules)
+        self._modules = {}

@@ -1,0 +1,95 @@
+"""What the checks of a cell's learning know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+
+from lightning_accum.cells.tally import Activity
+
+By = Literal["callback", "module", "loop"]
+"""Who applies updates: the callback, the module's own optimizer, or the user's own loop."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What is known of one parameter of a cell.
+
+    Attributes:
+        name: name of the parameter.
+        applied: number of updates that were applied to it in the fit.
+        dropped: number of those updates that were dropped because of NaN or Inf.
+        pending: whether a change is pending.
+        held: whether an optimizer that applies updates holds the parameter.
+        moved: the share of weights that changed since the fit began; ``None`` if not known.
+        growth: the norm divided by the norm when the fit began; ``None`` if not known.
+        grows: whether the norm grew in the latest epoch.
+        finite: whether all weights are finite.
+        began_finite: whether all weights were finite when the fit began.
+        bounded: whether the weights have an upper limit, or a constraint.
+        at_limits: the share of weights at a limit.
+        largest: the largest absolute weight.
+        dtype: the dtype of the weights.
+    """
+
+    name: str
+    applied: int = 1
+    dropped: int = 0
+    pending: bool = False
+    held: bool = True
+    moved: float | None = 1.0
+    growth: float | None = 1.0
+    grows: bool = False
+    finite: bool = True
+    began_finite: bool = True
+    bounded: bool = False
+    at_limits: float = 0.0
+    largest: float = 1.0
+    dtype: torch.dtype = torch.float32
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What is known of a cell after some batches of a fit.
+
+    Attributes:
+        cell: name of the cell.
+        batches: number of training batches so far.
+        windows: number of windows of the cell that were evaluated; ``None`` if nobody counts.
+        late_batches: number of batches since the first check.
+        late_windows: number of windows since the first check.
+        longest: number of steps of the longest window.
+        activity: the activity on both sides of the cell.
+        h: the hyperparameters of the cell.
+        carry: whether traces pass from batch to batch.
+        by: who applies updates.
+        scale: the largest factor by which an optimizer scales updates.
+        ended: whether the fit is over.
+        why_nothing: why the cell may have recorded nothing, and the remedy.
+        rests: whether its modules are in evaluation mode while other cells learn.
+        weights: what is known of its parameters.
+    """
+
+    cell: str
+    batches: int = 1
+    windows: int | None = 1
+    late_batches: int = 0
+    late_windows: int = 0
+    longest: int = 2
+    activity: Activity | None = None
+    h: Mapping[str, object] = field(default_factory=dict)
+    carry: bool = False
+    by: By = "callback"
+    scale: float = 1.0
+    ended: bool = False
+    why_nothing: str = ""
+    rests: bool = False
+    weights: tuple[Weights, ...] = ()
+
+    @property
+    def rates(self) -> dict[str, object]:
+        """The hyperparameters that are learning rates."""
+        return {k: v for k, v in self.h.items() if k == "lr" or k.startswith("lr_")}

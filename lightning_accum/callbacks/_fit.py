@@ -1,0 +1,156 @@
+"""One fit of a CellTrainerCallback, from the first batch to the last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch.utilities import rank_zero_info
+from torch.optim import Optimizer
+
+from lightning_accum._compat import skips_backward
+from lightning_accum.callbacks._gate import Recording, StepGate
+from lightning_accum.callbacks._health import Health
+from lightning_accum.callbacks._host import CellHost
+from lightning_accum.callbacks._inputs import inputs_from
+from lightning_accum.callbacks._layout import check_layout
+from lightning_accum.callbacks._logging import LogOptions
+from lightning_accum.callbacks._optimizers import Appliers
+from lightning_accum.callbacks._overlap import Overlap
+from lightning_accum.callbacks._places import check_places
+from lightning_accum.callbacks._plan import UpdatePlan
+from lightning_accum.callbacks._report import Report
+from lightning_accum.optim import UpdateOptimizer
+
+
+class Fit:
+    """Records, evaluates, applies, logs and checks the cells of a host during one fit.
+
+    Args:
+        host: the host, whose cells are bound.
+        plan: when updates are applied, and with which factor.
+        keys: by the name of each input of the rule, its key in the result of ``training_step``.
+        options: what to log.
+        prefix: text before the name of each cell in the names of logged values.
+    """
+
+    def __init__(
+        self,
+        host: CellHost,
+        plan: UpdatePlan,
+        keys: Mapping[str, str],
+        options: LogOptions,
+        prefix: str,
+    ) -> None:
+        self.report = Report(host, options, prefix)
+        self._host = host
+        self._plan = plan
+        self._keys = keys
+        self._recording = Recording(host)
+        self._appliers = Appliers(host, plan.lr, keys, self._before_apply, self._after_apply)
+        self._overlap = Overlap(host)
+        self._health: Health | None = None  # until training starts
+        self._layout_checked = False
+
+    def begin(self, trainer: pl.Trainer, resuming: bool) -> None:
+        """Finds the optimizers, and prepares to record training steps.
+
+        Args:
+            trainer: the Lightning trainer.
+            resuming: whether the fit resumes one whose state was saved.
+        """
+        self._appliers.find(trainer)
+        self._plan.schedule.begin(self._appliers.made, resuming)
+        # Monitors register their hooks before the first compiled call, and keep them: in validation
+        # the recording is off, and each hook checks the mode of its module.
+        self._host.trainer.train()
+        StepGate.on(trainer.strategy).let_in(self._recording)
+
+    def training_begins(self, pl_module: pl.LightningModule) -> None:
+        """Begins to check the cells; a checkpoint is loaded by now."""
+        check_places(self._host, pl_module)
+        self._health = Health(self._host)
+
+    def batch_begins(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch_idx: int
+    ) -> None:
+        """Prepares to record the training step of a batch."""
+        if batch_idx == 0:
+            check_places(self._host, pl_module)
+        self._appliers.batch_begins(trainer)
+        self.report.batch_begins(trainer, self._plan.batches_between(trainer))
+        if not skips_backward(trainer):
+            self._recording.begin_batch()
+
+    def batch_ends(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any
+    ) -> None:
+        """Evaluates the rule, and applies updates if they are due."""
+        if not self._recording.in_batch:
+            return
+        if not self._layout_checked:  # before the rule's evaluation clears the first window
+            self._layout_checked = True
+            check_layout(self._host, trainer, batch)
+        self.report.note_activity()
+        self._host.finish_batch(**inputs_from(outputs, self._keys))
+        self._recording.end_batch()
+        if self._plan.batch_ended(trainer) and self._appliers.by == "callback":
+            self._step(trainer)
+        self.report.log(trainer, pl_module)
+        assert self._health is not None
+        self._health.batch_ended()
+        self._health.look_if_due(self._appliers.optimizers, self._appliers.by)
+
+    def epoch_ends(self, trainer: pl.Trainer) -> None:
+        """Applies what an epoch left pending that was stopped before its last batch."""
+        self._recording.end_batch()  # the module may have skipped the batch's end
+        if self._plan.update_left() and self._appliers.by == "callback":
+            self.report.batches_ended()
+            self._step(trainer)
+        self._plan.schedule.passed("epoch")
+        self.report.epoch_ended()
+        assert self._health is not None
+        self._health.epoch_ended(self._appliers.optimizers, self._appliers.by)
+        self._host.trainer.confirm()
+
+    def training_ends(self) -> None:
+        """Checks the cells, prints the summary, and warns of dropped updates."""
+        assert self._health is not None
+        optimizers = self._appliers.optimizers
+        advice = self._health.fit_ended(optimizers, self._appliers.by)
+        lines = self.report.summary(optimizers, advice, self._health.warned)
+        if lines:
+            rank_zero_info("\n".join(lines))
+        self._health.warn_of_drops()
+
+    def failed(self) -> None:
+        """Checks the cells after an exception."""
+        if self._health is not None:
+            self._health.fit_failed(self._appliers.optimizers, self._appliers.by)
+
+    def release(self) -> None:
+        """Detaches from the optimizers and the strategy; an open batch counts for nothing."""
+        self._appliers.detach()
+        self._plan.schedule.end()
+        self._recording.leave()
+
+    def note_gradients(self, optimizer: Optimizer) -> None:
+        """Notes whether an optimizer trains parameters of cells by gradients."""
+        self._overlap.note(optimizer)
+
+    def _step(self, trainer: pl.Trainer) -> None:
+        self._appliers.step(trainer)
+        self._plan.schedule.passed("update")
+
+    def _before_apply(self, optimizer: UpdateOptimizer) -> None:
+        """Evaluates what is recorded if the module steps its optimizer within a batch."""
+        if self._recording.in_batch:
+            self.report.note_activity()
+            self._host.evaluate()
+        self._overlap.check()
+        self._host.exchange(optimizer.ids)
+        self.report.before_apply(optimizer)
+
+    def _after_apply(self, optimizer: UpdateOptimizer) -> None:
+        self.report.after_apply(optimizer)

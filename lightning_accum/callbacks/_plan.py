@@ -1,0 +1,74 @@
+"""When updates are applied in a fit, and with which factor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning.pytorch as pl
+
+from lightning_accum._state import COUNT, MAPPING, Kind, optional
+from lightning_accum.callbacks._schedule import Interval, MakeScheduler, Schedule
+from lightning_accum.optim.update import check_lr
+
+
+class UpdatePlan:
+    """Counts batches to the next update, and holds the factor of updates and its schedule.
+
+    Args:
+        every: number of batches whose changes are applied together; ``None`` for the Trainer's
+            ``accumulate_grad_batches``.
+        lr: factor of every change at first.
+        scheduler: returns a scheduler of the optimizer that applies updates, or ``None``.
+        interval: when the scheduler steps.
+
+    Raises:
+        TypeError: if ``scheduler`` is not callable.
+        ValueError: if ``every`` is not positive, or ``lr`` is negative.
+    """
+
+    def __init__(
+        self, every: int | None, lr: float, scheduler: MakeScheduler | None, interval: Interval
+    ) -> None:
+        if every is not None and (not isinstance(every, int) or every < 1):
+            raise ValueError(
+                "Argument `apply_every_n_batches` should be a positive number of batches, or None."
+                f" Found `apply_every_n_batches = {every!r}`."
+            )
+        check_lr(lr)
+        self.every = every
+        self.lr = lr
+        self.schedule = Schedule(scheduler, interval)
+        self.batches = 0  # since the last update
+
+    def batches_between(self, trainer: pl.Trainer) -> int:
+        """Returns the number of batches from one update to the next."""
+        return self.every or trainer.accumulate_grad_batches
+
+    def batch_ended(self, trainer: pl.Trainer) -> bool:
+        """Counts a batch, and returns whether an update is due: also after the last batch."""
+        self.batches += 1
+        due = self.batches >= self.batches_between(trainer) or trainer.is_last_batch
+        return due and self.update_left()
+
+    def update_left(self) -> bool:
+        """Returns whether batches wait for an update, and counts from zero."""
+        left, self.batches = self.batches > 0, 0
+        return left
+
+    @property
+    def kinds(self) -> dict[str, Kind]:
+        """The kinds of the entries of a state."""
+        return {"batches": COUNT, "schedule": optional(MAPPING)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the count of batches, and the states of optimizer and scheduler."""
+        return {"batches": self.batches, "schedule": self.schedule.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Loads the entries of a state that :meth:`state_dict` returned.
+
+        Raises:
+            RuntimeError: if the schedule's entry is not the state of a schedule.
+        """
+        self.batches = state["batches"]
+        self.schedule.load_state_dict(state["schedule"])

@@ -1,0 +1,107 @@
+"""A parameter as it was when a fit began, to compare with later."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+import torch
+from torch import Tensor
+
+from lightning_accum.callbacks._counts import Weights
+from lightning_accum.distributed.shards import local
+from lightning_accum.updates import Updater
+
+_SAMPLE = 1 << 16  # largest number of weights that are kept
+_STILL = 1.002  # times the norm of an epoch before: smaller growth does not count
+
+
+class ParameterRecord:
+    """Remembers a parameter, and compares it with what it becomes.
+
+    It keeps an evenly spaced sample of a large parameter. For all weights it keeps the norm and the
+    sum, at least one of which changes with any weight.
+
+    Args:
+        updater: the updater that applies changes to the parameter.
+        name: name of the parameter.
+        late: whether the fit began before this record.
+    """
+
+    def __init__(self, updater: Updater, name: str, late: bool = False) -> None:
+        self.name = name
+        self._late = late
+        self._applied = 0 if late else updater.applied.get(name, 0)
+        self._dropped = 0 if late else updater.skipped.get(name, 0)
+        value = self._value(updater)
+        self._shape = value.shape
+        self._sample = _sample(value).clone()
+        self._began = _sums(value)
+        self._before = self._latest = self._began[0]  # norms at the ends of two epochs
+
+    @property
+    def kept(self) -> int:
+        """The number of weights that are kept."""
+        return self._sample.numel()
+
+    def epoch_ended(self, updater: Updater) -> None:
+        """Notes the norm, to compare it with that of the next epoch."""
+        self._before, self._latest = self._latest, _sums(self._value(updater))[0]
+
+    def weights(self, updater: Updater, held: Collection[int]) -> Weights:
+        """Returns what is known of the parameter now; waits for the device.
+
+        Args:
+            updater: the updater that applies changes to the parameter.
+            held: the ``id`` of every parameter in the optimizers that apply updates.
+        """
+        name, value = self.name, self._value(updater)
+        norm, total = (float(each) for each in _sums(value))
+        began, began_total = (float(each) for each in self._began)
+        moved: float | None = None
+        if not self._late and value.shape == self._shape:
+            moved = float((_sample(value) != self._sample).float().mean()) if value.numel() else 0.0
+            if not moved and (norm, total) != (began, began_total):
+                moved = 1 / value.numel()
+        lower, upper = updater.limits(name)
+        return Weights(
+            name=name,
+            applied=updater.applied.get(name, 0) - self._applied,
+            dropped=updater.skipped.get(name, 0) - self._dropped,
+            pending=not getattr(updater, name).empty,
+            held=id(updater.target(name)) in held,
+            moved=moved,
+            growth=norm / began if began else None,
+            grows=norm > _STILL * float(self._before),
+            finite=math.isfinite(norm),
+            began_finite=math.isfinite(began),
+            bounded=upper is not None or updater.constrained(name),
+            at_limits=_share_at(value, lower, upper),
+            largest=float(value.abs().max()) if value.numel() else 0.0,
+            dtype=value.dtype,
+        )
+
+    def _value(self, updater: Updater) -> Tensor:
+        """Returns the parameter, or this process's shard of it."""
+        return local(updater.target(self.name).detach())
+
+
+def _sample(value: Tensor) -> Tensor:
+    return value.reshape(-1)[:: -(-value.numel() // _SAMPLE) or 1]
+
+
+def _sums(value: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the norm and the sum of weights, without waiting for the device."""
+    wide = value.to(torch.float32 if value.device.type == "mps" else torch.float64)
+    norm: Tensor = torch.linalg.vector_norm(wide)
+    return norm, wide.sum()
+
+
+def _share_at(value: Tensor, lower: float | None, upper: float | None) -> float:
+    """Returns the share of weights at or beyond a limit."""
+    at = torch.zeros_like(value, dtype=torch.bool)
+    if lower is not None:
+        at |= value <= value.new_full((), lower)
+    if upper is not None:
+        at |= value >= value.new_full((), upper)
+    return float(at.float().mean()) if value.numel() else 0.0
