@@ -35,9 +35,8 @@ class CellTrainerCallback(Callback):
     applied when the module steps it. ``trainer.global_step`` counts the steps of the module's
     optimizers, or applied updates if nothing else is optimized.
 
-    Updates are applied whether or not parameters require grad. To freeze a cell, leave it out of
-    ``cells``, or call ``eval()`` on its modules. A callback that looks at the weights of each step,
-    such as ``WeightAveraging``, should come after this one.
+    Updates are applied whether or not parameters require grad: call ``eval()`` on the modules of a
+    cell to freeze it. Callbacks that average weights should come after this one.
 
     The arguments form four groups: the rule and its cells; the inputs of the rule (``reward_key``,
     ``carry``); the application of updates (``apply_every_n_batches``, ``nonfinite``, ``lr``,
@@ -47,8 +46,7 @@ class CellTrainerCallback(Callback):
         cell_trainer: the trainer, usually a rule such as :class:`~lightning_accum.STDP`.
         cells: by name, the paths of the cells in the LightningModule; ``None`` if they were
             registered with ``cell_trainer`` by hand.
-        reward_key: the key of the reward in the result of ``training_step``, for a rule that needs
-            a reward.
+        reward_key: the key of the reward, if the rule needs one, in ``training_step``'s result.
         carry: whether batches are pieces of one stream, so that traces pass from one to the next.
         apply_every_n_batches: number of batches whose updates are applied together; the last,
             partial group of an epoch is applied too. Default: the Trainer's
@@ -57,13 +55,12 @@ class CellTrainerCallback(Callback):
         nonfinite: what happens to an update with NaN or Inf: ``"skip"`` drops and counts it,
             ``"raise"`` ends the fit, ``"ignore"`` applies it.
         lr: factor of every update, for the optimizer that the callback makes.
-        lr_scheduler: returns a scheduler of that optimizer, such as
-            ``functools.partial(StepLR, step_size=100)``.
+        lr_scheduler: returns its scheduler, such as ``functools.partial(StepLR, step_size=100)``.
         lr_interval: whether the scheduler steps after every ``"update"`` or every ``"epoch"``.
         log: ``True`` to log ``updates/<cell>/<param>/...`` and ``activity/<cell>/...`` on logging
             steps, and to print a summary when the fit ends; ``False`` for neither; or
-            :class:`LogOptions`. A cell that learns nothing is a ``RuntimeWarning`` in any case.
-        name: tells several of these callbacks apart. Default: the names of the rule and the cells.
+            :class:`LogOptions`. A cell that learns nothing causes a ``RuntimeWarning`` always.
+        name: tells several callbacks apart. Default: the names of the rule and the cells.
 
     Raises:
         TypeError: if an argument has the wrong type.
@@ -108,6 +105,11 @@ class CellTrainerCallback(Callback):
         return self.host.trainer
 
     @property
+    def _running(self) -> Fit:
+        assert self._fit is not None
+        return self._fit
+
+    @property
     def state_key(self) -> str:
         """The key of this callback's state in a checkpoint."""
         return f"{type(self).__qualname__}[{self.name}]"
@@ -126,18 +128,13 @@ class CellTrainerCallback(Callback):
         """Moves the updates of the batch to the gradients of the parameters.
 
         In manual optimization, call it in ``training_step``, between ``zero_grad()`` and ``step()``
-        of the optimizer that holds the parameters, in every process. The updates of all processes
-        are summed first. Afterwards nothing is pending, and the callback applies nothing.
+        of the optimizer that holds the parameters, in every process: updates are summed over
+        processes first. Then nothing is pending, and the callback applies nothing.
 
         Args:
             **inputs: the inputs of the rule, such as a ``reward``.
         """
         self.host.updates_as_gradients(**inputs)
-
-    @property
-    def _running(self) -> Fit:
-        assert self._fit is not None
-        return self._fit
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Binds the cells, and finds or makes the optimizer that applies their updates."""
@@ -148,9 +145,8 @@ class CellTrainerCallback(Callback):
         self._processes.failed = False
         self.host.bind(pl_module)
         self._processes.load_modules(pl_module)
-        self._fit = Fit(
-            self.host, self.plan, self.input_keys, self.log_options, self.prefix_in(trainer)
-        )
+        prefix = self.prefix_in(trainer)
+        self._fit = Fit(self.host, self.plan, self.input_keys, self.log_options, prefix)
         self._fit.begin(trainer, resuming)
 
     def _check_trainer_is_own(self, trainer: pl.Trainer) -> None:
@@ -236,8 +232,7 @@ class CellTrainerCallback(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads a state now or, before the cells are bound, when they are.
 
-        Raises:
-            RuntimeError: if it is not the state of such a callback.
+        Raises a ``RuntimeError`` if it is not the state of such a callback.
         """
         rest = {key: value for key, value in state_dict.items() if key != "others"}
         kinds = {"host": MAPPING, **self.plan.kinds}

@@ -60,7 +60,8 @@ class UpdateOptimizer(torch.optim.Optimizer):
         updaters: Iterable[Updater] = (),
     ) -> None:
         check_lr(lr)
-        super().__init__(params, {"lr": lr})
+        # Weight decay is always 0, for callbacks that log it for every optimizer.
+        super().__init__(params, {"lr": lr, "weight_decay": 0.0})
         self._idle = False
         self._updaters: list[Updater] = []
         self._found: dict[tuple[int, str], Tensor] = {}
@@ -72,9 +73,15 @@ class UpdateOptimizer(torch.optim.Optimizer):
         """Adds a group of parameters.
 
         Raises:
-            ValueError: if its ``lr`` is negative.
+            ValueError: if its ``lr`` is negative, or its ``weight_decay`` is not 0.
         """
         check_lr(param_group.get("lr", self.defaults["lr"]))
+        if decay := param_group.get("weight_decay", 0.0):
+            raise ValueError(
+                "An UpdateOptimizer should have no `weight_decay`, which it would not apply. Found"
+                f" `weight_decay = {decay}` in a parameter group: let the rule's depression or a"
+                " constraint such as `Normalize` limit the weights."
+            )
         super().add_param_group(param_group)
         self._begin_states()
 

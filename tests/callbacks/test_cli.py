@@ -12,7 +12,12 @@ from callback_helpers import Net, close, fit_by_hand, loader
 from lightning.pytorch.cli import LightningCLI
 
 from lightning_accum import STDP, CellSpec
-from lightning_accum.callbacks import CellTrainerCallback, TensorBoardPictures, UpdateMonitor
+from lightning_accum.callbacks import (
+    CellTrainerCallback,
+    LogOptions,
+    TensorBoardPictures,
+    UpdateMonitor,
+)
 from lightning_accum.optim import UpdateOptimizer
 
 CONFIG = """
@@ -43,6 +48,7 @@ trainer:
             overrides: {tc_pre: 12.0}
         apply_every_n_batches: 3
         nonfinite: raise
+        log: {prog_bar: true}
 """
 
 
@@ -65,6 +71,7 @@ def test_everything_from_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
     (use,) = [c for c in made.trainer.callbacks if isinstance(c, CellTrainerCallback)]
     assert isinstance(use.cell_trainer, STDP)
     assert use.host.cells == {"enc": CellSpec("fc", "lif", ("weight",), {"tc_pre": 12.0})}
+    assert use.log_options == LogOptions(prog_bar=True)
     expected = fit_by_hand(made.model, list(loader(4)), every=3, epochs=2)[-1]
     made.trainer.fit(made.model, loader(4))
     assert close(made.model.fc.weight, expected)
@@ -115,6 +122,7 @@ def test_options_beside_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
         ("neuron: lif", "nevron: lif", "nevron"),
         ("tc_post: 8.0", "tc_post: -8.0", "positive, finite number of ms"),
         ("lightning_accum.STDP", "lightning_accum.STPD", "STPD"),
+        ("prog_bar: true", "progbar: true", "progbar"),
     ],
 )
 def test_what_is_wrong_is_refused(

@@ -88,6 +88,38 @@ def test_again_in_another_fit(tmp_path: Path) -> None:
         assert "Found none" in warned(ByMethod(), tmp_path, use)
 
 
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_a_fit_that_an_exception_stops(error: type[BaseException], tmp_path: Path) -> None:
+    def stop(*_: Any) -> None:
+        if run.fit_loop.batch_idx == 2:
+            raise error("on purpose")
+
+    net, use = Net(), callback()
+    net.eval()
+    run = trainer(tmp_path, use, Probe("on_train_batch_start", stop))
+    with warnings.catch_warnings(record=True) as found, pytest.raises((OSError, SystemExit)):
+        warnings.simplefilter("always")
+        run.fit(net, loader(4))
+    (text,) = [str(w.message) for w in found if w.category is RuntimeWarning]
+    assert "Found none in 2 training batches" in text
+    assert not use.cell_trainer.tally("enc").watched
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_an_exception_in_a_fit_that_learns_is_the_only_message(every: int, tmp_path: Path) -> None:
+    def stop(*_: Any) -> None:
+        if run.fit_loop.batch_idx == 2:
+            raise OSError("on purpose")
+
+    run = trainer(
+        tmp_path, callback(apply_every_n_batches=every), Probe("on_train_batch_start", stop)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        with pytest.raises(OSError, match="on purpose"):
+            run.fit(Net(), loader(4))
+
+
 class Both(Net):
     """Has a second layer, which the training step need not use."""
 

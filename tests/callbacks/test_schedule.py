@@ -96,7 +96,7 @@ def test_it_resumes(batches: int, tmp_path: Path):
 def test_a_modules_own_optimizer_has_its_own_schedule(tmp_path: Path):
     model = Net()
     model.optimizers_given = UpdateOptimizer(model.parameters())
-    with pytest.raises(ValueError, match="`lr_scheduler` should be None where the module has"):
+    with pytest.raises(ValueError, match="`lr_scheduler` should be None if the module has"):
         trainer(tmp_path, callback(lr_scheduler=halve)).fit(model, loader(2))
 
 

@@ -158,6 +158,14 @@ def test_a_rate_that_is_none(lr: float) -> None:
         UpdateOptimizer([fc.weight]).add_param_group({"params": [fc.bias], "lr": lr})
 
 
+def test_weight_decay_is_rejected_and_shown_as_zero() -> None:
+    fc, _ = layer()
+    with pytest.raises(ValueError, match=r"should have no `weight_decay`.* = 0\.1"):
+        UpdateOptimizer([{"params": [fc.weight], "weight_decay": 0.1}])
+    optimizer = UpdateOptimizer([{"params": [fc.weight], "weight_decay": 0.0}, {"params": fc.bias}])
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.0, 0.0]
+
+
 @pytest.mark.parametrize(
     ("schedule", "rates"),
     [
