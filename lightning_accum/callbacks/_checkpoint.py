@@ -8,7 +8,11 @@ from typing import Any
 import lightning.pytorch as pl
 import torch.distributed as dist
 
-from lightning_accum.distributed.checkpoint import load_module_states, module_states, states_of_others
+from lightning_accum.distributed.checkpoint import (
+    load_module_states,
+    module_states,
+    states_of_others,
+)
 from lightning_accum.distributed.world import is_first, processes
 
 
