@@ -9,6 +9,7 @@ from typing_extensions import Self
 
 from lightning_accum.cells.cell import Cell
 from lightning_accum.observe import Monitor, MonitorPool
+from lightning_accum.observe.switch import Switch
 
 
 class CellMonitors(MonitorPool):
@@ -19,18 +20,7 @@ class CellMonitors(MonitorPool):
 
     def __init__(self) -> None:
         super().__init__()
-        self._recording = True
-
-    @property
-    def recording(self) -> bool:
-        """Whether registered monitors record."""
-        return self._recording
-
-    @recording.setter
-    def recording(self, value: bool) -> None:
-        self._recording = value
-        for monitor in self.unique():
-            monitor.recording = value
+        self.switch = Switch()
 
     def train(self, mode: bool = True) -> Self:
         """Registers the monitors in training mode, deregisters them otherwise.
@@ -97,7 +87,7 @@ class CellMonitors(MonitorPool):
 
     def _follow(self, monitor: Monitor) -> None:
         """Brings a monitor in line with the trainer's mode."""
-        monitor.recording = self._recording
+        monitor.switch = self.switch
         if self.training and monitor.module is not None:
             monitor.register()
         else:

@@ -201,11 +201,11 @@ class CellObserver(CheckedState):
     @property
     def recording(self) -> bool:
         """Whether registered monitors record; false pauses them without removing their hooks."""
-        return self._pool.recording
+        return self._pool.switch.on
 
     @recording.setter
     def recording(self, value: bool) -> None:
-        self._pool.recording = value
+        self._pool.switch.on = value
 
     def clear(self, **kwargs: Any) -> None:
         """Clears every monitor; updaters, which other trainers may share, keep what is pending."""

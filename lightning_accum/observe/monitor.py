@@ -20,6 +20,7 @@ from lightning_accum.observe.paths import find_module
 from lightning_accum.observe.picking import Picker, first_tensor
 from lightning_accum.observe.reducers.base import Reducer
 from lightning_accum.observe.reducers.latest import Latest
+from lightning_accum.observe.switch import Switch
 
 Filter = Callable[[Tensor], bool]
 Map = Callable[[Tensor], Tensor]
@@ -82,7 +83,7 @@ class Monitor(CheckedState, ABC):
         self.picker = picker
         self.filter_ = filter_
         self.map_ = map_
-        self.recording = True
+        self.switch = Switch()  # a trainer replaces it by that of all its monitors
         self._registration: Registration | None = None
         self._module: weakref.ref[nn.Module] | None = None
         self.bind(module)
@@ -151,9 +152,18 @@ class Monitor(CheckedState, ABC):
             self._registration.remove()
             self._registration = None
 
+    @property
+    def recording(self) -> bool:
+        """Whether a registered monitor records; false pauses it."""
+        return self.switch.on
+
+    @recording.setter
+    def recording(self, value: bool) -> None:
+        self.switch.on = value
+
     def is_recording(self, module: nn.Module) -> bool:
         """Returns whether calls are recorded in the mode that ``module`` is in."""
-        return self.recording and (self.train_update if module.training else self.eval_update)
+        return self.switch.on and (self.train_update if module.training else self.eval_update)
 
     def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
         """Takes in a call; see :meth:`Observer.observe <.hooks.Observer.observe>`."""

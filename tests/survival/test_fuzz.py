@@ -209,6 +209,7 @@ GOOD: dict[str, Callable[[], Any]] = {
     "Updatable.updater": lambda: None,
     "Updater.nonfinite": lambda: "skip",
     "CellObserver.recording": lambda: True,
+    "Monitor.recording": lambda: True,
     "StreamAccumulator.args": lambda: (1.0,),
     "Except.args": lambda: (1.0,),
     "Cell.updater": lambda: None,
