@@ -16,17 +16,17 @@ from lightning_accum.updates import Updater, get_updater, set_updater
 class Cell:
     """A connection, whose parameters are trained, and a neuron, whose output is postsynaptic.
 
-    Both may be any modules, with anything in between, as long as the neuron's output has the
-    shape of the connection's. A cell is a view: it owns no parameter, adds nothing to any state
-    dict, and two cells may share either module.
+    Both may be any modules, with any others in between, if the neuron's output has the shape of the
+    connection's. A cell owns no parameter and adds nothing to any state dict, and two cells may
+    share either module.
 
     Args:
-        connection: the module with the parameters to train; where :func:`torch.compile` gave it,
-            the one inside.
-        neuron: the module whose output is the postsynaptic activity; likewise.
+        connection: the module with the parameters to train. If :func:`torch.compile` returned it,
+            the cell has the original module.
+        neuron: the module whose output is the postsynaptic activity, likewise.
 
     Raises:
-        TypeError: if one of them is no module.
+        TypeError: if one of them is not a module.
 
     Example:
         >>> from torch import nn
@@ -50,7 +50,7 @@ class Cell:
 
         Args:
             params: names of parameters to train.
-            name: of the cell, for the message.
+            name: the name of the cell, for the message.
         """
         for param in params:
             at_neuron = isinstance(getattr(self.neuron, param, None), nn.Parameter)
@@ -64,7 +64,7 @@ class Cell:
 
     @property
     def updater(self) -> Updater | None:
-        """The connection's updater, ``None`` where it has none."""
+        """The connection's updater, ``None`` if it has none."""
         return get_updater(self.connection)
 
     @updater.setter
@@ -87,13 +87,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class CellSpec:
-    """Says by dotted paths which modules of a model make a cell, so that a YAML file can say it.
+    """Names the modules of a cell by their dotted paths in a model, as a YAML file can.
 
     Args:
         connection: path of the connection inside the model.
         neuron: path of the neuron inside the model.
         params: names of the connection's parameters to train; those of the rule when ``None``.
-        overrides: hyperparameters of the rule that differ for this cell.
+        overrides: hyperparameters that differ from the rule's for this cell.
 
     Example:
         >>> from torch import nn
@@ -114,10 +114,10 @@ class CellSpec:
         check_mapping("overrides", self.overrides)
 
     def find(self, model: nn.Module) -> Cell:
-        """The cell in ``model``.
+        """Returns the cell in ``model``.
 
         Raises:
-            AttributeError: if a path leads to no module, or the connection lacks a parameter.
+            AttributeError: if there is no such module, or the connection lacks a parameter.
         """
         check_module(model=model)
         connection = _module(model, self.connection, "connection")
@@ -135,10 +135,10 @@ class CellSpec:
 
     @classmethod
     def of(cls, name: str, given: object) -> CellSpec:
-        """The spec itself, or one made of a mapping of its arguments, as a YAML file has it.
+        """Returns a spec unchanged, and a mapping of its arguments as a spec.
 
         Args:
-            name: of the cell, for messages.
+            name: the name of the cell, for messages.
             given: the spec or the mapping.
 
         Raises:

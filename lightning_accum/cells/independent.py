@@ -1,4 +1,4 @@
-"""Trainers that treat each cell by itself, with hyperparameters of its own."""
+"""The base class of trainers that have hyperparameters for each cell."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lightning_accum.observe import Monitor
 
 
 class RegisteredCell(NamedTuple):
-    """One cell with all that a trainer has for it."""
+    """A cell with its state and its monitors."""
 
     cell: Cell
     state: nn.Module | None
@@ -24,10 +24,10 @@ class RegisteredCell(NamedTuple):
 
 
 class IndependentCellTrainer(CellTrainer):
-    """Base of trainers that treat each cell by itself, with hyperparameters of its own.
+    """Base class of trainers that treat cells separately and have hyperparameters for each.
 
     Args:
-        **hyperparameters: defaults, which a cell may override when it is registered.
+        **hyperparameters: the defaults, which a cell may override when it is registered.
     """
 
     defaults: Hyperparameters = Unset()  # type: ignore[assignment]
@@ -44,18 +44,19 @@ class IndependentCellTrainer(CellTrainer):
         super().__setattr__(name, value)
 
     def check(self, h: Hyperparameters) -> None:
-        """Raises a ``ValueError`` if hyperparameters make no sense; a subclass says which do."""
+        """Raises a ``ValueError`` if hyperparameters make no sense; a subclass defines which do."""
 
     def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
         """Raises a ``ValueError`` if a cell does not suit its hyperparameters."""
 
     def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> RegisteredCell:
-        """Adds a cell with hyperparameters of its own.
+        """Adds a cell with its hyperparameters.
 
-        A hyperparameter ``params``, where there is one, names what the updater must have.
+        If the hyperparameters have ``params``, the connection gets an updater for those parameters.
 
         Args:
-            name: name of the cell; that of a loose cell of a copied trainer binds it anew.
+            name: name of the cell. In a copy of a trainer, the name of a cell of the original binds
+                the copied state and monitors to ``cell``.
             cell: the cell.
             **overrides: hyperparameters that differ from the trainer's.
 
@@ -63,7 +64,7 @@ class IndependentCellTrainer(CellTrainer):
             The cell with its state and monitors.
 
         Raises:
-            TypeError: if an override is no hyperparameter of this trainer.
+            TypeError: if an override is not a hyperparameter of this trainer.
             ValueError: if a hyperparameter makes no sense, or the name is taken.
         """
         known = vars(self.defaults)
@@ -80,13 +81,13 @@ class IndependentCellTrainer(CellTrainer):
             kept = CellState(Hyperparameters(**{**known, **overrides}))
         h = kept.hyperparameters
         self.check(h)
-        if isinstance(cell, Cell):  # or else `add_cell` says so
+        if isinstance(cell, Cell):  # otherwise `add_cell` raises an error
             self.check_cell(name, cell, h)
         self.add_cell(name, cell, kept, getattr(h, "params", None))
         return self.get_unit(name)
 
     def get_unit(self, name: str) -> RegisteredCell:
-        """A cell with its state and monitors.
+        """Returns a cell with its state and monitors.
 
         Raises:
             AttributeError: if there is no such cell.
@@ -108,17 +109,17 @@ class IndependentCellTrainer(CellTrainer):
         return state
 
     def params_of(self, name: str) -> tuple[str, ...]:
-        """The parameters of a cell's connection that are trained."""
+        """Returns the parameters of a cell's connection that are trained."""
         h = getattr(self._state_of(name), "hyperparameters", None)
         params: tuple[str, ...] | None = getattr(h, "params", None)
         return super().params_of(name) if params is None else tuple(params)
 
     def __iter__(self) -> Iterator[RegisteredCell]:
-        """The units, one for each cell."""
+        """Iterates over the cells with their states and monitors."""
         return (self.get_unit(name) for name, _ in self.named_cells)
 
     def clear(self, **kwargs: Any) -> None:
-        """Clears every monitor, and what would pass to the next window."""
+        """Clears every monitor, and the values of samples that would pass to the next window."""
         super().clear(**kwargs)
         for state in self._states.values():
             if isinstance(state, CellState):
@@ -131,10 +132,15 @@ class IndependentCellTrainer(CellTrainer):
 
 
 def cells_for(trainer: object, cells: object) -> dict[str, CellSpec] | None:
-    """The cells that a trainer is to register by itself, where it does.
+    """Returns the cells that a trainer should register, ``None`` if its user adds cells.
+
+    Args:
+        trainer: the trainer.
+        cells: the specs of cells by name, or mappings of their arguments.
 
     Raises:
-        TypeError: if it is not a trainer, or does not register cells, or these are not cells.
+        TypeError: if ``trainer`` is not a trainer, or has no ``register_cell``, or ``cells`` are
+            not cells.
     """
     if not isinstance(trainer, CellTrainer):
         raise TypeError(

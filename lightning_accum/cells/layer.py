@@ -1,4 +1,4 @@
-"""Layers: connections and neurons by name, and the cells that they make."""
+"""Layers: connections and neurons by name, and their cells."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from lightning_accum.cells.cell import Cell
 
 
 class Layer(nn.Module):
-    """Owns connections and neurons by name, and makes cells of them.
+    """Owns connections and neurons by name, and forms cells of them.
 
-    ``forward`` adds up what the connections give and passes it to every neuron.
+    ``forward`` passes the sum of the connections' outputs to every neuron.
 
     Args:
         connections: modules with parameters to train, by name.
-        neurons: modules that give postsynaptic activity, by name.
+        neurons: modules whose outputs are postsynaptic activity, by name.
 
     Raises:
         ValueError: if one of them is empty.
@@ -48,10 +48,10 @@ class Layer(nn.Module):
         self.neurons = nn.ModuleDict(neurons)
 
     def cell(self, connection: str, neuron: str) -> Cell:
-        """The cell of a connection and a neuron.
+        """Returns the cell of a connection and a neuron.
 
         Raises:
-            AttributeError: if a name is not there.
+            AttributeError: if there is no such module.
         """
         for argument, name, owned in (
             ("connection", connection, self.connections),
@@ -66,17 +66,17 @@ class Layer(nn.Module):
 
     @property
     def cells(self) -> dict[tuple[str, str], Cell]:
-        """Every cell that the layer can make, by the names of connection and neuron."""
+        """Every cell of the layer, by the names of connection and neuron."""
         return {(c, n): self.cell(c, n) for c in self.connections for n in self.neurons}
 
     def forward(self, **inputs: Tensor) -> dict[str, Any]:
-        """Runs the connections that are given an input, and every neuron on their sum.
+        """Runs connections on their inputs, and every neuron on the sum.
 
         Args:
-            **inputs: for each connection to run, its input.
+            **inputs: the input of each connection to run, by the connection's name.
 
         Returns:
-            What each neuron gave, by name.
+            The output of each neuron, by name.
         """
         if not inputs:
             raise ValueError(
@@ -95,7 +95,7 @@ class Serial(nn.Module):
 
     Args:
         connection: the module with parameters to train.
-        neuron: the module that gives postsynaptic activity.
+        neuron: the module whose output is postsynaptic activity.
 
     Example:
         >>> from torch import nn
@@ -109,15 +109,15 @@ class Serial(nn.Module):
 
     def __init__(self, connection: nn.Module, neuron: nn.Module) -> None:
         super().__init__()
-        Cell(connection, neuron)  # for its check of the types
+        Cell(connection, neuron)  # checks the types
         self.connection = connection
         self.neuron = neuron
 
     @property
     def cell(self) -> Cell:
-        """The layer's one cell."""
+        """The cell of the layer."""
         return Cell(self.connection, self.neuron)
 
     def forward(self, inputs: Tensor) -> Any:
-        """What the neuron gives for what the connection gives."""
+        """Returns the neuron's output for the connection's output."""
         return self.neuron(self.connection(inputs))

@@ -1,4 +1,4 @@
-"""Why the two sides of a cell were not recorded alike, and how to mend it."""
+"""Checks that both sides of a cell were recorded in the same steps of the same samples."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from lightning_accum.cells.cell import Cell
 def check_alike(
     name: str, cell: Cell, pre: Tensor | None, post: Tensor | None, time_dim: int | None
 ) -> None:
-    """Raises a ``ValueError`` if both sides of a cell cannot be steps of the same samples.
+    """Raises a ``ValueError`` if both sides differ in steps or samples.
 
     Args:
         name: name of the cell.
         cell: the cell.
-        pre: what was recorded before the connection, ``[T, B, ...]``; ``None`` for nothing.
-        post: what was recorded after the neuron, likewise.
-        time_dim: how the rule takes modules to be called.
+        pre: activity before the connection, ``[T, B, ...]``; ``None`` if nothing was recorded.
+        post: activity after the neuron, likewise.
+        time_dim: how the rule expects modules to be called.
     """
     if pre is None or post is None:
         side, module = ("connection", cell.connection) if pre is None else ("neuron", cell.neuron)
@@ -30,7 +30,7 @@ def check_alike(
         )
     if time_dim == 0 and post.ndim < 3:
         raise ValueError(
-            f"Neurons of cell `{name}` should give `[T, B, ...]` where the rule has `time_dim=0`."
+            f"Neurons of cell `{name}` should return `[T, B, ...]` for a rule with `time_dim=0`."
             f" Found {post.ndim} dimensions: if they are called once per step, with `[B, ...]`,"
             " give the rule `time_dim=None`; else give them the missing dimension with"
             " `unsqueeze`."
@@ -49,7 +49,7 @@ def _steps(window: Tensor | None) -> str:
 
 
 def _why_none(module: nn.Module, side: str) -> str:
-    """Says why nothing was recorded of a module while the other side was."""
+    """Returns why nothing was recorded of one module, and how to mend it."""
     kind = type(module).__name__
     if not module.training:
         return (
@@ -64,11 +64,11 @@ def _why_none(module: nn.Module, side: str) -> str:
 
 
 def _why_apart(pre: Tensor, post: Tensor, time_dim: int | None) -> str:
-    """Says why both sides were recorded, and not alike."""
+    """Returns why both sides were recorded differently, and how to mend it."""
     if len(pre) == len(post) and time_dim == 0:
         return (
-            "where the rule has `time_dim=0`, modules take and give `[T, B, ...]`: if they are"
-            " called once per step, with `[B, ...]`, give the rule `time_dim=None`."
+            "with `time_dim=0`, modules should take and return `[T, B, ...]`: if they are called"
+            " once per step, with `[B, ...]`, give the rule `time_dim=None`."
         )
     if len(pre) == len(post):
         return "let both see the same samples in each step."

@@ -1,4 +1,4 @@
-"""What a trainer keeps for one cell."""
+"""The state of a trainer for one cell: hyperparameters, and tensors that pass between windows."""
 
 from __future__ import annotations
 
@@ -10,20 +10,30 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
+from lightning_accum._checks import nearest
 from lightning_accum._state import COUNT, FLOATS, CheckedState, check_state, named
 from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.state import StateKey, of_neurons
 from lightning_accum.functional.numbers import at_least_float32
 
 Snapshot: TypeAlias = tuple[dict[StateKey, Tensor], dict[str, int]]
-"""What is carried, and how many samples' changes are pending."""
+"""The carried tensors, and the number of samples whose changes are pending."""
 
 
 class Hyperparameters(SimpleNamespace):
-    """What a rule is set to, for one cell: ``h.lr_post``, ``h.tc_pre``, ...
+    """Hyperparameters of a rule for one cell, as attributes: ``h.lr_post``, ``h.tc_pre``, ...
 
-    They are checked when they are given, and frozen from then on.
+    They are checked when they are given, and frozen afterwards.
     """
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        known = vars(self)
+        raise AttributeError(
+            f"Hyperparameters should be read by a name that the rule gave them, among"
+            f" {sorted(known)}. Found `{name}`{nearest(name, known)}"
+        )
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise frozen(name, "hyperparameters")
@@ -36,8 +46,8 @@ def frozen(name: str, where: str) -> FrozenInstanceError:
     """Returns the error of an assignment to a hyperparameter.
 
     Args:
-        name: of the hyperparameter.
-        where: what it was assigned to.
+        name: the name of the hyperparameter.
+        where: the object that it was assigned to.
     """
     return FrozenInstanceError(
         f"Hyperparameter `{name}` should be given when the rule is made, or to `register_cell` for"
@@ -48,32 +58,32 @@ def frozen(name: str, where: str) -> FrozenInstanceError:
 
 
 class CellState(CheckedState):
-    """What a trainer keeps for one cell: its hyperparameters, and what passes between windows.
+    """The hyperparameters of a cell, and the tensors that pass between its windows.
 
     Args:
-        hyperparameters: those in force for the cell.
+        hyperparameters: the hyperparameters in force for the cell.
     """
 
     def __init__(self, hyperparameters: Hyperparameters) -> None:
         super().__init__()
         self.hyperparameters = hyperparameters
         self.tally = Tally()
-        # by parameter, how many samples' changes are pending: the weight among processes
+        # by parameter, the samples whose changes are pending: a process's weight in the mean of all
         self.samples: dict[str, int] = {}
         self._carried: dict[StateKey, Tensor] = {}
         self._loaded: frozenset[StateKey] = frozenset()
 
     @property
     def carried(self) -> dict[StateKey, Tensor]:
-        """What the last window left for the next one."""
+        """The tensors that the last window left for the next one."""
         return self._carried
 
     def keep(self, carried: dict[StateKey, Tensor], cell: str) -> None:
-        """Keeps what a window left; warns if what was loaded before did not fit the rule.
+        """Keeps the tensors that a window left; warns if loaded ones do not fit the rule.
 
         Args:
-            carried: what the window left.
-            cell: name of the cell.
+            carried: the tensors that the window left.
+            cell: the name of the cell.
         """
         loaded, self._loaded = self._loaded, frozenset()
         for key in loaded:
@@ -92,28 +102,28 @@ class CellState(CheckedState):
         self._carried = carried
 
     def snapshot(self) -> Snapshot:
-        """Returns what :meth:`restore` brings back; nothing is copied, for windows replace it."""
+        """Returns the state for :meth:`restore`; nothing is copied, as windows replace tensors."""
         return self._carried, dict(self.samples)
 
     def restore(self, kept: Snapshot) -> None:
-        """Brings back what :meth:`snapshot` returned."""
+        """Restores the state that :meth:`snapshot` returned."""
         self._carried, self.samples = kept
 
     def clear(self) -> None:
-        """Drops what samples would pass to the next window; what a neuron has learned stays."""
+        """Drops tensors that belong to samples; those that belong to neurons stay."""
         self._carried = of_neurons(self._carried)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> CellState:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         moved = {key: fn(tensor) for key, tensor in self._carried.items()}
-        self._carried = {  # traces never narrow below the float32 in which they are computed
+        self._carried = {  # traces are computed, and stay, in float32 or wider
             key: self._carried[key].to(to.device, at_least_float32(to.dtype))
             for key, to in moved.items()
         }
         return self
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Returns what passes to the next window, and how many samples' changes are pending."""
+        """Returns the carried tensors, and the number of samples whose changes are pending."""
         carried = {str(key): value.detach().clone() for key, value in self._carried.items()}
         return {"carried": carried, "samples": dict(self.samples)}
 
@@ -125,10 +135,10 @@ class CellState(CheckedState):
             StateKey.parse(text)
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Takes what :meth:`get_extra_state` returned.
+        """Loads the state that :meth:`get_extra_state` returned.
 
         Raises:
-            RuntimeError: if it is anything else; then nothing has changed.
+            RuntimeError: if it is anything else; nothing has changed then.
         """
         self.check_extra_state(state)
         carried = {
@@ -138,5 +148,5 @@ class CellState(CheckedState):
         self.samples = dict(state["samples"])
 
     def extra_repr(self) -> str:
-        """The hyperparameters."""
+        """Returns the hyperparameters, for the representation."""
         return ", ".join(f"{k}={v!r}" for k, v in vars(self.hyperparameters).items())

@@ -1,4 +1,4 @@
-"""Counts of what a rule has seen of a cell, and the reason if it has seen nothing."""
+"""Counts of the windows of a cell, and reasons for a cell without any."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-_EMPTY = 8  # calls in a row that find nothing
-_WINDOWS, _STEPS = 1 << 10, 1 << 17  # pending and never applied; where each window is one step
+_EMPTY = 8  # calls of a rule that find nothing before it warns
+# Changes that are pending, none ever applied, before it warns: of windows, of windows of one step.
+_WINDOWS, _STEPS = 1 << 10, 1 << 17
 
 
 class Activity(NamedTuple):
-    """The share of non-zero values on both sides of a cell, and of how many.
+    """The share of non-zero values on both sides of a cell.
 
     Attributes:
-        pre: what comes into the connection.
-        post: what the neuron gives out.
-        size: how many values the neuron gave out.
-        spikes: whether the neuron's output is kept as spikes.
-        spikes_in: whether what comes in is.
+        pre: the share in the connection's input.
+        post: the share in the neuron's output.
+        size: the number of values of the neuron's output.
+        spikes: whether the neuron's output is recorded as spikes.
+        spikes_in: whether the connection's input is recorded as spikes.
     """
 
     pre: float
@@ -32,8 +33,8 @@ class Activity(NamedTuple):
 class Tally:
     """Counts the windows of a cell, without waiting for the device.
 
-    Activity is counted in windows 1, 2, 4, 8 and so on: where it is always zero or nearly always
-    one, a few windows show it, and the others cost nothing.
+    Non-zero values are counted in windows 1, 2, 4, 8 and so on: if activity is always zero or
+    nearly always one, a few windows show it.
 
     Example:
         >>> import torch
@@ -51,7 +52,7 @@ class Tally:
         """Begins to count from zero.
 
         Args:
-            watched: whether a callback looks at the counts and warns, instead of the rule.
+            watched: whether a callback reads the counts and warns, instead of the rule.
         """
         self.watched = watched
         self.windows = 0
@@ -61,7 +62,7 @@ class Tally:
         self._spikes = self._spikes_in = False
 
     def note(self, pre: Tensor, post: Tensor) -> bool:
-        """Counts a window, and says whether it was one that was looked at."""
+        """Counts a window, and returns whether its non-zero values were counted."""
         self.windows += 1
         steps = pre.shape[0]
         if steps > self.longest:
@@ -74,16 +75,16 @@ class Tally:
         return True
 
     def note_empty(self) -> bool:
-        """Counts a call that found nothing, and says whether it is time to warn."""
+        """Counts a call that found nothing, and returns whether to warn now."""
         self.empty += 1
         return self.empty == _EMPTY and not self.windows and not self.watched
 
     def long_pending(self, contributions: int) -> bool:
-        """Whether so many changes, none of them ever applied, are more than one would collect."""
+        """Returns whether to warn that so many changes are pending and none was ever applied."""
         return not self.watched and contributions >= (_WINDOWS if self.longest > 1 else _STEPS)
 
     def activity(self) -> Activity | None:
-        """How active both sides were; ``None`` before the first window. Waits for the device."""
+        """Returns the activity of both sides, ``None`` before any; waits for the device."""
         if not self._looks:
             return None
         pre, pres, post, posts = (
@@ -94,19 +95,19 @@ class Tally:
 
 
 def why_nothing(connection: nn.Module, neuron: nn.Module, lightning: bool = False) -> str:
-    """Says why a cell has recorded nothing, and what to do.
+    """Returns why a cell has recorded nothing, and how to mend it.
 
     Args:
         connection: the connection of the cell.
-        neuron: its neuron.
-        lightning: whether a Lightning callback says when to record.
+        neuron: the neuron of the cell.
+        lightning: whether a Lightning callback decides when to record.
     """
     if not connection.training or not neuron.training:
         return (
             "Its modules are in evaluation mode, in which nothing is recorded: call `train()` on"
             " the model before it is trained."
         )
-    when = " in `training_step`, which alone is recorded" if lightning else ""
+    when = " in `training_step`, the only place that is recorded" if lightning else ""
     return (
         f"Its modules are in training mode, and were not called{when}, or without samples: call"
         " them as `fc(x)`, for hooks do not see `fc.forward(x)` or `F.linear(x, fc.weight)`. If"

@@ -1,4 +1,4 @@
-"""Takes back what an interrupted batch leaves behind."""
+"""Restores a trainer after an interrupted batch."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from lightning_accum.cells.trainer import CellTrainer
 
 
 class Undo:
-    """Remembers, before a batch is evaluated, what a trainer carries and has pending.
+    """Remembers the state of a trainer before a batch is evaluated.
 
-    Nothing is copied: if something was pending already, the batch's part of it stays.
+    Nothing is copied: an accumulator that had changes pending before the batch keeps those of the
+    batch too.
 
     Args:
         trainer: the trainer.
@@ -27,7 +28,7 @@ class Undo:
         ]
 
     def undo(self) -> None:
-        """Brings it back."""
+        """Restores the remembered state."""
         for state, kept in self._carried:
             state.restore(kept)
         for accumulator in self._empty:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 
 import pytest
@@ -45,6 +46,14 @@ def test_the_nearest_name_is_suggested():
     with pytest.raises(TypeError, match=r"Found \['lr_prae'\]: did you mean `lr_pre`\?"):
         rule.register_cell("c", la.Cell(nn.Linear(2, 2), nn.ReLU()), lr_prae=0.0)
     assert not list(rule.cells)
+
+
+def test_a_hyperparameter_that_a_rule_misspells_is_found():
+    h = la.STDP(0.1, -0.1).defaults
+    with pytest.raises(AttributeError, match=r"Found `lr_pots`: did you mean `lr_post`\?"):
+        h.lr_pots  # noqa: B018
+    assert not hasattr(h, "lr_pots")
+    assert copy.deepcopy(h) == h
 
 
 class Forgetful(la.Rule):
