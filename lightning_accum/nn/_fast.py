@@ -6,7 +6,7 @@ Masks are floating-point and buffers are written in place, which is several time
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -146,14 +146,15 @@ class _Adaptation:
         torch.add(theta, r.threshold, out=self.threshold)
 
 
-def _rows(out: Tensor, dtype: torch.dtype) -> Iterator[Tensor]:
-    """Yields a tensor of ``dtype`` for the spikes of each step, and casts the spikes to ``out``.
+def _rows(out: Tensor, dtype: torch.dtype) -> Iterable[Tensor]:
+    """Returns a tensor of ``dtype`` for the spikes of each step, in ``out`` or to be cast to it.
 
     The last tensor keeps its values after the end.
     """
-    if out.dtype == dtype:
-        yield from out.unbind(0)
-        return
+    return out.unbind(0) if out.dtype == dtype else _cast_rows(out, dtype)
+
+
+def _cast_rows(out: Tensor, dtype: torch.dtype) -> Iterator[Tensor]:
     parts = out.split(_CAST_TOGETHER) if len(out) > _CAST_TOGETHER else (out,)
     buffer = torch.empty_like(parts[0], dtype=dtype)
     rows = buffer.unbind(0)

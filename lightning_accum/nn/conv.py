@@ -1,10 +1,9 @@
-"""Convolutions whose parameters take accumulated updates, over whole sequences at once."""
+"""Convolutions whose parameters take accumulated updates, and that take whole sequences."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -12,41 +11,20 @@ from torch import Tensor, nn
 from lightning_accum._checks import check_tensors
 from lightning_accum._compat import is_traced
 from lightning_accum.functional.numbers import as_numbers
+from lightning_accum.sparse.chunks import in_chunks
 from lightning_accum.updates import Updatable
 
-# Elements at a time of the side with more channels: they stay in cache, in memory used again.
-_CHUNK_ELEMENTS = 1 << 19
 
+class _SequenceConv(Updatable, nn.Module):
+    """The part of a convolution that takes input of any dtype, with or without time.
 
-def _is_followed(*tensors: Tensor) -> bool:
-    """Whether gradients will be asked for, for which all has to be kept anyway."""
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-
-
-def _in_turn(call: Callable[[Tensor], Tensor], x: Tensor, rows: int) -> Tensor:
-    """What ``call`` gives for ``[K, ...]``, so many rows at a time."""
-    first, *others = x.split(rows)
-    part = call(first)
-    out = part.new_empty(len(x), *part.shape[1:])
-    out[:rows] = part
-    for i, rest in enumerate(others, 1):
-        out[i * rows : (i + 1) * rows] = call(rest)
-    return out
-
-
-class _OverSequences(Updatable):
-    """A convolution with any number of dimensions before its channels, and input of any dtype."""
+    The convolution of torch follows it among the base classes of a layer.
+    """
 
     weight: Tensor
-    bias: Tensor | None
-    parameters: Any
-    _conv_forward: Any
 
     def forward(self, x: Tensor) -> Tensor:
-        """Transmits a batch, or a sequence of them.
-
-        Where no gradient is followed (``requires_grad_(False)``), long sequences go through in
-        pieces that stay in cache.
+        """Transmits a batch, or a sequence of batches.
 
         Args:
             x: input of any dtype, e.g. boolean spikes, shape ``[B, C, ...]``, or
@@ -58,27 +36,32 @@ class _OverSequences(Updatable):
         check_tensors(x=x)
         inner = self.weight.ndim - 1
         flat = x.reshape(-1, *x.shape[-inner:])
-        channels = max(flat.shape[1], self.weight.shape[0]) if flat.ndim > 1 else 1
-        rows = max(1, _CHUNK_ELEMENTS // max(1, channels * math.prod(flat.shape[2:])))
-        whole = is_traced() or not x.is_cpu or _is_followed(x, *self.parameters())
-        short = whole or len(flat) <= rows
-        out = self._whole(flat) if short else _in_turn(self._whole, flat, rows)
+        if is_traced() or not x.is_cpu or self._needs_graph(x):
+            out = self._transmit(flat)
+        else:
+            channels = max(flat.shape[1], self.weight.shape[0]) if flat.ndim > 1 else 1
+            out = in_chunks(self._transmit, flat, channels * math.prod(flat.shape[2:]))
         return out.reshape(*x.shape[:-inner], *out.shape[1:])
 
-    def _whole(self, x: Tensor) -> Tensor:
+    def _transmit(self, x: Tensor) -> Tensor:
         if not x.is_floating_point() and not x.is_complex():
             x = as_numbers(x, self.weight.dtype)
-        out: Tensor = self._conv_forward(x, self.weight, self.bias)
+        out: Tensor = super().forward(x)
         return out
+
+    def _needs_graph(self, x: Tensor) -> bool:
+        """Returns whether autograd will keep everything for a backward pass."""
+        tensors = (x, *self.parameters())
+        return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 @final
-class Conv1d(_OverSequences, nn.Conv1d):
-    """A ``torch.nn.Conv1d`` that is `Updatable`, and takes whole sequences and spikes of any dtype.
+class Conv1d(_SequenceConv, nn.Conv1d):
+    """A ``torch.nn.Conv1d`` that is `Updatable` and takes sequences and spikes of any dtype.
 
     Args:
-        *args: those of ``torch.nn.Conv1d``.
-        **kwargs: those of ``torch.nn.Conv1d``.
+        *args: arguments of ``torch.nn.Conv1d``.
+        **kwargs: keyword arguments of ``torch.nn.Conv1d``.
 
     Example:
         >>> import torch
@@ -88,12 +71,12 @@ class Conv1d(_OverSequences, nn.Conv1d):
 
 
 @final
-class Conv2d(_OverSequences, nn.Conv2d):
-    """A ``torch.nn.Conv2d`` that is `Updatable`, and takes whole sequences and spikes of any dtype.
+class Conv2d(_SequenceConv, nn.Conv2d):
+    """A ``torch.nn.Conv2d`` that is `Updatable` and takes sequences and spikes of any dtype.
 
     Args:
-        *args: those of ``torch.nn.Conv2d``.
-        **kwargs: those of ``torch.nn.Conv2d``.
+        *args: arguments of ``torch.nn.Conv2d``.
+        **kwargs: keyword arguments of ``torch.nn.Conv2d``.
 
     Example:
         >>> import torch
@@ -103,12 +86,12 @@ class Conv2d(_OverSequences, nn.Conv2d):
 
 
 @final
-class Conv3d(_OverSequences, nn.Conv3d):
-    """A ``torch.nn.Conv3d`` that is `Updatable`, and takes whole sequences and spikes of any dtype.
+class Conv3d(_SequenceConv, nn.Conv3d):
+    """A ``torch.nn.Conv3d`` that is `Updatable` and takes sequences and spikes of any dtype.
 
     Args:
-        *args: those of ``torch.nn.Conv3d``.
-        **kwargs: those of ``torch.nn.Conv3d``.
+        *args: arguments of ``torch.nn.Conv3d``.
+        **kwargs: keyword arguments of ``torch.nn.Conv3d``.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""The Poisson encoder as a module."""
+"""The Poisson encoder, which turns intensities into spikes."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class PoissonEncoder(nn.Module):
     .. math::
         s_t \sim \text{Bernoulli}\left(x \cdot r_\text{max} \frac{\Delta t}{1000}\right)
 
-    With a ``seed`` the module draws from a generator of its own, whose state is copied, pickled,
-    and saved in the state dict, so that a resumed run sees the same spikes as an uninterrupted
-    one. Without, it draws from torch's global generators. In a worker of a ``DataLoader`` it is
-    seeded once with the worker's own seed too, which torch draws for every worker and epoch.
+    With a ``seed`` the module has its own generator, whose state is copied, pickled and saved in
+    the state dict, so that a resumed run sees the same spikes as an uninterrupted run. Without a
+    seed it uses torch's global generators. In a worker of a ``DataLoader`` the generator also
+    depends on the worker's seed, which torch draws for each worker and epoch.
 
     Args:
         steps: number of time steps :math:`T`.
         max_rate: rate :math:`r_\text{max}` at intensity 1, in Hz.
         dt: length of a time step :math:`\Delta t`, in ms.
-        seed: seed of the module's own generator, ``None`` for the global one.
-        validate: whether to check the range of the input, which waits for its device.
+        seed: seed of the module's own generator, or ``None`` to use the global generator.
+        validate: whether to check the range of the input; the check waits for its device.
 
     Raises:
-        ValueError: an argument is out of range, or ``max_rate`` asks for more than one spike in a
+        ValueError: if an argument is out of range, or ``max_rate`` is more than one spike per
             step.
 
     Example:
@@ -71,7 +71,7 @@ class PoissonEncoder(nn.Module):
         self.max_rate = max_rate
         self.dt = dt
         self.validate = validate
-        self._worker: int | None = None  # the seed of the worker that this is in
+        self._worker: int | None = None  # the seed of the DataLoader's worker
         self.generator: torch.Generator | None = None
         if seed is not None:
             check_integers(seed=seed)
@@ -87,7 +87,7 @@ class PoissonEncoder(nn.Module):
             Boolean spikes, shape ``[T, B, ...]``.
 
         Raises:
-            ValueError: an intensity lies outside of [0, 1].
+            ValueError: if an intensity lies outside [0, 1].
         """
         check_tensors(x=x)
         p = self.max_rate * self.dt / 1000
@@ -98,15 +98,15 @@ class PoissonEncoder(nn.Module):
             return None
         worker = get_worker_info()
         if worker is not None and worker.seed != self._worker:
-            # every worker has begun with a copy of the same generator
+            # Every worker starts with a copy of the same generator.
             self._worker = worker.seed
-            self.generator = torch.Generator().manual_seed(self._drawn() ^ worker.seed)
+            self.generator = torch.Generator().manual_seed(self._draw_seed() ^ worker.seed)
         if device.type == "cpu":
             return self.generator
-        # the state stays on the CPU, where every machine can read it; it seeds each call elsewhere
-        return torch.Generator(device).manual_seed(self._drawn())
+        # The state stays on the CPU, so that any machine can load it, and seeds each call.
+        return torch.Generator(device).manual_seed(self._draw_seed())
 
-    def _drawn(self) -> int:
+    def _draw_seed(self) -> int:
         return int(torch.empty((), dtype=torch.int64).random_(generator=self.generator))
 
     def get_extra_state(self) -> dict[str, Any]:

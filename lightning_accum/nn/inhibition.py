@@ -1,4 +1,4 @@
-"""Lateral inhibition: how the neurons of a layer compete, within the recurrence over time."""
+"""Lateral inhibition, by which the neurons of a layer compete in each time step."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lightning_accum._checks import check_finite, check_integers
 
 
 class Inhibition(Protocol):
-    """What a layer of neurons asks of its inhibition, twice in every time step.
+    """Acts on a layer of neurons twice in each time step: before and after the spikes.
 
     All tensors are float, shape ``[B, N]``, and are changed in place. Membrane potentials are
     relative to the reset potential: zero is reset.
     """
 
     def select(self, excess: Tensor, spikes: Tensor) -> None:
-        """Withdraws spikes from neurons that lose.
+        """Removes the spikes of neurons that lose the competition.
 
         Args:
             excess: membrane potential above threshold.
@@ -26,27 +26,27 @@ class Inhibition(Protocol):
         """
 
     def suppress(self, spikes: Tensor, v: Tensor, hold: Tensor) -> None:
-        """Lets the spikes that remain act on the other neurons.
+        """Applies the effect of the remaining spikes on the other neurons.
 
         Args:
             spikes: 1 where a neuron spiked, 0 elsewhere.
             v: membrane potential after the reset.
-            hold: number of steps for which a neuron is yet held at reset.
+            hold: number of steps for which a neuron is still held at reset.
         """
 
 
 @final
 class WinnerTakeAll:
-    """Hard inhibition: at most one neuron of a sample spikes in a step, and silences the others.
+    """Lets at most one neuron of a sample spike in a step, and silences the others.
 
-    The winner is the neuron that exceeds its threshold most. All the others are reset, and held at
-    reset for the next ``steps`` steps. The winner's own refractory period is not affected.
+    The winner is the neuron that exceeds its threshold most. All others are reset and held at
+    reset for the next ``steps`` steps. The refractory period of the winner does not change.
 
     Args:
         steps: number of steps for which the losers are held.
 
     Raises:
-        ValueError: ``steps`` is negative.
+        ValueError: if ``steps`` is negative.
 
     Example:
         >>> import torch
@@ -70,12 +70,12 @@ class WinnerTakeAll:
         self.steps = steps
 
     def select(self, excess: Tensor, spikes: Tensor) -> None:
-        """Leaves at most the spike of the neuron that exceeds its threshold most."""
+        """Keeps at most the spike of the neuron that exceeds its threshold most."""
         best, winner = excess.max(-1, keepdim=True)
         spikes.zero_().scatter_(-1, winner, (best >= 0).to(spikes.dtype))
 
     def suppress(self, spikes: Tensor, v: Tensor, hold: Tensor) -> None:
-        """Resets the losers, and holds them."""
+        """Resets the losers and holds them at reset."""
         fired = spikes.amax(-1, keepdim=True)
         losers = fired - spikes
         v.addcmul_(v, losers, value=-1)
@@ -87,7 +87,7 @@ class WinnerTakeAll:
 
 @final
 class LateralInhibition:
-    r"""Soft inhibition: each spike lowers the membrane potential of all the others.
+    r"""Lowers the membrane potential of all other neurons with each spike.
 
     .. math::
         V_i \leftarrow V_i - g \sum_{j \ne i} s_j
@@ -98,7 +98,7 @@ class LateralInhibition:
         strength: the amount :math:`g` by which one spike lowers each other potential.
 
     Raises:
-        ValueError: ``strength`` is negative or not finite.
+        ValueError: if ``strength`` is negative or not finite.
 
     Example:
         >>> import torch
@@ -122,7 +122,7 @@ class LateralInhibition:
         self.strength = strength
 
     def select(self, excess: Tensor, spikes: Tensor) -> None:
-        """Leaves all spikes: soft inhibition acts from the next step on."""
+        """Keeps all spikes: this inhibition acts from the next step on."""
 
     def suppress(self, spikes: Tensor, v: Tensor, hold: Tensor) -> None:
         """Lowers the potential of each neuron for the spikes of the others."""

@@ -19,19 +19,19 @@ from lightning_accum.updates import Updatable
 
 @final
 class Linear(Updatable, nn.Linear):
-    r"""A ``torch.nn.Linear`` that is `Updatable`, and takes spikes of any dtype.
+    r"""A ``torch.nn.Linear`` that is `Updatable` and takes spikes of any dtype.
 
     .. math::
         y = x W^\top + b
 
-    Leading dimensions are free: a whole sequence ``[T, B, in_features]`` is one product. The state
-    dict has the keys of ``torch.nn.Linear``.
+    The input may have any leading dimensions: a sequence ``[T, B, in_features]`` is one product.
+    The state dict has the keys of ``torch.nn.Linear``.
 
     Args:
         in_features: size of the input.
         out_features: size of the output.
         bias: whether to add a learned bias.
-        device: where the parameters are made.
+        device: device of the parameters.
         dtype: dtype of the parameters.
 
     Example:
@@ -45,7 +45,7 @@ class Linear(Updatable, nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """Transmits a batch.
 
-        Boolean spikes on a CPU that are few enough cost by the spike: what each adds is summed.
+        If there are few boolean spikes, on a CPU, only the weights of the spikes are summed.
 
         Args:
             x: input of any dtype, e.g. boolean spikes, shape ``[..., in_features]``.
@@ -54,7 +54,7 @@ class Linear(Updatable, nn.Linear):
             Weighted sums, shape ``[..., out_features]``.
         """
         check_tensors(x=x)
-        if x.dtype == torch.bool and _plain(x, self.weight):
+        if x.dtype == torch.bool and _supports_events(x, self.weight):
             raster = x.reshape(-1, self.in_features)
             if events_pay(raster, self.out_features):
                 events = Events(raster)
@@ -67,8 +67,8 @@ class Linear(Updatable, nn.Linear):
         return F.linear(x, self.weight, self.bias)
 
 
-def _plain(x: Tensor, weight: Tensor) -> bool:
-    """Whether events may be looked for: not where autocast or a tracer decides on the product."""
+def _supports_events(x: Tensor, weight: Tensor) -> bool:
+    """Returns whether a sum over events may replace the product, as nothing else changes it."""
     return (
         x.is_cpu
         and type(weight) in (Tensor, nn.Parameter)

@@ -190,7 +190,7 @@ GOOD: dict[str, Callable[[], Any]] = {
     "UpdateStatistics.before": lambda: torch.ones(2, 2),
     "UpdateStatistics.after": lambda: torch.ones(2, 2),
     "Linear.x": lambda: torch.ones(4, 3),
-    "_OverSequences.x": lambda: torch.ones(4, 3, 5),
+    "_SequenceConv.x": lambda: torch.ones(4, 3, 5),
     "PoissonEncoder.x": lambda: torch.ones(2, 3),
     "poisson_encode.x": lambda: torch.ones(2, 3),
     "Neurons.x": lambda: torch.ones(5, 2, 3),
@@ -551,7 +551,7 @@ MAKERS = {
 
 
 # Whose inputs go to modules that may be any, or to torch's own layers.
-THIN = {"Serial.forward", "Layer.forward", "Linear.forward", "_OverSequences.forward"}
+THIN = {"Serial.forward", "Layer.forward", "Linear.forward", "_SequenceConv.forward"}
 
 
 class Method(NamedTuple):
