@@ -1,0 +1,112 @@
+r"""The eligibility propagation of adaptive neurons, folded into one postsynaptic signal.
+
+With the pseudo-derivative :math:`\psi_j(t)` of a neuron's spike, the trace of its input
+:math:`\varepsilon_i(t)`, the adaptation's decay :math:`\rho` and strength :math:`\beta`, the
+readout's decay :math:`\kappa` and the learning signal :math:`L_j(t)`, e-prop changes a weight by
+
+.. math::
+    \Delta w_{ji} &\propto \sum_t L_j(t) \sum_{t' \le t} \kappa^{t - t'} e_{ji}(t') \\
+    e_{ji}(t) &= \psi_j(t) \left(\varepsilon_i(t) - \beta\, \varepsilon^a_{ji}(t)\right) \\
+    \varepsilon^a_{ji}(t + 1) &= \psi_j(t)\, \varepsilon_i(t)
+                               + (\rho - \beta\, \psi_j(t))\, \varepsilon^a_{ji}(t).
+
+Everything but :math:`\varepsilon_i` belongs to the neuron, and everything is linear. So the sum can
+be taken the other way round, backwards in time, for each neuron instead of each synapse:
+
+.. math::
+    G_j(t) &= \kappa\, G_j(t + 1) + L_j(t) \\
+    q_j(t) &= \psi_j(t) \left(G_j(t) + \mu_j(t + 1)\right) \\
+    \mu_j(t) &= \rho\, \mu_j(t + 1) - \beta\, q_j(t) \\
+    \Delta w_{ji} &\propto \sum_t q_j(t)\, \varepsilon_i(t)
+
+which is exact, and one product.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lightning_accum._checks import check_finite, check_tensors
+from lightning_accum.functional.traces import reverse_trace
+
+
+class Eligibility(NamedTuple):
+    r"""What the learning signals of a window make of its activity.
+
+    Args:
+        post: ``[T, ...]`` the postsynaptic signal :math:`q`.
+        filtered: ``[...]`` :math:`\kappa\, G(0)`, the factor of the filtered eligibility that the
+            window before left.
+        adaptation: ``[...]`` :math:`\mu(0)`, the factor of :math:`\varepsilon^a` that the window
+            before left.
+    """
+
+    post: Tensor
+    filtered: Tensor
+    adaptation: Tensor
+
+
+def fold_eligibility(
+    learning_signal: Tensor,
+    derivative: Tensor,
+    kappa: float = 0.0,
+    beta: float = 0.0,
+    rho: float = 0.0,
+    out: Tensor | None = None,
+) -> Eligibility:
+    r"""Folds learning signals and pseudo-derivatives into one postsynaptic signal.
+
+    .. math::
+        G(t) = \kappa\, G(t + 1) + L(t), \qquad
+        q(t) = \psi(t) \left(G(t) + \mu(t + 1)\right), \qquad
+        \mu(t) = \rho\, \mu(t + 1) - \beta\, q(t)
+
+    with :math:`G` and :math:`\mu` zero behind the last step.
+
+    Args:
+        learning_signal: ``[T, ...]`` :math:`L`, for each neuron.
+        derivative: ``[T, ...]`` :math:`\psi`, in the shape of ``learning_signal``.
+        kappa: decay of the readout's filter per step, from 0 for none to 1.
+        beta: strength of the adaptation, zero for neurons that do not adapt.
+        rho: decay of the adaptation per step, from 0 to 1.
+        out: ``[T, ...]`` to write :math:`q` to; a new tensor when ``None``.
+
+    Returns:
+        The postsynaptic signal and the factors of what the window before left.
+
+    Raises:
+        ValueError: if the shapes differ, or a decay is not between 0 and 1.
+
+    Example:
+        >>> import torch
+        >>> fold_eligibility(torch.tensor([0.0, 0.0, 1.0]), torch.ones(3), kappa=0.5).post
+        tensor([0.2500, 0.5000, 1.0000])
+
+    Source:
+        Bellec et al. 2020, doi:10.1038/s41467-020-17236-y, eqs. 13, 22 to 25 and 28.
+    """
+    check_tensors(learning_signal=learning_signal, derivative=derivative)
+    check_finite(kappa=kappa, beta=beta, rho=rho)
+    for name, decay in (("kappa", kappa), ("rho", rho)):
+        if not 0 <= decay <= 1:
+            raise ValueError(
+                f"Argument `{name}` should be a decay per step, from 0 to 1. Found"
+                f" `{name} = {decay}`."
+            )
+    if learning_signal.shape != derivative.shape or not derivative.ndim or not len(derivative):
+        raise ValueError(
+            "Arguments `learning_signal` and `derivative` should have one shape [T, ...], with at"
+            f" least one step. Found {list(learning_signal.shape)} and {list(derivative.shape)}."
+        )
+    post = reverse_trace(learning_signal, kappa, out)
+    filtered = kappa * post[0]
+    if beta == 0:
+        return Eligibility(post.mul_(derivative), filtered, torch.zeros_like(filtered))
+    following = torch.zeros_like(filtered)
+    for now, psi in zip(reversed(post.unbind(0)), reversed(derivative.unbind(0)), strict=True):
+        now.add_(following).mul_(psi)
+        following.mul_(rho).sub_(now, alpha=beta)
+    return Eligibility(post, filtered, following)

@@ -1,0 +1,177 @@
+"""Pseudo-derivatives of a spike by the membrane potential, and the spike that backpropagates them."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from lightning_accum._checks import check_finite
+
+
+@dataclass(frozen=True)
+class Surrogate(ABC):
+    r"""Stands in for the derivative of the step function, which is zero almost everywhere.
+
+    A spike is :math:`z = H(x)` of the potential above the threshold, :math:`x = v - A`. A subclass
+    says what counts as :math:`\psi(x) = \partial z / \partial x`.
+    """
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            check_finite(**{name: value})
+            if not value > 0:
+                raise ValueError(
+                    f"Argument `{name}` should be a positive number. Found `{name} = {value!r}`."
+                )
+
+    @abstractmethod
+    def derivative(self, x: Tensor) -> Tensor:
+        r"""Returns :math:`\psi(x)`.
+
+        Args:
+            x: potential above the threshold, any shape.
+        """
+
+    def spike(self, x: Tensor) -> Tensor:
+        """Returns 1 where ``x`` is at least zero and 0 elsewhere; its gradient is the derivative.
+
+        Args:
+            x: potential above the threshold, any shape.
+
+        Example:
+            >>> import torch
+            >>> x = torch.tensor([-0.5, 0.0, 2.0], requires_grad=True)
+            >>> z = Triangular(dampening=1.0).spike(x)
+            >>> z.sum().backward()
+            >>> z.detach(), x.grad
+            (tensor([0., 1., 1.]), tensor([0.5000, 1.0000, 0.0000]))
+        """
+        spikes: Tensor = _Spike.apply(x, self)
+        return spikes
+
+
+@final
+@dataclass(frozen=True)
+class Triangular(Surrogate):
+    r"""A triangle around the threshold.
+
+    .. math:: \psi(x) = \frac{\gamma}{h} \max\left(0, 1 - \frac{|x|}{h}\right)
+
+    Args:
+        dampening: :math:`\gamma`, which keeps gradients from growing through many steps.
+        width: :math:`h`, how far from the threshold the derivative reaches zero; in the paper, the
+            threshold itself.
+
+    Raises:
+        ValueError: if one of them is not positive and finite.
+
+    Example:
+        >>> import torch
+        >>> Triangular(0.3).derivative(torch.tensor([-1.0, -0.5, 0.0]))
+        tensor([0.0000, 0.1500, 0.3000])
+
+    Source:
+        Bellec et al. 2020, doi:10.1038/s41467-020-17236-y, eq. 5.
+    """
+
+    dampening: float = 0.3
+    width: float = 1.0
+
+    def derivative(self, x: Tensor) -> Tensor:
+        r"""Returns :math:`\psi(x)`.
+
+        Args:
+            x: potential above the threshold, any shape.
+        """
+        slope = self.dampening / self.width
+        return x.abs().mul_(-slope / self.width).add_(slope).clamp_(min=0.0)
+
+
+@final
+@dataclass(frozen=True)
+class FastSigmoid(Surrogate):
+    r"""The derivative of a fast sigmoid.
+
+    .. math:: \psi(x) = \frac{1}{(1 + k |x|)^2}
+
+    Args:
+        slope: :math:`k`.
+
+    Raises:
+        ValueError: if the slope is not positive and finite.
+
+    Example:
+        >>> import torch
+        >>> FastSigmoid(10.0).derivative(torch.tensor([-0.1, 0.0, 0.9]))
+        tensor([0.2500, 1.0000, 0.0100])
+
+    Source:
+        Zenke & Ganguli 2018, doi:10.1162/neco_a_01086.
+    """
+
+    slope: float = 25.0
+
+    def derivative(self, x: Tensor) -> Tensor:
+        r"""Returns :math:`\psi(x)`.
+
+        Args:
+            x: potential above the threshold, any shape.
+        """
+        return x.abs().mul_(self.slope).add_(1.0).pow_(-2)
+
+
+@final
+@dataclass(frozen=True)
+class ArcTan(Surrogate):
+    r"""The derivative of an arctangent.
+
+    .. math:: \psi(x) = \frac{\alpha}{2 \left(1 + (\frac{\pi}{2} \alpha x)^2\right)}
+
+    Args:
+        alpha: :math:`\alpha`.
+
+    Raises:
+        ValueError: if ``alpha`` is not positive and finite.
+
+    Example:
+        >>> import torch
+        >>> ArcTan(2.0).derivative(torch.tensor([0.0, 1 / torch.pi]))
+        tensor([1.0000, 0.5000])
+
+    Source:
+        Fang et al. 2021, arXiv:2007.05785.
+    """
+
+    alpha: float = 2.0
+
+    def derivative(self, x: Tensor) -> Tensor:
+        r"""Returns :math:`\psi(x)`.
+
+        Args:
+            x: potential above the threshold, any shape.
+        """
+        scaled = (x * (math.pi / 2 * self.alpha)).square_().add_(1.0)
+        return scaled.reciprocal_().mul_(self.alpha / 2)
+
+
+class _Spike(torch.autograd.Function):
+    """The step function forward, a surrogate's derivative backward."""
+
+    @staticmethod
+    def forward(x: Tensor, surrogate: Surrogate) -> Tensor:
+        return (x >= 0).to(x.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, ctx.surrogate = inputs
+        ctx.save_for_backward(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return grad * ctx.surrogate.derivative(x), None

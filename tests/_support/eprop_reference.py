@@ -1,0 +1,32 @@
+"""E-prop as the paper writes it: a trace for each synapse, step by step."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def eprop(
+    signal: Tensor, psi: Tensor, eps: Tensor, kappa: float, beta: float, rho: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Sums ``L e`` over a window.
+
+    Args:
+        signal: learning signals, ``[T, B, out]``.
+        psi: pseudo-derivatives, ``[T, B, out]``.
+        eps: traces of the input, ``[T, B, in]``.
+        kappa: decay of the readout's filter.
+        beta: strength of the adaptation.
+        rho: decay of the adaptation.
+
+    Returns:
+        The sum, the filtered eligibility, and the adaptation's part of the eligibility at the end,
+        each ``[B, out, in]``.
+    """
+    total = signal.new_zeros(signal.shape[1], signal.shape[2], eps.shape[2])
+    filtered, adapted = torch.zeros_like(total), torch.zeros_like(total)
+    for now, p, e in zip(signal, psi[..., None], eps[:, :, None], strict=True):
+        filtered = kappa * filtered + p * (e - beta * adapted)
+        adapted = p * e + (rho - beta * p) * adapted
+        total += now[..., None] * filtered
+    return total, filtered, adapted

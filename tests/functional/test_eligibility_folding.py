@@ -1,0 +1,82 @@
+"""The folded eligibility is e-prop's sum over synapses, exactly; and it says what does not fit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from eprop_reference import eprop
+from lightning_accum.functional.eligibility import fold_eligibility
+
+
+def drawn(seed: int, steps: int, batch: int = 2, pre: int = 4, post: int = 3) -> tuple[Tensor, ...]:
+    """Learning signals, pseudo-derivatives and traces of the input."""
+    generator = torch.Generator().manual_seed(seed)
+    options = {"generator": generator, "dtype": torch.float64}
+    return (
+        torch.randn(steps, batch, post, **options),
+        torch.rand(steps, batch, post, **options),
+        torch.rand(steps, batch, pre, **options),
+    )
+
+
+decays = st.floats(0, 1)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(0, 99), st.integers(1, 12), decays, st.sampled_from([0.0, 0.3, 1.7, -0.5]), decays
+)
+def test_it_is_the_sum_over_synapses(
+    seed: int, steps: int, kappa: float, beta: float, rho: float
+) -> None:
+    signal, psi, eps = drawn(seed, steps)
+    q = fold_eligibility(signal, psi, kappa, beta, rho).post
+    naive, *_ = eprop(signal, psi, eps, kappa, beta, rho)
+    torch.testing.assert_close(torch.einsum("tbj,tbi->bji", q, eps), naive, rtol=0, atol=1e-10)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 99), st.integers(2, 12), decays, st.sampled_from([0.0, 0.8]), decays)
+def test_a_window_that_is_cut_goes_on_with_what_was_left(
+    seed: int, steps: int, kappa: float, beta: float, rho: float
+) -> None:
+    signal, psi, eps = drawn(seed, steps)
+    cut = steps // 2
+    whole, *_ = eprop(signal, psi, eps, kappa, beta, rho)
+    first, filtered, adapted = eprop(signal[:cut], psi[:cut], eps[:cut], kappa, beta, rho)
+    found = fold_eligibility(signal[cut:], psi[cut:], kappa, beta, rho)
+    second = torch.einsum("tbj,tbi->bji", found.post, eps[cut:])
+    second += found.filtered[..., None] * filtered + found.adaptation[..., None] * adapted
+    torch.testing.assert_close(first + second, whole, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.7])
+def test_it_may_write_into_memory_that_is_there(beta: float) -> None:
+    signal, psi, _ = drawn(0, 6)
+    out = torch.empty_like(signal)
+    before = signal.clone(), psi.clone()
+    found = fold_eligibility(signal, psi, 0.5, beta, 0.9, out)
+    assert found.post is out
+    torch.testing.assert_close(out, fold_eligibility(signal, psi, 0.5, beta, 0.9).post)
+    torch.testing.assert_close((signal, psi), before)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"derivative": torch.rand(6, 2, 4)}, "one shape"),
+        ({"derivative": torch.rand(()), "learning_signal": torch.rand(())}, "at least one step"),
+        ({"kappa": 1.5}, "`kappa = 1.5`"),
+        ({"rho": -0.1}, "`rho = -0.1`"),
+        ({"beta": float("nan")}, "`beta`"),
+    ],
+)
+def test_what_does_not_fit_is_rejected(change: dict[str, object], message: str) -> None:
+    signal, psi, _ = drawn(0, 6)
+    options: dict[str, object] = {"learning_signal": signal, "derivative": psi, **change}
+    with pytest.raises((TypeError, ValueError), match=message):
+        fold_eligibility(**options)  # type: ignore[arg-type]
