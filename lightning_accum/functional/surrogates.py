@@ -1,4 +1,4 @@
-"""Pseudo-derivatives of a spike by the membrane potential, and the spike that backpropagates them."""
+"""Pseudo-derivatives of spikes by the membrane potential, and spikes that backpropagate them."""
 
 from __future__ import annotations
 

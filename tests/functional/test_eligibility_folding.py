@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from eprop_reference import eprop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from eprop_reference import eprop
 from lightning_accum.functional.eligibility import fold_eligibility
 
 

@@ -53,4 +53,4 @@ def test_what_makes_no_sense_is_rejected(kind: type[Surrogate], value: object) -
 @pytest.mark.parametrize("surrogate", EVERY, ids=str)
 def test_it_can_be_saved_and_compared(surrogate: Surrogate) -> None:
     assert pickle.loads(pickle.dumps(surrogate)) == surrogate
-    assert surrogate in EVERY and hash(surrogate) == hash(pickle.loads(pickle.dumps(surrogate)))
+    assert hash(surrogate) == hash(pickle.loads(pickle.dumps(surrogate)))
