@@ -55,13 +55,14 @@ def fold_eligibility(
     kappa: float = 0.0,
     beta: float = 0.0,
     rho: float = 0.0,
+    unfiltered: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Eligibility:
     r"""Folds learning signals and pseudo-derivatives into one postsynaptic signal.
 
     .. math::
         G(t) = \kappa\, G(t + 1) + L(t), \qquad
-        q(t) = \psi(t) \left(G(t) + \mu(t + 1)\right), \qquad
+        q(t) = \psi(t) \left(G(t) + R(t) + \mu(t + 1)\right), \qquad
         \mu(t) = \rho\, \mu(t + 1) - \beta\, q(t)
 
     with :math:`G` and :math:`\mu` zero behind the last step.
@@ -72,6 +73,8 @@ def fold_eligibility(
         kappa: decay of the readout's filter per step, from 0 for none to 1.
         beta: strength of the adaptation, zero for neurons that do not adapt.
         rho: decay of the adaptation per step, from 0 to 1.
+        unfiltered: :math:`R`, a learning signal that the readout does not filter, such as that of a
+            firing rate; broadcasts to ``[T, ...]``.
         out: ``[T, ...]`` to write :math:`q` to; a new tensor when ``None``.
 
     Returns:
@@ -103,6 +106,8 @@ def fold_eligibility(
         )
     post = reverse_trace(learning_signal, kappa, out)
     filtered = kappa * post[0]
+    if unfiltered is not None:
+        post += unfiltered
     if beta == 0:
         return Eligibility(post.mul_(derivative), filtered, torch.zeros_like(filtered))
     following = torch.zeros_like(filtered)

@@ -51,7 +51,7 @@ class Surrogate(ABC):
             >>> z.detach(), x.grad
             (tensor([0., 1., 1.]), tensor([0.5000, 1.0000, 0.0000]))
         """
-        spikes: Tensor = _Spike.apply(x, self)
+        spikes: Tensor = _Spike.apply(x, self)  # type: ignore[no-untyped-call]
         return spikes
 
 

@@ -59,7 +59,7 @@ def test_it_may_write_into_memory_that_is_there(beta: float) -> None:
     signal, psi, _ = drawn(0, 6)
     out = torch.empty_like(signal)
     before = signal.clone(), psi.clone()
-    found = fold_eligibility(signal, psi, 0.5, beta, 0.9, out)
+    found = fold_eligibility(signal, psi, 0.5, beta, 0.9, out=out)
     assert found.post is out
     torch.testing.assert_close(out, fold_eligibility(signal, psi, 0.5, beta, 0.9).post)
     torch.testing.assert_close((signal, psi), before)

@@ -1,0 +1,263 @@
+"""Learning signals: how an error of the output reaches each hidden neuron."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from lightning_accum._checks import check_finite, check_integers, check_tensors
+
+
+class Feedback(nn.Module, ABC):
+    r"""Turns the error of the outputs into a learning signal of each neuron.
+
+    .. math:: L_j(t) = \sum_k B_{kj}\, \delta_k(t)
+    """
+
+    @abstractmethod
+    def matrix(self) -> Tensor | None:
+        """Returns the feedback weights ``[classes, neurons]``, or ``None`` for the error itself."""
+
+    def forward(self, error: Tensor) -> Tensor:
+        """Returns the learning signal.
+
+        Args:
+            error: ``[..., classes]``, the gradient of the loss by the outputs.
+
+        Returns:
+            ``[..., neurons]``, in the error's dtype.
+
+        Raises:
+            ValueError: if the number of classes is not that of the feedback weights.
+        """
+        check_tensors(error=error)
+        weight = self.matrix()
+        if weight is None:
+            return error.detach()
+        if not error.ndim or error.shape[-1] != len(weight):
+            raise ValueError(
+                f"Argument `error` should have shape [..., {len(weight)}], an entry for each"
+                f" output of `{type(self).__name__}`. Found {list(error.shape)}."
+            )
+        error = error.detach()
+        return error @ weight.to(error.device, torch.promote_types(error.dtype, weight.dtype))
+
+
+@final
+class DirectFeedback(Feedback):
+    """Takes the error as the learning signal: it has an entry for each neuron already.
+
+    Example:
+        >>> import torch
+        >>> DirectFeedback()(torch.tensor([[0.5, -1.0]]))
+        tensor([[ 0.5000, -1.0000]])
+    """
+
+    def matrix(self) -> None:
+        """Returns ``None``: there are no feedback weights."""
+
+
+class _OfReadout(Feedback):
+    """Feedback that reads the readout's weights; the readout belongs to the model.
+
+    Args:
+        readout: the linear readout, ``[classes, neurons]``; or its dotted path in the model, which
+            a callback looks up when a fit begins.
+    """
+
+    def __init__(self, readout: nn.Linear | str) -> None:
+        super().__init__()
+        self.path = readout if isinstance(readout, str) else ""
+        self._readout: weakref.ref[nn.Linear] | None = None
+        if not isinstance(readout, str):
+            self.bind(readout)
+
+    def bind(self, readout: nn.Module) -> None:
+        """Reads this readout from now on; it is held weakly.
+
+        Raises:
+            TypeError: if it is not an ``nn.Linear``.
+        """
+        if not isinstance(readout, nn.Linear):
+            raise TypeError(
+                "Argument `readout` should be an `nn.Linear` [classes, neurons], or its path in the"
+                f" model. Found `{type(readout).__name__}`."
+            )
+        self._readout = weakref.ref(readout)
+
+    @property
+    def readout(self) -> nn.Linear:
+        """The readout.
+
+        Raises:
+            RuntimeError: if there is none: it was never bound, no longer exists, or this is a copy.
+        """
+        readout = None if self._readout is None else self._readout()
+        if readout is None:
+            place = f" at `{self.path}`" if self.path else ""
+            raise RuntimeError(
+                f"`{type(self).__name__}` should have a readout{place}. Found that it is not bound,"
+                " that this is a copy, or that the readout no longer exists: call"
+                " `feedback.bind(model.readout)`."
+            )
+        return readout
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_readout": None}
+
+
+@final
+class SymmetricFeedback(_OfReadout):
+    r"""The readout's own weights, :math:`B = W^\text{out}`: what backpropagation uses.
+
+    Args:
+        readout: the linear readout; or its dotted path in the model, which a callback looks up.
+
+    Raises:
+        TypeError: if it is not an ``nn.Linear``.
+
+    Example:
+        >>> import torch
+        >>> readout = nn.Linear(3, 2, bias=False)
+        >>> _ = nn.init.ones_(readout.weight)
+        >>> SymmetricFeedback(readout)(torch.tensor([[1.0, 2.0]]))
+        tensor([[3., 3., 3.]])
+    """
+
+    def matrix(self) -> Tensor:
+        """Returns the readout's weights ``[classes, neurons]``."""
+        return self.readout.weight.detach()
+
+
+@final
+class RandomFeedback(Feedback):
+    r"""Fixed random weights: broadcast alignment.
+
+    :math:`B_{kj}` is normal with standard deviation ``scale``. It is a buffer: it is saved with the
+    rule, and the same in all processes.
+
+    Args:
+        classes: number of outputs.
+        neurons: number of neurons, or their shape.
+        scale: standard deviation; :math:`1/\sqrt{\text{neurons}}` when ``None``.
+        seed: of the random numbers; the global generator is left alone.
+
+    Raises:
+        ValueError: if a number or the scale is not positive.
+
+    Example:
+        >>> import torch
+        >>> feedback = RandomFeedback(10, 100)
+        >>> feedback(torch.randn(5, 10)).shape
+        torch.Size([5, 100])
+
+    Source:
+        Lillicrap et al. 2016, doi:10.1038/ncomms13276; for each neuron of every layer directly:
+        Nøkland 2016, arXiv:1609.01596.
+    """
+
+    weight: Tensor
+
+    def __init__(
+        self,
+        classes: int,
+        neurons: int | Sequence[int],
+        scale: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        shape = (neurons,) if isinstance(neurons, int) else tuple(neurons)
+        check_integers(
+            classes=classes, seed=seed, **{f"neurons[{i}]": n for i, n in enumerate(shape)}
+        )
+        size = math.prod(shape)
+        if classes < 1 or size < 1:
+            raise ValueError(
+                "Arguments `classes` and `neurons` should be positive numbers. Found"
+                f" `{classes = }`, `{neurons = }`."
+            )
+        scale = size**-0.5 if scale is None else scale
+        check_finite(scale=scale)
+        if not scale > 0:
+            raise ValueError(f"Argument `scale` should be a positive number. Found `{scale = }`.")
+        generator = torch.Generator().manual_seed(seed)
+        self.register_buffer("weight", torch.randn(classes, size, generator=generator) * scale)
+
+    def matrix(self) -> Tensor:
+        """Returns the fixed weights ``[classes, neurons]``."""
+        return self.weight
+
+
+@final
+class LearnedFeedback(_OfReadout):
+    r"""Weights that learn to be the readout's, without being told them (Kolen & Pollack).
+
+    They begin at random and change as the readout changes, by whatever rule or optimizer, and
+    decay:
+
+    .. math:: B \leftarrow B + \left(W^\text{out}_\text{now} - W^\text{out}_\text{before}\right)
+              - \lambda\, B
+
+    Where the readout decays by the same share (``weight_decay`` of its optimizer or rule), the two
+    become equal.
+
+    Args:
+        readout: the linear readout; or its dotted path in the model, which a callback looks up.
+        classes: number of outputs.
+        neurons: number of neurons.
+        decay: :math:`\lambda`, the share that decays in each call.
+        scale: standard deviation of the first weights; :math:`1/\sqrt{\text{neurons}}` when
+            ``None``.
+        seed: of the random numbers.
+
+    Raises:
+        TypeError: if the readout is not an ``nn.Linear``.
+        ValueError: if the decay is not between 0 and 1.
+
+    Source:
+        Kolen & Pollack 1994, doi:10.1109/ICNN.1994.374486; Akrout et al. 2019, arXiv:1904.05391.
+    """
+
+    weight: Tensor
+    before: Tensor
+    begun: Tensor
+
+    def __init__(
+        self,
+        readout: nn.Linear | str,
+        classes: int,
+        neurons: int,
+        decay: float = 1e-3,
+        scale: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(readout)
+        check_finite(decay=decay)
+        if not 0 <= decay < 1:
+            raise ValueError(
+                f"Argument `decay` should be a share from 0 to below 1. Found `{decay = }`."
+            )
+        self.decay = decay
+        first = RandomFeedback(classes, neurons, scale, seed).weight
+        self.register_buffer("weight", first)
+        self.register_buffer("before", torch.zeros_like(first))
+        self.register_buffer("begun", torch.zeros((), dtype=torch.bool))
+
+    def matrix(self) -> Tensor:
+        """Returns the weights ``[classes, neurons]``."""
+        return self.weight
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        """Changes as the readout has changed since the last call; a rule calls it at its update."""
+        now = self.readout.weight.detach().to(self.weight)
+        change = (now - self.before) * self.begun
+        self.weight.mul_(1 - self.decay).add_(change)
+        self.before.copy_(now)
+        self.begun.fill_(True)
