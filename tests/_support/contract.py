@@ -292,6 +292,10 @@ CASES: dict[str, Case] = {
     ),
     "MSTDPET": Case(lambda: learner(la.MSTDPET(0.3, -0.1)), learn, learn_anew),
     "TripletSTDP": Case(lambda: learner(la.TripletSTDP(0.3, 0.2, -0.1, -0.2)), learn, learn_anew),
+    "InhibitorySTDP": Case(lambda: learner(la.InhibitorySTDP(0.3)), learn, learn_anew),
+    "WeightDependentSTDP": Case(
+        lambda: learner(la.WeightDependentSTDP(0.3, -0.1)), learn, learn_anew
+    ),
     "STDP": Case(lambda: learner(la.STDP(0.3, -0.1)), learn, learn_anew),
     "UpdateOptimizer": Case(
         optimized, step, lambda world: world.optimizer.attach([la.get_updater(world.model)])

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 import lightning_accum as la
 from lightning_accum.functional import ExponentialKernel
 
-Product = tuple[float, Tensor, Tensor, bool]  # rate, post, pre, whether times the parameter
+# rate, post, pre, and whether times the parameter, or a function of the parameter
+Product = tuple[float, Tensor, Tensor, bool | Callable[[Tensor], Tensor]]
 State = dict[str, Any]
 Step = Callable[[State, Tensor, Tensor, Tensor, dict[str, Any]], Iterator[Product]]
 
@@ -57,6 +58,18 @@ def triplet(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, An
 def reward(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
     for rate, post, pre, _ in pair(state, x, y, one, known):
         yield rate * known["reward"], post, pre, False
+
+
+def weight_dependent(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+    up, down = pair(state, x, y, one, known)
+    yield *up[:3], lambda w: (1 - ((w + 0.5) / 1.5).clamp(0, 1)) ** 0.4
+    yield *down[:3], lambda w: ((w + 0.5) / 1.5).clamp(0, 1) ** 2.0
+
+
+def inhibitory(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+    yield 0.3, y, follow(state, "x", x, 12.0, "cumulative"), False
+    yield 0.3, follow(state, "y", y, 12.0, "cumulative"), x, False
+    yield -0.3 * 2 * 0.03 * 12.0, torch.ones_like(y), x, False
 
 
 def window_of(ms: Tensor) -> Tensor:
@@ -123,6 +136,13 @@ class Case(NamedTuple):
 BOTH = ("cumulative", "nearest")
 RULES: dict[str, Case] = {
     "STDP": Case(lambda **o: la.STDP(**PAIR, **o), pair, modes=BOTH),
+    "WeightDependentSTDP": Case(
+        lambda **o: la.WeightDependentSTDP(
+            **PAIR, power_pos=0.4, power_neg=2.0, w_min=-0.5, w_max=1.0, **o
+        ),
+        weight_dependent, modes=BOTH,
+    ),
+    "InhibitorySTDP": Case(lambda **o: la.InhibitorySTDP(0.3, 30.0, 12.0, **o), inhibitory),
     "TripletSTDP": Case(lambda **o: la.TripletSTDP(**TRIPLET, **o), triplet, modes=BOTH),
     "MSTDP": Case(lambda **o: la.MSTDP(**PAIR, **o), reward, modes=BOTH, rewarded=True),
     "MSTDPET": Case(
@@ -165,15 +185,16 @@ def reference(
     convolves = isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)) and not is_bias
 
     def change(product: Product, x: Tensor, one: Tensor) -> Tensor:
-        rate, y, given, decays = product
+        rate, y, given, by = product
+        factor = by(fixed) if callable(by) else fixed if by else 1.0
         if convolves and given is one:  # whatever the padding, it is one before every tap
             each = y.flatten(1).sum(1).view(-1, *[1] * (fixed.ndim - 1)).expand_as(fixed)
-            return abs(rate) * (each * fixed if decays else each)
+            return abs(rate) * each * factor
         if is_bias:  # the weight of an input that is one: whatever its trace is, times the output
             y, given = y * given, x
         out = torch.func.functional_call(module, {name: param}, (given.unsqueeze(0),))
         grad = torch.autograd.grad(out, param, y.unsqueeze(0))[0]
-        return abs(rate) * (grad * fixed if decays else grad)
+        return abs(rate) * grad * factor
 
     steps, batch = pre.shape[:2]
     parts = torch.zeros(2, steps, batch, *param.shape, dtype=torch.float64)

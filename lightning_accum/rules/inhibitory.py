@@ -1,0 +1,88 @@
+"""Spike-timing-dependent plasticity of inhibitory synapses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+from lightning_accum._checks import is_number
+from lightning_accum.cells.state import Hyperparameters
+from lightning_accum.engine.terms import Term
+from lightning_accum.engine.window import Window
+from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.rules.base import Rule
+
+
+@final
+class InhibitorySTDP(Rule):
+    r"""Symmetric spike-timing-dependent plasticity that holds neurons at a target rate.
+
+    .. math::
+        \Delta w = \eta \sum_t \left( s_\text{post}(t)\, x_\text{pre}(t)
+                 + \left(x_\text{post}(t) - \alpha\right) s_\text{pre}(t) \right), \qquad
+        \alpha = 2\, \rho_0\, \tau
+
+    with spikes :math:`s` and their exponential traces :math:`x`, into which a spike counts in the
+    step in which it happens. Near-coincident spikes strengthen the synapse in either order, and a
+    presynaptic spike alone weakens it. The weight counts the strength of inhibition, so that it is
+    positive: subtract the connection's output from the neuron's input.
+
+    Args:
+        lr: rate :math:`\eta`.
+        target_rate: firing rate :math:`\rho_0` of the postsynaptic neuron, in Hz.
+        tc: time constant :math:`\tau` of both traces, in ms.
+        dt: step, in ms.
+        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
+        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
+            :class:`~lightning_accum.rules.base.Rule`.
+
+    Raises:
+        ValueError: if the target rate is negative or not finite.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum import InhibitorySTDP, Serial
+        >>> layer = Serial(nn.Linear(1, 1, bias=False), nn.Identity())
+        >>> _ = nn.init.ones_(layer.connection.weight)
+        >>> rule = InhibitorySTDP(lr=0.1, target_rate=5.0, tc=20.0)
+        >>> unit = rule.register_cell("inhibition", layer.cell)
+        >>> _ = layer(torch.tensor([[1.0]]))
+        >>> rule()
+        >>> unit.cell.updater.weight.pos, unit.cell.updater.weight.neg
+        (tensor([[0.2000]]), tensor([[0.0200]]))
+
+    Source:
+        Vogels et al. 2011, doi:10.1126/science.1211095.
+    """
+
+    def __init__(
+        self,
+        lr: float,
+        target_rate: float = 5.0,
+        tc: float = 20.0,
+        dt: float = 1.0,
+        batch_reduction: ReductionFn | str = "mean",
+        **options: Any,
+    ) -> None:
+        own = {"lr": lr, "target_rate": target_rate, "tc_trace": tc}
+        super().__init__(own, dt=dt, batch_reduction=batch_reduction, **options)
+
+    def check(self, h: Hyperparameters) -> None:
+        """Raises a ``ValueError`` if hyperparameters make no sense."""
+        super().check(h)
+        if not (is_number(h.target_rate) and 0 <= h.target_rate < float("inf")):
+            raise ValueError(
+                "Argument `target_rate` should be a firing rate in Hz, at least 0. Found"
+                f" `target_rate = {h.target_rate!r}`."
+            )
+
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+        """Pairs of spikes in either order potentiate, every presynaptic spike depresses."""
+        alpha = 2.0 * h.target_rate / 1000.0 * h.tc_trace
+        always = window.post.values().new_ones(()).expand(window.post.activity.shape)
+        return (
+            Term(h.lr, window.post, window.pre.trace(h.tc_trace)),
+            Term(h.lr, window.post.trace(h.tc_trace), window.pre),
+            Term(-h.lr * alpha, always, window.pre),
+        )

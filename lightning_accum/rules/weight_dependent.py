@@ -1,0 +1,117 @@
+"""Pair-based spike-timing-dependent plasticity whose size depends on the weight."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, final
+
+import torch
+
+from lightning_accum._checks import is_number
+from lightning_accum.cells.state import Hyperparameters
+from lightning_accum.engine.terms import Term
+from lightning_accum.engine.window import Window
+from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.functional.traces import TraceMode
+from lightning_accum.rules.pair import PairRule
+
+
+@final
+class WeightDependentSTDP(PairRule):
+    r"""Pair STDP that potentiates weak synapses more, and depresses strong synapses more.
+
+    With :math:`u = (w - w_\text{min}) / (w_\text{max} - w_\text{min})`, a term whose rate is
+    positive changes a weight in proportion to :math:`(1 - u)^{\mu_+}`, and one whose rate is
+    negative in proportion to :math:`u^{\mu_-}`:
+
+    .. math::
+        \Delta w = \eta_\text{post}\, (1 - u)^{\mu_+} \sum_t s_\text{post}(t)\, x_\text{pre}(t)
+                 + \eta_\text{pre}\, u^{\mu_-} \sum_t x_\text{post}(t)\, s_\text{pre}(t).
+
+    A power of 0 gives the additive rule, 1 the multiplicative one. Potentiation that is additive
+    with multiplicative depression (``power_pos=0, power_neg=1``) is the form of van Rossum et al.;
+    one power between 0 and 1 for both is that of Gütig et al. The weight is that at the beginning
+    of the window; one that lies outside of the limits counts as being at the limit.
+
+    Args:
+        lr_post: rate on a postsynaptic spike, times the presynaptic trace.
+        lr_pre: rate on a presynaptic spike, times the postsynaptic trace.
+        tc_post: time constant of the postsynaptic trace, in ms.
+        tc_pre: time constant of the presynaptic trace, in ms.
+        power_pos: :math:`\mu_+`, of potentiation.
+        power_neg: :math:`\mu_-`, of depression.
+        w_min: lower limit of the weights.
+        w_max: upper limit of the weights.
+        dt: step, in ms.
+        trace_mode: ``"cumulative"``, every pair of spikes counts, or ``"nearest"``, the nearest.
+        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
+        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
+            :class:`~lightning_accum.rules.base.Rule`.
+
+    Raises:
+        ValueError: if a power is negative or the limits are not in order.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum import Serial, WeightDependentSTDP
+        >>> layer = Serial(nn.Linear(1, 1, bias=False), nn.Identity())
+        >>> _ = nn.init.ones_(layer.connection.weight)
+        >>> rule = WeightDependentSTDP(lr_post=0.1, lr_pre=-0.1, w_max=4.0)
+        >>> unit = rule.register_cell("enc", layer.cell)
+        >>> _ = layer(torch.tensor([[1.0]]))
+        >>> rule()
+        >>> unit.cell.updater.weight.pos  # three quarters of the room are left
+        tensor([[0.0750]])
+
+    Source:
+        van Rossum, Bi & Turrigiano 2000, doi:10.1523/JNEUROSCI.20-23-08812.2000; Gütig, Aharonov,
+        Rotter & Sompolinsky 2003, doi:10.1523/JNEUROSCI.23-09-03697.2003.
+    """
+
+    def __init__(
+        self,
+        lr_post: float,
+        lr_pre: float,
+        tc_post: float = 20.0,
+        tc_pre: float = 20.0,
+        power_pos: float = 1.0,
+        power_neg: float = 1.0,
+        w_min: float = 0.0,
+        w_max: float = 1.0,
+        dt: float = 1.0,
+        trace_mode: TraceMode = "cumulative",
+        batch_reduction: ReductionFn | str = "mean",
+        **options: Any,
+    ) -> None:
+        own = {"power_pos": power_pos, "power_neg": power_neg, "w_min": w_min, "w_max": w_max}
+        pair = (lr_post, lr_pre, tc_post, tc_pre, dt, trace_mode, batch_reduction)
+        super().__init__(*pair, hyperparameters=own, **options)
+
+    def check(self, h: Hyperparameters) -> None:
+        """Raises a ``ValueError`` if hyperparameters make no sense."""
+        super().check(h)
+        for name in ("power_pos", "power_neg"):
+            power = getattr(h, name)
+            if not (is_number(power) and 0 <= power < float("inf")):
+                raise ValueError(
+                    f"Argument `{name}` should be a power of at least 0. Found"
+                    f" `{name} = {power!r}`."
+                )
+        limits = [h.w_min, h.w_max]
+        if not (all(map(is_number, limits)) and -float("inf") < h.w_min < h.w_max < float("inf")):
+            raise ValueError(
+                "Arguments `w_min` and `w_max` should be finite numbers, `w_min` the smaller. Found"
+                f" `w_min = {h.w_min!r}`, `w_max = {h.w_max!r}`."
+            )
+
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+        """Pairs of spikes, scaled by how much room the weight has."""
+        share = ((window.param - h.w_min) / (h.w_max - h.w_min)).clamp_(0.0, 1.0)
+        factors = {True: (1.0 - share) ** h.power_pos, False: share**h.power_neg}
+        return [
+            replace(term, transform=partial(torch.mul, factors[term.rate > 0]))
+            for term in self.pairs(window, h)
+        ]
