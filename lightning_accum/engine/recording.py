@@ -12,6 +12,9 @@ from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.sparse.events import Events
 from lightning_accum.updates.accumulator import Accumulator
 
+BOTH_SIDES = ("pre", "post")
+"""The names of the signals that every rule records."""
+
 
 class Recorded(NamedTuple):
     """Holds the activity that one monitor recorded since the rule was last called.
@@ -51,6 +54,7 @@ class Recording:
         unit_dim: the dimension that counts neurons.
         tensors: other tensors of the connection that the rule reads, by name.
         inputs: the keyword arguments of the rule's call, such as a reward.
+        prepared: what the rule computed of the whole window before it is cut into pieces.
     """
 
     signals: Mapping[str, Recorded]
@@ -58,6 +62,7 @@ class Recording:
     unit_dim: int
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     inputs: dict[str, Any] = field(default_factory=dict)
+    prepared: Any = None
 
     @property
     def steps(self) -> int:

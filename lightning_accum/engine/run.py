@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.engine.accumulate import Backend, accumulate_terms, one_contribution
-from lightning_accum.engine.recording import Recording, Target
+from lightning_accum.engine.recording import BOTH_SIDES, Recording, Target
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.source import Source
 from lightning_accum.engine.state import Carried, StateKey, of_neurons
@@ -130,6 +130,10 @@ def _window(
         vjp=target.vjp,
         tensors=recording.tensors,
         carried=carried,
+        states={
+            name: Signal(sources[name]) for name in recording.signals if name not in BOTH_SIDES
+        },
+        prepared=recording.prepared,
     )
 
 

@@ -33,6 +33,8 @@ class Window:
         vjp: sums products of both sides into the parameter's shape.
         tensors: other tensors of the connection, which the rule named in ``reads``.
         carried: what the previous window left.
+        states: other signals of the cell that the rule records, by name; see :meth:`state`.
+        prepared: what the rule's ``prepare`` returned for the whole window.
     """
 
     pre: Signal
@@ -46,6 +48,24 @@ class Window:
     vjp: WeightVJP
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     carried: Carried = field(default_factory=dict)
+    states: Mapping[str, Signal] = field(default_factory=dict)
+    prepared: Any = None
+
+    def state(self, name: str) -> Signal:
+        """Returns another signal of the cell, ``[T, B, ...]``, that the rule named in ``states``.
+
+        Args:
+            name: the name, such as ``"membrane"``.
+
+        Raises:
+            KeyError: if the rule does not record it.
+        """
+        if name not in self.states:
+            raise KeyError(
+                f"Argument `name` should be among {[*self.states]}, which the rule records. Found"
+                f" `{name}`: return it from the rule's `states`."
+            )
+        return self.states[name]
 
     @property
     def one(self) -> Signal:

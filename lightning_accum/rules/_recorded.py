@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from torch import nn
 
@@ -17,9 +17,13 @@ from lightning_accum.observe import (
     MonitorConstructor,
     OutputMonitor,
     Picker,
+    StateMonitor,
     WindowRecorder,
     first_tensor,
 )
+
+StateSource: TypeAlias = str | Picker | type[OutputMonitor]
+"""Where another signal of a neuron is seen: its attribute, a part of its output, or a monitor."""
 
 
 class RecordedSignal(NamedTuple):
@@ -28,7 +32,7 @@ class RecordedSignal(NamedTuple):
     Args:
         name: the name under which it is recorded.
         attr: dotted path of the module, relative to the cell.
-        kind: the class of the monitor, which sees the module's input or its output.
+        kind: the class of the monitor, which sees the module's input, its output or a state.
         spikes: whether the activity is spikes, which are kept as booleans.
         validate: whether to check that spikes are 0 or 1.
         picker: finds the activity in what the monitor sees.
@@ -36,7 +40,7 @@ class RecordedSignal(NamedTuple):
 
     name: str
     attr: str
-    kind: type[InputMonitor | OutputMonitor]
+    kind: type[InputMonitor | OutputMonitor | StateMonitor]
     spikes: bool
     validate: bool
     picker: Picker
@@ -82,6 +86,20 @@ def both_sides(
     return pre, post
 
 
+def state_of(name: str, source: StateSource) -> RecordedSignal:
+    """Returns another signal of the neuron, which is recorded as it is.
+
+    Args:
+        name: the name for ``window.state``.
+        source: a dotted path from the neuron, a picker of its output, or the class of a monitor.
+    """
+    if isinstance(source, str):
+        return RecordedSignal(name, f"neuron.{source}", StateMonitor, False, False, first_tensor)
+    if isinstance(source, type):
+        return RecordedSignal(name, "neuron", source, False, False, first_tensor)
+    return RecordedSignal(name, "neuron", OutputMonitor, False, False, source)
+
+
 def read(
     name: str, cell: Cell, monitors: Mapping[str, Monitor | None], time_dim: int | None
 ) -> dict[str, Recorded] | None:
@@ -111,6 +129,16 @@ def read(
             f"Activity of cell `{name}` should be real. Found {pre.dtype} before and"
             f" {post.dtype} after the connection: record its magnitude or its real part."
         )
+    for signal in monitors:
+        steps = None if signal not in activity else tuple(activity[signal].shape[:2])
+        if steps != tuple(pre.shape[:2]):
+            found = "nothing" if steps is None else f"steps and samples {steps}"
+            raise ValueError(
+                f"Signal `{signal}` of cell `{name}` should be recorded as often as the neuron"
+                f" gives out spikes, [T, B, ...] with {tuple(pre.shape[:2])}. Found {found}: name a"
+                " state that the neuron has at every step, and for a gradient call `backward()`"
+                " before the rule."
+            )
     if pre.shape[1] == 0:
         return None
     return {signal: Recorded(activity[signal], events[signal]) for signal in activity}

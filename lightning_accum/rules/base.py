@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, get_args
 
@@ -15,6 +16,7 @@ from lightning_accum.cells.independent import IndependentCellTrainer, Registered
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.accumulate import Backend
+from lightning_accum.engine.recording import BOTH_SIDES, Recording
 from lightning_accum.engine.run import Evaluation, run_rule
 from lightning_accum.engine.terms import Change
 from lightning_accum.engine.vjp import WeightVJP, vjp_of
@@ -28,7 +30,13 @@ from lightning_accum.rules._hyperparameters import (
     check_neuron,
 )
 from lightning_accum.rules._observed import ObservedCell
-from lightning_accum.rules._recorded import RecordedSignal, both_sides, read
+from lightning_accum.rules._recorded import (
+    RecordedSignal,
+    StateSource,
+    both_sides,
+    read,
+    state_of,
+)
 from lightning_accum.rules._warnings import warn_of_pending, warn_of_silence
 
 
@@ -135,6 +143,30 @@ class Rule(IndependentCellTrainer, ABC):
         """Returns names of the connection's other tensors that ``window.tensors`` should have."""
         return ()
 
+    def states(self, h: Hyperparameters) -> Mapping[str, StateSource]:
+        """Returns what else to record of the neuron, by the name for ``window.state``.
+
+        Args:
+            h: the hyperparameters in force for the cell.
+
+        Returns:
+            By name, the dotted path of an attribute of the neuron that is read after each call,
+            such as ``"v"``; a callable that finds a tensor in the neuron's output; or the class of
+            a monitor of the output, such as :class:`~lightning_accum.observe.GradientMonitor`.
+        """
+        return {}
+
+    def prepare(self, recording: Recording, h: Hyperparameters) -> Any:
+        """Computes what :meth:`terms` needs of the whole window, as ``window.prepared``.
+
+        A long window is passed to :meth:`terms` in pieces; what looks ahead in time belongs here.
+
+        Args:
+            recording: what was recorded of the cell.
+            h: the hyperparameters in force for the cell.
+        """
+        return None
+
     def check(self, h: Hyperparameters) -> None:
         """Raises an error if hyperparameters make no sense; a subclass adds its own checks.
 
@@ -204,7 +236,8 @@ class Rule(IndependentCellTrainer, ABC):
 
     def _recorded(self, cell: Cell, h: Hyperparameters) -> Sequence[RecordedSignal]:
         """Returns the signals to record of a cell: those of both sides come first."""
-        return both_sides(cell, h, self.spikes, self._reads_input)
+        sides = both_sides(cell, h, self.spikes, self._reads_input)
+        return *sides, *(state_of(name, source) for name, source in self.states(h).items())
 
     def _weight_vjp(self, module: nn.Module, name: str, place: str) -> WeightVJP:
         """Returns the vector-Jacobian product of a parameter; a subclass may have another."""
@@ -214,7 +247,8 @@ class Rule(IndependentCellTrainer, ABC):
         """Reads and checks what was recorded of a cell; returns ``None`` if it was nothing."""
         state = self.state_of(name)
         h = state.hyperparameters
-        monitors = {signal: self.get_monitor(name, signal) for signal in ("pre", "post")}
+        recorded = (*BOTH_SIDES, *self.states(h))
+        monitors = {signal: self.get_monitor(name, signal) for signal in recorded}
         signals = read(name, cell, monitors, h.time_dim)
         if signals is None:
             return None
@@ -231,6 +265,7 @@ class Rule(IndependentCellTrainer, ABC):
         h = seen.state.hyperparameters
         updater = self._updater_of(seen.name, *h.params)
         rule, recording = type(self).__name__, seen.recording(self.reads(h), inputs)
+        recording = replace(recording, prepared=self.prepare(recording, h))
         how = Evaluation(reduction(h.batch_reduction), self.backend, carry, self._traces)
         terms, targets = partial(self.terms, h=h), seen.targets(updater)
         carried = yield from run_rule(terms, rule, recording, targets, seen.state.carried, how)

@@ -30,7 +30,7 @@ class InhibitorySTDP(Rule):
     Args:
         lr: rate :math:`\eta`.
         target_rate: firing rate :math:`\rho_0` of the postsynaptic neuron, in Hz.
-        tc: time constant :math:`\tau` of both traces, in ms.
+        tc_trace: time constant :math:`\tau` of both traces, in ms.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
         **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
@@ -45,7 +45,7 @@ class InhibitorySTDP(Rule):
         >>> from lightning_accum import InhibitorySTDP, Serial
         >>> layer = Serial(nn.Linear(1, 1, bias=False), nn.Identity())
         >>> _ = nn.init.ones_(layer.connection.weight)
-        >>> rule = InhibitorySTDP(lr=0.1, target_rate=5.0, tc=20.0)
+        >>> rule = InhibitorySTDP(lr=0.1, target_rate=5.0, tc_trace=20.0)
         >>> unit = rule.register_cell("inhibition", layer.cell)
         >>> _ = layer(torch.tensor([[1.0]]))
         >>> rule()
@@ -60,12 +60,12 @@ class InhibitorySTDP(Rule):
         self,
         lr: float,
         target_rate: float = 5.0,
-        tc: float = 20.0,
+        tc_trace: float = 20.0,
         dt: float = 1.0,
         batch_reduction: ReductionFn | str = "mean",
         **options: Any,
     ) -> None:
-        own = {"lr": lr, "target_rate": target_rate, "tc_trace": tc}
+        own = {"lr": lr, "target_rate": target_rate, "tc_trace": tc_trace}
         super().__init__(own, dt=dt, batch_reduction=batch_reduction, **options)
 
     def check(self, h: Hyperparameters) -> None:
