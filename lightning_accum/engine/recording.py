@@ -54,6 +54,7 @@ class Recording:
         unit_dim: the dimension that counts neurons.
         tensors: other tensors of the connection that the rule reads, by name.
         inputs: the keyword arguments of the rule's call, such as a reward.
+        carries: whether values that belong to samples pass to the next window.
         prepared: what the rule computed of the whole window before it is cut into pieces.
     """
 
@@ -62,6 +63,7 @@ class Recording:
     unit_dim: int
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     inputs: dict[str, Any] = field(default_factory=dict)
+    carries: bool = False
     prepared: Any = None
 
     @property

@@ -115,3 +115,43 @@ def fold_eligibility(
         now.add_(following).mul_(psi)
         following.mul_(rho).sub_(now, alpha=beta)
     return Eligibility(post, filtered, following)
+
+
+class Remaining(NamedTuple):
+    r"""What a window leaves for the next one, as factors of its activity and of what came before.
+
+    Args:
+        filtered: makes the filtered eligibility :math:`\sum_{t'} \kappa^{T - 1 - t'} e(t')`.
+        adaptation: makes the adaptation's part :math:`\varepsilon^a(T)`.
+    """
+
+    filtered: Eligibility
+    adaptation: Eligibility
+
+
+def fold_remaining(derivative: Tensor, kappa: float, beta: float, rho: float) -> Remaining:
+    r"""Folds the eligibility at the end of a window, for each neuron.
+
+    The filtered eligibility of a synapse at the end is :math:`\sum_t q_j(t)\, \varepsilon_i(t)`,
+    and what the window before left, times its factors; the adaptation's part likewise.
+
+    Args:
+        derivative: ``[T, ...]`` :math:`\psi`.
+        kappa: decay of the readout's filter per step.
+        beta: strength of the adaptation.
+        rho: decay of the adaptation per step.
+
+    Example:
+        >>> import torch
+        >>> fold_remaining(torch.ones(3), kappa=0.5, beta=0.0, rho=0.0).filtered.post
+        tensor([0.2500, 0.5000, 1.0000])
+    """
+    end = torch.zeros_like(derivative)
+    end[-1] = 1.0
+    filtered = fold_eligibility(end, derivative, kappa, beta, rho)
+    share = torch.ones_like(derivative[0])
+    post = torch.empty_like(derivative)
+    for now, psi in zip(reversed(post.unbind(0)), reversed(derivative.unbind(0)), strict=True):
+        torch.mul(psi, share, out=now)
+        share = share * (rho - beta * psi)
+    return Remaining(filtered, Eligibility(post, torch.zeros_like(share), share))

@@ -1,6 +1,7 @@
 """Monitors, which see the activity of modules, and reducers, which keep it."""
 
 from lightning_accum.observe.difference import DifferenceMonitor
+from lightning_accum.observe.gradient import GradientMonitor
 from lightning_accum.observe.input_output import InputMonitor, OutputMonitor
 from lightning_accum.observe.monitor import Monitor, MonitorConstructor
 from lightning_accum.observe.picking import Picker, first_tensor
@@ -32,6 +33,7 @@ __all__ = [
     "DifferenceMonitor",
     "EMAReducer",
     "EventReducer",
+    "GradientMonitor",
     "HistoryReducer",
     "InputMonitor",
     "Latest",

@@ -32,16 +32,17 @@ class ObservedCell(NamedTuple):
     signals: dict[str, Recorded]
     vjps: dict[str, WeightVJP]
 
-    def recording(self, reads: Sequence[str], inputs: dict[str, Any]) -> Recording:
+    def recording(self, reads: Sequence[str], inputs: dict[str, Any], carries: bool) -> Recording:
         """Returns everything that the rule reads.
 
         Args:
             reads: names of the connection's other tensors.
             inputs: the keyword arguments of the rule's call.
+            carries: whether values that belong to samples pass to the next window.
         """
         connection, dt = self.cell.connection, self.state.hyperparameters.dt
         tensors = {name: getattr(connection, name).detach() for name in reads}
-        return Recording(self.signals, dt, unit_dim_of(connection), tensors, inputs)
+        return Recording(self.signals, dt, unit_dim_of(connection), tensors, inputs, carries)
 
     def targets(self, updater: Updater) -> list[Target]:
         """Returns the parameters to train.

@@ -22,7 +22,7 @@ from lightning_accum.observe import (
     first_tensor,
 )
 
-StateSource: TypeAlias = str | Picker | type[OutputMonitor]
+StateSource: TypeAlias = str | Picker | type[Monitor]
 """Where another signal of a neuron is seen: its attribute, a part of its output, or a monitor."""
 
 
@@ -40,7 +40,7 @@ class RecordedSignal(NamedTuple):
 
     name: str
     attr: str
-    kind: type[InputMonitor | OutputMonitor | StateMonitor]
+    kind: type[Monitor]
     spikes: bool
     validate: bool
     picker: Picker

@@ -264,7 +264,7 @@ class Rule(IndependentCellTrainer, ABC):
         """Evaluates the terms over what a cell recorded; yields once, before anything changes."""
         h = seen.state.hyperparameters
         updater = self._updater_of(seen.name, *h.params)
-        rule, recording = type(self).__name__, seen.recording(self.reads(h), inputs)
+        rule, recording = type(self).__name__, seen.recording(self.reads(h), inputs, carry)
         recording = replace(recording, prepared=self.prepare(recording, h))
         how = Evaluation(reduction(h.batch_reduction), self.backend, carry, self._traces)
         terms, targets = partial(self.terms, h=h), seen.targets(updater)

@@ -1,20 +1,28 @@
-"""The delta rule: learns a readout from its error."""
+"""The delta rule: a readout learns from its error."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, final
 
-from lightning_accum._checks import is_number
+from torch import Tensor
+
 from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.independent import RegisteredCell
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Recording
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.rules._recorded import RecordedSignal
+from lightning_accum.rules._third_factor import (
+    check_neuron_has,
+    error_of,
+    from_neuron,
+    without_none,
+)
 from lightning_accum.rules.base import Rule
-from lightning_accum.rules.error import check_time_constant, errors, from_neuron
+
+_OF_NEURON = {"tc_readout": "tc_mem"}
 
 
 @final
@@ -25,19 +33,19 @@ class DeltaRule(Rule):
               \bar z_j(t) = \kappa\, \bar z_j(t - \Delta t) + z_j(t), \quad
               \kappa = e^{-\Delta t / \tau}
 
-    For a leaky readout :math:`y(t) = \kappa\, y(t - \Delta t) + W z(t)` and the gradient
-    :math:`\delta_k(t) = \partial E / \partial y_k(t)` of a loss, this is the gradient of the loss by
-    the weights, :math:`\Delta W = -\eta\, \partial E / \partial W`.
+    For a leaky readout :math:`y(t) = \kappa\, y(t - \Delta t) + W z(t)` and the gradient of a loss
+    :math:`\delta_k(t) = \partial E / \partial y_k(t)`, this is gradient descent,
+    :math:`\Delta W = -\eta\, \partial E / \partial W`.
 
-    Pass the error to the rule's call, ``rule(error=error)``, or have a callback pass it: the
-    ``given_keys`` name entries of what ``training_step`` returns. It has shape ``[T, B, classes]``,
-    or ``[B, classes]`` if it is the same in all steps, and belongs to a sample: it is not divided by
+    Pass the error to the rule's call, ``rule(error=error)``. A callback passes the entries of what
+    ``training_step`` returns that its ``given_keys`` name. The error has shape ``[T, B, classes]``,
+    or ``[B, classes]`` if it is the same in all steps. It is that of each sample, not divided by
     the size of the batch.
 
     Args:
         lr: rate :math:`\eta`.
-        tc_readout: time constant :math:`\tau` of the readout, in ms. When ``None``, that of a
-            :class:`~lightning_accum.nn.LeakyIntegrator`; without one, the input itself counts.
+        tc_readout: time constant :math:`\tau` of the readout, in ms. When ``None``, ``tc_mem`` of
+            the neuron; if the neuron has none, the input itself counts.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
         **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
@@ -59,8 +67,7 @@ class DeltaRule(Rule):
         tensor([[0.2000, 0.0000]])
 
     Source:
-        Widrow & Hoff 1960; for leaky readouts of spikes: Bellec et al. 2020,
-        doi:10.1038/s41467-020-17236-y.
+        Bellec et al. 2020, doi:10.1038/s41467-020-17236-y, the rule of the output weights.
     """
 
     def __init__(
@@ -78,7 +85,35 @@ class DeltaRule(Rule):
         """Raises a ``ValueError`` if hyperparameters make no sense."""
         super().check(without_none(h))
 
+    def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
+        """Raises a ``ValueError`` if the readout has another time constant."""
+        super().check_cell(name, cell, without_none(h))
+        check_neuron_has(name, cell, h, _OF_NEURON)
+
+    def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> RegisteredCell:
+        """Adds a readout; a time constant that is ``None`` is taken from its neuron.
+
+        Args:
+            name: name of the cell, without dots.
+            cell: the cell.
+            **overrides: hyperparameters that differ from the rule's.
+
+        Returns:
+            The cell with its state and monitors.
+        """
+        overrides = from_neuron(overrides, self.defaults, cell.neuron, _OF_NEURON)
+        return super().register_cell(name, cell, **overrides)
+
+    def prepare(self, recording: Recording, h: Hyperparameters) -> Tensor:
+        """Returns the error of every step and sample, ``[T, B, ...]``."""
+        return error_of(recording, type(self).__name__)
+
     def terms(self, window: Window, h: Hyperparameters) -> Term:
         """The error, times the low-pass of the input."""
         pre = window.pre if h.tc_readout is None else window.pre.trace(h.tc_readout)
         return Term(-h.lr, window.prepared[window.steps], pre)
+
+    def _recorded(self, cell: Cell, h: Hyperparameters) -> list[RecordedSignal]:
+        """Returns the signals to record: the readout's output is not spikes."""
+        pre, post, *others = super()._recorded(cell, h)
+        return [pre, post._replace(spikes=False), *others]

@@ -1,0 +1,105 @@
+"""A monitor of the gradient of a loss by what a module gives out."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, final
+
+from torch import Tensor, nn
+
+from lightning_accum.observe.monitor import Monitor
+
+
+@final
+class GradientMonitor(Monitor):
+    r"""Watches the gradient :math:`\partial E / \partial y` of a loss by a module's output.
+
+    It records a gradient for each call of the module, in the order of the calls, when a backward
+    pass has reached that call: after one backward pass for all steps as well as after one for each
+    step. A call whose output does not require grad is not recorded, and one that no backward pass
+    reaches holds back those that come later until :meth:`clear`.
+
+    Args:
+        module: the module at which the path begins; it is referred to weakly.
+        attr: dotted path from ``module`` to what is watched; empty for ``module`` itself.
+        reducer: keeps the gradients; only the latest if ``None``.
+        **options: as those of :class:`~lightning_accum.observe.Monitor`.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum.observe import GradientMonitor
+        >>> fc, relu = nn.Linear(2, 2), nn.ReLU()
+        >>> monitor = GradientMonitor(relu)
+        >>> y = relu(fc(torch.ones(1, 2)))
+        >>> (3 * y).sum().backward()
+        >>> monitor.peek()
+        tensor([[3., 3.]])
+    """
+
+    def __init__(self, module: nn.Module, attr: str = "", *args: Any, **options: Any) -> None:
+        super().__init__(module, attr, *args, **options)
+        self._begin()
+
+    def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
+        """Asks for the gradient by the output of a call.
+
+        Args:
+            module: the module that is called.
+            args: the positional arguments.
+            rest: the result of the call.
+        """
+        value = self._value(module, args, rest)
+        output = value if isinstance(value, Tensor) else self.picker(value)
+        if output.requires_grad:
+            output.register_hook(_Receiver(self, self._calls, self._round))
+            self._calls += 1
+
+    def receive(self, call: int, round_: object, gradient: Tensor) -> None:
+        """Records the gradient of a call as soon as those of all earlier calls are there.
+
+        Args:
+            call: the number of the call.
+            round_: tells calls from those before the last :meth:`clear`.
+            gradient: by the output of the call.
+        """
+        if round_ is not self._round:
+            return
+        early = self._early
+        early[call] = early[call] + gradient if call in early else gradient
+        while self._next in early:
+            self._record(early.pop(self._next).detach())
+            self._next += 1
+
+    def clear(self, **kwargs: Any) -> None:
+        """Drops what was recorded, and gradients that are still to come.
+
+        Args:
+            **kwargs: passed on to the reducer.
+        """
+        super().clear(**kwargs)
+        self._begin()
+
+    def _value(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
+        (result,) = rest
+        return result
+
+    def _begin(self) -> None:
+        self._calls = self._next = 0
+        self._early: dict[int, Tensor] = {}
+        self._round = object()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_calls": 0, "_next": 0, "_early": {}, "_round": None}
+
+
+class _Receiver:
+    """Passes the gradient by the output of one call on to the monitor."""
+
+    def __init__(self, monitor: GradientMonitor, call: int, round_: object) -> None:
+        self.monitor, self.call, self.round_ = weakref.ref(monitor), call, round_
+
+    def __call__(self, gradient: Tensor) -> None:
+        monitor = self.monitor()
+        if monitor is not None:
+            monitor.receive(self.call, self.round_, gradient)

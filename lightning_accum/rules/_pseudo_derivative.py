@@ -1,0 +1,81 @@
+"""The pseudo-derivative of recorded spikes by the recorded membrane potential."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from lightning_accum._checks import is_number
+from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.state import Hyperparameters
+from lightning_accum.engine.recording import Recording
+from lightning_accum.functional.surrogates import Surrogate
+from lightning_accum.rules._recorded import StateSource
+
+POTENTIALS = {"tc_mem": "tc_mem"}
+"""By hyperparameter, the attribute of a neuron that it should equal."""
+
+
+def potentials(h: Hyperparameters) -> dict[str, StateSource]:
+    """Returns the states that a pseudo-derivative needs.
+
+    Args:
+        h: hyperparameters, with ``membrane`` and ``threshold``.
+    """
+    states = {"membrane": h.membrane}
+    if not is_number(h.threshold):
+        states["threshold"] = h.threshold
+    return states
+
+
+def pseudo_derivative(recording: Recording, h: Hyperparameters) -> Tensor:
+    """Returns the pseudo-derivative of every step, sample and neuron.
+
+    Args:
+        recording: what was recorded, with the states of :func:`potentials`.
+        h: hyperparameters, with ``surrogate`` and ``threshold``.
+    """
+    membrane = recording.signals["membrane"].activity
+    threshold = h.threshold
+    if not is_number(threshold):
+        threshold = recording.signals["threshold"].activity
+    above = membrane.to(torch.promote_types(membrane.dtype, torch.float32)) - threshold
+    derivative: Tensor = h.surrogate.derivative(above)
+    return derivative
+
+
+def check_potentials(h: Hyperparameters) -> None:
+    """Raises a ``TypeError`` if the surrogate is not a :class:`Surrogate`.
+
+    Args:
+        h: hyperparameters, with ``surrogate``.
+    """
+    if not isinstance(h.surrogate, Surrogate):
+        raise TypeError(
+            "Argument `surrogate` should be a surrogate, such as `Triangular()`. Found"
+            f" `{type(h.surrogate).__name__}`."
+        )
+
+
+def check_states(rule: str, name: str, cell: Cell, states: Mapping[str, StateSource]) -> None:
+    """Raises a ``ValueError`` if the neuron has no such state.
+
+    Args:
+        rule: the name of the rule.
+        name: the name of the cell.
+        cell: the cell.
+        states: by name, where states are found.
+    """
+    neuron = cell.neuron
+    for state, source in states.items():
+        lacks = isinstance(source, str) and "." not in source and not hasattr(neuron, source)
+        if lacks or getattr(neuron, "keep_states", True) is False:
+            raise ValueError(
+                f"The neuron of cell `{name}` should have a {state} for `{rule}` to record. Found"
+                f" that a `{type(neuron).__name__}` keeps none under `{source}`: make a native"
+                f" neuron with `keep_states=True`, or give the rule `{state}=`, the path of an"
+                " attribute that the neuron has after each call or a callable that finds the"
+                f" {state} in its output, such as `{state}=lambda out: out[1]`."
+            )

@@ -1,0 +1,118 @@
+"""What rules with an error share: the error of every step, and constants that the neuron has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lightning_accum._checks import is_number
+from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.state import Hyperparameters
+from lightning_accum.engine.recording import Recording
+from lightning_accum.rules.feedback import Feedback
+
+
+def error_of(recording: Recording, rule: str, feedback: Feedback | None = None) -> Tensor:
+    """Returns the learning signal of every step and sample, in the shape of the neuron's output.
+
+    Args:
+        recording: what was recorded; its inputs hold the ``error``.
+        rule: the name of the rule, for messages.
+        feedback: brings the error to the neurons; it is taken as it is when ``None``.
+
+    Returns:
+        ``[T, B, ...]``, in float32 or wider.
+
+    Raises:
+        ValueError: if there is no error, or its shape does not fit.
+    """
+    post = recording.signals["post"].activity
+    steps, batch, *shape = post.shape
+    error = recording.inputs.get("error")
+    found = list(error.shape) if isinstance(error, Tensor) else type(error).__name__
+    fits = isinstance(error, Tensor) and (
+        (error.ndim >= 2 and error.shape[0] == batch and error.ndim == 1 + _dims(shape, feedback))
+        or (error.shape[:2] == (steps, batch) and error.ndim == 2 + _dims(shape, feedback))
+    )
+    if not fits:
+        last = "classes" if feedback is not None else ", ".join(map(str, shape))
+        raise ValueError(
+            f"Argument `error` of `{rule}` should be a tensor [T, B, {last}] or [B, {last}], with"
+            f" {steps} steps and a batch of {batch}. Found {found}: call the rule as"
+            ' `rule(error=...)`, or give the callback `given_keys=("error",)` and return'
+            ' `{"error": error}` from `training_step`.'
+        )
+    assert isinstance(error, Tensor)
+    error = error.detach().to(post.device, torch.promote_types(error.dtype, torch.float32))
+    signal = error if feedback is None else feedback(error)
+    if signal.shape[-1] != math.prod(shape) and feedback is not None:
+        raise ValueError(
+            f"Argument `feedback` of `{rule}` should give a signal to each of the"
+            f" {math.prod(shape)} neurons. Found {signal.shape[-1]}: make it for this layer."
+        )
+    if feedback is not None:
+        signal = signal.unflatten(-1, shape)
+    whole = signal.ndim == post.ndim
+    return signal if whole else signal.expand(steps, *signal.shape)
+
+
+def _dims(shape: list[int], feedback: Feedback | None) -> int:
+    """The number of dimensions of an error behind steps and samples."""
+    return len(shape) if feedback is None or feedback.matrix() is None else 1
+
+
+def from_neuron(
+    overrides: Mapping[str, Any],
+    defaults: Hyperparameters,
+    neuron: nn.Module,
+    names: Mapping[str, str],
+) -> dict[str, Any]:
+    """Returns overrides in which hyperparameters that are ``None`` are those of the neuron.
+
+    Args:
+        overrides: hyperparameters of one cell.
+        defaults: those of the rule.
+        neuron: the neuron of the cell.
+        names: by hyperparameter, the attribute of the neuron.
+    """
+    found = dict(overrides)
+    for name, attribute in names.items():
+        value = getattr(neuron, attribute, None)
+        if found.get(name, getattr(defaults, name)) is None and is_number(value):
+            found[name] = value
+    return found
+
+
+def check_neuron_has(
+    cell_name: str, cell: Cell, h: Hyperparameters, names: Mapping[str, str]
+) -> None:
+    """Raises a ``ValueError`` if a hyperparameter is not that of the neuron.
+
+    Args:
+        cell_name: the name of the cell.
+        cell: the cell.
+        h: its hyperparameters.
+        names: by hyperparameter, the attribute of the neuron.
+    """
+    for name, attribute in names.items():
+        value, mine = getattr(cell.neuron, attribute, None), getattr(h, name)
+        if is_number(value) and is_number(mine) and not math.isclose(value, mine):
+            raise ValueError(
+                f"Argument `{name}` should be `{attribute}` of the neuron of cell `{cell_name}`,"
+                f" {value}. Found `{name} = {mine}`: leave it out, and the rule takes the neuron's."
+            )
+
+
+def without_none(h: Hyperparameters) -> Hyperparameters:
+    """Returns the hyperparameters that have a value.
+
+    Args:
+        h: hyperparameters of which some may be ``None``.
+    """
+    return Hyperparameters(
+        **{k: v for k, v in vars(h).items() if v is not None or not k.startswith("tc_")}
+    )

@@ -1,0 +1,142 @@
+"""Voltage-based spike-timing-dependent plasticity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+from torch import Tensor
+
+from lightning_accum._checks import is_number
+from lightning_accum.cells.state import Hyperparameters
+from lightning_accum.engine.terms import Term
+from lightning_accum.engine.window import Window
+from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.functional.traces import decay_factor
+from lightning_accum.rules._recorded import StateSource
+from lightning_accum.rules.base import Rule
+
+
+@final
+class Clopath(Rule):
+    r"""Voltage-based STDP: depression on presynaptic spikes, potentiation at high potentials.
+
+    .. math::
+        \Delta w = -\eta_- \sum_t s(t) \left[\bar u_-(t) - \theta_-\right]_+
+                   + \eta_+ \sum_t \bar x(t) \left[u(t) - \theta_+\right]_+
+                     \left[\bar u_+(t) - \theta_-\right]_+
+
+    with presynaptic spikes :math:`s`, their exponential trace :math:`\bar x`, the membrane
+    potential :math:`u` of the postsynaptic neuron relative to rest, and its low-pass
+    :math:`\bar u_\pm(t) = a_\pm \bar u_\pm(t - \Delta t) + (1 - a_\pm)\, u(t)`, which begins at
+    rest, zero. With ``u_ref``, depression is scaled by :math:`(\langle u \rangle / u_\text{ref})^2`
+    of the neuron's average potential, which keeps its rate in bounds.
+
+    The potential is read from the neuron after each call; a neuron of
+    :class:`lightning_accum.nn.LIF` keeps it with ``keep_states=True``.
+
+    Args:
+        lr_ltp: rate of potentiation :math:`\eta_+`.
+        lr_ltd: rate of depression :math:`\eta_-`, a positive number.
+        theta_neg: threshold :math:`\theta_-` of the low-passed potentials, relative to rest.
+        theta_pos: threshold :math:`\theta_+` of the potential, relative to rest.
+        tc_neg: time constant of :math:`\bar u_-`, in ms.
+        tc_pos: time constant of :math:`\bar u_+`, in ms.
+        tc_pre: time constant of the presynaptic trace, in ms.
+        u_ref: reference of the average potential; no scaling of depression when ``None``.
+        tc_average: time constant of the average potential, in ms.
+        membrane: where the potential relative to rest is found: the path of an attribute of the
+            neuron, or a callable that finds it in the neuron's output.
+        dt: step, in ms.
+        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
+        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
+            :class:`~lightning_accum.rules.base.Rule`.
+
+    Raises:
+        ValueError: if a threshold is not a finite number, or ``u_ref`` is not positive.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum import Clopath, Serial
+        >>> from lightning_accum.nn import LIF
+        >>> layer = Serial(nn.Linear(1, 1, bias=False), LIF(1, keep_states=True))
+        >>> _ = nn.init.ones_(layer.connection.weight)
+        >>> rule = Clopath(lr_ltp=0.1, lr_ltd=0.1, theta_neg=0.0, theta_pos=0.5)
+        >>> unit = rule.register_cell("enc", layer.cell)
+        >>> for _ in range(3):
+        ...     _ = layer(torch.ones(1, 1))
+        >>> rule()
+        >>> bool(unit.cell.updater.weight.pos > 0)
+        True
+
+    Source:
+        Clopath, Büsing, Vasilaki & Gerstner 2010, doi:10.1038/nn.2479, eqs. 1 to 3.
+    """
+
+    def __init__(
+        self,
+        lr_ltp: float,
+        lr_ltd: float,
+        theta_neg: float,
+        theta_pos: float,
+        tc_neg: float = 10.0,
+        tc_pos: float = 7.0,
+        tc_pre: float = 15.0,
+        u_ref: float | None = None,
+        tc_average: float = 1000.0,
+        membrane: StateSource = "membrane",
+        dt: float = 1.0,
+        batch_reduction: ReductionFn | str = "mean",
+        **options: Any,
+    ) -> None:
+        own = {
+            "lr_ltp": lr_ltp,
+            "lr_ltd": lr_ltd,
+            "theta_neg": theta_neg,
+            "theta_pos": theta_pos,
+            "tc_neg": tc_neg,
+            "tc_pos": tc_pos,
+            "tc_pre": tc_pre,
+            "u_ref": u_ref,
+            "tc_average": tc_average,
+            "membrane": membrane,
+        }
+        super().__init__(own, dt=dt, batch_reduction=batch_reduction, **options)
+
+    def check(self, h: Hyperparameters) -> None:
+        """Raises a ``ValueError`` if hyperparameters make no sense."""
+        super().check(h)
+        for name in ("theta_neg", "theta_pos"):
+            value = getattr(h, name)
+            if not (is_number(value) and abs(value) < float("inf")):
+                raise ValueError(
+                    f"Argument `{name}` should be a finite potential, relative to rest. Found"
+                    f" `{name} = {value!r}`."
+                )
+        if not (h.u_ref is None or (is_number(h.u_ref) and 0 < h.u_ref < float("inf"))):
+            raise ValueError(
+                "Argument `u_ref` should be a positive potential, or None. Found"
+                f" `u_ref = {h.u_ref!r}`."
+            )
+
+    def states(self, h: Hyperparameters) -> Mapping[str, StateSource]:
+        """Records the membrane potential."""
+        return {"membrane": h.membrane}
+
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+        """Depression on presynaptic spikes, potentiation by the presynaptic trace."""
+        u = window.state("membrane")
+
+        def above(tc: float) -> Tensor:
+            low_pass = u.trace(tc).values() * (1.0 - decay_factor(tc, h.dt))
+            return low_pass.sub_(h.theta_neg).clamp_(min=0.0)
+
+        ltd = above(h.tc_neg)
+        if h.u_ref is not None:
+            ltd = ltd * (u.average(h.tc_average) / h.u_ref) ** 2
+        ltp = (u.values() - h.theta_pos).clamp_(min=0.0) * above(h.tc_pos)
+        return (
+            Term(-h.lr_ltd, ltd, window.pre),
+            Term(h.lr_ltp, ltp, window.pre.trace(h.tc_pre)),
+        )

@@ -1,0 +1,347 @@
+"""Eligibility propagation: a recurrent spiking network learns from an error, forward in time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from lightning_accum._checks import is_number
+from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.independent import RegisteredCell
+from lightning_accum.cells.state import Hyperparameters
+from lightning_accum.engine.evaluate import per_sample
+from lightning_accum.engine.recording import Recording
+from lightning_accum.engine.state import StateKey
+from lightning_accum.engine.terms import Change, CustomChange, Parts, Term
+from lightning_accum.engine.vjp import WeightVJP
+from lightning_accum.engine.window import Window
+from lightning_accum.functional.eligibility import (
+    Eligibility,
+    Remaining,
+    fold_eligibility,
+    fold_remaining,
+)
+from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.functional.surrogates import Surrogate, Triangular
+from lightning_accum.functional.traces import decay_factor
+from lightning_accum.rules._pseudo_derivative import (
+    check_potentials,
+    check_states,
+    potentials,
+    pseudo_derivative,
+)
+from lightning_accum.rules._recorded import StateSource
+from lightning_accum.rules._third_factor import (
+    check_neuron_has,
+    error_of,
+    from_neuron,
+    without_none,
+)
+from lightning_accum.rules.base import Rule
+from lightning_accum.rules.feedback import DirectFeedback, Feedback, LearnedFeedback
+
+_OF_NEURON = {
+    "tc_mem": "tc_mem",
+    "beta": "theta_plus",
+    "tc_adaptation": "tc_theta",
+}
+
+
+@final
+class EProp(Rule):
+    r"""Changes a weight by its eligibility, times the learning signal of its neuron.
+
+    .. math::
+        \Delta w_{ji} &= -\eta \sum_t L_j(t) \sum_{t' \le t} \kappa^{t - t'} e_{ji}(t'), \qquad
+        L_j = \sum_k B_{kj}\, \delta_k \\
+        e_{ji}(t) &= \psi_j(t) \left(\bar x_i(t) - \beta\, \varepsilon^a_{ji}(t)\right) \\
+        \varepsilon^a_{ji}(t + 1) &= \psi_j(t)\, \bar x_i(t)
+                                   + (\rho - \beta\, \psi_j(t))\, \varepsilon^a_{ji}(t)
+
+    with the low-pass :math:`\bar x` of the presynaptic spikes by the membrane, the pseudo-derivative
+    :math:`\psi` of the postsynaptic spike by the membrane potential, the strength :math:`\beta` and
+    decay :math:`\rho` of an adaptive threshold, the decay :math:`\kappa` of the readout, the error
+    :math:`\delta` of the outputs and the feedback weights :math:`B`. No trace for each synapse
+    exists: see :mod:`lightning_accum.functional.eligibility`.
+
+    For one hidden layer that is not recurrent, with the readout's own weights as feedback and a
+    reset that subtracts the threshold, this is the gradient by backpropagation through time. In a
+    recurrent network it leaves out what one neuron's spikes do to the error by way of others.
+
+    Pass the error to the rule's call, ``rule(error=error)``. A callback passes the entries of what
+    ``training_step`` returns that its ``given_keys`` name. The error has shape ``[T, B, classes]``,
+    or ``[B, classes]`` if it is the same in all steps. It is the gradient of each sample's loss by
+    the outputs, such as ``y.softmax(-1) - target``, not divided by the size of the batch.
+
+    Args:
+        lr: rate :math:`\eta`.
+        feedback: turns the error of the outputs into the learning signal of each neuron, such as
+            :class:`~lightning_accum.rules.SymmetricFeedback`; ``None`` for an error that has an
+            entry for each neuron.
+        tc_mem: time constant of the membrane, in ms; that of a native neuron when ``None``.
+        tc_readout: time constant of the readout, in ms; a readout without memory when ``None``.
+        beta: strength :math:`\beta` of the adaptation: by how much a spike raises the threshold.
+            That of a native neuron when ``None``, and 0 for a neuron that does not adapt.
+        tc_adaptation: time constant of the adaptation, in ms; that of a native neuron when
+            ``None``.
+        surrogate: the pseudo-derivative :math:`\psi`.
+        lr_rate: rate of the regularization of firing rates, relative to ``lr``; it adds
+            :math:`c\,(\bar z_j - \rho_0)` to the learning signal, without the readout's filter.
+        target_rate: firing rate :math:`\rho_0` of the regularization, in Hz.
+        membrane: where the potential is found that is compared with the threshold: the path of an
+            attribute of the neuron that is read after each call, or a callable that finds it in
+            the neuron's output. A native neuron keeps it with ``keep_states=True``.
+        threshold: where the threshold is found, likewise; or the threshold, a number.
+        dt: step, in ms.
+        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
+        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
+            :class:`~lightning_accum.rules.base.Rule`.
+
+    Raises:
+        TypeError: if the feedback or the surrogate is of another type.
+        ValueError: if a hyperparameter is not that of the neuron, or the neuron keeps no state.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum import EProp, Serial
+        >>> from lightning_accum.nn import LIF
+        >>> lif = LIF(4, time_dim=0, reset="subtract", keep_states=True)
+        >>> layer = Serial(nn.Linear(3, 4), lif)
+        >>> readout = nn.Linear(4, 2)
+        >>> rule = EProp(lr=0.01, feedback=SymmetricFeedback(readout), time_dim=0)
+        >>> unit = rule.register_cell("hidden", layer.cell)
+        >>> y = readout(layer(torch.ones(10, 1, 3)))
+        >>> rule(error=y.softmax(-1) - torch.tensor([1.0, 0.0]))
+        >>> unit.cell.updater.weight.neg.shape
+        torch.Size([4, 3])
+
+    Source:
+        Bellec et al. 2020, "A solution to the learning dilemma for recurrent networks of spiking
+        neurons", doi:10.1038/s41467-020-17236-y.
+    """
+
+    def __init__(
+        self,
+        lr: float,
+        feedback: Feedback | None = None,
+        tc_mem: float | None = None,
+        tc_readout: float | None = None,
+        beta: float | None = None,
+        tc_adaptation: float | None = None,
+        surrogate: Surrogate | None = None,
+        lr_rate: float = 0.0,
+        target_rate: float = 10.0,
+        membrane: StateSource = "membrane",
+        threshold: StateSource | float = "threshold",
+        dt: float = 1.0,
+        batch_reduction: ReductionFn | str = "mean",
+        **options: Any,
+    ) -> None:
+        own = {
+            "lr": lr,
+            "tc_mem": tc_mem,
+            "tc_readout": tc_readout,
+            "beta": beta,
+            "tc_adaptation": tc_adaptation,
+            "surrogate": Triangular() if surrogate is None else surrogate,
+            "lr_rate": lr_rate,
+            "target_rate": target_rate,
+            "membrane": membrane,
+            "threshold": threshold,
+        }
+        super().__init__(own, dt=dt, batch_reduction=batch_reduction, **options)
+        if not (feedback is None or isinstance(feedback, Feedback)):
+            raise TypeError(
+                "Argument `feedback` should be a Feedback, such as `SymmetricFeedback(readout)`, or"
+                f" None. Found `{type(feedback).__name__}`."
+            )
+        self.feedback = DirectFeedback() if feedback is None else feedback
+
+    def check(self, h: Hyperparameters) -> None:
+        """Raises an error if hyperparameters make no sense."""
+        super().check(without_none(h))
+        check_potentials(h)
+        for name in ("beta", "target_rate"):
+            value = getattr(h, name)
+            if not (name == "beta" and value is None) and not (
+                is_number(value) and abs(value) < float("inf")
+            ):
+                raise ValueError(
+                    f"Argument `{name}` should be a finite number. Found `{name} = {value!r}`."
+                )
+
+    def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
+        """Raises a ``ValueError`` if the neuron has no states, or other constants than the rule."""
+        super().check_cell(name, cell, without_none(h))
+        check_neuron_has(name, cell, h, _OF_NEURON)
+        check_states(type(self).__name__, name, cell, self.states(h))
+        adapts = bool(h.beta)
+        missing = [n for n in ("tc_mem", *(["tc_adaptation"] * adapts)) if getattr(h, n) is None]
+        if missing:
+            raise ValueError(
+                f"Argument `{missing[0]}` should be given for cell `{name}`, in ms, for its neuron,"
+                f" a `{type(cell.neuron).__name__}`, has no attribute of that meaning. Found None:"
+                f" give the rule `{missing[0]}=20.0`, or what the neuron has."
+            )
+
+    def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> RegisteredCell:
+        """Adds a cell; constants that are ``None`` are taken from its neuron.
+
+        Args:
+            name: name of the cell, without dots.
+            cell: the cell.
+            **overrides: hyperparameters that differ from the rule's.
+
+        Returns:
+            The cell with its state and monitors.
+        """
+        overrides = from_neuron(overrides, self.defaults, cell.neuron, _OF_NEURON)
+        return super().register_cell(name, cell, **overrides)
+
+    def states(self, h: Hyperparameters) -> Mapping[str, StateSource]:
+        """Records the membrane potential and the threshold."""
+        return potentials(h)
+
+    def prepare(self, recording: Recording, h: Hyperparameters) -> _Folded:
+        """Folds the learning signals and pseudo-derivatives of a window, backwards in time."""
+        signal = error_of(recording, type(self).__name__, self.feedback)
+        dtype = torch.promote_types(signal.dtype, recording.signals["membrane"].activity.dtype)
+        derivative = pseudo_derivative(recording, h).to(dtype)
+        if recording.carries and (h.tc_readout is not None or h.beta):
+            _check_own_weights(recording)
+        unfiltered = None
+        if h.lr_rate:
+            spikes = recording.signals["post"].activity
+            rate = spikes.to(dtype).mean((0, 1)) - h.target_rate * h.dt / 1000.0
+            unfiltered = rate * h.lr_rate
+        constants = (
+            0.0 if h.tc_readout is None else decay_factor(h.tc_readout, h.dt),
+            float(h.beta or 0.0),
+            decay_factor(h.tc_adaptation, h.dt) if h.beta else 0.0,
+        )
+        found = fold_eligibility(signal.to(dtype), derivative, *constants, unfiltered=unfiltered)
+        return _Folded(found, derivative, *constants)
+
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Change]:
+        """The folded signal, times the low-pass of the input."""
+        folded: _Folded = window.prepared
+        pre = window.pre.trace(h.tc_mem)
+        product = Term(-h.lr, folded.signal.post[window.steps], pre)
+        if not (folded.kappa or folded.beta):
+            return [product]
+        return [product, _Carried(window, pre, folded, h.lr)]
+
+    def update(self, **kwargs: Any) -> None:
+        """Applies what has been accumulated; learned feedback follows its readout.
+
+        Args:
+            **kwargs: as those of the base class.
+        """
+        super().update(**kwargs)
+        if isinstance(self.feedback, LearnedFeedback):
+            self.feedback.follow()
+
+
+def _check_own_weights(recording: Recording) -> None:
+    """Raises a ``ValueError`` if neurons share weights, so that eligibility does not fit these."""
+    shape = recording.signals["post"].activity.shape
+    if recording.unit_dim != -1 or len(shape) != 3:
+        raise ValueError(
+            "Argument `carry` should be False for a connection whose neurons share weights, such"
+            " as a convolution: the eligibility of each does not fit the weight. Found"
+            f" `carry = True` for neurons of shape {list(shape[2:])}: make the rule with"
+            " `carry=False`, and call it once for each sequence."
+        )
+
+
+@dataclass(frozen=True)
+class _Folded:
+    """A window's learning signals, folded, and what they were folded of.
+
+    Args:
+        signal: what was folded.
+        derivative: pseudo-derivatives, ``[T, B, ...]``.
+        kappa: decay of the readout's filter per step.
+        beta: strength of the adaptation.
+        rho: decay of the adaptation per step.
+    """
+
+    signal: Eligibility
+    derivative: Tensor
+    kappa: float
+    beta: float
+    rho: float
+
+    @cached_property
+    def remaining(self) -> Remaining:
+        """What the window leaves for the next one, folded; only computed if it passes on."""
+        return fold_remaining(self.derivative, self.kappa, self.beta, self.rho)
+
+
+class _Carried(CustomChange):
+    """What the eligibility of earlier windows changes, and the eligibility that this one leaves.
+
+    Two tensors for each sample and synapse pass from window to window: the filtered eligibility if
+    the readout has a memory, and the adaptation's part if the neuron adapts.
+    """
+
+    def __init__(self, window: Window, pre: Any, folded: _Folded, lr: float) -> None:
+        super().__init__(window.post.activity.shape[1])
+        self.window = window
+        self.pre = pre
+        self.folded = folded
+        self.lr = lr
+        self.keys = {
+            "filtered": StateKey("sample", f"{window.name} filtered eligibility", folded.kappa),
+            "adaptation": StateKey(
+                "sample", f"{window.name} eligibility of adaptation", folded.beta
+            ),
+        }
+        self.before = {name: self._before(key) for name, key in self.keys.items()}
+        nothing = all(value is None for value in self.before.values())
+        self.rate = 0.0 if window.start > 0 or nothing else -lr
+
+    def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
+        """Returns the change in the depressing part, as the product has it."""
+        total: Tensor | None = None
+        for name, value in self.before.items():
+            if value is not None:
+                factor = self._factor(getattr(self.folded.signal, name), value)
+                change = (factor * value)[samples].sum(0)
+                total = change if total is None else total + change
+        return None, None if total is None else total * self.lr
+
+    def carry(self, vjp: WeightVJP) -> dict[StateKey, Tensor]:
+        """Returns the eligibility of every sample and synapse at the window's end."""
+        left, after = self.folded.remaining, {}
+        wanted = {"filtered": self.folded.kappa != 0, "adaptation": self.folded.beta != 0}
+        for name, key in self.keys.items():
+            if not wanted[name]:
+                continue
+            end = getattr(left, name)
+            term = Term(1.0, end.post[self.window.steps], self.pre)
+            (total, _) = per_sample([term], vjp)
+            assert total is not None
+            if self.window.start == 0:  # pieces of a window look to its end
+                for other, value in self.before.items():
+                    if value is not None:
+                        total = total + self._factor(getattr(end, other), value) * value
+            after[key] = total.expand(self.size, *self.window.param.shape)
+        return after
+
+    def _before(self, key: StateKey) -> Tensor | None:
+        """What was left; ``None`` if it belongs to other samples or another shape."""
+        value = self.window.carried.get(key)
+        if value is None or value.shape != (self.size, *self.window.param.shape):
+            return None
+        return value.to(self.window.param.device)
+
+    def _factor(self, factor: Tensor, value: Tensor) -> Tensor:
+        """A factor for each neuron, beside what belongs to its synapses."""
+        return factor.reshape(self.size, -1, *[1] * (value.ndim - 2)).to(value)

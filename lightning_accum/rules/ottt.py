@@ -1,0 +1,138 @@
+"""Online training through time: deep spiking networks learn from a gradient without memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, final
+
+from torch import Tensor
+
+from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.independent import RegisteredCell
+from lightning_accum.cells.state import Hyperparameters
+from lightning_accum.engine.recording import Recording
+from lightning_accum.engine.terms import Term
+from lightning_accum.engine.window import Window
+from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.functional.surrogates import Surrogate, Triangular
+from lightning_accum.observe import GradientMonitor
+from lightning_accum.rules._pseudo_derivative import (
+    check_potentials,
+    check_states,
+    potentials,
+    pseudo_derivative,
+)
+from lightning_accum.rules._recorded import StateSource
+from lightning_accum.rules._third_factor import check_neuron_has, from_neuron, without_none
+from lightning_accum.rules.base import Rule
+
+_OF_NEURON = {"tc_mem": "tc_mem"}
+
+
+@final
+class OTTT(Rule):
+    r"""Changes a weight by the gradient at each step, times the low-pass of the input.
+
+    .. math:: \Delta w_{ji} = -\eta \sum_t \frac{\partial E}{\partial z_j(t)}\, \psi_j(t)\,
+              \bar x_i(t), \qquad \bar x_i(t) = \alpha\, \bar x_i(t - \Delta t) + x_i(t)
+
+    with the gradient of the loss by the spikes :math:`z` of the same step, the pseudo-derivative
+    :math:`\psi` and the decay :math:`\alpha` of the membrane. The gradient runs through the layers
+    of one step and not through time: give native neurons ``surrogate=`` and ``detach_time=True``,
+    and call ``backward()`` on the loss, summed over the samples, after each step or once. The rule
+    watches it by a :class:`~lightning_accum.observe.GradientMonitor`.
+
+    Args:
+        lr: rate :math:`\eta`.
+        tc_mem: time constant of the membrane, in ms; that of a native neuron when ``None``.
+        surrogate: the pseudo-derivative :math:`\psi`; it should be that of the neuron.
+        membrane: where the potential is found that is compared with the threshold: the path of an
+            attribute of the neuron that is read after each call, or a callable that finds it in
+            the neuron's output. A native neuron keeps it with ``keep_states=True``.
+        threshold: where the threshold is found, likewise; or the threshold, a number.
+        dt: step, in ms.
+        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``. For a loss that is
+            averaged over samples, pass ``"sum"``.
+        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
+            :class:`~lightning_accum.rules.base.Rule`.
+
+    Raises:
+        TypeError: if the surrogate is of another type.
+        ValueError: if the time constant is not that of the neuron, or the neuron keeps no state.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum import OTTT, Serial
+        >>> from lightning_accum.nn import LIF
+        >>> options = {"reset": "subtract", "keep_states": True, "detach_time": True}
+        >>> lif = LIF(4, time_dim=0, surrogate=Triangular(), **options)
+        >>> layer, readout = Serial(nn.Linear(3, 4), lif), nn.Linear(4, 2)
+        >>> rule = OTTT(lr=0.01, time_dim=0)
+        >>> unit = rule.register_cell("hidden", layer.cell)
+        >>> readout(layer(torch.ones(10, 1, 3))).sum().backward()
+        >>> rule()
+        >>> unit.cell.updater.weight.neg.shape
+        torch.Size([4, 3])
+
+    Source:
+        Xiao et al. 2022, "Online training through time for spiking neural networks",
+        arXiv:2210.04195.
+    """
+
+    def __init__(
+        self,
+        lr: float,
+        tc_mem: float | None = None,
+        surrogate: Surrogate | None = None,
+        membrane: StateSource = "membrane",
+        threshold: StateSource | float = "threshold",
+        dt: float = 1.0,
+        batch_reduction: ReductionFn | str = "mean",
+        **options: Any,
+    ) -> None:
+        own = {
+            "lr": lr,
+            "tc_mem": tc_mem,
+            "surrogate": Triangular() if surrogate is None else surrogate,
+            "membrane": membrane,
+            "threshold": threshold,
+        }
+        super().__init__(own, dt=dt, batch_reduction=batch_reduction, **options)
+
+    def check(self, h: Hyperparameters) -> None:
+        """Raises an error if hyperparameters make no sense."""
+        super().check(without_none(h))
+        check_potentials(h)
+
+    def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
+        """Raises a ``ValueError`` if the neuron has no states, or another time constant."""
+        super().check_cell(name, cell, without_none(h))
+        check_neuron_has(name, cell, h, _OF_NEURON)
+        check_states(type(self).__name__, name, cell, potentials(h))
+
+    def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> RegisteredCell:
+        """Adds a cell; a time constant that is ``None`` is taken from its neuron.
+
+        Args:
+            name: name of the cell, without dots.
+            cell: the cell.
+            **overrides: hyperparameters that differ from the rule's.
+
+        Returns:
+            The cell with its state and monitors.
+        """
+        overrides = from_neuron(overrides, self.defaults, cell.neuron, _OF_NEURON)
+        return super().register_cell(name, cell, **overrides)
+
+    def states(self, h: Hyperparameters) -> Mapping[str, StateSource]:
+        """Records the gradient by the neuron's output, the potential and the threshold."""
+        return {"gradient": GradientMonitor, **potentials(h)}
+
+    def prepare(self, recording: Recording, h: Hyperparameters) -> Tensor:
+        """Returns the gradient by the potential, ``[T, B, ...]``."""
+        return recording.signals["gradient"].activity * pseudo_derivative(recording, h)
+
+    def terms(self, window: Window, h: Hyperparameters) -> Term:
+        """The gradient by the potential, times the low-pass of the input."""
+        return Term(-h.lr, window.prepared[window.steps], window.pre.trace(h.tc_mem))
