@@ -99,7 +99,8 @@ def check_neuron_has(
         names: by hyperparameter, the attribute of the neuron.
     """
     for name, attribute in names.items():
-        value, mine = getattr(cell.neuron, attribute, None), getattr(h, name)
+        value: Any = getattr(cell.neuron, attribute, None)
+        mine = getattr(h, name)
         if is_number(value) and is_number(mine) and not math.isclose(value, mine):
             raise ValueError(
                 f"Argument `{name}` should be `{attribute}` of the neuron of cell `{cell_name}`,"
