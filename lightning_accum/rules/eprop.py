@@ -64,7 +64,8 @@ class EProp(Rule):
                                    + (\rho - \beta\, \psi_j(t))\, \varepsilon^a_{ji}(t)
 
     with the low-pass :math:`\bar x` of the presynaptic spikes by the membrane, the
-    pseudo-derivative :math:`\psi` of the postsynaptic spike, the strength :math:`\beta` and decay :math:`\rho` of an adaptive threshold, the decay :math:`\kappa` of the readout, the error
+    pseudo-derivative :math:`\psi` of the postsynaptic spike, the strength :math:`\beta` and decay
+    :math:`\rho` of an adaptive threshold, the decay :math:`\kappa` of the readout, the error
     :math:`\delta` of the outputs and the feedback weights :math:`B`. No trace for each synapse
     exists: see :mod:`lightning_accum.functional.eligibility`.
 

@@ -1,0 +1,79 @@
+"""The fast loop of neurons with a surrogate gradient; their ``_step`` is its plain form."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class SurrogateState(NamedTuple):
+    """The state of a layer between two steps, each ``[B, N]``.
+
+    Args:
+        v: membrane potential.
+        adaptation: low-pass of the neuron's own spikes.
+        spikes: of the last step.
+    """
+
+    v: Tensor
+    adaptation: Tensor
+    spikes: Tensor
+
+
+class SurrogateRun(NamedTuple):
+    """A sequence of a layer, each ``[T, B, N]``.
+
+    Args:
+        spikes: 0 or 1.
+        membrane: potential that is compared with the threshold.
+        threshold: the threshold.
+        state: the state after the last step.
+    """
+
+    spikes: Tensor
+    membrane: Tensor
+    threshold: Tensor
+    state: SurrogateState
+
+
+def integrate_surrogate(
+    current: Tensor,
+    state: SurrogateState,
+    decay: float,
+    v_threshold: float,
+    beta: float,
+    decay_adaptation: float,
+    recurrent: Tensor | None = None,
+) -> SurrogateRun:
+    """Integrates a sequence without a graph, every step in the memory of its result.
+
+    Args:
+        current: input current, ``[T, B, N]``.
+        state: the state before the first step; ``adaptation`` is overwritten.
+        decay: of the membrane in a step.
+        v_threshold: threshold without adaptation, which a spike subtracts from the potential.
+        beta: strength of the adaptation.
+        decay_adaptation: of the adaptation in a step.
+        recurrent: weights among the neurons, ``[N, N]``.
+    """
+    v, adaptation, z = state
+    membrane, spikes = torch.empty_like(current), torch.empty_like(current)
+    base = current.new_full((), v_threshold)
+    threshold = torch.empty_like(current) if beta else base.expand(current.shape)
+    incoming = None if recurrent is None else recurrent.t().to(current)
+    rows = (current.unbind(0), membrane.unbind(0), spikes.unbind(0), threshold.unbind(0))
+    for now, potential, out, limit in zip(*rows, strict=True):
+        torch.add(now, v, alpha=decay, out=potential)
+        potential.sub_(z, alpha=v_threshold)
+        if incoming is not None:
+            potential.addmm_(z, incoming)
+        if beta:
+            torch.add(base, adaptation, alpha=beta, out=limit)
+            torch.ge(potential, limit, out=out)
+            adaptation.mul_(decay_adaptation).add_(out)
+        else:
+            torch.ge(potential, base, out=out)
+        v, z = potential, out
+    return SurrogateRun(spikes, membrane, threshold, SurrogateState(v.clone(), adaptation, z.clone()))

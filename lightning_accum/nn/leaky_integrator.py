@@ -1,0 +1,120 @@
+"""A leaky readout, which integrates and does not spike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, final
+
+import torch
+from torch import Tensor
+
+from lightning_accum._checks import check_finite, check_tensors
+from lightning_accum._state import StateModule, check_that
+from lightning_accum.functional.numbers import at_least_float32
+from lightning_accum.functional.traces import decay_factor, reverse_trace, trace
+from lightning_accum.nn._arguments import check_times, layer_shape
+
+
+@final
+class LeakyIntegrator(StateModule):
+    r"""Integrates an input current, without spikes: the readout of a spiking network.
+
+    .. math:: y(t) = \kappa\, y(t - \Delta t) + I(t), \qquad \kappa = e^{-\Delta t / \tau}
+
+    The state is kept from call to call until :meth:`reset`; a batch of another size starts at zero.
+    Gradients pass within a call.
+
+    Args:
+        size: number of outputs, or the shape of the layer.
+        tc_mem: time constant :math:`\tau`, in ms.
+        dt: length of a time step :math:`\Delta t`, in ms.
+        time_dim: ``None`` for one step per call, 0 for a sequence with time first.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> readout = LeakyIntegrator(1, tc_mem=20.0, time_dim=0)
+        >>> readout(torch.tensor([[[1.0]], [[0.0]], [[1.0]]])).flatten()
+        tensor([1.0000, 0.9512, 1.9048])
+    """
+
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        tc_mem: float = 20.0,
+        dt: float = 1.0,
+        time_dim: Literal[0] | None = None,
+    ) -> None:
+        super().__init__()
+        check_finite(dt=dt)
+        check_times(0.0, dt, time_dim)
+        self.size = layer_shape(size)
+        self.tc_mem = tc_mem
+        self.dt = dt
+        self.time_dim = time_dim
+        self.decay = decay_factor(tc_mem, dt)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets what was integrated: the next call starts at zero."""
+        self._state = {"y": None}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Integrates an input current.
+
+        Args:
+            x: input current, shape ``[B, *size]``, or ``[T, B, *size]`` with ``time_dim=0``.
+
+        Returns:
+            The integrated current, in the shape of ``x``, in float32 or wider.
+
+        Raises:
+            ValueError: if the shape does not fit.
+        """
+        check_tensors(x=x)
+        lead = ["B"] if self.time_dim is None else ["T", "B"]
+        if x.ndim != len(lead) + len(self.size) or x.shape[len(lead) :] != self.size:
+            raise ValueError(
+                f"Argument `x` should have shape [{', '.join([*lead, *map(str, self.size)])}], as"
+                f" `time_dim = {self.time_dim}`. Found shape {list(x.shape)}."
+            )
+        current = (x if self.time_dim == 0 else x.unsqueeze(0)).to(at_least_float32(x.dtype))
+        before = self._state["y"]
+        if before is not None and before.shape != current.shape[1:]:
+            before = None
+        y: Tensor = _Integral.apply(current, before, self.decay)  # type: ignore[no-untyped-call]
+        if len(y):
+            self._state = {"y": y[-1].detach().clone()}
+        return y if self.time_dim == 0 else y[0]
+
+    def check_extra_state(self, state: Any) -> None:
+        """Raises a ``RuntimeError`` if this is not the state of such a readout."""
+        super().check_extra_state(state)
+        y = state["y"]
+        if y is not None:
+            fits = y.is_floating_point() and tuple(y.shape[1:]) == self.size
+            should = f"floating-point numbers of shape [B, {', '.join(map(str, self.size))}] as `y`"
+            check_that(fits, f"`{type(self).__name__}`", should, y)
+
+    def extra_repr(self) -> str:
+        """Returns the settings shown in the module's representation."""
+        return f"{self.size}, tc_mem={self.tc_mem}, dt={self.dt}, time_dim={self.time_dim}"
+
+
+class _Integral(torch.autograd.Function):
+    """An exponential trace forward, its adjoint backward."""
+
+    @staticmethod
+    def forward(current: Tensor, before: Tensor | None, decay: float) -> Tensor:
+        initial = None if before is None else before.to(current)
+        return trace(current, decay, initial=initial) if len(current) else current.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.decay = inputs[2]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return reverse_trace(grad, ctx.decay), None, None

@@ -1,0 +1,225 @@
+"""Leaky integrate-and-fire neurons for learning with an error, recurrent and adaptive if need be."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, final, get_args
+
+import torch
+from torch import Tensor
+
+from lightning_accum._checks import check_finite, check_tensors, warn_below_step
+from lightning_accum._state import StateModule, check_that
+from lightning_accum.functional.numbers import at_least_float32
+from lightning_accum.functional.surrogates import Surrogate, Triangular
+from lightning_accum.functional.traces import decay_factor
+from lightning_accum.nn._fast_surrogate import SurrogateRun, SurrogateState, integrate_surrogate
+from lightning_accum.nn.recurrent_linear import RecurrentLinear
+
+Gradient = Literal["none", "step", "time"]
+
+
+@final
+class SurrogateLIF(StateModule):
+    r"""Leaky integrate-and-fire neurons whose spikes have a surrogate gradient.
+
+    .. math::
+        v(t) &= \alpha\, v(t - \Delta t) - v_\text{th}\, z(t - \Delta t) + I(t)
+                + R\, z(t - \Delta t), \qquad \alpha = e^{-\Delta t / \tau} \\
+        A(t) &= v_\text{th} + \beta\, a(t), \qquad z(t) = [v(t) \ge A(t)], \qquad
+        a(t + \Delta t) = \rho\, a(t) + z(t), \quad \rho = e^{-\Delta t / \tau_a}
+
+    A spike subtracts the threshold from the potential, and raises the threshold if :math:`\beta` is
+    not zero: each sample has an adaptation of its own. The state is kept from call to call until
+    :meth:`reset`; a batch of another size starts at rest. No gradient passes through the reset.
+
+    After each call, :attr:`membrane` and :attr:`threshold` hold the potential and the threshold of
+    every step, which rules such as :class:`~lightning_accum.EProp` record.
+
+    Args:
+        size: number of neurons.
+        tc_mem: time constant of the membrane :math:`\tau`, in ms.
+        v_threshold: threshold :math:`v_\text{th}`.
+        beta: strength :math:`\beta` of the adaptation, by which a spike raises the threshold.
+        tc_adaptation: time constant of the adaptation :math:`\tau_a`, in ms.
+        recurrent: whether the neurons of the layer are connected, by the :class:`RecurrentLinear`
+            ``recurrent``.
+        gradient: how far gradients pass: ``"none"``, to learn by local rules without a graph;
+            ``"step"``, within a step and not through time; ``"time"``, backpropagation through
+            time.
+        surrogate: the derivative of a spike by the potential; by default the triangle of the paper,
+            as wide as the threshold.
+        dt: length of a time step :math:`\Delta t`, in ms.
+        time_dim: ``None`` for one step per call, 0 for a sequence with time first.
+        keep_states: whether to keep :attr:`membrane` and :attr:`threshold`.
+
+    Raises:
+        TypeError: if the surrogate is of another type.
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> neurons = SurrogateLIF(1, tc_mem=20.0, beta=0.5, time_dim=0)
+        >>> neurons(torch.tensor([[[1.2]], [[1.2]], [[1.6]]])).flatten()
+        tensor([1., 0., 1.])
+        >>> neurons.threshold.flatten()
+        tensor([1.0000, 1.5000, 1.4975])
+
+    Source:
+        Bellec et al. 2020, doi:10.1038/s41467-020-17236-y, eqs. 6 to 9.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        tc_mem: float = 20.0,
+        v_threshold: float = 1.0,
+        beta: float = 0.0,
+        tc_adaptation: float = 200.0,
+        recurrent: bool = False,
+        gradient: Gradient = "none",
+        surrogate: Surrogate | None = None,
+        dt: float = 1.0,
+        time_dim: Literal[0] | None = None,
+        keep_states: bool = True,
+    ) -> None:
+        super().__init__()
+        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+            raise ValueError(
+                f"Argument `size` should be a number of neurons. Found `size = {size!r}`."
+            )
+        check_finite(v_threshold=v_threshold, beta=beta, dt=dt)
+        if not v_threshold > 0:
+            raise ValueError(
+                "Argument `v_threshold` should be positive, above rest. Found"
+                f" `v_threshold = {v_threshold}`."
+            )
+        if gradient not in get_args(Gradient):
+            raise ValueError(
+                f"Argument `gradient` should be one of {get_args(Gradient)}. Found"
+                f" `gradient = {gradient!r}`."
+            )
+        if time_dim is not None and not (isinstance(time_dim, int) and time_dim == 0):
+            raise ValueError(
+                "Argument `time_dim` should be `None` (one step per call) or 0 (a sequence, time"
+                f" first). Found `time_dim = {time_dim}`. Transpose the input."
+            )
+        surrogate = Triangular(width=v_threshold) if surrogate is None else surrogate
+        if not isinstance(surrogate, Surrogate):
+            raise TypeError(
+                "Argument `surrogate` should be a surrogate, such as `Triangular()`. Found"
+                f" `{type(surrogate).__name__}`."
+            )
+        self.size = size
+        self.tc_mem = tc_mem
+        self.v_threshold = v_threshold
+        self.beta = beta
+        self.tc_adaptation = tc_adaptation
+        self.gradient: Gradient = gradient
+        self.surrogate = surrogate
+        self.dt = dt
+        self.time_dim = time_dim
+        self.keep_states = keep_states
+        self.decay = decay_factor(tc_mem, dt)
+        self.decay_adaptation = decay_factor(tc_adaptation, dt)
+        warn_below_step(dt, type(self).__name__, tc_mem=tc_mem)
+        self.recurrent = RecurrentLinear(size) if recurrent else None
+        self.reset()
+
+    # ------------------------------------------------------------------ the equations
+    def _step(self, current: Tensor, before: SurrogateState) -> tuple[SurrogateState, Tensor]:
+        """Takes one step of the equations; returns the state and the threshold."""
+        v = self.decay * before.v - self.v_threshold * before.spikes.detach() + current
+        if self.recurrent is not None:
+            v = v + before.spikes @ self.recurrent.weight.T
+        threshold = self.v_threshold + self.beta * before.adaptation
+        spikes = self.surrogate.spike(v - threshold)
+        adaptation = self.decay_adaptation * before.adaptation + spikes
+        return SurrogateState(v, adaptation, spikes), threshold
+
+    def _integrate(self, current: Tensor, state: SurrogateState) -> SurrogateRun:
+        """Runs a sequence step by step, the plain form of the fast loop; it may have a graph."""
+        rows = []
+        for now in current:
+            state, threshold = self._step(now, state)
+            rows.append((state.spikes, state.v, threshold.expand_as(now)))
+        spikes, membrane, thresholds = (torch.stack(row) for row in zip(*rows, strict=True))
+        return SurrogateRun(spikes, membrane, thresholds, state)
+
+    # ------------------------------------------------------------------ the state
+    def reset(self) -> None:
+        """Forgets potentials, adaptation and spikes: the next call starts at rest."""
+        self._state = {"v": None, "adaptation": None, "spikes": None}
+        self.membrane: Tensor | None = None
+        self.threshold: Tensor | None = None
+
+    def _load(self, like: Tensor) -> SurrogateState:
+        """Returns the state for a batch ``[B, N]``; at rest if it is of another shape."""
+        kept = [self._state[name] for name in SurrogateState._fields]
+        if any(value is None or value.shape != like.shape for value in kept):
+            return SurrogateState(*(torch.zeros_like(like) for _ in kept))
+        return SurrogateState(*(value.to(like, copy=True) for value in kept if value is not None))
+
+    def check_extra_state(self, state: Any) -> None:
+        """Raises a ``RuntimeError`` if this is not the state of such neurons."""
+        super().check_extra_state(state)
+        for key, value in state.items():
+            if value is not None:
+                fits = value.is_floating_point() and value.shape[1:] == (self.size,)
+                should = f"floating-point numbers of shape [B, {self.size}] as `{key}`"
+                check_that(fits, f"`{type(self).__name__}`", should, value)
+
+    # ------------------------------------------------------------------ a call
+    def forward(self, x: Tensor) -> Tensor:
+        """Integrates an input current.
+
+        Args:
+            x: input current, shape ``[B, N]``, or ``[T, B, N]`` with ``time_dim=0``.
+
+        Returns:
+            Spikes, 0 or 1, in the shape of ``x``, floating-point.
+
+        Raises:
+            ValueError: if the shape does not fit.
+        """
+        check_tensors(x=x)
+        lead = ["B"] if self.time_dim is None else ["T", "B"]
+        if x.ndim != len(lead) + 1 or x.shape[-1] != self.size or 0 in x.shape[: len(lead) - 1]:
+            raise ValueError(
+                f"Argument `x` should have shape [{', '.join(lead)}, {self.size}], as"
+                f" `time_dim = {self.time_dim}`. Found shape {list(x.shape)}."
+            )
+        dtype = at_least_float32(x.dtype)
+        current = (x if self.time_dim == 0 else x.unsqueeze(0)).to(dtype)
+        before = self._load(current.detach()[0])
+        run = self._run(current, before)
+        self._state = {k: v.detach() for k, v in run.state._asdict().items()}
+        if self.keep_states:
+            self.membrane, self.threshold = (
+                states.detach() if self.time_dim == 0 else states.detach()[0]
+                for states in (run.membrane, run.threshold)
+            )
+        if self.recurrent is not None:
+            seen = torch.cat([before.spikes.unsqueeze(0), run.spikes[:-1].detach()])
+            self.recurrent(seen if self.time_dim == 0 else seen[0], computed=True)
+        spikes = run.spikes.to(x.dtype if x.is_floating_point() else dtype)
+        return spikes if self.time_dim == 0 else spikes[0]
+
+    def _run(self, current: Tensor, before: SurrogateState) -> SurrogateRun:
+        """Runs a sequence with as much of a graph as ``gradient`` asks for."""
+        recurrent = None if self.recurrent is None else self.recurrent.weight
+        learns = current.requires_grad or (recurrent is not None and recurrent.requires_grad)
+        if self.gradient == "time" and learns and torch.is_grad_enabled():
+            return self._integrate(current, before)
+        constants = (self.decay, self.v_threshold, self.beta, self.decay_adaptation)
+        with torch.no_grad():
+            run = integrate_surrogate(current, before, *constants, recurrent)
+        if self.gradient == "step" and current.requires_grad and torch.is_grad_enabled():
+            # The potential, of which only this step's input has a graph.
+            above = current + (run.membrane - run.threshold - current.detach())
+            run = run._replace(spikes=self.surrogate.spike(above))
+        return run
+
+    def extra_repr(self) -> str:
+        """Returns the settings shown in the module's representation."""
+        names = ("tc_mem", "v_threshold", "beta", "tc_adaptation", "gradient", "dt", "time_dim")
+        return f"{self.size}, " + ", ".join(f"{n}={getattr(self, n)!r}" for n in names)
