@@ -20,6 +20,7 @@ from lightning_accum.functional.bounds import (
     bound_upper_sharp,
 )
 from lightning_accum.functional.constraints import clamp_, normalize_
+from lightning_accum.functional.eligibility import fold_eligibility, fold_remaining
 from lightning_accum.functional.encoders import poisson_encode
 from lightning_accum.functional.interpolation import (
     Interpolation,
@@ -32,6 +33,7 @@ from lightning_accum.functional.interpolation import (
 from lightning_accum.functional.kernels import ExponentialKernel, GaussianKernel
 from lightning_accum.functional.reductions import Reduction, reduction
 from lightning_accum.functional.statistics import spike_counts, update_statistics
+from lightning_accum.functional.surrogates import ArcTan, FastSigmoid, Surrogate, Triangular
 from lightning_accum.functional.traces import (
     TraceMode,
     decay_factor,
@@ -41,13 +43,17 @@ from lightning_accum.functional.traces import (
 )
 
 __all__ = [
+    "ArcTan",
     "ExponentialKernel",
+    "FastSigmoid",
     "FullBounding",
     "GaussianKernel",
     "HalfBounding",
     "Interpolation",
     "Reduction",
+    "Surrogate",
     "TraceMode",
+    "Triangular",
     "bound_lower_multiplicative",
     "bound_lower_power",
     "bound_lower_scaled_multiplicative",
@@ -65,6 +71,8 @@ __all__ = [
     "bound_upper_sharp",
     "clamp_",
     "decay_factor",
+    "fold_eligibility",
+    "fold_remaining",
     "interp_exponential",
     "interp_linear",
     "interp_nearest",

@@ -4,8 +4,11 @@ from lightning_accum.nn.adaptive_lif import AdaptiveLIF
 from lightning_accum.nn.conv import Conv1d, Conv2d, Conv3d
 from lightning_accum.nn.encoder import PoissonEncoder
 from lightning_accum.nn.inhibition import Inhibition, LateralInhibition, WinnerTakeAll
+from lightning_accum.nn.leaky_integrator import LeakyIntegrator
 from lightning_accum.nn.lif import LIF
 from lightning_accum.nn.linear import Linear
+from lightning_accum.nn.recurrent_linear import RecurrentLinear
+from lightning_accum.nn.surrogate_lif import SurrogateLIF
 
 __all__ = [
     "LIF",
@@ -15,7 +18,10 @@ __all__ = [
     "Conv3d",
     "Inhibition",
     "LateralInhibition",
+    "LeakyIntegrator",
     "Linear",
     "PoissonEncoder",
+    "RecurrentLinear",
+    "SurrogateLIF",
     "WinnerTakeAll",
 ]

@@ -76,4 +76,6 @@ def integrate_surrogate(
         else:
             torch.ge(potential, base, out=out)
         v, z = potential, out
-    return SurrogateRun(spikes, membrane, threshold, SurrogateState(v.clone(), adaptation, z.clone()))
+    return SurrogateRun(
+        spikes, membrane, threshold, SurrogateState(v.clone(), adaptation, z.clone())
+    )

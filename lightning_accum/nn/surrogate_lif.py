@@ -1,4 +1,4 @@
-"""Leaky integrate-and-fire neurons for learning with an error, recurrent and adaptive if need be."""
+"""Leaky integrate-and-fire neurons with a surrogate gradient, recurrent or adaptive if wanted."""
 
 from __future__ import annotations
 

@@ -2,13 +2,24 @@
 
 from lightning_accum.rules.base import Rule
 from lightning_accum.rules.bcm import BCM
+from lightning_accum.rules.clopath import Clopath
 from lightning_accum.rules.competition import SoftHebb, WTAHebb
 from lightning_accum.rules.delay import DelayAdjustedKernelSTDP, DelayAdjustedSTDP
+from lightning_accum.rules.delta import DeltaRule
+from lightning_accum.rules.eprop import EProp
+from lightning_accum.rules.feedback import (
+    DirectFeedback,
+    Feedback,
+    LearnedFeedback,
+    RandomFeedback,
+    SymmetricFeedback,
+)
 from lightning_accum.rules.hebb import AntiHebb, Covariance, Hebb
 from lightning_accum.rules.homeostasis import Homeostasis
 from lightning_accum.rules.inhibitory import InhibitorySTDP
 from lightning_accum.rules.kernel import KernelSTDP
 from lightning_accum.rules.oja import Oja, Sanger
+from lightning_accum.rules.ottt import OTTT
 from lightning_accum.rules.reward import MSTDP, MSTDPET
 from lightning_accum.rules.reward_modulated import reward_modulated
 from lightning_accum.rules.stdp import STDP
@@ -19,19 +30,28 @@ __all__ = [
     "BCM",
     "MSTDP",
     "MSTDPET",
+    "OTTT",
     "STDP",
     "AntiHebb",
+    "Clopath",
     "Covariance",
     "DelayAdjustedKernelSTDP",
     "DelayAdjustedSTDP",
+    "DeltaRule",
+    "DirectFeedback",
+    "EProp",
+    "Feedback",
     "Hebb",
     "Homeostasis",
     "InhibitorySTDP",
     "KernelSTDP",
+    "LearnedFeedback",
     "Oja",
+    "RandomFeedback",
     "Rule",
     "Sanger",
     "SoftHebb",
+    "SymmetricFeedback",
     "TripletSTDP",
     "WTAHebb",
     "WeightDependentSTDP",

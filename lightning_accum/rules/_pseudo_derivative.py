@@ -52,9 +52,9 @@ def check_potentials(h: Hyperparameters) -> None:
     Args:
         h: hyperparameters, with ``surrogate``.
     """
-    if not isinstance(h.surrogate, Surrogate):
+    if not (h.surrogate is None or isinstance(h.surrogate, Surrogate)):
         raise TypeError(
-            "Argument `surrogate` should be a surrogate, such as `Triangular()`. Found"
+            "Argument `surrogate` should be a surrogate, such as `Triangular()`, or None. Found"
             f" `{type(h.surrogate).__name__}`."
         )
 
@@ -74,8 +74,8 @@ def check_states(rule: str, name: str, cell: Cell, states: Mapping[str, StateSou
         if lacks or getattr(neuron, "keep_states", True) is False:
             raise ValueError(
                 f"The neuron of cell `{name}` should have a {state} for `{rule}` to record. Found"
-                f" that a `{type(neuron).__name__}` keeps none under `{source}`: make a native"
-                f" neuron with `keep_states=True`, or give the rule `{state}=`, the path of an"
-                " attribute that the neuron has after each call or a callable that finds the"
-                f" {state} in its output, such as `{state}=lambda out: out[1]`."
+                f" that a `{type(neuron).__name__}` keeps none under `{source}`: take a"
+                " `lightning_accum.nn.SurrogateLIF` with `keep_states=True`, or give the rule"
+                f" `{state}=`, the path of an attribute that the neuron has after each call or a"
+                f" callable that finds it in the neuron's output, such as `lambda out: out[1]`."
             )

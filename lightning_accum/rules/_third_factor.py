@@ -13,6 +13,7 @@ from lightning_accum._checks import is_number
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Recording
+from lightning_accum.functional.surrogates import Surrogate
 from lightning_accum.rules.feedback import Feedback
 
 
@@ -82,7 +83,8 @@ def from_neuron(
     found = dict(overrides)
     for name, attribute in names.items():
         value = getattr(neuron, attribute, None)
-        if found.get(name, getattr(defaults, name)) is None and is_number(value):
+        taken = is_number(value) or isinstance(value, Surrogate)
+        if taken and found.get(name, getattr(defaults, name)) is None:
             found[name] = value
     return found
 
@@ -101,7 +103,11 @@ def check_neuron_has(
     for name, attribute in names.items():
         value: Any = getattr(cell.neuron, attribute, None)
         mine = getattr(h, name)
-        if is_number(value) and is_number(mine) and not math.isclose(value, mine):
+        if is_number(value) and is_number(mine):
+            differs = not math.isclose(value, mine)
+        else:
+            differs = isinstance(value, Surrogate) and mine is not None and value != mine
+        if differs:
             raise ValueError(
                 f"Argument `{name}` should be `{attribute}` of the neuron of cell `{cell_name}`,"
                 f" {value}. Found `{name} = {mine}`: leave it out, and the rule takes the neuron's."

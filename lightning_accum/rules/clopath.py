@@ -32,8 +32,9 @@ class Clopath(Rule):
     rest, zero. With ``u_ref``, depression is scaled by :math:`(\langle u \rangle / u_\text{ref})^2`
     of the neuron's average potential, which keeps its rate in bounds.
 
-    The potential is read from the neuron after each call; a neuron of
-    :class:`lightning_accum.nn.LIF` keeps it with ``keep_states=True``.
+    The potential is read from the neuron after each call: ``membrane`` of a
+    :class:`~lightning_accum.nn.SurrogateLIF`, which resets after the step, or ``voltage`` of a
+    :class:`~lightning_accum.nn.LIF` that is called step by step.
 
     Args:
         lr_ltp: rate of potentiation :math:`\eta_+`.
@@ -59,8 +60,8 @@ class Clopath(Rule):
         >>> import torch
         >>> from torch import nn
         >>> from lightning_accum import Clopath, Serial
-        >>> from lightning_accum.nn import LIF
-        >>> layer = Serial(nn.Linear(1, 1, bias=False), LIF(1, keep_states=True))
+        >>> from lightning_accum.nn import SurrogateLIF
+        >>> layer = Serial(nn.Linear(1, 1, bias=False), SurrogateLIF(1))
         >>> _ = nn.init.ones_(layer.connection.weight)
         >>> rule = Clopath(lr_ltp=0.1, lr_ltd=0.1, theta_neg=0.0, theta_pos=0.5)
         >>> unit = rule.register_cell("enc", layer.cell)

@@ -47,8 +47,9 @@ from lightning_accum.rules.feedback import DirectFeedback, Feedback, LearnedFeed
 
 _OF_NEURON = {
     "tc_mem": "tc_mem",
-    "beta": "theta_plus",
-    "tc_adaptation": "tc_theta",
+    "beta": "beta",
+    "tc_adaptation": "tc_adaptation",
+    "surrogate": "surrogate",
 }
 
 
@@ -89,13 +90,14 @@ class EProp(Rule):
             That of a native neuron when ``None``, and 0 for a neuron that does not adapt.
         tc_adaptation: time constant of the adaptation, in ms; that of a native neuron when
             ``None``.
-        surrogate: the pseudo-derivative :math:`\psi`.
+        surrogate: the pseudo-derivative :math:`\psi`; when ``None``, that of a native neuron, and
+            :class:`~lightning_accum.functional.Triangular` for others.
         lr_rate: rate of the regularization of firing rates, relative to ``lr``; it adds
             :math:`c\,(\bar z_j - \rho_0)` to the learning signal, without the readout's filter.
         target_rate: firing rate :math:`\rho_0` of the regularization, in Hz.
         membrane: where the potential is found that is compared with the threshold: the path of an
             attribute of the neuron that is read after each call, or a callable that finds it in
-            the neuron's output. A native neuron keeps it with ``keep_states=True``.
+            the neuron's output. A :class:`~lightning_accum.nn.SurrogateLIF` keeps it.
         threshold: where the threshold is found, likewise; or the threshold, a number.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
@@ -110,9 +112,9 @@ class EProp(Rule):
         >>> import torch
         >>> from torch import nn
         >>> from lightning_accum import EProp, Serial
-        >>> from lightning_accum.nn import LIF
-        >>> lif = LIF(4, time_dim=0, reset="subtract", keep_states=True)
-        >>> layer = Serial(nn.Linear(3, 4), lif)
+        >>> from lightning_accum.rules import SymmetricFeedback
+        >>> from lightning_accum.nn import SurrogateLIF
+        >>> layer = Serial(nn.Linear(3, 4), SurrogateLIF(4, time_dim=0))
         >>> readout = nn.Linear(4, 2)
         >>> rule = EProp(lr=0.01, feedback=SymmetricFeedback(readout), time_dim=0)
         >>> unit = rule.register_cell("hidden", layer.cell)
@@ -149,7 +151,7 @@ class EProp(Rule):
             "tc_readout": tc_readout,
             "beta": beta,
             "tc_adaptation": tc_adaptation,
-            "surrogate": Triangular() if surrogate is None else surrogate,
+            "surrogate": surrogate,
             "lr_rate": lr_rate,
             "target_rate": target_rate,
             "membrane": membrane,
@@ -202,6 +204,8 @@ class EProp(Rule):
             The cell with its state and monitors.
         """
         overrides = from_neuron(overrides, self.defaults, cell.neuron, _OF_NEURON)
+        if overrides.get("surrogate", self.defaults.surrogate) is None:
+            overrides["surrogate"] = Triangular()
         return super().register_cell(name, cell, **overrides)
 
     def states(self, h: Hyperparameters) -> Mapping[str, StateSource]:

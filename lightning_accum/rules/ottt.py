@@ -26,7 +26,7 @@ from lightning_accum.rules._recorded import StateSource
 from lightning_accum.rules._third_factor import check_neuron_has, from_neuron, without_none
 from lightning_accum.rules.base import Rule
 
-_OF_NEURON = {"tc_mem": "tc_mem"}
+_OF_NEURON = {"tc_mem": "tc_mem", "surrogate": "surrogate"}
 
 
 @final
@@ -38,17 +38,18 @@ class OTTT(Rule):
 
     with the gradient of the loss by the spikes :math:`z` of the same step, the pseudo-derivative
     :math:`\psi` and the decay :math:`\alpha` of the membrane. The gradient runs through the layers
-    of one step and not through time: give native neurons ``surrogate=`` and ``detach_time=True``,
-    and call ``backward()`` on the loss, summed over the samples, after each step or once. The rule
-    watches it by a :class:`~lightning_accum.observe.GradientMonitor`.
+    of one step and not through time: make :class:`~lightning_accum.nn.SurrogateLIF` neurons with
+    ``gradient="step"``, and call ``backward()`` on the loss, summed over the samples, after each
+    step or once. The rule records it by a :class:`~lightning_accum.observe.GradientMonitor`.
 
     Args:
         lr: rate :math:`\eta`.
         tc_mem: time constant of the membrane, in ms; that of a native neuron when ``None``.
-        surrogate: the pseudo-derivative :math:`\psi`; it should be that of the neuron.
+        surrogate: the pseudo-derivative :math:`\psi`; when ``None``, that of a native neuron, and
+            :class:`~lightning_accum.functional.Triangular` for others.
         membrane: where the potential is found that is compared with the threshold: the path of an
             attribute of the neuron that is read after each call, or a callable that finds it in
-            the neuron's output. A native neuron keeps it with ``keep_states=True``.
+            the neuron's output. A :class:`~lightning_accum.nn.SurrogateLIF` keeps it.
         threshold: where the threshold is found, likewise; or the threshold, a number.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``. For a loss that is
@@ -64,10 +65,9 @@ class OTTT(Rule):
         >>> import torch
         >>> from torch import nn
         >>> from lightning_accum import OTTT, Serial
-        >>> from lightning_accum.nn import LIF
-        >>> options = {"reset": "subtract", "keep_states": True, "detach_time": True}
-        >>> lif = LIF(4, time_dim=0, surrogate=Triangular(), **options)
-        >>> layer, readout = Serial(nn.Linear(3, 4), lif), nn.Linear(4, 2)
+        >>> from lightning_accum.nn import SurrogateLIF
+        >>> layer = Serial(nn.Linear(3, 4), SurrogateLIF(4, gradient="step", time_dim=0))
+        >>> readout = nn.Linear(4, 2)
         >>> rule = OTTT(lr=0.01, time_dim=0)
         >>> unit = rule.register_cell("hidden", layer.cell)
         >>> readout(layer(torch.ones(10, 1, 3))).sum().backward()
@@ -94,7 +94,7 @@ class OTTT(Rule):
         own = {
             "lr": lr,
             "tc_mem": tc_mem,
-            "surrogate": Triangular() if surrogate is None else surrogate,
+            "surrogate": surrogate,
             "membrane": membrane,
             "threshold": threshold,
         }
@@ -123,6 +123,8 @@ class OTTT(Rule):
             The cell with its state and monitors.
         """
         overrides = from_neuron(overrides, self.defaults, cell.neuron, _OF_NEURON)
+        if overrides.get("surrogate", self.defaults.surrogate) is None:
+            overrides["surrogate"] = Triangular()
         return super().register_cell(name, cell, **overrides)
 
     def states(self, h: Hyperparameters) -> Mapping[str, StateSource]:

@@ -1,0 +1,270 @@
+"""Rules with an error: equal to loops over synapses, and to autograd where they should be."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+import torch
+from eprop_reference import eprop
+from rasters import raster
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import lightning_accum as la
+from lightning_accum import Cell, get_updater
+from lightning_accum.functional import ArcTan, FastSigmoid, Triangular
+from lightning_accum.nn import LeakyIntegrator, SurrogateLIF
+from lightning_accum.rules import RandomFeedback, SymmetricFeedback
+
+exact = {"rtol": 0.0, "atol": 1e-10}
+STEPS, BATCH, INPUTS, NEURONS, CLASSES = 30, 3, 6, 5, 4
+
+
+def change(module: nn.Module, name: str = "weight") -> Tensor:
+    """What a rule has changed a parameter by, both parts together."""
+    pending = getattr(get_updater(module), name)
+    zero = torch.zeros_like(getattr(module, name))
+    return (zero if pending.pos is None else pending.pos) - (
+        zero if pending.neg is None else pending.neg
+    )
+
+
+def low_pass(values: Tensor, decay: float) -> Tensor:
+    rows = [values[0]]
+    for now in values[1:]:
+        rows.append(decay * rows[-1] + now)
+    return torch.stack(rows)
+
+
+class Network(nn.Module):
+    """A hidden layer of spiking neurons, and a leaky readout."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.fc = nn.Linear(INPUTS, NEURONS)
+        self.lif = SurrogateLIF(NEURONS, tc_mem=15.0, time_dim=0, **options)
+        self.readout = nn.Linear(NEURONS, CLASSES)
+        self.leak = LeakyIntegrator(CLASSES, tc_mem=12.0, time_dim=0)
+        self.double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.leak(self.readout(self.lif(self.fc(x))))
+        return y
+
+
+X = raster(STEPS, BATCH, INPUTS, density=0.6)
+TARGET = torch.tensor([0, 2, 3])
+ADAPTIVE = {"beta": 0.4, "tc_adaptation": 40.0}
+BOTH = pytest.mark.parametrize("neuron", [{}, ADAPTIVE], ids=["LIF", "ALIF"])
+
+
+def error_of(y: Tensor) -> Tensor:
+    """The gradient of the cross entropy of each step, summed over steps."""
+    return (y.softmax(-1) - F.one_hot(TARGET, CLASSES)).detach()
+
+
+@BOTH
+@pytest.mark.parametrize("surrogate", [Triangular(), FastSigmoid(3.0), ArcTan()], ids=str)
+def test_in_one_hidden_layer_it_is_backpropagation_through_time(
+    neuron: dict[str, float], surrogate: Any
+) -> None:
+    net = Network(gradient="time", surrogate=surrogate, **neuron)
+    options = {"batch_reduction": "sum", "params": ("weight", "bias"), "time_dim": 0}
+    hidden = la.EProp(1.0, SymmetricFeedback(net.readout), tc_readout=12.0, **options)
+    hidden.register_cell("hidden", Cell(net.fc, net.lif))
+    output = la.DeltaRule(1.0, **options)
+    output.register_cell("output", Cell(net.readout, net.leak))
+    y = net(X)
+    loss = F.cross_entropy(y.flatten(0, 1), TARGET.repeat(STEPS), reduction="sum")
+    loss.backward()
+    for rule in (hidden, output):
+        rule(error=error_of(y))
+    assert net.lif.membrane is not None
+    assert (net.lif.membrane >= net.lif.threshold).any()
+    for module in (net.fc, net.readout):
+        for name in ("weight", "bias"):
+            gradient = getattr(module, name).grad
+            assert gradient.abs().max() > 0.1
+            torch.testing.assert_close(change(module, name), -gradient, rtol=1e-8, atol=1e-8)
+
+
+@BOTH
+@pytest.mark.parametrize("tc_readout", [None, 9.0])
+@pytest.mark.parametrize("calls", [1, 5, STEPS])
+@pytest.mark.parametrize("recurrent", [False, True])
+@pytest.mark.parametrize("backend", ["auto", "plain"])
+def test_it_is_the_sum_over_synapses_however_a_sequence_is_cut(
+    neuron: dict[str, float], tc_readout: float | None, calls: int, recurrent: bool, backend: str
+) -> None:
+    net = Network(recurrent=recurrent, **neuron)
+    if recurrent:
+        with torch.no_grad():
+            net.lif.recurrent.weight.mul_(2.0)
+    feedback = RandomFeedback(CLASSES, NEURONS)
+    rule = la.EProp(
+        0.3, feedback, tc_readout=tc_readout, batch_reduction="sum", time_dim=0, backend=backend
+    )
+    rule.register_cell("hidden", Cell(net.fc, net.lif), params=("weight", "bias"))
+    if recurrent:
+        rule.register_cell("recurrent", Cell(net.lif.recurrent, net.lif))
+    errors = torch.randn(STEPS, BATCH, CLASSES, generator=torch.Generator().manual_seed(1)).double()
+    seen = []
+    for x, error in zip(X.chunk(calls), errors.chunk(calls), strict=True):
+        spikes = net.lif(net.fc(x))
+        seen.append((spikes, net.lif.membrane, net.lif.threshold))
+        rule(error=error)
+    spikes, membrane, threshold = map(torch.cat, zip(*seen, strict=True))
+    psi = net.lif.surrogate.derivative(membrane - threshold)
+    before = torch.cat([torch.zeros_like(spikes[:1]), spikes[:-1]])
+    constants = (
+        0.0 if tc_readout is None else math.exp(-1 / tc_readout),
+        neuron.get("beta", 0.0),
+        math.exp(-1 / 40.0),
+    )
+
+    def naive(pre: Tensor) -> Tensor:
+        signal = errors @ feedback.weight.double()
+        eps = low_pass(pre, math.exp(-1 / 15.0))
+        return -0.3 * eprop(signal, psi, eps, *constants)[0].sum(0)
+
+    torch.testing.assert_close(change(net.fc), naive(X), **exact)
+    ones = torch.ones(STEPS, BATCH, 1).double()
+    torch.testing.assert_close(change(net.fc, "bias"), naive(ones).squeeze(-1), **exact)
+    if recurrent:
+        assert before.any()
+        torch.testing.assert_close(change(net.lif.recurrent), naive(before), **exact)
+
+
+def test_step_by_step_is_the_same() -> None:
+    found = []
+    for time_dim in (0, None):
+        net = Network(**ADAPTIVE)
+        net.lif.time_dim = time_dim
+        rule = la.EProp(1.0, SymmetricFeedback(net.readout), time_dim=time_dim)
+        rule.register_cell("hidden", Cell(net.fc, net.lif))
+        for x in [X] if time_dim == 0 else X:
+            net.lif(net.fc(x))
+        rule(error=torch.ones(STEPS, BATCH, CLASSES).double())
+        found.append(change(net.fc))
+    torch.testing.assert_close(*found, **exact)
+
+
+def test_an_error_without_time_is_that_of_every_step() -> None:
+    found = []
+    for shape in ((BATCH, CLASSES), (STEPS, BATCH, CLASSES)):
+        net = Network()
+        rule = la.EProp(1.0, SymmetricFeedback(net.readout), time_dim=0)
+        rule.register_cell("hidden", Cell(net.fc, net.lif))
+        net(X)
+        error = torch.arange(BATCH * CLASSES).double().view(BATCH, CLASSES)
+        rule(error=error.expand(shape))
+        found.append(change(net.fc))
+    torch.testing.assert_close(*found, **exact)
+
+
+def test_regularization_brings_rates_to_their_target() -> None:
+    net = Network()
+    rule = la.EProp(
+        1e-2, RandomFeedback(CLASSES, NEURONS), lr_rate=1.0, target_rate=250.0, time_dim=0
+    )
+    rule.register_cell("hidden", Cell(net.fc, net.lif))
+    rates = []
+    for _ in range(200):
+        net.lif.reset()
+        rates.append(net.lif(net.fc(X)).mean().item() * 1000)
+        rule(error=torch.zeros(BATCH, CLASSES).double(), carry=False)
+        rule.update()
+    assert abs(rates[0] - 250.0) > 100.0
+    assert abs(sum(rates[-20:]) / 20 - 250.0) < 25.0
+
+
+@pytest.mark.parametrize("calls", [1, 6])
+def test_online_training_is_the_gradient_with_time_cut(calls: int) -> None:
+    torch.manual_seed(1)
+    sizes = [INPUTS, 7, NEURONS]
+    layers = [nn.Linear(a, b).double() for a, b in itertools.pairwise(sizes)]
+    neurons = [SurrogateLIF(n, 15.0, gradient="step", time_dim=0) for n in sizes[1:]]
+    readout = nn.Linear(NEURONS, CLASSES).double()
+    rule = la.OTTT(0.7, batch_reduction="sum", time_dim=0)
+    for i, pair in enumerate(zip(layers, neurons, strict=True)):
+        rule.register_cell(f"layer {i}", Cell(*pair))
+    for x in X.chunk(calls):
+        z = x
+        for fc, lif in zip(layers, neurons, strict=True):
+            z = lif(fc(z))
+        y = readout(z)
+        F.cross_entropy(y.flatten(0, 1), TARGET.repeat(len(x)), reduction="sum").backward()
+        rule()
+
+    decay, surrogate = math.exp(-1 / 15.0), Triangular()
+    v = [torch.zeros(BATCH, n).double() for n in sizes[1:]]
+    spikes = [torch.zeros_like(each) for each in v]
+    traces = [torch.zeros(BATCH, n).double() for n in sizes[:-1]]
+    naive = [torch.zeros_like(fc.weight) for fc in layers]
+    for z in X:
+        currents = []
+        for i, fc in enumerate(layers):
+            traces[i] = decay * traces[i] + z.detach()
+            current = fc(z) if i else fc(z).detach().requires_grad_()
+            current.retain_grad()
+            currents.append(current)
+            potential = (decay * v[i] - spikes[i]).detach() + current
+            z = surrogate.spike(potential - 1.0)
+            v[i], spikes[i] = potential.detach(), z.detach()
+        F.cross_entropy(readout(z), TARGET, reduction="sum").backward()
+        for i, current in enumerate(currents):
+            naive[i] -= 0.7 * torch.einsum("bj,bi->ji", current.grad, traces[i])
+    for fc, expected in zip(layers, naive, strict=True):
+        assert expected.abs().max() > 1e-2
+        torch.testing.assert_close(change(fc), expected.detach(), **exact)
+
+
+@pytest.mark.parametrize("calls", [1, 5, 10])
+@pytest.mark.parametrize("u_ref", [None, 0.6])
+@pytest.mark.parametrize("kind", ["linear", "conv"])
+def test_the_voltage_rule_is_its_loop(calls: int, u_ref: float | None, kind: str) -> None:
+    torch.manual_seed(2)
+    module = (nn.Linear(4, 3) if kind == "linear" else nn.Conv1d(2, 3, 3, padding=1)).double()
+    pre = raster(10, 2, *((4,) if kind == "linear" else (2, 5)), seed=3)
+    u = torch.randn(10, *module(pre[0]).shape).double()
+
+    class Given(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return (u[self.t] > 1).double(), u[self.t]
+
+    neuron = Given()
+    rule = la.Clopath(
+        0.3, 0.2, -0.1, 0.2, u_ref=u_ref, tc_average=30.0,
+        membrane=lambda out: out[1], batch_reduction="sum",
+    )  # fmt: skip
+    rule.register_cell("cell", Cell(module, neuron))
+    for t, x in enumerate(pre):
+        neuron.t = t
+        neuron(module(x))
+        if (t + 1) % (10 // calls) == 0:
+            rule()
+    rule.eval()
+    a = {name: math.exp(-1 / tc) for name, tc in {"-": 10.0, "+": 7.0, "x": 15.0}.items()}
+    bars = {name: torch.zeros_like(u[0]) for name in "-+"}
+    x_bar, total = torch.zeros_like(pre[0]), torch.zeros_like(module.weight)
+    average, weight = 0.0, 0.0
+    unit = 1 if kind == "conv" else -1
+    for t in range(10):
+        for name in bars:
+            bars[name] = a[name] * bars[name] + (1 - a[name]) * u[t]
+        x_bar = a["x"] * x_bar + pre[t]
+        dims = [d for d in range(u[t].ndim) if d != unit % u[t].ndim]
+        average = math.exp(-1 / 30) * average + u[t].mean(dims, keepdim=True)
+        weight = math.exp(-1 / 30) * weight + 1.0
+        scale = 1.0 if u_ref is None else (average / weight / u_ref) ** 2
+        ltd = (bars["-"] + 0.1).clamp(min=0) * scale
+        ltp = (u[t] - 0.2).clamp(min=0) * (bars["+"] + 0.1).clamp(min=0)
+        for rate, post, seen in ((-0.2, ltd, pre[t]), (0.3, ltp, x_bar)):
+            leaf = module.weight.detach().clone().requires_grad_()
+            out = torch.func.functional_call(module, {"weight": leaf}, (seen,))
+            total += rate * torch.autograd.grad(out, leaf, post)[0]
+    torch.testing.assert_close(change(module), total.detach(), **exact)
