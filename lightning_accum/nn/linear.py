@@ -12,7 +12,8 @@ from lightning_accum._checks import check_tensors
 from lightning_accum._compat import is_traced
 from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.sparse.costs import events_pay
-from lightning_accum.sparse.events import Events, event_matmul
+from lightning_accum.sparse.event_sums import event_matmul
+from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.handover import publish_events
 from lightning_accum.updates import Updatable
 

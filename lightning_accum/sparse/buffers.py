@@ -1,4 +1,4 @@
-"""Work memory that is used again: a fresh page costs as much as what is then computed in it."""
+"""Work memory that is used again, as new pages cost as much time as the computation in them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import TracebackType
 import torch
 from torch import Tensor
 
-# Bytes that a thread keeps: two traces of a piece of a window, of the larger side.
+# Bytes that a thread keeps: two traces of a piece of a window.
 _KEPT = 1 << 26
 
 
@@ -22,7 +22,9 @@ _memory = _Memory()
 
 
 class Scratch:
-    """Gives out uninitialized tensors, which are given to others after the ``with`` block.
+    """Lends uninitialized tensors until the end of a ``with`` block.
+
+    The plain form of :meth:`empty` is ``torch.empty``.
 
     Example:
         >>> import torch
@@ -35,7 +37,7 @@ class Scratch:
         self._taken: list[Tensor] = []
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Memory for one tensor; other devices than the CPU see to that themselves."""
+        """Returns memory for one tensor; other devices than the CPU reuse memory by themselves."""
         if device.type != "cpu":
             return torch.empty(shape, dtype=dtype, device=device)
         size = math.prod(shape) * dtype.itemsize
@@ -57,7 +59,7 @@ class Scratch:
         value: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        # the largest are kept: they serve the others too
+        # keeps the largest blocks, which smaller tensors fit in too
         blocks = sorted([*_memory.blocks, *self._taken], key=len, reverse=True)
         self._taken = []
         _memory.blocks, kept = [], 0

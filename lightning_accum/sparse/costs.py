@@ -1,4 +1,4 @@
-"""What computing with spikes costs, dense and by their indices, and which is cheaper."""
+"""The cost model: whether dense products or visits to spikes are cheaper."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Literal, TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
-from lightning_accum.sparse.events import density
 from lightning_accum.sparse.products import Factor, Product, Side
+from lightning_accum.sparse.search import density
 
 Choice: TypeAlias = Literal["dense", "pre", "post", "step"]
 """Dense products, the spikes of one side, or the dense products of a single step."""
@@ -20,29 +20,29 @@ P = TypeVar("P", bound=Product)
 MULTIPLY = 0.02
 """A multiply-add of a dense product."""
 CONVERT = 0.06
-"""An entry of a raster made floating."""
+"""An entry of a raster converted to floating point."""
 SEARCH = 0.1
 """An entry searched for events."""
 EVENT = 8.0
-"""An event found and put in order."""
+"""An event found and sorted."""
 ADD = 0.04
 """An element that an event adds."""
 TRACE = 1.6
-"""An element that a trace passes."""
+"""An element of a trace."""
 TRANSPOSE = 0.4
 """An element of a matrix transposed."""
 CALLS = 60_000.0
-"""The calls of torch that events take beyond those of a dense product."""
+"""The additional calls of torch that visits to events take."""
 
 
 def events_pay(raster: Tensor, width: int) -> bool:
-    """Whether a product with a matrix is cheaper by the events of a raster than dense.
+    """Returns whether a product of a raster with a matrix is cheaper by events than dense.
 
-    On other devices than the CPU it is never looked, for that would be to wait.
+    It is never cheaper on other devices than the CPU, because counting events waits for the device.
 
     Args:
         raster: ``[K, E]`` spikes.
-        width: columns of the matrix.
+        width: the number of columns of the matrix.
     """
     if raster.dtype != torch.bool or not raster.is_cpu:
         return False
@@ -67,7 +67,7 @@ def alike(products: Sequence[P]) -> list[list[P]]:
 def cheapest(products: Sequence[Product]) -> Choice:
     """Returns the choice of the lowest estimated cost.
 
-    Spikes are only counted on the CPU; on other devices that would mean to wait for them.
+    Spikes are counted only on the CPU, because counting waits for other devices.
     """
     post, pre = products[0].operands
     inputs, outputs, n = pre.activity.shape[-1], post.activity.shape[-1], len(products)
@@ -99,9 +99,9 @@ def cheapest(products: Sequence[Product]) -> Choice:
 
 
 def larger_side(products: Sequence[Product]) -> Side:
-    """Returns the side that is better left as it was recorded, while the other has the traces."""
+    """Returns the side to leave unconverted, while traces move to the other side."""
     post, pre = (side.activity for side in products[0].operands)
-    indices = pre.dtype != torch.bool and not pre.is_floating_point()  # which have no trace
+    indices = pre.dtype != torch.bool and not pre.is_floating_point()  # indices have no trace
     return "pre" if indices or pre.numel() >= post.numel() else "post"
 
 

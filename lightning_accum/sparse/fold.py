@@ -1,5 +1,7 @@
 """Sums many products over time and samples in few: traces change sides, spikes are gathered.
 
+The plain form is :mod:`lightning_accum.engine.evaluate`.
+
 A trace is a linear filter of its side, so that its adjoint moves it to the other side,
 
     sum_t post[t] x trace(pre)[t]  =  sum_u reverse_trace(post)[u] x pre[u],
@@ -17,12 +19,12 @@ from torch import Tensor
 from lightning_accum.functional.numbers import as_bytes, as_numbers
 from lightning_accum.functional.traces import reverse_trace
 from lightning_accum.sparse.buffers import Scratch
-from lightning_accum.sparse.events import event_outer_sum
+from lightning_accum.sparse.event_sums import event_outer_sum
 from lightning_accum.sparse.products import Factor, LinearMap, Product, Side, Sink
 
 
 def add_step(sink: Sink, products: Sequence[Product], scale: float) -> None:
-    """Adds products of a single step, in which there is no time to fold."""
+    """Adds products of a single step, which has no sum over time."""
     dtype = widest(products)
     for negative in (False, True):
         own = [product for product in products if (product.rate < 0) == negative]
@@ -43,9 +45,9 @@ def add_matrix(
 
     Args:
         sink: takes the sums.
-        products: at least one.
-        scale: factor of all.
-        side: whose traces move to the other.
+        products: at least one product.
+        scale: a factor of all products.
+        side: the side whose traces move to the other side.
         events: whether that side's spikes are visited one by one.
     """
     with Scratch() as scratch:
@@ -58,7 +60,7 @@ def add_matrix(
 def add_linear(
     sink: Sink, products: Sequence[Product], scale: float, side: Side, parameter: LinearMap
 ) -> None:
-    """Adds products of any parameter, by way of its vector-Jacobian product."""
+    """Adds products of any parameter, through its vector-Jacobian product."""
     with Scratch() as scratch:
         folded = _Folded(side, False, widest(products), scratch)
         for product in products:
@@ -76,17 +78,17 @@ def widest(products: Sequence[Product]) -> torch.dtype:
 
 
 class _Group:
-    """Everything that multiplies one raster (with its events' weights), by part."""
+    """Factors of one raster and its weights, by part: each a rate and values."""
 
     def __init__(self, raster: Tensor, weights: Tensor | None, factor: Factor | None) -> None:
         self.raster = raster
         self.weights = weights
-        self.factor = factor  # knows the raster's events
+        self.factor = factor  # has the raster's events
         self.parts: dict[bool, list[tuple[float, Tensor]]] = {}
 
 
 class _Folded:
-    """Products with the traces of one side moved to the other, gathered by what they multiply."""
+    """Products whose traces were moved to the other side, grouped by the raster that is left."""
 
     def __init__(self, side: Side, events: bool, dtype: torch.dtype, scratch: Scratch) -> None:
         self.side: Side = side
@@ -95,9 +97,10 @@ class _Folded:
         self.scratch = scratch
         self._traces: dict[tuple[int, float, str], Tensor] = {}
         self._groups: dict[tuple[int, int], _Group] = {}
-        self._own: dict[int, Tensor] = {}  # tensors that nothing else reads, to be overwritten
+        self._own: dict[int, Tensor] = {}  # tensors that nothing else reads
 
     def add(self, product: Product) -> None:
+        """Adds a product, whose trace on the folded side moves to the other side."""
         post, pre = product.operands
         own, other = (pre, post) if self.side == "pre" else (post, pre)
         negative, rate = product.rate < 0, abs(product.rate)
@@ -126,6 +129,7 @@ class _Folded:
             self._group(initial.unsqueeze(0), None, negative, rate * own.decay, reverse[:1].clone())
 
     def into(self, sink: Sink, scale: float) -> None:
+        """Adds the sums of all groups as outer products."""
         totals: dict[bool, Tensor] = {}
         products: dict[bool, list[tuple[Tensor, Tensor, float]]] = {False: [], True: []}
         for group in self._groups.values():
@@ -163,6 +167,7 @@ class _Folded:
             sink.accumulate(**{"neg" if negative else "pos": total})
 
     def through(self, parameter: LinearMap, sink: Sink, scale: float) -> None:
+        """Adds the sums of all groups through the parameter's vector-Jacobian product."""
         totals: dict[bool, Tensor] = {}
         for group in self._groups.values():
             for negative, parts in group.parts.items():
@@ -176,7 +181,7 @@ class _Folded:
         sink.accumulate(totals.get(False), totals.get(True))
 
     def _numbers(self, factor: Factor) -> Tensor:
-        """The values of a factor; a trace that nothing else uses is not kept beyond this."""
+        """Returns the values of a factor; traces are computed in work memory."""
         if factor.decay is None:
             values = as_bytes(factor.activity)
         else:
@@ -200,7 +205,7 @@ class _Folded:
         return room
 
     def _summed(self, parts: list[tuple[float, Tensor]]) -> tuple[float, Tensor]:
-        """One coefficient for several that multiply the same; a single one is not copied."""
+        """Returns the sum of several factors as one rate and values; a single one is not copied."""
         (rate, total), *others = parts
         if others and id(total) not in self._own:
             total = self._room(total).copy_(total)
@@ -226,12 +231,12 @@ class _Folded:
 
 
 def _plain(factor: Factor, dtype: torch.dtype) -> Tensor:
-    """Values in ``dtype``; spikes unconverted if the product converts them to it anyway."""
+    """Returns values in ``dtype``, or spikes if the product converts them to it by itself."""
     if factor.decay is None and factor.weights is None and dtype == torch.float32:
         return factor.activity
     return as_numbers(factor.values(), dtype)
 
 
 def _flat(tensor: Tensor) -> Tensor:
-    """``[T, B, ..., N]`` as ``[K, N]``."""
+    """Returns ``[T, B, ..., N]`` as ``[K, N]``."""
     return tensor.flatten(0, -2)

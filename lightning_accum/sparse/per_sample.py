@@ -1,4 +1,4 @@
-"""Reduces the products of each sample over the batch, a block of a matrix's rows at a time."""
+"""Reduces the products of every sample over the batch, in blocks of the matrix's rows."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def _reduced(sides: Sequence[tuple[Tensor, Tensor]], batch: Reduction) -> Tensor
     (size, _, outputs), inputs = sides[0][0].shape, sides[0][1].shape[2]
     block = max(1, _BLOCK_ELEMENTS // max(1, size * inputs))
     reduced = []
-    for start in range(0, max(1, outputs), block):  # of no outputs one block, which is empty
+    for start in range(0, max(1, outputs), block):  # one empty block if there are no outputs
         found = [post[..., start : start + block].transpose(1, 2) @ pre for post, pre in sides]
         reduced.append(batch.of(torch.stack(found).sum(0)))
     return torch.cat(reduced)
 
 
 def _by_sample(tensor: Tensor) -> Tensor:
-    """``[T, B, ..., N]`` as ``[B, K, N]``."""
+    """Returns ``[T, B, ..., N]`` as ``[B, K, N]``."""
     return tensor.movedim(1, 0).flatten(1, -2)

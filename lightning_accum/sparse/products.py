@@ -1,4 +1,4 @@
-"""What the code for speed needs to know of the products that it sums."""
+"""The interfaces of products, and of the places where their sums go."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ class Factor(Protocol):
 
     @property
     def activity(self) -> Tensor:
-        """What was recorded."""
+        """The recorded activity."""
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype in which this is computed."""
+        """The dtype of the computation."""
 
     @property
     def known_events(self) -> Events | None:
-        """The spikes' indices, ``None`` if they were not searched for yet."""
+        """The spikes' indices, ``None`` if they have not been searched for."""
 
     def values(self) -> Tensor:
         """Returns all values."""
 
     def values_in(self, out: Tensor) -> Tensor:
-        """Returns a trace without its weights, in memory that may be overwritten later."""
+        """Returns a trace without its weights, in memory that the caller may overwrite."""
 
     def initial(self) -> Tensor | None:
         """Returns a trace before the first step, ``None`` for zero."""
@@ -46,7 +46,7 @@ class Factor(Protocol):
         """Returns the spikes' indices in ``[K, neurons]``."""
 
     def shares_of_events(self) -> Tensor:
-        """Returns ``[events]`` what each spike adds to the nearest trace."""
+        """Returns ``[events]``, what each spike adds to the nearest trace."""
 
 
 class Product(Protocol):
@@ -54,7 +54,7 @@ class Product(Protocol):
 
     @property
     def rate(self) -> float:
-        """The factor; its sign says to which part the product belongs."""
+        """The factor; its sign selects the part that the product belongs to."""
 
     @property
     def operands(self) -> tuple[Factor, Factor]:
@@ -62,7 +62,7 @@ class Product(Protocol):
 
 
 class Sink(Protocol):
-    """Takes what was summed, by part."""
+    """Takes the sums of each part."""
 
     def accumulate(self, pos: Tensor | None = None, neg: Tensor | None = None) -> None:
         """Takes sums in the parameter's shape."""
@@ -75,11 +75,11 @@ class Sink(Protocol):
         *,
         negative: bool = False,
     ) -> None:
-        """Takes products ``[K, out]`` and ``[K, in]`` that are one contribution together."""
+        """Takes pairs of sides ``[K, out]`` and ``[K, in]`` whose products are one contribution."""
 
 
 class LinearMap(Protocol):
-    """Makes a change of a parameter of a product of both sides."""
+    """Sums products of both sides into the shape of a parameter."""
 
     def sum(self, post: Tensor, pre: Tensor, dtype: torch.dtype) -> Tensor:
         """Returns the sum over the first dimension, in the parameter's shape."""

@@ -17,15 +17,17 @@ def last_trace_of_events(
     initial: Tensor | None,
     dtype: torch.dtype,
 ) -> Tensor:
-    """As :func:`last_trace` of spikes, at the cost of the events alone.
+    """Returns the last step of an exponential trace of spikes; visits only events.
+
+    The plain form is :func:`lightning_accum.functional.traces.last_trace`.
 
     Args:
-        events: of the activity, as ``[K, neurons]``.
-        shape: of the activity, ``[T, ..., neurons]``.
-        decay: what is left after one step.
-        mode: as in :func:`trace`.
+        events: the events of the activity as ``[K, neurons]``.
+        shape: the shape of the activity, ``[T, ..., neurons]``.
+        decay: the share that is left after one step.
+        mode: the mode of the trace.
         initial: ``[..., neurons]`` the trace before the first step.
-        dtype: of the trace.
+        dtype: the dtype of the trace.
 
     Returns:
         ``[..., neurons]``.
@@ -46,20 +48,20 @@ def last_trace_of_events(
 def trace_before_events(
     events: Events, shape: torch.Size, decay: float, initial: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
-    """What is left, when each spike comes, of the nearest trace that the one before it left.
+    """Returns the nearest trace just before each spike.
 
     Args:
-        events: of the activity, as ``[K, neurons]``.
-        shape: of the activity, ``[T, ..., neurons]``.
-        decay: what is left after one step.
+        events: the events of the activity as ``[K, neurons]``.
+        shape: the shape of the activity, ``[T, ..., neurons]``.
+        decay: the share that is left after one step.
         initial: ``[..., neurons]`` the trace before the first step.
-        dtype: of the result.
+        dtype: the dtype of the result.
 
     Returns:
         ``[events]`` in the order of rows.
     """
     step, place = _steps_and_places(events, shape)
-    place, order = torch.sort(place, stable=True)  # of one place, as they come in time
+    place, order = torch.sort(place, stable=True)  # those of one place stay in the order of time
     step = step[order]
     since, first = torch.ones_like(step), torch.ones_like(step, dtype=torch.bool)
     torch.sub(step[1:], step[:-1], out=since[1:])
@@ -72,7 +74,7 @@ def trace_before_events(
 
 
 def _steps_and_places(events: Events, shape: torch.Size) -> tuple[Tensor, Tensor]:
-    """The step of each event, and which of the neurons of all samples it is of."""
+    """Returns the step of each event, and its place among the neurons of all samples."""
     neurons, size = shape[-1], shape[1:].numel()
     rows = max(1, size // max(1, neurons))
     step = torch.div(events.rows, rows, rounding_mode="floor").long()

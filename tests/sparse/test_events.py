@@ -8,12 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_accum.sparse.events import (
-    Events,
-    density,
-    event_matmul,
-    event_outer_sum,
-)
+from lightning_accum.sparse.event_sums import event_matmul, event_outer_sum
+from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.search import density
 
 sizes = {
     "k": st.integers(0, 9),

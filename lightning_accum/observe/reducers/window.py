@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lightning_accum.observe.reducers.memory import allocate
 from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.handover import Finding, expect_events
+from lightning_accum.sparse.handover import ExpectedEvents, expect_events
 
 _FIRST_CAPACITY = 16
 
@@ -40,7 +40,7 @@ class Window:
         self.last_dtype: torch.dtype | None = None  # of the last observation, before conversion
         self.memory = steps
         self._rows = [] if steps is None else list(steps.unbind(0))
-        self._finding: Finding | None = None
+        self._expected: ExpectedEvents | None = None
 
     @property
     def steps(self) -> Tensor | None:
@@ -50,7 +50,7 @@ class Window:
     @property
     def events(self) -> Events | None:
         """The spikes of the window, if it is one sequence whose user looked for them."""
-        return None if self._finding is None else self._finding.events
+        return None if self._expected is None else self._expected.events
 
     def continues_with(self, step: Tensor) -> bool:
         """Returns whether a step is like the last one, and the memory has room for it."""
@@ -96,12 +96,12 @@ class Window:
             self._grow(doubled if self.length else end)
         assert self.memory is not None
         self.memory[self.length : end].copy_(sequence)
-        self._finding = None
+        self._expected = None
         self.length = end
 
     def expect_events(self, sequence: Tensor) -> None:
         """Takes the events of the sequence that is all of the window, if its user finds them."""
-        self._finding = expect_events(sequence)
+        self._expected = expect_events(sequence)
 
     def widen(self, dtype: torch.dtype) -> None:
         """Converts the steps to a dtype that holds those of both dtypes."""
@@ -112,7 +112,7 @@ class Window:
     def clear(self) -> None:
         """Drops the steps; the memory stays."""
         self.length = 0
-        self._finding = None
+        self._expected = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Window, (None if self.steps is None else self.steps.clone(),)
