@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor, nn
@@ -27,7 +28,7 @@ class NamedAccumulators(CheckedState):
         reduction: how contributions are reduced, as for :meth:`Accumulator.reduction`.
     """
 
-    _names: tuple[str, ...] = ()
+    _accumulators: Mapping[str, Accumulator] = MappingProxyType({})
     _parent: weakref.ref[nn.Module] | None = None
     _user: weakref.ref[Any] | None = None
 
@@ -42,7 +43,7 @@ class NamedAccumulators(CheckedState):
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the parameters, in the order in which they were added."""
-        return self._names
+        return tuple(self._accumulators)
 
     def add(self, *params: str) -> None:
         """Makes further parameters of the module updatable; known ones stay unchanged.
@@ -58,7 +59,7 @@ class NamedAccumulators(CheckedState):
         """
         module, new = self.parent, {}
         for name in names_in("params", params):
-            if name in self._names or name in new:
+            if name in self._accumulators or name in new:
                 continue
             param = updatable_param(module, name)
             if hasattr(self, name):
@@ -69,8 +70,12 @@ class NamedAccumulators(CheckedState):
             new[name] = Accumulator(param.shape, name=name)
             new[name].reduction(self._reduction)
         for name, accumulator in new.items():
-            self.add_module(name, accumulator)
-            self._names = (*self._names, name)
+            self._put(name, accumulator)
+
+    def _put(self, name: str, accumulator: Accumulator) -> None:
+        """Makes this the accumulator of a parameter."""
+        self.add_module(name, accumulator)
+        self._accumulators = {**self._accumulators, name: accumulator}
 
     # ------------------------------------------------------------------ the module
     @property
@@ -116,7 +121,7 @@ class NamedAccumulators(CheckedState):
             RuntimeError: if the module no longer has such a parameter.
             ValueError: if it has another shape now.
         """
-        param, shape = parameter_of(self.parent, name), self._getacc_(self, name).shape
+        param, shape = parameter_of(self.parent, name), self._accumulators[name].shape
         if param is None:
             raise RuntimeError(
                 f"`{name}` should stay a parameter of `{self.label}` while it is trained. Found"
@@ -134,8 +139,8 @@ class NamedAccumulators(CheckedState):
 
     def clear(self, **kwargs: Any) -> None:
         """Drops everything that is pending."""
-        for name in self._names:
-            self._delacc_(self, name)
+        for accumulator in self._accumulators.values():
+            accumulator.clear()
 
     # ------------------------------------------------------------------ accumulators by name
     def checked_names(self, params: Sequence[str]) -> Sequence[str]:
@@ -145,19 +150,17 @@ class NamedAccumulators(CheckedState):
             AttributeError: if one of them is unknown.
         """
         for name in params:
-            if name not in self._names:
+            if name not in self._accumulators:
                 raise AttributeError(
-                    f"Argument `params` should name parameters of this updater, {self._names}."
+                    f"Argument `params` should name parameters of this updater, {self.names}."
                     f" Found `{name}`: name it when the updater is made, or call `add({name!r})`."
                 )
-        return params or self._names
+        return params or self.names
 
     @staticmethod
     def _getacc_(self: NamedAccumulators, attr: str) -> Accumulator:
         """Returns the accumulator of a parameter."""
-        accumulator = getattr(self, attr)
-        assert isinstance(accumulator, Accumulator)
-        return accumulator
+        return self._accumulators[attr]
 
     @staticmethod
     def _setacc_(
@@ -180,7 +183,7 @@ class NamedAccumulators(CheckedState):
         self._getacc_(self, attr).clear()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self._names:
+        if name in self._accumulators:
             self._setacc_(self, value, name)
         elif isinstance(getattr(type(self), name, None), property):
             # nn.Module would register a module or an nn.Parameter that is assigned here.
@@ -191,7 +194,7 @@ class NamedAccumulators(CheckedState):
             super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
-        if name in self._names:
+        if name in self._accumulators:
             self._delacc_(self, name)
         else:
             super().__delattr__(name)

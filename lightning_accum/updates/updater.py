@@ -83,7 +83,7 @@ class Updater(NamedAccumulators):
         other.label, other._reduction = self.label, self._reduction
         other._constraints = self._constraints
         for name in self.names:
-            other.add_module(name, self._getacc_(self, name).sibling())
+            other._put(name, self._accumulators[name].sibling())
         return other
 
     @property
@@ -131,7 +131,7 @@ class Updater(NamedAccumulators):
 
     def limits(self, name: str) -> tuple[float | None, float | None]:
         """Returns the lower and the upper limit of a parameter, by a clamp or else its bounds."""
-        return self._constraints.limits(name, *self._getacc_(self, name).limits)
+        return self._constraints.limits(name, *self._accumulators[name].limits)
 
     def forward(
         self,
@@ -194,7 +194,7 @@ class Updater(NamedAccumulators):
 
     def _pending(self, names: Sequence[str], factors: dict[str, float]) -> list[Pending]:
         """Returns the named parameters for which a change is pending."""
-        found = ((name, self._getacc_(self, name)) for name in names)
+        found = ((name, self._accumulators[name]) for name in names)
         return [
             Pending(name, accumulator, self.target(name), float(factors.get(name, 1.0)))
             for name, accumulator in found
@@ -202,7 +202,7 @@ class Updater(NamedAccumulators):
         ]
 
     def _apply_change(self, change: Change, consumed: Sequence[str]) -> None:
-        accumulators = [self._getacc_(self, name) for name in consumed]
+        accumulators = [self._accumulators[name] for name in consumed]
         emptying = [call for each in accumulators for call in each.emptying_calls()]
         with torch.no_grad():
             # An interrupt leaves the change applied and consumed, or neither. The constraints run
@@ -224,7 +224,7 @@ class Updater(NamedAccumulators):
         with torch.no_grad():
             pending = self._pending(self.names, {})
             found, counts = gradients(self.label, pending, self._guard)
-        accumulators = [self._getacc_(self, name) for name in self.names]
+        accumulators = [self._accumulators[name] for name in self.names]
         consume = [call for each in accumulators for call in each.emptying_calls()]
         return found, [partial(self._guard.counts.update, counts), *consume]
 

@@ -95,3 +95,18 @@ def test_settings_are_values():
     assert Clamp(0.0, 1.0) == Clamp(0.0, 1.0)
     assert len({Clamp(0.0), Clamp(0.0), Normalize(1.0), Normalize(2.0)}) == 3
     assert pickle.loads(pickle.dumps(Normalize(2.0, 2.0))) == Normalize(2.0, 2.0)
+
+
+def test_limits_of_a_constraint_of_the_users_own():
+    class Halved:
+        weight_limits = (None, 0.5)
+
+        def __call__(self, param):
+            param.mul_(0.5)
+
+    updater = Updater(linear(), "weight")
+    updater.register_constraint(lambda param: None)
+    assert updater.limits("weight") == (None, None)
+    updater.register_constraint(Halved())
+    updater.register_constraint(Clamp(0.0))
+    assert updater.limits("weight") == (0.0, 0.5)
