@@ -59,7 +59,9 @@ nitpick_ignore_regex = [
         r"py:class",
         r"lightning_accum\.engine\.(source\.Source|vjp\.base\.WeightVJP|state\.StateKey)",
     ),
+    (r"py:class", r"lightning_accum\.engine\.recording\.Recording"),
     (r"py:class", r"lightning_accum\.sparse\.events\.Events"),
+    (r"py:class", r"lightning_accum\.cells\.registry\.CellRegistry"),
 ]
 
 # The pages' own code runs here; pytest runs the docstrings', with their modules' names in scope.

@@ -38,7 +38,7 @@ class CellRef:
         self._connection: weakref.ref[nn.Module] | None = weakref.ref(cell.connection)
         self._neuron: weakref.ref[nn.Module] | None = weakref.ref(cell.neuron)
         self.replacement: Updater | None = None
-        """Where the cell's changes accumulate, if not in the updater of its connection."""
+        """Accumulates the cell's changes instead of the connection's updater, unless ``None``."""
 
     @property
     def loose(self) -> bool:

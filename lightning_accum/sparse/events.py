@@ -52,11 +52,7 @@ class Events:
     def by_column(self) -> tuple[Tensor, Tensor, Tensor]:
         """Returns rows, columns, and each column's first place ``[E]``, in the order of columns."""
         rows, columns, starts, _ = self.ordered()
-        return (
-            rows,
-            columns,
-            starts.clone(),
-        )  # kernels read memory at these, which nobody may change
+        return rows, columns, starts.clone()  # kernels read memory at the original
 
     def ordered(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Returns what :meth:`by_column` and :meth:`order` do, to be read only."""
