@@ -1,4 +1,4 @@
-"""The monitors of what goes into a module and of what comes out."""
+"""The monitors of a module's input and of its output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lightning_accum.observe.monitor import Monitor
 
 @final
 class InputMonitor(Monitor):
-    """Watches what goes into a module, before the module runs.
+    """Watches the input of a module, before the module runs.
 
     See :class:`Monitor` for the arguments.
 
@@ -37,7 +37,7 @@ class InputMonitor(Monitor):
 
 @final
 class OutputMonitor(Monitor):
-    """Watches what a module returns.
+    """Watches the output of a module.
 
     See :class:`Monitor` for the arguments.
 

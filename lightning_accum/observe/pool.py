@@ -1,4 +1,4 @@
-"""The pool: monitors by group and name, those that watch the same thing shared."""
+"""The pool of a trainer's monitors, in which groups share equal monitors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lightning_accum.observe.monitor import Monitor
 
 
 class MonitorPool(nn.Module):
-    """Monitors by group and name; one that two groups ask for alike serves both.
+    """Holds monitors by group and name; equal monitors of several groups are one object.
 
     Example:
         >>> from torch import nn
@@ -27,7 +27,7 @@ class MonitorPool(nn.Module):
         super().__init__()
         self._groups = nn.ModuleDict()
         self._keys: dict[tuple[str, str], tuple[Hashable, ...] | None] = {}
-        self._unique: list[Monitor] | None = None  # found when asked for
+        self._unique: list[Monitor] | None = None  # computed when it is needed
 
     def add_group(self, group: str) -> None:
         """Adds an empty group."""
@@ -35,7 +35,7 @@ class MonitorPool(nn.Module):
 
     def del_group(self, group: str) -> None:
         """Deletes a group and those of its monitors that no other group has."""
-        if group in self._groups:  # or else it was interrupted before there was one
+        if group in self._groups:  # an interrupt may have come before it was added
             for name, _ in self.of(group):
                 self.delete(group, name)
             del self._groups[group]
@@ -43,19 +43,20 @@ class MonitorPool(nn.Module):
     def add(
         self, group: str, name: str, monitor: Monitor, tags: tuple[Hashable, ...] | None = None
     ) -> Monitor:
-        """Adds a monitor, or the equal one that is in the pool.
+        """Adds a monitor, or shares the equal one that is already in the pool.
 
-        Two monitors are equal if they watch the same attribute of the same module, and class,
-        class of the reducer, name and tags are the same.
+        Two monitors are equal if they watch the same attribute of the same module, and agree in
+        class, class of the reducer, name and tags.
 
         Args:
-            group: the group.
+            group: name of the group.
             name: name within the group; another monitor of that name is replaced.
-            monitor: serves unless there is an equal one.
-            tags: what else tells monitors apart; ``None`` for one that is equal to no other.
+            monitor: the monitor to add, unless the pool has an equal one.
+            tags: further values that tell monitors apart; ``None`` for a monitor that is not
+                shared.
 
         Returns:
-            The monitor that serves.
+            The monitor that the group has now.
         """
         key = None
         if tags is not None:
@@ -71,20 +72,22 @@ class MonitorPool(nn.Module):
                 return existing
             self.delete(group, name)
         chosen = equal[0] if equal else monitor
-        self._keys[group, name] = key  # first: no member is ever without
+        self._keys[group, name] = (
+            key  # before the monitor, so that each monitor has a key at any time
+        )
         self._group(group)[name] = chosen
         self._unique = None
         return chosen
 
     def get(self, group: str, name: str) -> Monitor | None:
-        """The monitor of a group by its name, ``None`` if there is none."""
+        """Returns the monitor of a group by its name, ``None`` if the group does not have it."""
         members = self._group(group)
         monitor = members[name] if name in members else None
         assert monitor is None or isinstance(monitor, Monitor)
         return monitor
 
     def delete(self, group: str, name: str) -> None:
-        """Deletes a monitor from a group; other groups that share it keep it running."""
+        """Deletes a monitor from a group, and deregisters it if no other group shares it."""
         monitor = self.get(group, name)
         assert monitor is not None
         del self._group(group)[name]
@@ -94,17 +97,17 @@ class MonitorPool(nn.Module):
             monitor.deregister()
 
     def of(self, group: str) -> list[tuple[str, Monitor]]:
-        """The monitors of a group, by name."""
+        """Returns the names and monitors of a group."""
         return [(name, m) for name, m in self._group(group).items() if isinstance(m, Monitor)]
 
     def named(self) -> Iterator[tuple[tuple[str, str], Monitor]]:
-        """Every monitor by group and name; a shared one comes several times."""
+        """Yields every group and name with its monitor; a shared monitor comes several times."""
         for group in self._groups:
             for name, monitor in self.of(group):
                 yield (group, name), monitor
 
     def unique(self) -> Iterator[Monitor]:
-        """Every monitor once."""
+        """Returns an iterator over every monitor, each once."""
         if self._unique is None:
             self._unique = list({id(monitor): monitor for _, monitor in self.named()}.values())
         return iter(self._unique)

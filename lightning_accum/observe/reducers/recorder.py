@@ -122,7 +122,7 @@ class WindowRecorder(Reducer):
             self._window.expect_events(sequence)
 
     def _check_shape(self, observation: Tensor, shape: torch.Size) -> None:
-        """Raises a ``ValueError`` if there is no batch, or steps of another shape came before."""
+        """Raises a ``ValueError`` if the batch is missing, or the shape changes in the window."""
         window = self._window
         if window.length and shape != window.shape:
             raise ValueError(
@@ -147,7 +147,7 @@ class WindowRecorder(Reducer):
 
     # ------------------------------------------------------------------ what was recorded
     def window(self) -> Tensor | None:
-        """Returns the steps ``[T, B, ...]`` since the last :meth:`clear`, which ends their use.
+        """Returns the steps ``[T, B, ...]`` since the last :meth:`clear`; valid until the next one.
 
         Raises:
             ValueError: if spikes are not 0 or 1; a window of one step is checked with later ones.
@@ -157,7 +157,7 @@ class WindowRecorder(Reducer):
         return self._window.steps
 
     def events(self) -> Events | None:
-        """Returns the spikes of the window, if it is one sequence whose user looked for them."""
+        """Returns the events of the window, if it is one sequence and its module found them."""
         return self._window.events
 
     def peek(self) -> Tensor | None:

@@ -49,7 +49,7 @@ class Window:
 
     @property
     def events(self) -> Events | None:
-        """The spikes of the window, if it is one sequence whose user looked for them."""
+        """The events of the window, if it is one sequence and the module that used it found them."""
         return None if self._expected is None else self._expected.events
 
     def continues_with(self, step: Tensor) -> bool:
@@ -100,7 +100,11 @@ class Window:
         self.length = end
 
     def expect_events(self, sequence: Tensor) -> None:
-        """Takes the events of the sequence that is all of the window, if its user finds them."""
+        """Asks the module that uses the sequence next to leave the events that it finds.
+
+        Args:
+            sequence: the observation that is the whole window.
+        """
         self._expected = expect_events(sequence)
 
     def widen(self, dtype: torch.dtype) -> None:
