@@ -113,7 +113,7 @@ class Neurons(StateModule, ABC):
     def _load(self, like: Tensor) -> NeuronState:
         """Returns the state for a batch ``[B, N]``; at rest if the last batch had another shape."""
         v, hold = self._state["voltage"], self._state["hold"]
-        if v is None or hold is None or v.shape != like.shape:
+        if v is None or hold is None or not v.shape == hold.shape == like.shape:
             v, hold = torch.full_like(like, self.v_rest - self.v_reset), torch.zeros_like(like)
         else:
             v, hold = v.to(like, copy=True), hold.to(like, copy=True)

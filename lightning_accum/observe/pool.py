@@ -72,9 +72,7 @@ class MonitorPool(nn.Module):
                 return existing
             self.delete(group, name)
         chosen = equal[0] if equal else monitor
-        self._keys[group, name] = (
-            key  # before the monitor, so that each monitor has a key at any time
-        )
+        self._keys[group, name] = key  # first: each monitor always has a key
         self._group(group)[name] = chosen
         self._unique = None
         return chosen

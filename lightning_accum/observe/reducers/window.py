@@ -49,7 +49,7 @@ class Window:
 
     @property
     def events(self) -> Events | None:
-        """The events of the window, if it is one sequence and the module that used it found them."""
+        """The events of the window, if it is one sequence and its module found them."""
         return None if self._expected is None else self._expected.events
 
     def continues_with(self, step: Tensor) -> bool:
