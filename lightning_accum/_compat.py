@@ -319,3 +319,34 @@ def version(tensor: torch.Tensor) -> int:
         tensor: any tensor that is not an inference tensor.
     """
     return tensor._version
+
+
+def is_synchronised(metric: Any) -> bool:
+    """Returns whether a torchmetrics metric holds, at the moment, the states of all processes.
+
+    ``sync`` and ``unsync`` are public; no public name tells which of them was called last.
+    """
+    return bool(metric._is_synced)
+
+
+def local_result(metric: Any) -> Any:
+    """Returns the result of a torchmetrics metric in this process, without caching it.
+
+    ``compute`` synchronises and caches, and torchmetrics reads whether to do so when a metric is
+    made.
+    """
+    to_sync, metric._to_sync = metric._to_sync, False
+    try:
+        metric._computed = None
+        return metric.compute()
+    finally:
+        metric._to_sync, metric._computed = to_sync, None
+
+
+def known_keywords(metric: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Returns those keywords that ``update`` of a torchmetrics metric takes.
+
+    A ``MetricCollection`` filters the keywords of its metrics by the same method.
+    """
+    known: dict[str, Any] = metric._filter_kwargs(**kwargs)
+    return known

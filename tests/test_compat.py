@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from torchmetrics import MeanMetric, SumMetric
 from torchmetrics.aggregation import SumMetric
 
 from lightning_accum import _compat
@@ -23,7 +24,10 @@ from lightning_accum._compat import (
     fused_adam,
     in_backward,
     is_compiler_failure,
+    is_synchronised,
     is_traced,
+    known_keywords,
+    local_result,
     own_tensor,
 )
 
@@ -292,3 +296,27 @@ def test_version():
     before = _compat.version(tensor)
     tensor.view(1, 2).add_(1)
     assert _compat.version(tensor) == before + 1
+
+
+def test_is_synchronised():
+    total = SumMetric()
+    assert not is_synchronised(total)
+    total.sync(dist_sync_fn=lambda value, group: [value], distributed_available=lambda: True)
+    assert is_synchronised(total)
+    total.unsync()
+    assert not is_synchronised(total)
+
+
+def test_local_result():
+    total = SumMetric(
+        dist_sync_fn=lambda value, group: [value, value], distributed_available_fn=lambda: True
+    )
+    total.update(3.0)
+    assert (local_result(total), total.compute(), local_result(total)) == (3.0, 6.0, 3.0)
+
+
+def test_known_keywords():
+    assert known_keywords(MeanMetric(), {"value": 1, "weight": 2, "other": 3}) == {
+        "value": 1,
+        "weight": 2,
+    }

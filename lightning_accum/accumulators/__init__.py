@@ -1,6 +1,7 @@
 """Values streamed over steps, and pipes that lead them to a logger."""
 
 from lightning_accum.accumulators._base import StreamAccumulator
+from lightning_accum.accumulators.custom import CustomAccumulator
 from lightning_accum.accumulators.ema import EMA
 from lightning_accum.accumulators.extremes import Max, Min
 from lightning_accum.accumulators.lists import List
@@ -17,6 +18,7 @@ from lightning_accum.accumulators.window import Window
 
 __all__ = [
     "EMA",
+    "CustomAccumulator",
     "Except",
     "List",
     "Log",

@@ -1,4 +1,4 @@
-"""What every accumulator is: a torchmetrics metric that also answers to the streaming verbs."""
+"""The base of all accumulators: a torchmetrics metric that streams values."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from lightning_accum._metric import PersistentMetric
+from lightning_accum.accumulators._links import AccumulatorLink
 from lightning_accum.accumulators._stage import Stage
 from lightning_accum.accumulators._values import Moves, copied
-from lightning_accum.accumulators._verbs import check_update, only_one, take_verbs
 from lightning_accum.distributed.gather import CAPACITY, gather_bytes
 from lightning_accum.distributed.packing import from_bytes, to_bytes
 
@@ -25,81 +25,42 @@ State = dict[str, Any]
 
 
 class StreamAccumulator(Stage, PersistentMetric):
-    """A value streamed over steps: the base of all accumulators.
+    """The base of all accumulators of values that are streamed over steps.
 
-    Calling it with a value adds the value and returns the result so far, of this process alone.
-    ``update`` adds without computing; ``compute`` combines all processes. ``accumulate`` and
-    ``calculate`` are other names of these two.
-
-    One of your own defines ``forward(data)``, which adds to ``self.data`` and returns nothing,
-    ``calculate()``, which returns the result, and ``reset()``; ``self.data`` holds tensors or what
-    a state dict may hold.
+    Calling an accumulator with a value adds the value and returns the result so far, of this
+    process only. ``update`` adds without computing; ``compute`` combines all processes.
+    ``accumulate`` and ``calculate`` are other names of these two. For an accumulator of your own,
+    derive from :class:`CustomAccumulator`.
 
     Args:
         **kwargs: passed to :class:`torchmetrics.Metric`.
 
-    Raises:
-        TypeError: if one of your own lacks one of the three.
-
     Example:
-        >>> from lightning_accum.accumulators import StreamAccumulator
-        >>> class Count(StreamAccumulator):
-        ...     data = 0
-        ...     def forward(self, data):
-        ...         self.data = self.data + 1
-        ...     def calculate(self):
-        ...         return self.data
-        ...     def reset(self):
-        ...         self.data = 0
-        >>> count = Count()
-        >>> count("a"), count("b")
-        (1, 2)
+        >>> from lightning_accum.accumulators import Sum
+        >>> total = Sum()
+        >>> total(1), total(2)
+        (tensor(1), tensor(3))
     """
-
-    # Whether its author gave it `forward`, `calculate` and `reset`, and keeps all in `data`.
-    _by_verbs = False
-    data: Any
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "forward" in vars(cls) and cls.update is StreamAccumulator.update:
-            take_verbs(cls, StreamAccumulator)
-
-    def __init__(self, **kwargs: Any) -> None:
-        check_update(type(self), StreamAccumulator)
-        super().__init__(**kwargs)
-        if self._by_verbs:
-            self.add_state("data", torch.tensor(0), persistent=True)
-            own = getattr(type(self), "data", None)
-            self.data = self.data if own is None else copied(own)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Adds a value, and returns the result so far.
 
         Args:
-            *args: what ``update`` takes.
-            **kwargs: what ``update`` takes.
+            *args: arguments of ``update``.
+            **kwargs: keyword arguments of ``update``.
 
         Returns:
             The result of all values since the last reset; of this process alone unless
             ``dist_sync_on_step=True``.
         """
-        if self._synchronised():
+        if self.is_synchronised():
             raise TorchMetricsUserError(
                 f"`{type(self).__name__}` should be un-synchronised when a value is added. Found it"
                 " synchronised: call `unsync()` first."
             )
         self.update(*args, **kwargs)
-        self._forward_cache = self.compute() if self.dist_sync_on_step else self._so_far()
+        self._forward_cache = self.compute() if self.dist_sync_on_step else self.result_so_far()
         return self._forward_cache
-
-    def update(self, *args: Any, **kwargs: Any) -> None:
-        """Adds a value; each accumulator says which."""
-        raise NotImplementedError
-
-    def compute(self) -> Any:
-        """The result; each accumulator says which."""
-        raise NotImplementedError
 
     def accumulate(self, *args: Any, **kwargs: Any) -> None:
         """Adds a value: ``update`` by another name."""
@@ -117,7 +78,7 @@ class StreamAccumulator(Stage, PersistentMetric):
 
     @property
     def metric_state(self) -> State:
-        """The states by name."""
+        """Returns the states by name."""
         return self._copy_state_dict()
 
     def merge_state(self, incoming_state: State | Metric) -> None:
@@ -142,38 +103,46 @@ class StreamAccumulator(Stage, PersistentMetric):
         self._take_states(self._merged([own, incoming_state]))
         self._renew()
 
-    # torchmetrics' hash is of the states, of which lists and dictionaries have none.
+    # torchmetrics hashes the states, but lists and dictionaries have no hash.
     __hash__ = torch.nn.Module.__hash__
 
     def _merged(self, parts: Sequence[State]) -> State:
-        """The state of one stream that is these in order, of which some may be empty."""
-        return only_one(type(self), parts)
+        """Returns the state of one stream that consists of these in order; some may be empty."""
+        raise NotImplementedError
 
     def _objects(self) -> list[str]:
-        """The states that are not tensors, with which torchmetrics would not go on."""
+        """Returns the names of the states that are not tensors, which torchmetrics rejects."""
         return [name for name in self._defaults if not isinstance(getattr(self, name), Tensor)]
 
     def _check_state(self, name: str, state: Any, default: Any) -> None:
-        """Leaves what may be loaded to those that know."""
+        """Accepts any state: a subclass checks its own."""
 
     def _is_empty(self) -> bool:
-        """Whether the result is undefined for want of values."""
+        """Returns whether the result is undefined because no value was added."""
         return False
 
-    def _synchronised(self) -> bool:
-        """Whether the states are for now those of all processes."""
+    def is_synchronised(self) -> bool:
+        """Returns whether the states are, at the moment, those of all processes."""
         return self._is_synced
 
-    def _so_far(self) -> Any:
-        """The result, neither synchronised nor cached."""
+    def result_so_far(self) -> Any:
+        """Returns the result of this process, without caching it."""
         return type(self).compute(self)
+
+    def keep_local(self) -> None:
+        """Has :meth:`compute` return the result of this process only."""
+        self.sync_on_compute = self._to_sync = False
+
+    def link(self) -> AccumulatorLink:
+        """Returns the part that this accumulator takes in a pipe."""
+        return AccumulatorLink(self, type(self).update)
 
     def _take_states(self, states: State) -> None:
         for name, value in states.items():
             setattr(self, name, value)
 
     def _copy_state_dict(self) -> State:
-        # States are replaced and never written to, so that references are as good as copies.
+        # States are replaced and never changed in place, so references serve as copies.
         return {name: getattr(self, name) for name in self._defaults}
 
     def _sync_dist(
@@ -191,7 +160,7 @@ class StreamAccumulator(Stage, PersistentMetric):
         self._take_states(self._merged([from_bytes(row) for row in rows]))
 
     def _adopt(self, value: Any) -> Any:
-        """Caches a result of all processes."""
+        """Caches a result of all processes, and warns if no value was added."""
         if self._is_empty():
             rank_zero_warn(
                 f"`{type(self).__name__}.compute` was called before any value was added: the"
@@ -200,12 +169,12 @@ class StreamAccumulator(Stage, PersistentMetric):
         self._computed = value
         return value
 
-    def _compute_over(self, parts: Sequence[State]) -> None:
-        """Caches the result of all processes' states, and keeps its own."""
+    def compute_over(self, parts: Sequence[State]) -> None:
+        """Caches the result of the states of all processes, and keeps this process' state."""
         own = self._copy_state_dict()
         try:
             self._take_states(self._merged(parts))
-            self._adopt(self._so_far())
+            self._adopt(self.result_so_far())
         finally:
             self._take_states(own)
 
@@ -220,7 +189,7 @@ class StreamAccumulator(Stage, PersistentMetric):
         return counted
 
     def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
-        # torchmetrics' own would drop the dimensions of a result of one element.
+        # torchmetrics would drop the dimensions of a result of one element.
         @functools.wraps(compute)
         def cached() -> Any:
             if self._computed is not None:
@@ -233,7 +202,7 @@ class StreamAccumulator(Stage, PersistentMetric):
                 value = self._adopt(compute())
             if not self.compute_with_cache:
                 self._computed = None
-            # What is cached is never given out: writing to a result changes nothing here.
+            # A copy is returned, so that writing to it does not change the cache.
             return copied(value)
 
         return cached

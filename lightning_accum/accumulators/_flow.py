@@ -1,48 +1,44 @@
-"""What pipes and their source have in common: how an iteration begins and ends."""
+"""The base of pipes and sources: how an iteration begins and ends."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
 from torchmetrics import Metric
-from torchmetrics.utilities import rank_zero_warn
 from typing_extensions import Self
 
-from lightning_accum.accumulators.sinks import Log
+from lightning_accum.accumulators._links import Ends
 from lightning_accum.accumulators.sync import synchronize
-
-#: What is left to do at the end of an iteration.
-Ends = Iterator[Callable[[], Any]]
 
 
 class Flow(nn.Module):
-    """Somewhere that items are sent through, until the iteration ends."""
+    """An entrance for items, which accumulate until the iteration ends."""
 
     def __init__(self) -> None:
         super().__init__()
-        # In a tuple, for a module that held its parent as a submodule would have no end.
+        # A tuple hides the LightningModule, which may be a parent, from the submodules.
         self._owner: tuple[Any, ...] = ()
-        self._used = False
+        self._begun = False
 
     def end(self) -> Any:
-        """Ends the iteration: what was accumulated goes on to the stages after it.
+        """Ends the iteration, and sends the accumulated results to the stages behind them.
 
         All accumulators are synchronised in one all-reduce, so all processes have to call this.
-        Everything is reset before any result goes on, and each goes its way, whether or not a
-        stage fails in another pipe; the first failure is raised in the end.
+        Everything is reset before any result is sent on. A stage that fails in one pipe does not
+        stop the others; the first failure is raised in the end.
 
         Returns:
-            What the last stage of a pipe returned; nothing where no accumulator is among them.
+            The result of a pipe's last stage; ``None`` if the pipe has no accumulator.
         """
         synchronize(self)
         result, failure = None, None
-        for send_on in list(self._ends()):
+        for send_on in list(self.ends()):
             try:
                 result = send_on()
-            except Exception as error:  # noqa: PERF203 -- the others go on
+            except Exception as error:  # noqa: PERF203 -- the other pipes go on
                 failure = failure or error
         if failure is not None:
             raise failure
@@ -51,74 +47,68 @@ class Flow(nn.Module):
     def run(self, items: Iterable[Any]) -> Any:
         """Sends all items through, and ends the iteration.
 
-        An iteration that is cut off, by an exception or Ctrl-C, counts for nothing.
+        An iteration that an exception or Ctrl-C interrupts counts for nothing.
 
         Args:
-            items: what the steps return.
+            items: the results of the steps.
 
         Returns:
-            What ``end`` returns.
+            The result of :meth:`end`.
         """
         try:
             for item in items:
                 self(item)
         except BaseException:
-            self._forget()
+            self.forget()
             raise
         return self.end()
 
     def reset(self) -> None:
-        """Forgets whatever its accumulators and metrics have seen."""
+        """Resets all accumulators and metrics, those that count iterations included."""
         for module in self.modules():
             if isinstance(module, Metric):
                 module.reset()
 
     def bind(self, module: Any) -> Self:
-        """Logs through this module from now on, from all ``Log`` stages, also later ones.
+        """Has all ``Log`` stages, also later ones, log through a module.
 
         Args:
-            module: a LightningModule, or anything with its ``log``.
+            module: a LightningModule, or another object with its ``log``.
 
         Returns:
-            Itself.
+            This object.
         """
         self._owner = (module,)
-        for stage in self.modules():
-            if isinstance(stage, Log):
-                stage.bind(module)
+        self.bind_stages(module)
         return self
 
-    def _bind_as(self, other: Flow) -> Self:
+    def bind_as(self, other: Flow) -> Self:
+        """Has all ``Log`` stages log through the module of another flow, if it has one."""
         for module in other._owner:
             self.bind(module)
         return self
 
-    def _begin(self) -> None:
-        """Says, when it is first used, what will be logged nowhere."""
-        if self._used:
-            return
-        for module in self.modules():
-            if isinstance(module, Log) and not module.is_heard():
-                rank_zero_warn(
-                    f"`{module}` should be bound to a LightningModule. Found none, so that nothing"
-                    " is logged: give the module to the source, `Source(self)`, or to the pipe,"
-                    " `pipe.bind(self)`, or let Python's logger `lightning_accum` show level INFO."
-                )
-            elif isinstance(module, Flow) and not module._used:
-                module._used = True
-                module._check_end()
+    def begin(self) -> None:
+        """Warns, before the first item, of results that would be lost."""
+        if not self._begun:
+            self._begun = True
+            self.check()
 
     @abstractmethod
-    def _check_end(self) -> None:
-        """Warns where nothing would come of what enters."""
+    def bind_stages(self, module: Any) -> None:
+        """Binds the stages to a module."""
 
     @abstractmethod
-    def _ends(self) -> Ends:
-        """Computes and resets what was accumulated, and yields what is left to do.
+    def check(self) -> None:
+        """Warns of results that would be lost."""
 
-        The last of these returns what ``end`` does.
+    @abstractmethod
+    def ends(self) -> Ends:
+        """Computes and resets the accumulated results, and yields calls that send them on.
+
+        The result of the last call is that of :meth:`end`.
         """
 
     @abstractmethod
-    def _forget(self) -> None:
-        """Resets what was accumulated since the iteration began."""
+    def forget(self) -> None:
+        """Resets everything accumulated since the iteration began."""

@@ -1,4 +1,4 @@
-"""Picks items out of what a step returned, and names them."""
+"""A stage that selects items of the result of a step, by name."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from typing import Any
 from torch import nn
 
 from lightning_accum.accumulators._arguments import Selection
+from lightning_accum.accumulators._links import Link
 from lightning_accum.accumulators._stage import Stage
 
 
 class Select(Stage, nn.Module):
-    """Picks items by their place, and names them.
+    """Selects items by index or key, and names them.
 
-    One item goes on as it is. Of several, each becomes the argument of its name in the next stage,
-    and those of other names fill the remaining arguments in order: to ``update(preds, target)``,
-    both ``Select(pred=1, target=2)`` and ``Select(target=2, pred=1)`` mean the same.
+    A single item is passed on unchanged. Of several items, each becomes the argument of its name in
+    the next stage, and items of other names fill the remaining arguments in order: for
+    ``update(preds, target)``, both ``Select(pred=1, target=2)`` and ``Select(target=2, pred=1)``
+    mean the same.
 
     Args:
-        **items: for each name an index, or a key where steps return dictionaries.
+        **items: for each name an index, or a key if steps return dictionaries.
 
     Raises:
         ValueError: if no item is named.
@@ -43,10 +45,10 @@ class Select(Stage, nn.Module):
         self.items = items
 
     def forward(self, data: Any) -> Any:
-        """The item that was named, or a dictionary of several.
+        """Returns the selected item, or a dictionary of several.
 
         Args:
-            data: what a step returned: a sequence, or a dictionary.
+            data: the result of a step: a sequence, or a dictionary.
 
         Raises:
             ValueError: if it lacks an item.
@@ -60,6 +62,10 @@ class Select(Stage, nn.Module):
             ) from error
         return found if len(found) > 1 else found.popitem()[1]
 
+    def link(self) -> Link:
+        """Returns a part that only computes."""
+        return Link(self, Select.forward, only_computes=True)
+
     def extra_repr(self) -> str:
-        """The items."""
+        """Returns the items."""
         return ", ".join(f"{name}={place!r}" for name, place in self.items.items())

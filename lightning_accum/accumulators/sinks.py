@@ -1,4 +1,4 @@
-"""Where a pipe's values go: the LightningModule's logger, or a TensorBoard writer."""
+"""The ends of a pipe: the logger of a LightningModule, or a TensorBoard writer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor, nn
+from torchmetrics.utilities import rank_zero_warn
 
+from lightning_accum.accumulators._links import Link
 from lightning_accum.accumulators._stage import Stage
 
 _logger = logging.getLogger("lightning_accum")
@@ -16,8 +18,8 @@ _logger = logging.getLogger("lightning_accum")
 class Log(Stage, nn.Module):
     """Logs each value through the LightningModule that the pipe is bound to, and passes it on.
 
-    Where the pipe is bound to none, the value goes to the ``lightning_accum`` logger of Python's
-    ``logging``, at level INFO; where that does not show it, a warning comes with the first item.
+    If the pipe is not bound, the value is sent to the ``lightning_accum`` logger of Python's
+    ``logging``, at level INFO; if that logger does not show it, the first item brings a warning.
 
     Args:
         name: name of the value.
@@ -39,14 +41,14 @@ class Log(Stage, nn.Module):
         super().__init__()
         self.name = name
         self.kwargs = kwargs
-        # In a tuple, for a module that held its parent as a submodule would have no end.
+        # A tuple hides the LightningModule, which may be a parent, from the submodules.
         self._owner: tuple[Any, ...] = ()
 
     def bind(self, module: Any) -> Log:
-        """Logs through this module from now on.
+        """Logs through a module from now on.
 
         Args:
-            module: a LightningModule, or anything with its ``log``.
+            module: a LightningModule, or another object with its ``log``.
 
         Returns:
             This stage.
@@ -55,8 +57,12 @@ class Log(Stage, nn.Module):
         return self
 
     def is_heard(self) -> bool:
-        """Whether a value that is logged goes anywhere."""
+        """Returns whether a logged value is shown anywhere."""
         return bool(self._owner) or _logger.isEnabledFor(logging.INFO)
+
+    def link(self) -> LogLink:
+        """Returns a part that can be bound to a LightningModule."""
+        return LogLink(self, Log.forward)
 
     def forward(self, value: Any) -> Any:
         """Logs a value.
@@ -68,7 +74,7 @@ class Log(Stage, nn.Module):
             The value.
         """
         for module in self._owner:
-            # Lightning warns of integers.
+            # Lightning warns of integer tensors.
             whole = isinstance(value, Tensor) and not value.is_floating_point()
             module.log(self.name, value.float() if whole else value, **self.kwargs)
         if not self._owner and _logger.isEnabledFor(logging.INFO):
@@ -77,18 +83,35 @@ class Log(Stage, nn.Module):
         return value
 
     def extra_repr(self) -> str:
-        """The name."""
+        """Returns the name."""
         return repr(self.name)
+
+
+class LogLink(Link):
+    """The part of a ``Log``, which logs through the module of the pipe."""
+
+    def begin(self) -> None:
+        """Warns if nothing would be logged."""
+        if not self.stage.is_heard():
+            rank_zero_warn(
+                f"`{self.stage}` should be bound to a LightningModule. Found none, so that nothing"
+                " is logged: give the module to the source, `Source(self)`, or to the pipe,"
+                " `pipe.bind(self)`, or let Python's logger `lightning_accum` show level INFO."
+            )
+
+    def bind(self, module: Any) -> None:
+        """Has the stage log through a LightningModule."""
+        self.stage.bind(module)
 
 
 class Scalar(Stage, nn.Module):
     """Writes each value to TensorBoard, as a scalar, and passes it on.
 
-    Values are counted from 0, which is their step. Of several processes, the first alone writes. A
-    copy of the stage, and one that was pickled, opens a writer of its own on the same folder.
+    Values are counted from 0, and the count is their step. Of several processes, only the first
+    writes. A copy of the stage, also a pickled one, opens a new writer on the same folder.
 
     Args:
-        writer: a ``SummaryWriter``, or anything with its ``add_scalar``.
+        writer: a ``SummaryWriter``, or another object with its ``add_scalar``.
         name: name of the value.
 
     Example:
@@ -138,7 +161,7 @@ class Scalar(Stage, nn.Module):
         self.step = step
 
     def extra_repr(self) -> str:
-        """The name."""
+        """Returns the name."""
         return repr(self.name)
 
     def __getstate__(self) -> dict[str, Any]:

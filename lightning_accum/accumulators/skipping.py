@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from lightning_accum._compat import is_synchronised, known_keywords, local_result
 from lightning_accum.accumulators._base import State, StreamAccumulator
-from lightning_accum.accumulators._own import Own
-from lightning_accum.accumulators._verbs import has_verbs
+from lightning_accum.accumulators._links import AccumulatorLink
+from lightning_accum.accumulators._stage import link
+from lightning_accum.accumulators.custom import VerbAdapter, has_verbs
 
 
 class Except(StreamAccumulator):
@@ -62,7 +64,7 @@ class Except(StreamAccumulator):
                 "Argument `accumulator` should be an accumulator, such as `Mean()`, or a"
                 f" torchmetrics metric. Found `{type(accumulator).__name__}`."
             )
-        own = accumulator if isinstance(accumulator, Metric) else Own(accumulator)
+        own = accumulator if isinstance(accumulator, Metric) else VerbAdapter(accumulator)
         self.accumulator: Metric = own
         self.ranges = _ranges(begin, end)
         default = 1 + max(last for _, last in self.ranges)
@@ -84,7 +86,7 @@ class Except(StreamAccumulator):
         """
         position = self.position
         if not any(begin <= position <= end for begin, end in self.ranges):
-            self.accumulator.update(*args, **self.accumulator._filter_kwargs(**kwargs))
+            self.accumulator.update(*args, **known_keywords(self.accumulator, kwargs))
         self.position = (position + 1) % self.period
 
     def compute(self) -> Any:
@@ -143,28 +145,29 @@ class Except(StreamAccumulator):
             incoming_state = incoming_state.accumulator
         self.accumulator.merge_state(incoming_state)
 
-    def _synchronised(self) -> bool:
-        synced: bool = _own_verb(
-            self.accumulator, "_synchronised", lambda metric: metric._is_synced
-        )
-        return synced
+    def is_synchronised(self) -> bool:
+        """Returns whether the accumulator's states are, at the moment, those of all processes."""
+        if isinstance(self.accumulator, StreamAccumulator):
+            return self.accumulator.is_synchronised()
+        return is_synchronised(self.accumulator)
 
-    def _so_far(self) -> Any:
-        return _own_verb(self.accumulator, "_so_far", _of_this_process)
+    def result_so_far(self) -> Any:
+        """Returns the accumulator's result of this process, without caching it."""
+        if isinstance(self.accumulator, StreamAccumulator):
+            return self.accumulator.result_so_far()
+        return local_result(self.accumulator)
 
+    def keep_local(self) -> None:
+        """Has the accumulator compute the result of this process only."""
+        super().keep_local()
+        if isinstance(self.accumulator, StreamAccumulator):
+            self.accumulator.keep_local()
 
-def _own_verb(metric: Metric, name: str, otherwise: Callable[[Any], Any]) -> Any:
-    return getattr(metric, name)() if isinstance(metric, StreamAccumulator) else otherwise(metric)
-
-
-def _of_this_process(metric: Any) -> Any:
-    """A torchmetrics metric's result, neither synchronised nor cached."""
-    to_sync, metric._to_sync = metric._to_sync, False
-    try:
-        metric._computed = None
-        return metric.compute()
-    finally:
-        metric._to_sync, metric._computed = to_sync, None
+    def link(self) -> AccumulatorLink:
+        """Returns a part that takes the arguments of the accumulator."""
+        own = AccumulatorLink(self, type(self).update)
+        own.parameters = link(self.accumulator).parameters
+        return own
 
 
 def _integer(name: str, value: Any) -> int:

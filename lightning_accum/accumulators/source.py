@@ -1,4 +1,4 @@
-"""Where items enter."""
+"""The source of pipes, where items enter."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from typing import Any
 
 from torchmetrics.utilities import rank_zero_warn
 
-from lightning_accum.accumulators._flow import Ends, Flow
+from lightning_accum.accumulators._flow import Flow
+from lightning_accum.accumulators._links import Ends
 from lightning_accum.accumulators.pipe import Pipe
 from lightning_accum.accumulators.split import Split
 
 
 class Source(Flow):
-    """Where what steps return enters: every pipe that ``**`` puts behind it hangs on it.
+    """The entrance of several pipes: each pipe that ``**`` puts behind it is attached to it.
 
-    Calling it sends an item down all pipes, and ``end()`` ends the iteration in all of them, their
-    accumulators synchronised in one all-reduce. As an attribute of a LightningModule it moves to
-    the device and is saved with the model.
+    Calling it sends an item down all pipes, and ``end()`` ends the iteration in all of them, with
+    their accumulators synchronised in one all-reduce. As an attribute of a LightningModule it moves
+    to the device and is saved with the model.
 
     Args:
-        module: a LightningModule, through which ``Log`` stages log; may be missing.
+        module: the LightningModule through which ``Log`` stages log; optional.
 
     Example:
         >>> import torch
@@ -36,50 +37,59 @@ class Source(Flow):
     def __init__(self, module: Any = None) -> None:
         super().__init__()
         self.pipes = Split()
+        self._link = self.pipes.link()
         self._epoch: int | None = None
         if module is not None:
             self.bind(module)
 
     def __pow__(self, other: Any) -> Pipe:
-        """A pipe that hangs on this source."""
+        """Returns a pipe that is attached to this source."""
         pipe = Pipe(other)
         self.pipes.branches.append(pipe)
-        return pipe._attach(self)
+        return pipe.attach(self)
 
     def forward(self, item: Any) -> None:
         """Sends an item down all pipes.
 
         Args:
-            item: what a step returned.
+            item: the result of a step.
         """
-        self._begin()
+        self.begin()
         self._check_epoch()
-        self.pipes._step(item)
+        self._link.step(item)
 
     def _check_epoch(self) -> None:
-        """Warns where an epoch's items come before the last one's were ended."""
+        """Warns if items of an epoch come before the end of the epoch before."""
         for module in self._owner:
             epoch = getattr(module, "current_epoch", None)
             if self._epoch not in (None, epoch):
                 rank_zero_warn(
                     f"A source should be ended with every epoch. Found items of epochs"
                     f" {self._epoch} and {epoch}, which are accumulated together: call `end()` in"
-                    " `on_train_epoch_end`, or the hook of the stage that it is of."
+                    " `on_train_epoch_end`, or in the corresponding hook of another stage."
                 )
             self._epoch = epoch
 
-    def _check_end(self) -> None:
+    def bind_stages(self, module: Any) -> None:
+        """Binds all pipes to a module."""
+        self._link.bind(module)
+
+    def check(self) -> None:
+        """Warns if there is no pipe, and of results that the pipes would lose."""
+        self._link.begin()
         if not self.pipes.branches:
             rank_zero_warn(
-                "A source should have a pipe. Found none, so that nothing comes of its items: put"
-                " one behind it, as in `source ** Mean() ** Log('loss')`."
+                "A source should have a pipe. Found none, so that its items are lost: put one"
+                " behind it, as in `source ** Mean() ** Log('loss')`."
             )
 
-    def _ends(self) -> Ends:
+    def ends(self) -> Ends:
+        """Yields the calls that send the results of all pipes on."""
         self._epoch = None
-        yield from self.pipes._ends()
+        yield from self._link.ends()
         yield lambda: None
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Has all pipes forget the iteration."""
         self._epoch = None
-        self.pipes._forget()
+        self._link.forget()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
 
-from lightning_accum.accumulators._stage import Stage, chain
+from lightning_accum.accumulators._links import Ends, Link
+from lightning_accum.accumulators._stage import Stage, join
 
 
 class Split(Stage, nn.Module):
@@ -27,7 +27,7 @@ class Split(Stage, nn.Module):
 
     def __init__(self, *pipes: Any) -> None:
         super().__init__()
-        self.branches = nn.ModuleList(chain(pipe)._branch() for pipe in pipes)
+        self.branches = nn.ModuleList(join(pipe).as_branch() for pipe in pipes)
 
     def forward(self, item: Any) -> Any:
         """Sends an accumulated result through all pipes.
@@ -39,19 +39,48 @@ class Split(Stage, nn.Module):
             The result.
         """
         for pipe in self.branches:
-            pipe._through(item)  # type: ignore[operator]
+            pipe.send(item)  # type: ignore[operator]
         return item
 
-    def _step(self, item: Any) -> Any:
-        """Sends a step's item through all pipes, as far as their first accumulators."""
-        for pipe in self.branches:
+    def link(self) -> SplitLink:
+        """Returns a part that passes everything to the pipes."""
+        return SplitLink(self, Split.forward)
+
+
+class SplitLink(Link):
+    """The part of a split: its pipes take part in the iterations of the pipe that holds it."""
+
+    def send(self, item: Any) -> Any:
+        """Sends an accumulated result through all pipes, and returns it."""
+        return self.stage(item)
+
+    def step(self, item: Any) -> Any:
+        """Sends an item through all pipes, as far as their first accumulators, and returns it."""
+        for pipe in self.stage.branches:
             pipe(item)
         return item
 
-    def _ends(self) -> Iterator[Any]:
-        for pipe in self.branches:
-            yield from pipe._ends()  # type: ignore[operator]
+    def ends(self) -> Ends:
+        """Yields the calls that send the pipes' results on."""
+        for pipe in self.stage.branches:
+            yield from pipe.ends()
 
-    def _forget(self) -> None:
-        for pipe in self.branches:
-            pipe._forget()  # type: ignore[operator]
+    def forget(self) -> None:
+        """Has the pipes forget the iteration."""
+        for pipe in self.stage.branches:
+            pipe.forget()
+
+    def begin(self) -> None:
+        """Warns of the results of the pipes that would be lost."""
+        for pipe in self.stage.branches:
+            pipe.begin()
+
+    def bind(self, module: Any) -> None:
+        """Has the pipes log through a LightningModule."""
+        for pipe in self.stage.branches:
+            pipe.bind(module)
+
+    def settle(self) -> None:
+        """Makes the accumulators of the pipes local."""
+        for pipe in self.stage.branches:
+            pipe.settle()

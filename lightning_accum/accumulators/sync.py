@@ -16,18 +16,17 @@ from lightning_accum.distributed.packing import from_bytes, to_bytes
 def synchronize(accumulators: Any, capacity: int | None = None) -> None:
     """Computes many accumulators over all processes, with a single all-reduce.
 
-    Each ``compute`` that follows returns what was computed here, without communication, until the
-    accumulator is updated or reset; what it has accumulated stays this process' own. All processes
-    have to call this with the same accumulators in the same order, whether or not they have seen
-    any values. Where there is one process alone, nothing happens.
+    Each following ``compute`` returns the result computed here, without communication, until the
+    accumulator is updated or reset; its states stay those of this process. All processes have to
+    call this with the same accumulators in the same order, whether or not they have seen any
+    values. With a single process, nothing happens.
 
     Args:
         accumulators: an accumulator, a module that has some anywhere within, such as a
             ``LightningModule``, a ``MetricCollection`` or a pipe, or a list or dictionary of these.
-            Metrics that are no accumulators, and those with ``sync_on_compute=False``, are left to
-            themselves.
-        capacity: bytes of a process that fit into the all-reduce, the same in all processes; 4096
-            for each accumulator when missing. A second one follows where a process has more.
+            Other metrics, and accumulators with ``sync_on_compute=False``, are left out.
+        capacity: bytes of a process that fit into the all-reduce, the same in all processes; by
+            default 4096 for each accumulator. A second all-reduce follows if a process has more.
 
     Raises:
         ValueError: if the accumulators are of several process groups.
@@ -51,11 +50,11 @@ def synchronize(accumulators: Any, capacity: int | None = None) -> None:
             "Argument `accumulators` should have one process group. Found several: call"
             " `synchronize` once for each."
         )
-    data = to_bytes([a._copy_state_dict() for a in found])
+    data = to_bytes([a.metric_state for a in found])
     capacity = CAPACITY * len(found) if capacity is None else capacity
     rows = [from_bytes(row) for row in gather_bytes(data, capacity, found[0].device, group)]
     for accumulator, parts in zip(found, zip(*rows, strict=True), strict=True):
-        accumulator._compute_over(parts)
+        accumulator.compute_over(parts)
 
 
 def _within(accumulators: Any) -> Iterable[StreamAccumulator]:

@@ -17,18 +17,18 @@ from torchmetrics import Metric, SumMetric
 from torchmetrics.classification import BinaryAccuracy
 
 from lightning_accum.accumulators import (
+    CustomAccumulator,
     Except,
     List,
     Mean,
     Pipe,
     Select,
-    StreamAccumulator,
     Sum,
     Window,
 )
 
 
-class Product(StreamAccumulator):
+class Product(CustomAccumulator):
     """Written as the source document has it."""
 
     def __init__(self, **kwargs):
@@ -129,20 +129,28 @@ def test_a_state_dict_holds_what_an_object_has_seen():
 def test_verbs_that_lack_are_named():
     with pytest.raises(TypeError, match=r"`Half` should define `forward\(data\)`.*`reset\(\)`"):
 
-        class Half(StreamAccumulator):
+        class Half(CustomAccumulator):
             def forward(self, data):
                 self.data += data
 
-    class Nothing(StreamAccumulator):
-        pass
+    with pytest.raises(TypeError, match=r"`Nothing` should define `forward.*Found \[\]"):
 
-    with pytest.raises(TypeError, match="`Nothing` should define `forward`"):
-        Nothing()
+        class Nothing(CustomAccumulator):
+            pass
+
+
+def test_a_subclass_may_redefine_one_verb():
+    class Negative(Product):
+        def calculate(self):
+            return -self.data
+
+    assert [float(Negative()(value)) for value in (2.0, 5.0)] == [-2.0, -5.0]
+    assert (Select(value=0) ** Negative()).run([(2.0,), (5.0,)]) == -10.0
 
 
 def test_what_cannot_be_combined_says_so():
     first, second = Product(), Product()
-    with pytest.raises(TypeError, match="`Product` should know how to combine"):
+    with pytest.raises(TypeError, match="`Product` should define how the states"):
         first.merge_state(second)
 
 
@@ -254,7 +262,7 @@ def test_values_that_came_in_from_elsewhere_are_counted(make):
 
 
 def test_data_may_begin_as_the_class_has_it():
-    class Kept(StreamAccumulator):
+    class Kept(CustomAccumulator):
         data = [1.0]  # noqa: RUF012
 
         def forward(self, data):

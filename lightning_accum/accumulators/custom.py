@@ -1,0 +1,166 @@
+"""Accumulators written with three verbs: ``forward`` adds, ``calculate`` computes, ``reset``."""
+
+from __future__ import annotations
+
+import inspect
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+
+from lightning_accum.accumulators._base import State, StreamAccumulator
+from lightning_accum.accumulators._links import AccumulatorLink
+from lightning_accum.accumulators._values import copied
+
+_VERBS = ("forward", "calculate", "reset")
+
+
+def has_verbs(thing: Any) -> bool:
+    """Returns whether an object has all three verbs."""
+    return all(callable(getattr(thing, verb, None)) for verb in _VERBS)
+
+
+class _ByVerbs(StreamAccumulator):
+    """The base of accumulators that call the verbs of somebody else, and keep all in ``data``."""
+
+    data: Any
+
+    @abstractmethod
+    def own_forward(self, *args: Any, **kwargs: Any) -> None:
+        """Adds a value to ``data``."""
+
+    @abstractmethod
+    def own_calculate(self) -> Any:
+        """Returns the result."""
+
+    @abstractmethod
+    def own_reset(self) -> None:
+        """Makes ``data`` new."""
+
+    def add_data(self) -> None:
+        """Makes ``data`` a state, with its present value."""
+        data = copied(getattr(self, "data", torch.tensor(0)))
+        self.add_state("data", torch.tensor(0), persistent=True)
+        self.data = data
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Adds a value."""
+        with torch.no_grad():
+            self.own_forward(*args, **kwargs)
+
+    def compute(self) -> Any:
+        """Returns a copy of the result."""
+        return copied(self.own_calculate())
+
+    def reset(self) -> None:
+        """Forgets all values."""
+        super().reset()
+        self.own_reset()
+
+    def _merged(self, parts: Sequence[State]) -> State:
+        if len(parts) == 1:
+            return parts[0]
+        raise TypeError(
+            f"Accumulator `{type(self).__name__}` should define how the states of several are"
+            " combined. Found only `forward`, `calculate` and `reset`: pass"
+            " `sync_on_compute=False` to `super().__init__`, and every process computes its own"
+            " result."
+        )
+
+
+class CustomAccumulator(_ByVerbs):
+    """The base of accumulators of your own.
+
+    A subclass defines ``forward(data)``, which adds to ``self.data`` and returns nothing,
+    ``calculate()``, which returns the result, and ``reset()``. ``self.data`` holds tensors, or
+    other objects that a state dict may hold. Calling the accumulator adds a value and returns the
+    result so far.
+
+    Args:
+        **kwargs: passed to :class:`torchmetrics.Metric`.
+
+    Raises:
+        TypeError: if a subclass lacks one of the three.
+
+    Example:
+        >>> from lightning_accum.accumulators import CustomAccumulator
+        >>> class Count(CustomAccumulator):
+        ...     data = 0
+        ...     def forward(self, data):
+        ...         self.data = self.data + 1
+        ...     def calculate(self):
+        ...         return self.data
+        ...     def reset(self):
+        ...         self.data = 0
+        >>> count = Count()
+        >>> count("a"), count("b")
+        (1, 2)
+    """
+
+    # The verbs of a subclass have names that torchmetrics uses otherwise, so they move.
+    _moved: ClassVar[dict[str, str]] = {verb: f"own_{verb}" for verb in _VERBS}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for verb, name in cls._moved.items():
+            if verb in vars(cls):
+                setattr(cls, name, vars(cls)[verb])
+                delattr(cls, verb)
+        found = [
+            verb
+            for verb, name in cls._moved.items()
+            if getattr(cls, name) is not getattr(_ByVerbs, name)
+        ]
+        if len(found) < len(_VERBS):
+            raise TypeError(
+                f"Accumulator `{cls.__name__}` should define `forward(data)`, which adds to"
+                " `self.data`, `calculate()`, which returns the result, and `reset()`. Found"
+                f" {found}: define all three, or derive from `StreamAccumulator` and define"
+                " `update` and `compute`, as for any torchmetrics metric."
+            )
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        # torchmetrics passes keywords by the signature of `update`, which takes any.
+        self._update_signature = inspect.signature(self.own_forward)
+        self.add_data()
+
+    def link(self) -> AccumulatorLink:
+        """Returns a part that takes the arguments of ``forward``."""
+        return AccumulatorLink(self, type(self).own_forward)
+
+
+class VerbAdapter(_ByVerbs):
+    """An object with the three verbs, of any class, as an accumulator.
+
+    Args:
+        accumulator: the object.
+    """
+
+    def __init__(self, accumulator: Any) -> None:
+        super().__init__()
+        self.accumulator = accumulator
+        self.add_data()
+
+    @property
+    def data(self) -> Any:
+        """The ``data`` of the object."""
+        return getattr(self.accumulator, "data", None)
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        if hasattr(self.accumulator, "data"):
+            self.accumulator.data = value
+
+    def own_forward(self, *args: Any, **kwargs: Any) -> None:
+        """Adds a value."""
+        self.accumulator.forward(*args, **kwargs)
+
+    def own_calculate(self) -> Any:
+        """Returns the object's result."""
+        return self.accumulator.calculate()
+
+    def own_reset(self) -> None:
+        """Resets the object."""
+        self.accumulator.reset()
