@@ -76,7 +76,7 @@ def each_kind_sees_all_values() -> None:
         found = torch.stack(found) if isinstance(found, list) else found
         assert_close(found, case.reference(torch.stack(VALUES)), rtol=1e-12, atol=1e-12)
         # What it holds is its own again.
-        held = accumulator._so_far()
+        held = accumulator.result_so_far()
         held = torch.stack(held) if isinstance(held, list) else held
         assert_close(held, case.reference(torch.stack(OWN)), rtol=1e-12, atol=1e-12)
         so_far = accumulator(OWN[0])
@@ -188,9 +188,9 @@ def a_state_can_be_synchronised_by_hand() -> None:
     for total in (Sum(), Except(Sum(), begin=5)):
         total.update(1.0 + RANK)
         total.sync()
-        assert total._so_far() == 3.0
+        assert total.result_so_far() == 3.0
         total.unsync()
-        assert total._so_far() == 1.0 + RANK
+        assert total.result_so_far() == 1.0 + RANK
     grouped = Sum(process_group=dist.new_group([0, 1]))
     grouped.update(1.0)
     assert grouped.compute() == 2.0

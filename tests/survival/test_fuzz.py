@@ -396,7 +396,7 @@ MADE = {
     name: thing
     for name, thing in PUBLIC.items()
     if inspect.isclass(thing) and ours(thing.__init__) and not inspect.isabstract(thing)
-    and not getattr(thing, "_is_protocol", False) and thing is not accumulators.StreamAccumulator
+    and not getattr(thing, "_is_protocol", False)
 }  # fmt: skip
 
 
