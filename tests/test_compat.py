@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torchmetrics import MeanMetric, SumMetric
-from torchmetrics.aggregation import SumMetric
 
 from lightning_accum import _compat
 from lightning_accum._compat import (

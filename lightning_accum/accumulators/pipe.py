@@ -110,7 +110,7 @@ class Pipe(Flow):
         self._place = Place.BRANCH
         return self
 
-    def attach(self, flow: Flow) -> Pipe:
+    def attach_to(self, flow: Flow) -> Pipe:
         """Attaches this pipe to a source, or to a pipe of a source, and returns it."""
         self._place = Place.ATTACHED
         return self.bind_as(flow)
@@ -176,7 +176,7 @@ class Pipe(Flow):
         last.branches.append(branch)
         if self._settled or self._links[-1] in self._links_behind_accumulator():
             branch.settle()
-        return branch.attach(self)
+        return branch.attach_to(self)
 
 
 def _flatten(stage: Any) -> Iterator[nn.Module]:

@@ -46,7 +46,7 @@ class Source(Flow):
         """Returns a pipe that is attached to this source."""
         pipe = Pipe(other)
         self.pipes.branches.append(pipe)
-        return pipe.attach(self)
+        return pipe.attach_to(self)
 
     def forward(self, item: Any) -> None:
         """Sends an item down all pipes.

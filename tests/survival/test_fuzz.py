@@ -539,6 +539,7 @@ INNER = {
     *("kernel", "load_state_dict", "metric_state", "observe", "pairs", "plot", "rate", "reads"),
     *("release", "select", "set_extra_state", "state_dict", "step_param", "suppress"),
     *("sync", "terms", "train", "unsync", "updates", "use_updater", "validate"),
+    *("attach_to", "compute_over", "ready_state", "step_groups"),
 }  # fmt: skip
 
 
