@@ -302,7 +302,7 @@ def test_weights_with_nan_are_drawn(tmp_path: Path) -> None:
 @pytest.mark.parametrize("learners", [0, 1])
 def test_needs_one_that_measures(learners: int, tmp_path: Path) -> None:
     others = [callback(log=False)] * learners
-    with pytest.raises(ValueError, match=r"with `log=True`.* Found none"):
+    with pytest.raises(ValueError, match=r"with `log=True`.* Found no such"):
         fit(Net(), tmp_path, TensorBoardPictures(), *others)
 
 
