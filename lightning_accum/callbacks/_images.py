@@ -1,4 +1,4 @@
-"""Weights and spikes as images in grey, dark for low."""
+"""Gray images of weights and spikes, in which dark is low."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from torch import Tensor
 
 
 def fields_of(weight: Tensor, shape: Sequence[int] | None, most: int) -> Tensor | None:
-    """The weights of each neuron as an image.
+    """Returns the weights of each neuron as an image.
 
     Args:
         weight: weights ``[out, in]`` of a linear layer, or ``[out, in, height, width]`` of a
-            convolution, of which every input channel is an image of its own.
-        shape: height and width of the input of a linear layer; where it is ``None``, and no
-            square fits, all weights are one image.
-        most: how many images at most.
+            convolution, of which each input channel is one image.
+        shape: height and width of the input of a linear layer. If it is ``None`` and the number of
+            inputs is not a square, all weights are one image.
+        most: largest number of images.
 
     Returns:
         Images ``[N, height, width]`` from 0 to 1, all on one scale; ``None`` for other weights.
 
     Raises:
-        ValueError: if ``shape`` does not fit.
+        ValueError: if ``shape`` does not fit the number of inputs.
     """
     weight = weight.detach().float().cpu()
     if weight.ndim == 4:
@@ -47,7 +47,7 @@ def fields_of(weight: Tensor, shape: Sequence[int] | None, most: int) -> Tensor 
 
 
 def grid(images: Tensor) -> Tensor:
-    """Images ``[N, height, width]`` side by side, in about a square, with a line between them.
+    """Arranges images ``[N, height, width]`` in about a square, with lines between them.
 
     Example:
         >>> import torch
@@ -67,17 +67,17 @@ def grid(images: Tensor) -> Tensor:
 
 
 def raster(window: Tensor, most: int) -> Tensor:
-    """The first sample of a window ``[T, B, ...]`` as an image ``[neurons, T]``, spikes white.
+    """Returns the first sample of a window ``[T, B, ...]`` as an image ``[neurons, T]``.
 
     Args:
-        window: activity; what is not binary is scaled to its largest value.
-        most: how many neurons at most.
+        window: activity, which is scaled to its largest value: spikes are white.
+        most: largest number of neurons.
     """
     return _scaled(window[:, 0].flatten(1)[:, :most].float().cpu().T, low=0.0)
 
 
 def _scaled(values: Tensor, low: float | None = None) -> Tensor:
-    """From the lowest to the highest finite value, or from ``low``, to 0 to 1."""
+    """Scales values to [0, 1], from the lowest finite value or ``low`` to the highest."""
     finite = values[values.isfinite()]
     if not finite.numel():
         return torch.zeros_like(values)

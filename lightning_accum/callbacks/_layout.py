@@ -1,4 +1,4 @@
-"""Whether what was recorded has time, batch and both sides where the rule takes them to be."""
+"""The check that recorded activity has time and batch in the dimensions that the rule assumes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _MANY = (dict, list, tuple)
 
 
 def check_layout(host: CellHost, trainer: pl.Trainer, batch: Any) -> None:
-    """Warns where the batch is not where a rule takes it to be, as far as the loader tells.
+    """Warns if the loader's batch size is in another dimension than a rule assumes.
 
     Args:
-        host: whose cells' activity was recorded.
-        trainer: whose loader knows the size of a batch.
-        batch: a batch of it.
+        host: the host of the cells.
+        trainer: the Lightning trainer, whose loader knows the size of a batch.
+        batch: the batch of which activity was recorded.
     """
     _check_order(host)
     size = getattr(trainer.train_dataloader, "batch_size", None)
@@ -29,7 +29,7 @@ def check_layout(host: CellHost, trainer: pl.Trainer, batch: Any) -> None:
         return
     items = [item.shape for item in _tensors(batch) if item.ndim]
     given = [shape[:2] for shape in items if len(shape) > 2]
-    # an encoder gave the time, to samples of the loader's number
+    # an encoder added the time dimension to a batch of the loader's size
     encoded = not given and any(shape[0] == size for shape in items)
     for (cell, side), monitor in host.trainer.named_monitors:
         recorder = monitor.reducer
@@ -37,31 +37,32 @@ def check_layout(host: CellHost, trainer: pl.Trainer, batch: Any) -> None:
         if side != "post" or window is None or window.ndim < 3:
             continue
         steps, samples, inner = window.shape[0], window.shape[1], window.shape[2]
-        where = f"The neuron of cell `{cell}` gave"
+        where = f"The neuron of cell `{cell}` returned"
         known = encoded or window.shape[:2] in given
         if recorder.time_dim == 0 and steps == size != samples and known:
             warnings.warn(
-                f"{where} [{steps}, {samples}, ...], which its rule takes for {steps} steps of"
+                f"{where} [{steps}, {samples}, ...], which its rule takes as {steps} steps of"
                 f" {samples} samples, and the loader's batches have {size} samples: time should"
                 " come first, `x.transpose(0, 1)`.",
                 UserWarning,
                 stacklevel=2,
             )
-        flat = steps == 1 and window.ndim == 4  # a step of a layer without places
+        flat = steps == 1 and window.ndim == 4  # one step of a layer without spatial dimensions
         if recorder.time_dim is None and flat and inner == size != samples:
             warnings.warn(
-                f"{where} [{samples}, {inner}, ...], which its rule takes for {samples} samples in"
+                f"{where} [{samples}, {inner}, ...], which its rule takes as {samples} samples in"
                 f" a single step, and the loader's batches have {size} samples: if it takes whole"
-                " sequences, give the rule `time_dim=0`.",
+                " sequences, pass `time_dim=0` to the rule.",
                 UserWarning,
                 stacklevel=2,
             )
 
 
 def _check_order(host: CellHost) -> None:
-    """Warns where a neuron gives what its connection then takes in, as one that comes before it.
+    """Warns if the output of a neuron is the input of its connection, which then comes after it.
 
-    Only of whole sequences: step by step, a recurrent connection takes what its neuron gave.
+    Only whole sequences are checked: step by step, a recurrent connection does take its neuron's
+    output.
     """
     recorders = {place: each.reducer for place, each in host.trainer.named_monitors}
     for cell, _ in host.trainer.named_cells:
@@ -74,8 +75,8 @@ def _check_order(host: CellHost) -> None:
         if torch.equal(came, gave):
             warnings.warn(
                 f"The neuron of cell `{cell}` should come after its connection. Found it called"
-                " before, and what it gave as the connection's input: name the neuron that takes"
-                " what the connection gives.",
+                " before, and its output as the connection's input: name the neuron whose input is"
+                " the connection's output.",
                 UserWarning,
                 stacklevel=3,
             )

@@ -1,4 +1,4 @@
-"""Sees what the steps of optimizers do to parameters."""
+"""Measurements of what the steps of optimizers change."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ Measured = Callable[[Optimizer, Sequence[Tensor], Sequence[Change]], None]
 
 
 class StepWatch:
-    """Copies parameters as any optimizer's step begins, and compares them as it ends.
+    """Copies parameters when any optimizer's step begins, and compares them when it ends.
 
     Args:
-        wanted: which parameters to measure in a step that begins; where there are none, the step
-            is left alone.
-        measured: is given those parameters and their changes as the step ends.
+        wanted: returns the parameters to measure in a step that begins; a step without any is not
+            measured.
+        measured: receives those parameters and their changes when the step ends.
     """
 
     def __init__(self, wanted: Wanted, measured: Measured) -> None:
         self._wanted = wanted
         self._measured = measured
-        self._begun: dict[int, _Copies] = {}
+        self._begun: dict[int, Copies] = {}
         me = weakref.ref(self)
 
         def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
@@ -43,36 +43,34 @@ class StepWatch:
         def end(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
             watch = me()
             if watch is not None:
-                watch._end(optimizer, args, kwargs)
+                watch._end(optimizer)
 
         handles = [register_optimizer_step_pre_hook(begin), register_optimizer_step_post_hook(end)]
-        # They are torch's, of all optimizers: they must not outlive this, wherever it is dropped.
+        # The hooks are global in torch: they must not outlive this object, however it is dropped.
         self._remove = weakref.finalize(self, _remove, handles)
         self._remove.atexit = False
 
     def remove(self) -> None:
-        """Watches no more."""
+        """Removes the hooks."""
         self._remove()
         self._begun = {}
 
     def _begin(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-        self._begun.pop(id(optimizer), None)  # of a step that raised
+        self._begun.pop(id(optimizer), None)  # of a step that raised an error
         params = self._wanted(optimizer)
         if not params:
             return None
-        copies = self._begun[id(optimizer)] = _Copies(params)
+        copies = self._begun[id(optimizer)] = Copies(params)
         if kwargs.get("closure") is not None:
-            return args, {**kwargs, "closure": _Closure(kwargs["closure"], copies)}
-        if len(args) > 1 and args[1] is not None:  # behind the optimizer itself
-            return (args[0], _Closure(args[1], copies), *args[2:]), kwargs
+            return args, {**kwargs, "closure": copies.after(kwargs["closure"])}
+        if len(args) > 1 and args[1] is not None:  # the first argument is the optimizer
+            return (args[0], copies.after(args[1]), *args[2:]), kwargs
         return None
 
-    def _end(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def _end(self, optimizer: Optimizer) -> None:
         copies = self._begun.pop(id(optimizer), None)
         if copies is not None:
-            pairs = zip(copies.before, copies.params, strict=True)
-            changes = [measure_change(before, param.detach()) for before, param in pairs]
-            self._measured(optimizer, copies.params, changes)
+            self._measured(optimizer, copies.params, copies.changes())
 
 
 def _remove(handles: Sequence[RemovableHandle]) -> None:
@@ -80,32 +78,39 @@ def _remove(handles: Sequence[RemovableHandle]) -> None:
         handle.remove()
 
 
-class _Copies:
-    """Parameters, and what they were."""
+class Copies:
+    """Copies of parameters, to compare with what they become.
+
+    Args:
+        params: the parameters.
+    """
 
     def __init__(self, params: Sequence[Tensor]) -> None:
         self.params = params
-        self.before = [param.detach().clone() for param in params]
+        self._before = [param.detach().clone() for param in params]
 
+    def changes(self) -> list[Change]:
+        """Returns how the parameters changed since they were copied."""
+        pairs = zip(self._before, self.params, strict=True)
+        return [measure_change(before, param.detach()) for before, param in pairs]
 
-class _Closure:
-    """A closure, whose own writes to parameters are not counted as the optimizer's.
+    def after(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """Returns a closure that copies again the parameters to which ``closure`` itself writes.
 
-    Under Lightning the whole training step runs in it, and may normalize weights, for example.
-    Only the first call is looked at: later ones lie in the midst of the optimizer's work.
-    """
+        Under Lightning the training step runs in it, which may normalize weights, for example. Only
+        the first call copies: later calls come in the middle of the optimizer's own work.
+        """
+        first = [True]
 
-    def __init__(self, closure: Callable[[], Any], copies: _Copies) -> None:
-        self._closure = closure
-        self._copies: _Copies | None = copies
+        def call() -> Any:
+            if not first:
+                return closure()
+            first.clear()
+            versions = [version(param) for param in self.params]
+            result = closure()
+            for i, (param, earlier) in enumerate(zip(self.params, versions, strict=True)):
+                if version(param) != earlier:
+                    self._before[i] = param.detach().clone()
+            return result
 
-    def __call__(self) -> Any:
-        copies, self._copies = self._copies, None
-        if copies is None:
-            return self._closure()
-        versions = [version(param) for param in copies.params]
-        result = self._closure()
-        for i, (param, before) in enumerate(zip(copies.params, versions, strict=True)):
-            if version(param) != before:
-                copies.before[i] = param.detach().clone()
-        return result
+        return call

@@ -1,4 +1,4 @@
-"""What is said of local learning at the end of a fit."""
+"""The summary of local learning at the end of a fit."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from lightning_accum.callbacks._measure import Activity, Before, Values
 from lightning_accum.callbacks._watcher import Watcher
 
 _MOST = 0.9  # of neurons, or of weights
-_LARGE = 0.1  # for the ratio of an update to its weights
-_SMALL = 1e-4  # likewise, with a factor of at most
+_LARGE = 0.1  # ratio of an update to its weights
+_SMALL = 1e-4  # the same ratio, if `lr` is at most
 _FACTOR = 0.01
 _QUIET = 3  # logging steps in a row without a spike, and at least half of all
 _HEAD = ("cell", "parameter", "updates", "ratio", "at lower", "at upper", "silent")
 
 
 class Summary(Watcher):
-    """Gathers from measured steps, on the device, what is said when the fit ends."""
+    """Sums up the measurements of a fit on the device, and returns a table and advice."""
 
     def __init__(self) -> None:
         self._ratios: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
         self._limits: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
         self._lrs: dict[tuple[str, str], Tensor] = {}
-        self._counts: dict[str, Tensor] = {}  # of the latest epoch in which there are any
-        self._ended: set[str] = set()  # cells whose counts are of an epoch that is over
+        self._counts: dict[str, Tensor] = {}  # of the latest epoch with activity
+        self._ended: set[str] = set()  # cells whose counts are of an earlier epoch
         self._seen: Counter[str] = Counter()
-        self._quiet: dict[str, Tensor] = {}  # steps since the latest spike
+        self._quiet: dict[str, Tensor] = {}  # logging steps since the latest spike
 
     def saw(self, cell: str, activity: Activity) -> None:
-        """Counts the spikes of each neuron, and the steps since there was one."""
+        """Counts the spikes of each neuron, and the logging steps since the latest spike."""
         counts = None if cell in self._ended else self._counts.get(cell)
         self._ended.discard(cell)
         self._counts[cell] = activity.counts if counts is None else counts + activity.counts
@@ -41,14 +41,14 @@ class Summary(Watcher):
         self._quiet[cell] = (self._quiet.get(cell, torch.zeros_like(none).long()) + 1) * none
 
     def epoch_ended(self) -> None:
-        """Has the spikes of the next epoch counted from zero."""
+        """Counts the spikes of the next epoch from zero."""
         self._ended = set(self._counts)
 
     def applied(self, before: Before, after: Tensor, values: Values) -> None:
-        """Adds up ratios, and keeps how many weights are at a limit."""
+        """Adds up the ratios, and keeps the shares of weights at a limit."""
         key, ratio = (before.cell, before.name), values["ratio"]
         total, number = self._ratios.get(key, (torch.zeros_like(ratio), torch.zeros_like(ratio)))
-        finite = ratio.isfinite()  # the first one of weights that were all zero is not
+        finite = ratio.isfinite()  # that of weights that were all zero is infinite
         self._ratios[key] = total + torch.where(finite, ratio, 0.0), number + finite
         self._limits[key] = values["at_lower"], values["at_upper"]
         self._lrs[key] = torch.maximum(self._lrs.get(key, values["lr"]), values["lr"])
@@ -60,13 +60,13 @@ class Summary(Watcher):
         further: Sequence[str] = (),
         warned: Collection[str] = (),
     ) -> list[str]:
-        """A table, if anything was measured, and what to look at.
+        """Returns the lines of the table, if anything was measured, and of advice.
 
         Args:
-            steps: how often updates were applied, by the names of cell and parameter.
-            rates: names of the rule's rates, for advice.
-            further: advice by others.
-            warned: cells that are not advised on, for a warning has told what is wrong.
+            steps: number of applied updates, by the names of cell and parameter.
+            rates: names of the rule's learning rates, for advice.
+            further: lines of other advice.
+            warned: cells without advice, because a warning has named the mistake.
         """
         if not self._ratios:
             return ["Local learning:", *further] if further else []
@@ -74,7 +74,7 @@ class Summary(Watcher):
         rows: list[Sequence[str]] = [_HEAD]
         advice: list[str] = []
         for (cell, name), (total, number) in self._ratios.items():
-            if (cell, name) not in steps:  # it was deleted since
+            if (cell, name) not in steps:  # the cell was deleted
                 continue
             ratio = float(total / number)
             lower, upper = (float(share) for share in self._limits[cell, name])
@@ -109,7 +109,7 @@ def _advice_on_lr(label: str, ratio: float, lr: float) -> Iterator[str]:
         yield (
             f"An update changes `{label}` by a share of {ratio:.0e}, on average, with `lr = {lr:g}`"
             " of the optimizer that applies updates: it is a factor of the rule's rates, 1 by"
-            " default, and no step size as Adam's."
+            " default, and not a step size as in Adam."
         )
 
 
@@ -117,8 +117,8 @@ def _advice_on_activity(cell: str, silent: float, seen: int, quiet: int) -> Iter
     if _QUIET <= quiet < seen <= 2 * quiet:
         yield (
             f"The neurons of `{cell}` fired at first, and in none of the last {quiet} of {seen}"
-            " logging steps: look at what lets them fall silent, as weights that a constraint or"
-            " depression drives to zero, or a threshold that rises too far (`theta_plus`)."
+            " logging steps: look for weights that a constraint or depression moves to zero, or a"
+            " threshold that rises too far (`theta_plus`)."
         )
     elif silent >= _MOST:
         yield (

@@ -1,4 +1,4 @@
-"""Buffers that every process adapts by its own samples, brought together."""
+"""The callback that averages buffers over processes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ class AverageBuffers(Callback):
 
     .. math:: \theta \leftarrow \frac{1}{R} \sum_r \theta_r
 
-    For what adapts to activity in a forward pass, such as the thresholds ``theta`` of
-    :class:`~lightning_accum.nn.AdaptiveLIF`: without it each process has its own, and DDP, where it
-    wraps the module, gives all of them the first one's at the next batch. Processes count alike,
-    however many samples they had. With one process nothing happens.
+    It is meant for buffers that adapt to activity in a forward pass, such as the thresholds
+    ``theta`` of :class:`~lightning_accum.nn.AdaptiveLIF`. Without it, each process adapts its own
+    copy, or, if DDP wraps the module, the first process's buffers replace the others at the next
+    batch. Each process has the same weight, however many samples it had. With one process nothing
+    happens.
 
     Args:
         names: dotted paths of the buffers in the module.
@@ -36,7 +37,7 @@ class AverageBuffers(Callback):
         self.names = names_in("names", names)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Finds the buffers; an ``AttributeError`` says which is not there."""
+        """Raises an ``AttributeError`` if the module lacks a buffer."""
         for name in self.names:
             pl_module.get_buffer(name)
 
@@ -44,7 +45,7 @@ class AverageBuffers(Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
     ) -> None:
-        """Averages."""
+        """Averages the buffers."""
         if (count := processes()) == 1 or not self.names:
             return
         buffers = [pl_module.get_buffer(name) for name in self.names]

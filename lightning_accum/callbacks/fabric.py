@@ -1,4 +1,4 @@
-"""A CellTrainer in a loop of one's own, with Lightning Fabric."""
+"""A CellTrainer in a training loop of the user, with or without Lightning Fabric."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.optim.update import check_lr
 from lightning_accum.updates import NonFinite
 
-_PATIENCE = 100  # batches, for a loop has no epochs that are known of
+_PATIENCE = 100  # batches before the first check: the loop does not tell when an epoch ends
 
 
 class FabricCellTrainer:
     """Runs a :class:`~lightning_accum.CellTrainer` in a Fabric loop, or in any plain loop.
 
-    What the callback does in a Trainer, said step by step: activity is recorded inside
-    :meth:`batch`, :meth:`accumulate` evaluates the rule, and :meth:`step` sums what all processes
-    have pending and applies it. It has a state for ``fabric.save`` and ``fabric.load``.
+    It does step by step what the callback does in a Trainer: activity is recorded inside
+    :meth:`batch`, :meth:`accumulate` evaluates the rule, and :meth:`step` sums the pending updates
+    of all processes and applies them. It has a state for ``fabric.save`` and ``fabric.load``.
 
-    Under a strategy that wraps modules, such as DDP, a module without any parameter that asks for a
-    gradient is not set up by ``fabric.setup`` but moved by ``fabric.to_device``.
+    Under a strategy that wraps modules, such as DDP, a module without parameters that require grad
+    should be moved by ``fabric.to_device`` instead of ``fabric.setup``.
 
     Args:
         cell_trainer: the trainer, usually a rule such as :class:`~lightning_accum.STDP`.
-        cells: by name, where the cells are in the module; ``None`` where they were registered with
+        cells: by name, the paths of the cells in the module; ``None`` if they were registered with
             ``cell_trainer`` by hand.
         carry: whether batches are pieces of one stream, so that traces pass from one to the next.
         nonfinite: what happens to an update with NaN or Inf: ``"skip"``, ``"raise"``, ``"ignore"``.
 
     Raises:
-        TypeError: if ``cell_trainer`` is no CellTrainer or ``cells`` holds no CellSpecs.
-        ValueError: if ``nonfinite`` is none of the three.
+        TypeError: if ``cell_trainer`` is not a CellTrainer, or ``cells`` does not hold CellSpecs.
+        ValueError: if ``nonfinite`` is not one of its values.
 
     Example:
         >>> import torch
         >>> from lightning.fabric import Fabric
         >>> from lightning_accum import Hebb
         >>> fabric = Fabric(accelerator="cpu", devices=1)
-        >>> model = fabric.to_device(nn.Sequential(nn.Linear(2, 1, bias=False), nn.ReLU()))
+        >>> model = fabric.to_device(nn.Sequential(nn.Linear(2, 1, bias=False), nn.Sigmoid()))
         >>> learner = FabricCellTrainer(Hebb(0.1), {"enc": CellSpec("0", "1")})
         >>> learner.setup(model)
         >>> for x in torch.rand(3, 8, 2):
@@ -68,17 +68,17 @@ class FabricCellTrainer:
 
     @property
     def cell_trainer(self) -> CellTrainer:
-        """The trainer that is hosted."""
+        """The trainer that runs."""
         return self.host.trainer
 
     def setup(self, module: nn.Module) -> None:
-        """Binds the cells, in a module that is on its device; a state loaded before is taken up.
+        """Binds the cells in a module that is on its device, and takes up a state loaded before.
 
         Args:
-            module: as ``fabric.setup`` gave it, or not set up at all.
+            module: the module, or what ``fabric.setup`` returned for it.
 
         Raises:
-            AttributeError: if a path or a parameter is not there.
+            AttributeError: if the module lacks a submodule or a parameter.
         """
         inner = module.get_submodule("module") if is_wrapped(module) else module
         self.host.bind(inner)
@@ -87,7 +87,7 @@ class FabricCellTrainer:
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Records the activity of cells in training mode; where the batch fails, none of it.
+        """Records the activity of cells in training mode; drops it if the batch raises an error.
 
         Raises:
             RuntimeError: before :meth:`setup`, or after :meth:`release`.
@@ -106,10 +106,10 @@ class FabricCellTrainer:
         health.batch_ended()
 
     def accumulate(self, **inputs: Any) -> None:
-        """Evaluates the rule on what was recorded, and applies nothing yet.
+        """Evaluates the rule on what was recorded, without applying updates.
 
         Args:
-            **inputs: what the rule asks for, such as a ``reward``.
+            **inputs: the inputs of the rule, such as a ``reward``.
 
         Raises:
             RuntimeError: before :meth:`setup`, or after :meth:`release`.
@@ -119,16 +119,16 @@ class FabricCellTrainer:
         self.host.finish_batch(**inputs)
 
     def step(self, lr: float = 1.0, **inputs: Any) -> None:
-        """Applies what is pending in all processes together; every process has to call it.
+        """Applies the pending updates of all processes; every process has to call this.
 
         Args:
-            lr: factor of every change.
-            **inputs: what the rule asks for, where activity was recorded and not yet evaluated.
+            lr: factor of every update.
+            **inputs: the inputs of the rule, if recorded activity is not evaluated yet.
 
         Raises:
             RuntimeError: before :meth:`setup`, or after :meth:`release`.
             ValueError: if ``lr`` is negative.
-            NonFiniteUpdateError: if an update holds NaN or Inf, where the policy is to raise.
+            NonFiniteUpdateError: if an update holds NaN or Inf and ``nonfinite`` is ``"raise"``.
         """
         check_lr(lr)
         self._checked()
@@ -138,12 +138,12 @@ class FabricCellTrainer:
         self.cell_trainer.update(scale=lr)
 
     def updates_as_gradients(self, **inputs: Any) -> None:
-        """In the place of :meth:`step`: hands what is pending to an optimizer, for it to step.
+        """Moves the pending updates to the gradients, for an optimizer to step; replaces `step`.
 
-        What all processes have pending is summed first; every process has to call it.
+        Updates are summed over processes first; every process has to call this.
 
         Args:
-            **inputs: what the rule asks for, where activity was recorded and not yet evaluated.
+            **inputs: the inputs of the rule, if recorded activity is not evaluated yet.
 
         Raises:
             RuntimeError: before :meth:`setup`, or after :meth:`release`.
@@ -156,15 +156,15 @@ class FabricCellTrainer:
     def _checked(self) -> Health:
         if not self.host.bound or self._health is None:
             raise RuntimeError(
-                "A FabricCellTrainer should know the module before a batch runs. Found no module"
-                " set up, or one that was released: call `setup(module)`."
+                "A FabricCellTrainer should be set up before a batch runs. Found no module, or one"
+                " that was released: call `setup(module)`."
             )
         return self._health
 
     def release(self) -> None:
-        """Takes every hook away; what is learned, recorded and pending stays.
+        """Removes every hook; what is learned, recorded and pending stays.
 
-        Warns if a cell has learned nothing.
+        It warns if a cell has learned nothing.
         """
         health, self._health = self._health, None
         try:
@@ -177,10 +177,10 @@ class FabricCellTrainer:
         return {**self.__dict__, "_health": None}
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and builtins alone, for ``fabric.save``."""
+        """Returns a state of tensors and builtins, for ``fabric.save``."""
         return self.host.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes up a state, now or, before :meth:`setup`, then; a window in it is dropped."""
+        """Loads a state now or, before :meth:`setup`, then; a window in it is dropped."""
         self._recorded = False
         self.host.load_state_dict(state_dict)

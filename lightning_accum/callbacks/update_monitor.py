@@ -1,4 +1,4 @@
-"""The callback that measures what optimizers do to parameters."""
+"""The callback that logs what optimizers change."""
 
 from __future__ import annotations
 
@@ -22,40 +22,38 @@ _REMEMBERED_PAUSES = 16
 
 
 class UpdateMonitor(Callback):
-    r"""Logs what every optimizer's step did to each parameter, of any LightningModule.
+    r"""Logs how every step of an optimizer changed each parameter, of any LightningModule.
 
     ==========================  ==================================================================
-    ``update_norm``             :math:`\|\Delta w\|_2`, of the change that the step has made
-    ``weight_norm``             :math:`\|w'\|_2`, after it
+    ``update_norm``             :math:`\|\Delta w\|_2`, of the change by the step
+    ``weight_norm``             :math:`\|w'\|_2`, after the step
     ``ratio``                   :math:`\|\Delta w\|_2 / \|w\|_2`; about 1e-3 is common
-    ``zero_share``              share of weights that the step left as they were
+    ``zero_share``              share of weights that the step did not change
     ``nonfinite``               number of NaN and Inf in :math:`\Delta w`
     ==========================  ==================================================================
 
-    Each stands under ``updates/<parameter>/``, or ``updates/<module>/``, for example
-    ``updates/encoder.weight/ratio``. What is measured is the step itself: clipping, schedules,
-    weight decay and momentum are in it, and what else writes to the weights is not. It works with
-    automatic and manual optimization, any number and kind of optimizers, accumulated batches and
-    mixed precision; a step that a gradient scaler skips has no values. Where several optimizers
-    have one parameter, or one steps several times in a batch, the last step counts. Under DDP every
-    process logs the same, for the weights are the same.
+    They are logged as ``updates/<parameter>/...`` or ``updates/<module>/...``, for example
+    ``updates/encoder.weight/ratio``. The monitor measures the step itself, with clipping, weight
+    decay, schedules and momentum, and nothing else that changes the weights. It works with automatic
+    and manual optimization, any optimizers, accumulated batches and mixed precision; a step that a
+    gradient scaler skips has no values. If several optimizers hold a parameter, or one steps
+    several times in a batch, the last step counts. Under DDP every process logs the same values.
 
-    On logging steps alone (``log_every_n_steps``) parameters are copied and measured; other steps
-    cost a few microseconds. An optimizer that does not step in every batch is measured as often as
-    a logging step may come before it steps again, by the longest pause between its latest steps, so
-    that a logging step has the values of the last step before it. Where the pauses are irregular
-    such a logging step may have none.
+    Parameters are copied and measured only on logging steps (``log_every_n_steps``); other steps
+    cost a few microseconds. If an optimizer does not step in every batch, its last step before each
+    logging step is measured, as far as the longest of its latest pauses foretells the next one.
+    After irregular pauses a logging step may have no values.
 
     Args:
-        by: ``"parameter"``, or ``"module"`` for one set of values for each top-level module, as if
-            its parameters were one vector.
-        params: patterns for the dotted names of the parameters to measure, such as ``"encoder.*"``
-            or ``"*.weight"``, of which one has to match; ``None`` for all.
-        prog_bar: whether the ratios are shown in the progress bar too.
+        by: ``"parameter"``, or ``"module"`` for the statistics of each top-level module, as if its
+            parameters were one vector.
+        params: patterns of the dotted names of the parameters to measure, such as ``"encoder.*"``
+            or ``"*.weight"``. A parameter is measured if any pattern matches. Default: all.
+        prog_bar: whether the progress bar also shows the ratios.
 
     Raises:
-        ValueError: if ``by`` is neither of the two, or, when a fit begins, if a pattern matches no
-            parameter.
+        ValueError: if ``by`` is not one of its values, or, when a fit begins, if a pattern matches
+            no parameter.
 
     Example:
         >>> monitor = UpdateMonitor(params=["*.weight"])
@@ -73,10 +71,10 @@ class UpdateMonitor(Callback):
         self.by = by
         self.params = [params] if isinstance(params, str) else params
         self.prog_bar = prog_bar
-        self._run: _Run | None = None
+        self._run: _MonitoredFit | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Begins to watch steps."""
+        """Begins to measure steps."""
         names = [name for name, _ in pl_module.named_parameters()]
         for pattern in self.params or ():
             if not any(fnmatchcase(name, pattern) for name in names):
@@ -85,12 +83,12 @@ class UpdateMonitor(Callback):
                     f" `{type(pl_module).__name__}`, which has {names}. Found `{pattern!r}`, which"
                     " matches none."
                 )
-        self._run = _Run(self, trainer)
+        self._run = _MonitoredFit(self, trainer)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Steps come before this callback's turn again."""
+        """Notes that the values of this batch are not logged yet."""
         assert self._run is not None
         self._run.logged_at = None
 
@@ -102,19 +100,19 @@ class UpdateMonitor(Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Logs what was measured, on logging steps."""
+        """Logs what was measured, if this is a logging step."""
         assert self._run is not None
         self._run.logged_at = batches_that_stepped(trainer)
         self._run.log()
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Leaves the optimizers as they were."""
+        """Removes the hooks from the optimizers."""
         self._release()
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
-        """Leaves the optimizers as they were, for no teardown follows."""
+        """Removes the hooks from the optimizers; Lightning calls no ``teardown``."""
         self._release()
 
     def _release(self) -> None:
@@ -127,8 +125,13 @@ class UpdateMonitor(Callback):
         return {**own_state(self), "_run": None}
 
 
-class _Run:
-    """What a monitor knows during one fit."""
+class _MonitoredFit:
+    """Measures the optimizers of one fit, and logs what it measured.
+
+    Args:
+        monitor: the monitor, whose settings apply.
+        trainer: the Lightning trainer.
+    """
 
     def __init__(self, monitor: UpdateMonitor, trainer: pl.Trainer) -> None:
         self.monitor = monitor
@@ -140,7 +143,7 @@ class _Run:
         self.watch = StepWatch(self._wanted, self._measured)
 
     def _wanted(self, optimizer: Optimizer) -> list[Tensor]:
-        """The parameters to measure in a step that begins."""
+        """Returns the parameters to measure in a step that begins."""
         now, key = batches_that_stepped(self.trainer), id(optimizer)
         pauses = self._pauses.setdefault(key, deque([1], maxlen=_REMEMBERED_PAUSES))
         if now > self._stepped_at.get(key, now):
@@ -159,12 +162,12 @@ class _Run:
         self._unlogged |= {
             names[id(param)]: change for param, change in zip(params, changes, strict=True)
         }
-        # A callback that stands behind this one has stepped at the batch's end.
+        # A later callback stepped at the end of the batch, after this one had logged.
         if self.logged_at == batches_that_stepped(self.trainer):
             self.log()
 
     def _names(self) -> dict[int, str]:
-        """The names of the parameters that are asked for; the module's may change in a fit."""
+        """Returns the names of the parameters to measure, by id; they may change in a fit."""
         patterns = self.monitor.params
         return {
             id(param): name
@@ -173,7 +176,7 @@ class _Run:
         }
 
     def log(self) -> None:
-        """Logs what there is, if this is a logging step."""
+        """Logs what was measured, if this is a logging step."""
         if not self._unlogged or not logs_now(self.trainer):
             return
         groups: dict[str, list[Change]] = {}

@@ -62,12 +62,12 @@ def said(tmp_path: Path, net: Net, data: Any, rule: STDP | None = None) -> list[
 
 def test_the_batch_before_time(tmp_path: Path) -> None:
     (message,) = said(tmp_path, Swapped(), loader(3))
-    assert "gave [5, 7, ...], which its rule takes for 5 steps of 7 samples" in message
+    assert "returned [5, 7, ...], which its rule takes as 5 steps of 7 samples" in message
 
 
 def test_sequences_for_a_rule_on_steps(tmp_path: Path) -> None:
     (message,) = said(tmp_path, Foreign(), loader(3), STDP(**RULE))
-    assert "gave [7, 5, ...]" in message
+    assert "returned [7, 5, ...]" in message
     assert "give the rule `time_dim=0`" in message
 
 
@@ -107,4 +107,4 @@ def test_the_batch_before_time_by_an_encoder(
     data = DataLoader(torch.utils.data.TensorDataset(torch.eye(6).double()[:BATCH]), BATCH)
     messages = said(tmp_path, Encoded(steps, swap), data)
     assert len(messages) == told
-    assert all("gave [5, 7, ...]" in text for text in messages)
+    assert all("returned [5, 7, ...]" in text for text in messages)

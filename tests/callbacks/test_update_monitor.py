@@ -22,7 +22,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 from torch.utils.data import DataLoader
 
 from lightning_accum.callbacks import UpdateMonitor
-from lightning_accum.callbacks._steps import StepWatch, _Copies
+from lightning_accum.callbacks._steps import Copies, StepWatch
 
 STATISTICS = ("update_norm", "weight_norm", "ratio", "zero_share", "nonfinite")
 Weights = dict[str, Tensor]
@@ -501,7 +501,7 @@ def test_only_logging_steps_copy_weights(tmp_path: Path) -> None:
     alive: list[int] = []
 
     def count(*_: Any) -> None:
-        alive.append(sum(type(thing) is _Copies for thing in gc.get_objects()))
+        alive.append(sum(type(thing) is Copies for thing in gc.get_objects()))
 
     gc.collect()
     monitor = UpdateMonitor()
