@@ -1,4 +1,4 @@
-"""State that is looked at before anything of it is taken, and the base of what keeps some."""
+"""Checks of saved states before they are loaded, and modules with such states."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 
 class Kind(NamedTuple):
-    """What an entry of a state should be.
+    """A kind of values in a state.
 
     Args:
-        should: in words, for a message.
-        fits: whether something is one.
+        should: the kind in words, for a message.
+        fits: returns whether a value is of the kind.
     """
 
     should: str
@@ -45,12 +45,12 @@ NUMBERS = Kind(
 
 
 def optional(kind: Kind) -> Kind:
-    """Of that kind, or ``None``."""
+    """Returns the kind of values that are of ``kind``, or ``None``."""
     return Kind(f"{kind.should}, or None", lambda value: value is None or kind.fits(value))
 
 
 def list_of(kind: Kind) -> Kind:
-    """A list of that kind."""
+    """Returns the kind of lists with values of ``kind``."""
     return Kind(
         f"a list, each {kind.should}",
         lambda value: isinstance(value, list) and all(map(kind.fits, value)),
@@ -58,7 +58,7 @@ def list_of(kind: Kind) -> Kind:
 
 
 def named(kind: Kind) -> Kind:
-    """A mapping of names to that kind."""
+    """Returns the kind of mappings of names to values of ``kind``."""
     return Kind(
         f"a mapping of names, each to {kind.should}",
         lambda value: (
@@ -72,7 +72,7 @@ def named(kind: Kind) -> Kind:
 MAPPING = named(ANYTHING)
 
 
-OTHER = "it is that of something else, or of another version"
+OTHER = "it is the state of another object, or of another version"
 ANOTHER_VERSION = (
     "it was saved by another version, or by hand. Go on with that version, or begin again with only"
     " the weights, which `load_from_checkpoint` of the LightningModule gives"
@@ -85,16 +85,16 @@ def check_state(
     """Raises unless a state has these entries, no others, and each of its kind.
 
     Args:
-        place: whose state it is, for messages.
-        state: what is about to be loaded.
-        kinds: by key, what there should be.
-        mend: what to say where the keys are others.
+        place: the owner of the state, for messages.
+        state: the state to load.
+        kinds: the kind of each entry, by key.
+        mend: the end of the message if the keys differ.
 
     Returns:
         The state.
 
     Raises:
-        RuntimeError: if it is anything else, as torch says it of state dicts.
+        RuntimeError: if it is anything else, as in torch's ``load_state_dict``.
 
     Example:
         >>> check_state("this", {"steps": -1}, {"steps": COUNT})
@@ -119,7 +119,7 @@ def check_state(
 
 
 def check_that(fits: bool, place: str, should: str, found: object) -> None:
-    """Raises a ``RuntimeError`` that says what a state should hold, unless it does."""
+    """Raises a ``RuntimeError`` unless a state fits."""
     if not fits:
         raise RuntimeError(f"The state of {place} should hold {should}. Found {_shown(found)}.")
 
@@ -133,20 +133,20 @@ def _shown(value: object) -> str:
 
 
 class CheckedState(nn.Module):
-    """A module whose state is taken whole, or not at all.
+    """A module that loads a whole state, or nothing of it.
 
-    Before a state dict is loaded, those of the modules inside are checked as well.
+    Before it loads a state dict, it also checks the states of its submodules.
     """
 
     def check_extra_state(self, state: Any) -> None:
-        """Raises a ``RuntimeError`` if this is no state of this module's; takes nothing."""
+        """Raises a ``RuntimeError`` if this is not the extra state of such a module."""
 
     def check_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Raises an error where :meth:`load_state_dict` would; takes nothing.
+        """Raises an error if :meth:`load_state_dict` would; loads nothing.
 
         Args:
-            state_dict: what ``state_dict()`` gave.
-            strict: whether the keys have to be the same.
+            state_dict: the result of ``state_dict()``.
+            strict: whether the keys have to match.
 
         Raises:
             TypeError: if it is not a mapping.
@@ -172,12 +172,12 @@ class CheckedState(nn.Module):
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Any:
-        """Loads a state dict, as :meth:`torch.nn.Module.load_state_dict`; all of it, or nothing.
+        """Loads a state dict like :meth:`torch.nn.Module.load_state_dict`: all of it, or nothing.
 
         Args:
-            state_dict: what ``state_dict()`` gave.
-            strict: whether the keys have to be the same.
-            assign: whether tensors are taken as they are instead of copied.
+            state_dict: the result of ``state_dict()``.
+            strict: whether the keys have to match.
+            assign: whether to assign the tensors instead of copying them.
 
         Raises:
             TypeError: if it is not a mapping.
@@ -188,12 +188,12 @@ class CheckedState(nn.Module):
 
 
 class StateModule(CheckedState):
-    """Module with named transient tensors, whose shapes are not known in advance.
+    """A module with named transient tensors, whose shapes are not known in advance.
 
     The tensors live in ``self._state`` and are neither parameters nor buffers: no optimizer finds
     them, DDP does not broadcast them, and they may be ``None`` until something has run. They move
-    with ``.to()``, are copied and pickled with the module, and stand in the state dict under one
-    fixed key, so that a state loads into a fresh module before its first forward.
+    with ``.to()``, are copied and pickled with the module, and have one fixed key in the state
+    dict, so that a state loads into a fresh module before its first forward.
     """
 
     _state: dict[str, Tensor | None]
@@ -203,7 +203,7 @@ class StateModule(CheckedState):
         self._state = {}
 
     def _moved(self, fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
-        """What ``.to()`` makes of one state tensor; a subclass may keep a wider dtype."""
+        """Returns a state tensor after ``.to()``; a subclass may keep a wider dtype."""
         return fn(tensor)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> StateModule:
@@ -219,7 +219,7 @@ class StateModule(CheckedState):
         return {k: v if v is None else v.detach().clone() for k, v in self._state.items()}
 
     def check_extra_state(self, state: Any) -> None:
-        """Raises a ``RuntimeError`` if these are not the transient tensors of such a module."""
+        """Raises a ``RuntimeError`` if this is not the extra state of such a module."""
         place = f"`{type(self).__name__}`"
         if self._state:
             check_state(place, state, dict.fromkeys(self._state, optional(TENSOR)))
@@ -227,10 +227,10 @@ class StateModule(CheckedState):
         check_that(kind.fits(state), place, kind.should, state)
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Takes the transient tensors from a state dict, on this module's own copies.
+        """Loads copies of the transient tensors from a state dict.
 
         Raises:
-            RuntimeError: if they are not those of such a module; then nothing has changed.
+            RuntimeError: if it is not the extra state of such a module; then nothing has changed.
         """
         self.check_extra_state(state)
         self._state = {k: None if v is None else v.detach().clone() for k, v in state.items()}

@@ -34,8 +34,8 @@ class UpdateMonitor(Callback):
 
     They are logged as ``updates/<parameter>/...`` or ``updates/<module>/...``, for example
     ``updates/encoder.weight/ratio``. The monitor measures the step itself, with clipping, weight
-    decay, schedules and momentum, and nothing else that changes the weights. It works with automatic
-    and manual optimization, any optimizers, accumulated batches and mixed precision; a step that a
+    decay, schedules and momentum, and no other change of the weights. It works with automatic and
+    manual optimization, any optimizers, accumulated batches and mixed precision; a step that a
     gradient scaler skips has no values. If several optimizers hold a parameter, or one steps
     several times in a batch, the last step counts. Under DDP every process logs the same values.
 

@@ -1,4 +1,4 @@
-"""Metrics: what updates did, how neurons fire, and which class they stand for."""
+"""Torchmetrics of updates, of activity, and of classification by rates."""
 
 from lightning_accum.metrics.max_rate import MaxRateClassifier
 from lightning_accum.metrics.update_statistics import FiringStatistics, UpdateStatistics

@@ -1,4 +1,4 @@
-"""Classification by the class that each neuron answers most."""
+"""Classification by the class to which each neuron responds most."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class MaxRateClassifier(AdditiveMetric):
         **kwargs: passed to :class:`torchmetrics.Metric`.
 
     Raises:
-        ValueError: if a number is not positive or ``vote`` is neither of the two.
+        ValueError: if a number is not positive, or ``vote`` is not one of its values.
 
     Example:
         >>> import torch
@@ -88,7 +88,7 @@ class MaxRateClassifier(AdditiveMetric):
     @property
     def assignments(self) -> Tensor:
         """The class of each neuron, ``[N]``; −1 for a neuron that never fired."""
-        # What a metric computes loses its dimension when it is of one element.
+        # torchmetrics removes the dimension of a result with one element.
         assigned: Tensor = self.compute()
         return assigned.reshape(self.num_neurons)
 
@@ -98,8 +98,8 @@ class MaxRateClassifier(AdditiveMetric):
         Args:
             rates: rates or spike counts of shape ``[B, N]``, non-negative, any dtype.
             labels: classes of shape ``[B]``, integers from 0 to ``num_classes - 1``. Their range is
-                checked here on the CPU alone; on an accelerator, where looking would wait for the
-                device, indexing with a wrong one fails there.
+                checked here only on the CPU; on an accelerator the check would wait for the device,
+                and indexing with a wrong label fails there.
 
         Raises:
             TypeError: if the labels are not integers.
@@ -108,29 +108,29 @@ class MaxRateClassifier(AdditiveMetric):
         self._check_rates(rates)
         self._check_labels(labels, rates.shape[0])
         sums, samples = class_rate_sums(rates, labels, self.num_classes)
-        # Replaced, not written in place: a state made in inference mode could not be written to.
+        # Not in place: a state that was made in inference mode cannot be changed in place.
         self.rate_sums = self.rate_sums + sums
         self.samples = self.samples + samples
 
     def compute(self) -> Tensor:
-        """The class of each neuron, ``[N]``; −1 for a neuron that never fired."""
+        """Returns the class of each neuron, ``[N]``; −1 for a neuron that never fired."""
         mean_rates = self.rate_sums / self.samples.clamp(min=1).unsqueeze(1)
-        # Made here, where the states are those of all processes.
+        # Computed here, because during `compute` the states are those of all processes.
         self._votes = _VOTES[self.vote](mean_rates)
         return assign_classes(mean_rates)
 
     def predict(self, rates: Tensor) -> Tensor:
         """Classifies samples.
 
-        After an update, the first call combines the states of all processes, which have to call it
-        together; those that follow do not.
+        The first call after an update combines the states of all processes, so that every process
+        has to call it; later calls do not.
 
         Args:
             rates: rates or spike counts of shape ``[B, N]``, any dtype.
 
         Returns:
-            Classes of shape ``[B]``, the lowest for a tie, as between all for a silent sample. A
-            class without neurons never wins; −1 where no neuron has fired for any.
+            Classes of shape ``[B]``; the lowest class wins a tie, as for a silent sample. A class
+            without neurons never wins; −1 if no neuron has fired for any class.
 
         Raises:
             ValueError: if the shape is wrong.
@@ -141,11 +141,11 @@ class MaxRateClassifier(AdditiveMetric):
         return predict_class(rates, self._votes.to(rates.device))
 
     def plot(self, val: Tensor | None = None, ax: Any = None) -> Any:
-        """Draws the number of neurons of each class as bars, those of none last.
+        """Draws the number of neurons of each class as bars; the last bar is for no class.
 
         Args:
-            val: assignments of shape ``[N]``; the present ones when missing.
-            ax: matplotlib axes to draw in; a new figure when missing.
+            val: assignments of shape ``[N]``. Default: the current ones.
+            ax: matplotlib axes to draw in. Default: those of a new figure.
 
         Returns:
             The figure and the axes.

@@ -1,4 +1,4 @@
-"""Statistics of a parameter's updates and of neurons' activity, averaged until they are reset."""
+"""Metrics of a parameter's updates and of neurons' activity, averaged until they are reset."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ _NAMES = (*AVERAGED, "nonfinite")
 
 
 class UpdateStatistics(AdditiveMetric):
-    """What was actually applied to one parameter, averaged over the updates since the last reset.
+    """Averages the statistics of one parameter's updates since the last reset.
 
     ``compute`` returns the scalars of
     :func:`~lightning_accum.functional.statistics.update_statistics` by name: ``update_norm``,
     ``weight_norm``, ``ratio``, ``pos_norm``, ``neg_norm``, ``balance``, ``at_lower``, ``at_upper``,
-    ``at_bound``, ``zero_share`` and ``nonfinite``, each as its mean over updates, so that one NaN
-    shows in ``nonfinite`` until the next reset. The names are the same whatever was passed. Over
-    several processes means are over the updates of all of them: the same whether each process saw
-    updates of its own, or all of them, as under DDP, the same ones.
+    ``at_bound``, ``zero_share`` and ``nonfinite``, each as its mean over updates: one NaN shows in
+    ``nonfinite`` until the next reset. All names are returned, whichever parts and limits were
+    passed. With several processes, the mean is over the updates of all of them.
 
     Args:
         **kwargs: passed to :class:`torchmetrics.Metric`.
@@ -68,22 +67,22 @@ class UpdateStatistics(AdditiveMetric):
             ValueError: if ``before`` and ``after`` differ in shape.
         """
         found = update_statistics(before, after, pos, neg, lower, upper)
-        # Replaced, not written in place: a state made in inference mode could not be written to.
+        # Not in place: a state that was made in inference mode cannot be changed in place.
         self.totals = self.totals + torch.stack([found[name].float() for name in _NAMES])
         self.updates = self.updates + 1
 
     def compute(self) -> dict[str, Tensor]:
-        """The statistics by name, float32 without dimensions; all zero before any update."""
+        """Returns the statistics by name, float32 scalars; all are 0 before any update."""
         means = self.totals / self.updates.clamp(min=1)
         return dict(zip(_NAMES, means.unbind(), strict=True))
 
 
 class FiringStatistics(AdditiveMetric):
-    """How active neurons were since the last reset.
+    """Measures how active neurons were since the last reset.
 
     ``compute`` returns ``firing_rate``, the mean number of spikes in a step of one sample and
     neuron, and ``silent_share``, the share of neurons that never fired. The number of neurons is
-    known from the first update; every process has to have seen one before they are combined.
+    known from the first update; every process needs one before their states are combined.
 
     Args:
         **kwargs: passed to :class:`torchmetrics.Metric`.
@@ -124,7 +123,7 @@ class FiringStatistics(AdditiveMetric):
         self.steps = self.steps + spikes.shape[0] * spikes.shape[1]
 
     def compute(self) -> dict[str, Tensor]:
-        """The statistics by name, float32 without dimensions."""
+        """Returns the statistics by name, float32 scalars."""
         return {
             "firing_rate": self.counts.mean() / self.steps.clamp(min=1),
             "silent_share": (self.counts == 0).float().mean(),

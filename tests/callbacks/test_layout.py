@@ -68,7 +68,7 @@ def test_the_batch_before_time(tmp_path: Path) -> None:
 def test_sequences_for_a_rule_on_steps(tmp_path: Path) -> None:
     (message,) = said(tmp_path, Foreign(), loader(3), STDP(**RULE))
     assert "returned [7, 5, ...]" in message
-    assert "give the rule `time_dim=0`" in message
+    assert "pass `time_dim=0` to the rule" in message
 
 
 @pytest.mark.parametrize("net", [Net, Foreign, Stepwise])
