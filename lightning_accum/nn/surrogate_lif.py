@@ -133,7 +133,9 @@ class SurrogateLIF(StateModule):
             v = v + before.spikes @ self.recurrent.weight.T
         threshold = self.v_threshold + self.beta * before.adaptation
         spikes = self.surrogate.spike(v - threshold)
-        adaptation = self.decay_adaptation * before.adaptation + spikes
+        adaptation = before.adaptation
+        if self.beta:
+            adaptation = self.decay_adaptation * adaptation + spikes
         return SurrogateState(v, adaptation, spikes), threshold
 
     def _integrate(self, current: Tensor, state: SurrogateState) -> SurrogateRun:

@@ -198,20 +198,20 @@ class RandomFeedback(Feedback):
 class LearnedFeedback(_OfReadout):
     r"""Weights that learn to be the readout's, without being told them (Kolen & Pollack).
 
-    They begin at random and change as the readout changes, by whatever rule or optimizer, and
-    decay:
+    They begin at random, decay by a share :math:`\lambda` at each update, and take the same updates
+    as the readout, whatever rule or optimizer makes these:
 
-    .. math:: B \leftarrow B + \left(W^\text{out}_\text{now} - W^\text{out}_\text{before}\right)
-              - \lambda\, B
+    .. math:: B \leftarrow (1 - \lambda)\, B + U, \qquad
+              U = W^\text{out}_\text{now} - (1 - \lambda)\, W^\text{out}_\text{before}
 
-    Where the readout decays by the same share (``weight_decay`` of its optimizer or rule), the two
-    become equal.
+    The difference of the two shrinks by :math:`1 - \lambda` at each update. :math:`U` is what the
+    readout's own update was if the readout decays by the same share.
 
     Args:
         readout: the linear readout; or its dotted path in the model, which a callback looks up.
         classes: number of outputs.
         neurons: number of neurons.
-        decay: :math:`\lambda`, the share that decays in each call.
+        decay: :math:`\lambda`, the share that decays at each update.
         scale: standard deviation of the first weights; :math:`1/\sqrt{\text{neurons}}` when
             ``None``.
         seed: of the random numbers.
@@ -255,9 +255,9 @@ class LearnedFeedback(_OfReadout):
 
     @torch.no_grad()
     def follow(self) -> None:
-        """Changes as the readout has changed since the last call; a rule calls it at its update."""
+        """Takes the readout's update since the last call; a rule calls it when it applies its own."""
         now = self.readout.weight.detach().to(self.weight)
-        change = (now - self.before) * self.begun
-        self.weight.mul_(1 - self.decay).add_(change)
+        update = (now - (1 - self.decay) * self.before) * self.begun
+        self.weight.mul_(1 - self.decay).add_(update)
         self.before.copy_(now)
         self.begun.fill_(True)

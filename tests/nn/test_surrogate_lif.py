@@ -1,0 +1,201 @@
+"""Neurons with a surrogate gradient: one step, the fast loop and autograd say the same."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from lightning_accum.functional import ArcTan, Triangular
+from lightning_accum.nn import LeakyIntegrator, RecurrentLinear, SurrogateLIF
+from lightning_accum.observe import InputMonitor
+
+CASES: dict[str, dict[str, Any]] = {
+    "LIF": {},
+    "ALIF": {"beta": 0.3, "tc_adaptation": 30.0},
+    "recurrent": {"recurrent": True},
+    "recurrent ALIF": {"recurrent": True, "beta": 0.3, "tc_adaptation": 30.0},
+}
+every = pytest.mark.parametrize("options", CASES.values(), ids=CASES)
+
+
+def current(steps: int = 40, batch: int = 3, size: int = 5, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(steps, batch, size, generator=generator, dtype=torch.float64) * 0.5 + 0.2
+
+
+def neurons(**options: Any) -> SurrogateLIF:
+    torch.manual_seed(0)
+    lif = SurrogateLIF(5, **{"time_dim": 0, **options}).double()
+    if lif.recurrent is not None:
+        torch.nn.init.normal_(lif.recurrent.weight, std=0.5)
+    return lif
+
+
+@every
+def test_a_sequence_is_its_steps(options: dict[str, Any]) -> None:
+    fast, x = neurons(**options), current()
+    spikes = fast(x)
+    assert 0.05 < spikes.mean() < 0.95
+    by_step = neurons(**options, time_dim=None)
+    rows = [(by_step(now), by_step.membrane, by_step.threshold) for now in x]
+    sequence = (spikes, fast.membrane, fast.threshold)
+    for found, row in zip(sequence, zip(*rows, strict=True), strict=True):
+        torch.testing.assert_close(found, torch.stack(row), rtol=1e-10, atol=1e-10)
+    again = neurons(**options)
+    cut = torch.cat([again(part) for part in x.split(7)])
+    assert torch.equal(cut, spikes)
+
+
+@every
+def test_the_fast_loop_is_the_equations(options: dict[str, Any]) -> None:
+    x = current()
+    fast, plain = neurons(**options), neurons(**options)
+    spikes = fast(x)
+    with torch.no_grad():
+        run = plain._integrate(x, plain._load(x[0]))
+    for found, expected in zip((spikes, fast.membrane, fast.threshold), run[:3], strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    for name, value in run.state._asdict().items():
+        torch.testing.assert_close(fast._state[name], value, rtol=1e-10, atol=1e-10)
+
+
+@every
+@pytest.mark.parametrize("surrogate", [Triangular(0.7, 2.0), ArcTan()], ids=str)
+def test_the_gradient_passes_through_time(options: dict[str, Any], surrogate: Any) -> None:
+    lif = neurons(**options, gradient="time", surrogate=surrogate)
+    x = current(12).requires_grad_()
+    weights = torch.randn(12, 3, 5, dtype=torch.float64)
+    (lif(x) * weights).sum().backward()
+    # by hand, from the last step: what a potential adds to all that comes after it
+    psi = surrogate.derivative(lif.membrane - lif.threshold)
+    beta, rho = options.get("beta", 0.0), lif.decay_adaptation
+    by_v = by_a = torch.zeros(3, 5, dtype=torch.float64)
+    by_z = torch.zeros_like(by_v)
+    for t in reversed(range(12)):
+        z = weights[t] + by_z + by_a  # its weight, the next step's current, and the adaptation
+        by_v = lif.decay * by_v + psi[t] * z
+        by_a = rho * by_a - beta * psi[t] * z
+        if lif.recurrent is not None:
+            by_z = by_v @ lif.recurrent.weight.detach()
+        torch.testing.assert_close(x.grad[t], by_v, rtol=1e-9, atol=1e-9)
+
+
+def test_a_gradient_within_a_step_is_the_surrogate() -> None:
+    lif, x = neurons(gradient="step", beta=0.3), current().requires_grad_()
+    weights = torch.randn_like(x)
+    spikes = lif(x)
+    (spikes * weights).sum().backward()
+    psi = lif.surrogate.derivative(lif.membrane - lif.threshold)
+    torch.testing.assert_close(x.grad, weights * psi, rtol=1e-10, atol=1e-10)
+    assert torch.equal(spikes.detach(), neurons(beta=0.3)(x.detach()))
+
+
+def test_without_a_gradient_there_is_no_graph() -> None:
+    lif = neurons(recurrent=True)
+    assert not lif(current().requires_grad_()).requires_grad
+
+
+def test_a_monitor_sees_the_spikes_of_the_step_before() -> None:
+    lif = neurons(recurrent=True)
+    monitor = InputMonitor(lif, "recurrent")
+    first, second = lif(current()), lif(current(seed=1))
+    seen = monitor.peek()
+    assert torch.equal(seen, torch.cat([first[-1:], second[:-1]]))
+
+
+@every
+def test_a_copy_and_a_loaded_state_go_on_alike(options: dict[str, Any]) -> None:
+    lif = neurons(**options)
+    lif(current())
+    others = [copy.deepcopy(lif), pickle.loads(pickle.dumps(lif)), neurons(**options)]
+    others[2].load_state_dict(lif.state_dict())
+    expected = lif(current(seed=2))
+    for other in others:
+        assert torch.equal(other(current(seed=2)), expected)
+    lif.reset()
+    assert lif.membrane is None
+    assert torch.equal(lif(current()), neurons(**options)(current()))
+
+
+def test_a_batch_of_another_size_starts_at_rest() -> None:
+    lif = neurons()
+    lif(current(batch=2))
+    assert torch.equal(lif(current()), neurons()(current()))
+
+
+def test_half_precision_is_computed_in_single() -> None:
+    lif = SurrogateLIF(5, time_dim=0)
+    assert lif(current().half()).dtype == torch.float16
+    assert lif.membrane is not None
+    assert lif.membrane.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"size": 2.5}, "`size = 2.5`"),
+        ({"v_threshold": 0.0}, "`v_threshold = 0.0`"),
+        ({"beta": float("nan")}, "`beta`"),
+        ({"gradient": "all"}, "`gradient = 'all'`"),
+        ({"time_dim": 1}, "`time_dim = 1`"),
+        ({"surrogate": "triangle"}, "`surrogate`"),
+        ({"tc_mem": -1.0}, "time constant"),
+    ],
+)
+def test_what_makes_no_sense_is_rejected(options: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        SurrogateLIF(**{"size": 5, **options})
+
+
+def test_an_input_of_another_shape_is_rejected() -> None:
+    with pytest.raises(ValueError, match=r"\[T, B, 5\].*\[3, 5\]"):
+        neurons()(torch.zeros(3, 5))
+    with pytest.raises(ValueError, match=r"\[B, 5\].*\[2, 3, 5\]"):
+        neurons(time_dim=None)(torch.zeros(2, 3, 5))
+
+
+def test_recurrent_weights_are_a_linear_layer_by_themselves() -> None:
+    layer, x = RecurrentLinear(4), torch.rand(2, 4)
+    torch.testing.assert_close(layer(x), x @ layer.weight.T)
+
+
+class TestLeakyIntegrator:
+    """The leaky readout."""
+
+    def test_it_is_its_recurrence_and_its_gradient_the_adjoint(self) -> None:
+        leak, x = LeakyIntegrator(5, tc_mem=7.0, time_dim=0), current().requires_grad_()
+        y, rows = torch.zeros_like(x[0]), []
+        for now in x:
+            y = leak.decay * y + now
+            rows.append(y)
+        weights = torch.randn_like(x)
+        (expected,) = torch.autograd.grad((torch.stack(rows) * weights).sum(), x)
+        found = leak(x)
+        torch.testing.assert_close(found, torch.stack(rows))
+        (gradient,) = torch.autograd.grad((found * weights).sum(), x)
+        torch.testing.assert_close(gradient, expected)
+
+    def test_step_by_step_and_cut_it_is_the_same(self) -> None:
+        x = current()
+        whole = LeakyIntegrator(5, time_dim=0)(x)
+        by_step, cut = LeakyIntegrator(5), LeakyIntegrator(5, time_dim=0)
+        torch.testing.assert_close(torch.stack([by_step(now) for now in x]), whole)
+        torch.testing.assert_close(torch.cat([cut(part) for part in x.split(9)]), whole)
+        cut.reset()
+        torch.testing.assert_close(cut(x), whole)
+
+    def test_a_state_goes_on_in_a_fresh_one(self) -> None:
+        leak, other = LeakyIntegrator((5,), time_dim=0), LeakyIntegrator(5, time_dim=0)
+        leak(current())
+        other.load_state_dict(leak.state_dict())
+        assert torch.equal(other(current(seed=1)), leak(current(seed=1)))
+
+    @pytest.mark.parametrize("shape", [(3, 5), (4, 3, 6)])
+    def test_an_input_of_another_shape_is_rejected(self, shape: tuple[int, ...]) -> None:
+        with pytest.raises(ValueError, match=r"\[T, B, 5\]"):
+            LeakyIntegrator(5, time_dim=0)(torch.zeros(shape))
