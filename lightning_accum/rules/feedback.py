@@ -255,7 +255,7 @@ class LearnedFeedback(_OfReadout):
 
     @torch.no_grad()
     def follow(self) -> None:
-        """Takes the readout's update since the last call; a rule calls it when it applies its own."""
+        """Takes the update of the readout since the last call; a rule calls it as it updates."""
         now = self.readout.weight.detach().to(self.weight)
         update = (now - (1 - self.decay) * self.before) * self.begun
         self.weight.mul_(1 - self.decay).add_(update)
