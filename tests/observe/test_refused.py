@@ -126,6 +126,7 @@ def test_what_one_thread_does_not_observe_another_does():
 
 
 def test_a_hook_breaks_no_graph():
+    torch.compiler.reset()  # torch compiles a function for few modules only
     net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     monitor = la.OutputMonitor(net[1], reducer=la.WindowRecorder())
     torch.compile(net, backend="eager", fullgraph=True)(torch.ones(1, 2))
