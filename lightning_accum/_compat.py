@@ -155,7 +155,7 @@ def foreach_add_call(targets: list[Tensor], values: list[Tensor], alpha: float) 
 
     Example:
         >>> target = torch.ones(1)
-        >>> foreach_add_call([target], [torch.ones(1)], 0.5)()
+        >>> _ = foreach_add_call([target], [torch.ones(1)], 0.5)()
         >>> target
         tensor([1.5000])
     """
@@ -173,7 +173,7 @@ def foreach(name: str) -> Any:
 
     Example:
         >>> counts = [torch.zeros(()), torch.ones(())]
-        >>> foreach("add_")(counts, 1)
+        >>> _ = foreach("add_")(counts, 1)
         >>> counts
         [tensor(1.), tensor(2.)]
     """
