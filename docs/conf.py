@@ -62,6 +62,7 @@ nitpick_ignore_regex = [
     (r"py:class", r"lightning_accum\.engine\.recording\.Recording"),
     (r"py:class", r"lightning_accum\.sparse\.events\.Events"),
     (r"py:class", r"lightning_accum\.cells\.registry\.CellRegistry"),
+    (r"py:class", r"lightning_accum\.callbacks\._watcher\.Watcher"),
 ]
 
 # The pages' own code runs here; pytest runs the docstrings', with their modules' names in scope.

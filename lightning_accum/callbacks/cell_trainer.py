@@ -58,8 +58,7 @@ class CellTrainerCallback(Callback):
         lr_scheduler: returns its scheduler, such as ``functools.partial(StepLR, step_size=100)``.
         lr_interval: whether the scheduler steps after every ``"update"`` or every ``"epoch"``.
         log: ``True`` to log ``updates/<cell>/<param>/...`` and ``activity/<cell>/...`` on logging
-            steps, and to print a summary when the fit ends; ``False`` for neither; or
-            :class:`LogOptions`. A cell that learns nothing causes a ``RuntimeWarning`` always.
+            steps, and print a summary when the fit ends; ``False`` for neither; or LogOptions.
         name: tells several callbacks apart. Default: the names of the rule and the cells.
 
     Raises:
@@ -235,8 +234,8 @@ class CellTrainerCallback(Callback):
         Raises a ``RuntimeError`` if it is not the state of such a callback.
         """
         rest = {key: value for key, value in state_dict.items() if key != "others"}
-        kinds = {"host": MAPPING, **self.plan.kinds}
-        check_state(f"`{self.state_key}`", rest, kinds, ANOTHER_VERSION)
+        place, kinds = f"`{self.state_key}`", {"host": MAPPING, **self.plan.kinds}
+        check_state(place, rest, kinds, ANOTHER_VERSION)
         state, own = self._processes.pick(rest, state_dict.get("others", []))
         self.host.load_state_dict(state["host"], own)
         self.plan.load_state_dict(state)
