@@ -1,4 +1,4 @@
-"""Values streamed over steps, and pipes that lead them to a logger."""
+"""Values accumulated over steps, and pipes that send them to a logger."""
 
 from lightning_accum.accumulators._base import StreamAccumulator
 from lightning_accum.accumulators.custom import CustomAccumulator

@@ -14,7 +14,7 @@ def add(total: Tensor, rest: Tensor, value: Tensor, narrow: bool) -> tuple[Tenso
     r"""Adds a value to a sum that holds at :math:`10^9` values.
 
     A sum that is wider than its values, such as a float64 sum of float32 values, loses less than
-    their own rounding. Where it is as wide as they are, it is kept as two numbers,
+    the rounding of the values. A sum that is as wide as its values is kept as two numbers,
 
     .. math::
         t = \mathrm{fl}(s + x), \qquad e = s + x - t, \qquad
@@ -25,12 +25,12 @@ def add(total: Tensor, rest: Tensor, value: Tensor, narrow: bool) -> tuple[Tenso
 
     Args:
         total: the sum :math:`s`, of any shape.
-        rest: what it lacks, :math:`r`, of the same shape or without dimensions.
-        value: what is added, of the same shape, or of any for a sum without dimensions.
+        rest: its rounding error :math:`r`, of the same shape or without dimensions.
+        value: the value, of the same shape, or of any shape if the sum has no dimensions.
         narrow: whether the sum is only as wide as its values.
 
     Returns:
-        The new sum and what it lacks.
+        The new sum and its rounding error.
 
     Source:
         Knuth, The Art of Computer Programming 2, 4.2.2, theorem B; Kahan (1965),
@@ -53,17 +53,17 @@ def _add_to_both(total: Tensor, rest: Tensor, value: Tensor) -> tuple[Tensor, Te
 
 
 def by_parts(function: Callable[..., Any], *tensors: Tensor) -> Any:
-    """Evaluates a function of real tensors, of complex ones for the real and the imaginary part.
+    """Evaluates a function of real tensors, and of complex ones for each part separately.
 
-    torch multiplies by a complex one where it adds or subtracts, and so spreads what is not finite
-    from one part to the other.
+    torch adds and subtracts complex tensors with a multiplication by a complex 1, which spreads
+    NaN and infinity from one part to the other.
 
     Args:
         function: returns a tensor or a tuple of tensors, element by element.
         *tensors: its arguments.
 
     Returns:
-        What it returns, complex if an argument is.
+        The result of the function, complex if an argument is complex.
     """
     for tensor in tensors:
         if tensor.is_complex():
@@ -96,15 +96,15 @@ def with_value(moments: Moments, value: Tensor, narrow: bool) -> Moments:
         \bar x_n = \bar x_{n-1} + \frac{x_n - \bar x_{n-1}}{n}, \qquad
         M_n = M_{n-1} + (x_n - \bar x_{n-1})(x_n - \bar x_n)
 
-    of complex values for the real and the imaginary part, :math:`M` for both together.
+    for complex values with the mean of each part, and :math:`M` for both parts together.
 
     Args:
-        moments: those of :math:`n - 1` values.
+        moments: the moments of :math:`n - 1` values.
         value: :math:`x_n`, of their shape.
         narrow: whether the sums are only as wide as their values.
 
     Returns:
-        Those of :math:`n` values.
+        The moments of :math:`n` values.
 
     Source:
         Welford (1962), doi:10.1080/00401706.1962.10490022.
@@ -153,11 +153,11 @@ def merge_moments(first: Moments, second: Moments) -> Moments:
         M_{ab} = M_a + M_b + |\delta|^2 \frac{n_a n_b}{n_a + n_b}
 
     Args:
-        first: those of one stream.
-        second: those of the other.
+        first: the moments of one stream.
+        second: the moments of the other.
 
     Returns:
-        Those of both.
+        The moments of both streams.
 
     Source:
         Chan, Golub & LeVeque (1979), Stanford STAN-CS-79-773, eq. 2.1.
@@ -177,6 +177,6 @@ def merge_moments(first: Moments, second: Moments) -> Moments:
 
 
 def dot(first: Tensor, second: Tensor) -> Tensor:
-    """The product, element by element, of complex numbers as vectors of two."""
+    """Returns the products, element by element, of complex numbers as vectors of two."""
     product: Tensor = by_parts(torch.mul, first, second)
     return product.real + product.imag if product.is_complex() else product

@@ -20,6 +20,7 @@ from lightning_accum.accumulators._stage import Stage
 from lightning_accum.accumulators._values import Moves, copied
 from lightning_accum.distributed.gather import CAPACITY, gather_bytes
 from lightning_accum.distributed.packing import from_bytes, to_bytes
+from lightning_accum.sparse.attributes import assign
 
 State = dict[str, Any]
 
@@ -182,9 +183,7 @@ class StreamAccumulator(Stage, PersistentMetric):
         @functools.wraps(update)
         def counted(*args: Any, **kwargs: Any) -> None:
             update(*args, **kwargs)
-            # A module's own `__setattr__` costs more than an addition of two scalars.
-            self.__dict__["_computed"] = None
-            self.__dict__["_update_count"] += 1
+            assign(self, _computed=None, _update_count=self._update_count + 1)
 
         return counted
 

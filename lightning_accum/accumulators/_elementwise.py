@@ -1,4 +1,4 @@
-"""The base of accumulators whose states are tensors of the values' shape."""
+"""The bases of accumulators whose states are tensors of the values' shape."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ class ElementWise(StreamAccumulator):
         **kwargs: passed to :class:`torchmetrics.Metric`.
     """
 
-    # What integers are streamed in; as floats of double precision when missing.
+    # The dtype of integers and booleans; by default they become floats of double precision.
     integers: torch.dtype | None = None
-    # The states that are never complex.
+    # Names of the states that are never complex.
     real: tuple[str, ...] = ()
 
     def __init__(self, states: State, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        # torchmetrics lets metrics of a collection share their states where names and, after the
-        # first update, values are equal; before 1.7 it looks at the first state only, which thus
-        # has to tell apart what is to be told apart.
+        # In a collection, torchmetrics lets metrics share states that have equal names and, after
+        # the first update, equal values. Before 1.7 it compares the first state only, so the first
+        # state has to differ if the metrics do.
         for name, default in {**states, "updates": torch.tensor(0)}.items():
             self.add_state(name, default, persistent=True)
 
     @property
     def updates(self) -> Tensor:
-        """How many values were added: the metric's own count as a state, to be saved and merged."""
+        """The number of values added: the count of the metric as a state, saved and merged."""
         return torch.tensor(self._update_count)
 
     @updates.setter
@@ -50,10 +50,6 @@ class ElementWise(StreamAccumulator):
     def _check_shape(self, value: Tensor, before: Tensor) -> None:
         if value.shape != before.shape and self._update_count:
             check_shape(type(self).__name__, value, before)
-
-    def _put(self, **states: Any) -> None:
-        # A module's own `__setattr__` costs more than an addition of two scalars.
-        self.__dict__.update(states)
 
     def _is_empty(self) -> bool:
         return self._update_count == 0
@@ -74,12 +70,12 @@ class ElementWise(StreamAccumulator):
         return {**self._combined(held), "updates": torch.tensor(sum(updates))}
 
     def _shaped(self) -> list[str]:
-        """The states that have the values' shape in all parts."""
+        """Returns the names of the states that have the values' shape in all parts."""
         return list(self._defaults)[:1]
 
     @abstractmethod
     def _combined(self, parts: list[State]) -> State:
-        """The state of one stream that is these in order, none of them empty."""
+        """Returns the state of one stream that consists of these in order, none of them empty."""
 
     def _check_states(self, states: State, names: list[str]) -> None:
         super()._check_states(states, names)
@@ -106,22 +102,22 @@ class ElementWise(StreamAccumulator):
 
 
 class Summed(ElementWise):
-    """An accumulator of sums: in double precision where the device has it, however short.
+    """An accumulator of sums, in double precision if the device has it.
 
     Args:
         states: the states before any value, by name; the first has the values' shape.
-        like: dtype of the result of nothing, which that of values widens.
+        like: dtype of the result before any value, which the dtypes of values widen.
         **kwargs: passed to :class:`torchmetrics.Metric`.
     """
 
     like: Tensor
 
     def __init__(self, states: State, like: torch.dtype = torch.float32, **kwargs: Any) -> None:
-        # Results come in the values' own dtype, which the states' does not tell.
+        # Results have the dtype of the values, which the wider states do not tell.
         super().__init__({**states, "like": torch.empty(0, dtype=like)}, **kwargs)
 
     def _entering(self, value: Any) -> tuple[Tensor, Tensor, bool]:
-        """A value in the dtype it is summed in, ``like`` with it, and if sums are no wider."""
+        """Returns a value in the dtype of sums, the new ``like``, and whether both are as wide."""
         tensor, like = self._value(value), self.like
         if tensor.dtype != like.dtype:
             like = like.new_empty(0, dtype=torch.promote_types(like.dtype, tensor.dtype))

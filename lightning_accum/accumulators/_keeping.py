@@ -16,9 +16,8 @@ from lightning_accum.accumulators._values import Moves
 class Keeping(StreamAccumulator):
     """An accumulator of values in order.
 
-    The values are no state in torchmetrics' sense, for that compares the states of a collection's
-    metrics by their elements' shapes, which a number has not, and moves them as if all were
-    tensors.
+    The values are extra state rather than a state of torchmetrics, which compares the shapes of
+    elements in a collection, moves all elements as tensors, and so rejects numbers.
 
     Args:
         **kwargs: passed to :class:`torchmetrics.Metric`.
@@ -33,7 +32,7 @@ class Keeping(StreamAccumulator):
     def reset(self) -> None:
         """Forgets all values."""
         super().reset()
-        # Not cleared: what `compute` returned, or another process' copy, may be the same list.
+        # A new list, since a result of `compute` or a merged state may refer to the old one.
         self.values = []
 
     def get_extra_state(self) -> dict[str, list[Any]]:
@@ -57,7 +56,7 @@ class Keeping(StreamAccumulator):
         return self._owned(tensor.to(self.device))
 
     def _owned(self, tensor: Tensor) -> Tensor:
-        """A copy without a graph, which no later change in place reaches."""
+        """Returns a copy without a graph."""
         return tensor.detach().clone()
 
     def _take_states(self, states: State) -> None:

@@ -1,4 +1,4 @@
-"""What values and results are turned into on their way in and out."""
+"""Conversions of values: dtype, device, shape and copies."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from lightning_accum._metric import has_double, representable
 
 _DOUBLE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 _KEPT = {*_DOUBLE, *_DOUBLE.values()}
-#: What values come in.
+#: The dtypes that values are converted to.
 STREAMED = {torch.int64, *_KEPT}
 
 
 def double(dtype: torch.dtype, device: torch.device) -> torch.dtype:
-    """The dtype that values of a dtype are summed in: double precision where the device has it."""
+    """Returns the dtype of sums of a dtype, which is double precision if the device has it."""
     return _DOUBLE.get(dtype, dtype) if has_double(device) else dtype
 
 
 def wide(value: Any, device: torch.device, integers: torch.dtype | None = None) -> Tensor:
-    """The value as a tensor without a graph, in at least single precision.
+    """Returns the value as a tensor without a graph, in at least single precision.
 
     Args:
-        value: a tensor, a number, or what else ``torch.as_tensor`` takes.
-        device: where a value that is not a tensor goes.
-        integers: dtype of integers and booleans; floats of double precision when missing.
+        value: a tensor, a number, or another argument of ``torch.as_tensor``.
+        device: device of a value that is not a tensor.
+        integers: dtype of integers and booleans; by default floats of double precision.
     """
     tensor = value.detach() if isinstance(value, Tensor) else as_tensor("value", value, device)
     if tensor.dtype not in _KEPT:
@@ -43,10 +43,15 @@ def wide(value: Any, device: torch.device, integers: torch.dtype | None = None) 
 
 
 def as_tensor(name: str, value: Any, device: torch.device) -> Tensor:
-    """A number, or what else ``torch.as_tensor`` takes, as a tensor; Python's floats are double.
+    """Returns an argument of ``torch.as_tensor`` as a tensor; floats of Python become double.
+
+    Args:
+        name: name of the argument, for the message.
+        value: a number, an array or a sequence.
+        device: device of the tensor.
 
     Raises:
-        TypeError: if it takes no such thing.
+        TypeError: if torch cannot make a tensor of it.
     """
     try:
         tensor = torch.as_tensor(value, device="cpu")
@@ -61,7 +66,7 @@ def as_tensor(name: str, value: Any, device: torch.device) -> Tensor:
 
 
 def check_shape(owner: str, value: Tensor, before: Tensor) -> None:
-    """Raises a ValueError where a value has another shape than those before."""
+    """Raises a ``ValueError`` if a value has another shape than the values before."""
     if value.shape != before.shape:
         raise ValueError(
             f"Argument `value` should have shape {tuple(before.shape)}, as before. Found"
@@ -71,7 +76,7 @@ def check_shape(owner: str, value: Tensor, before: Tensor) -> None:
 
 
 def copied(value: Any) -> Any:
-    """A copy of a value's tensors."""
+    """Returns a value with copies of its tensors."""
     return (
         value.clone()
         if isinstance(value, Tensor)
@@ -80,7 +85,7 @@ def copied(value: Any) -> Any:
 
 
 class Moves:
-    """Moves a tensor as ``fn`` does, and leaves its dtype: ``.to(torch.bfloat16)`` narrows none."""
+    """Moves a tensor as ``fn`` does, but keeps its dtype, as with ``.to(torch.bfloat16)``."""
 
     def __init__(self, fn: Callable[[Tensor], Tensor]) -> None:
         self.fn = fn

@@ -22,7 +22,7 @@ def has_verbs(thing: Any) -> bool:
 
 
 class _ByVerbs(StreamAccumulator):
-    """The base of accumulators that call the verbs of somebody else, and keep all in ``data``."""
+    """The base of accumulators that call the three verbs, and keep all state in ``data``."""
 
     data: Any
 

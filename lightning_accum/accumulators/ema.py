@@ -11,6 +11,7 @@ from lightning_accum._checks import check_numbers
 from lightning_accum.accumulators._arithmetic import by_parts
 from lightning_accum.accumulators._base import State
 from lightning_accum.accumulators._elementwise import Summed
+from lightning_accum.sparse.attributes import assign
 
 
 class EMA(Summed):
@@ -21,8 +22,9 @@ class EMA(Summed):
         w_n = \beta w_{n-1} + (1 - \beta), \qquad
         \mathrm{EMA}_n = \frac{s_n}{w_n}
 
-    Averaged in float64 where the device has it, and of the values' dtype; of nothing it is nan with
-    one warning. Over several processes it is the mean of theirs, each weighed by :math:`w_n`.
+    The average is computed in float64 if the device has it, and returned in the values' dtype.
+    Before any value it is nan, with one warning. Over several processes it is the mean of their
+    averages, weighed by :math:`w_n`.
 
     Args:
         decay: :math:`\beta`, in (0, 1): the average reaches back about :math:`1 / (1 - \beta)`
@@ -45,7 +47,7 @@ class EMA(Summed):
     real = ("weight",)
 
     def __init__(self, decay: float = 0.9, **kwargs: Any) -> None:
-        # The weight first, for it tells averages of different decay apart.
+        # The weight is first, since it differs between averages of different decay.
         super().__init__({"weight": torch.tensor(0.0), "scaled": torch.tensor(0.0)}, **kwargs)
         check_numbers(decay=decay)
         if not 0 < decay < 1:
@@ -62,7 +64,7 @@ class EMA(Summed):
             value: a tensor of any shape, the same in every call, or a number.
 
         Raises:
-            ValueError: if the shape is another than before.
+            ValueError: if the shape differs from that of the values before.
         """
         tensor, like, _ = self._entering(value)
         self._check_shape(tensor, self.scaled)
@@ -71,12 +73,12 @@ class EMA(Summed):
             lambda scaled, value: torch.add(scaled * self.decay, value, alpha=share),
             *(self.scaled, tensor),
         )
-        # As wide as the values: the quotient would be no better than its narrower half.
+        # As wide as the values: a wider weight would not make the quotient more exact.
         weight = self.weight.to(scaled.real.dtype) * self.decay + share
-        self._put(scaled=scaled, weight=weight, like=like)
+        assign(self, scaled=scaled, weight=weight, like=like)
 
     def compute(self) -> Tensor:
-        """The average, of the values' shape."""
+        """Returns the average, of the values' shape."""
         average: Tensor = by_parts(lambda part: part / self.weight, self.scaled)
         return average.to(self.like.dtype)
 

@@ -1,4 +1,4 @@
-"""The largest and the smallest value."""
+"""The largest and the smallest of all values."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from torch import Tensor
 
 from lightning_accum.accumulators._base import State
 from lightning_accum.accumulators._elementwise import ElementWise
+from lightning_accum.sparse.attributes import assign
 
 
 class _Extreme(ElementWise):
-    """One of all values, element by element."""
+    """The base of the largest and the smallest value, element by element."""
 
     integers = torch.int64
-    # Its own for each class: in a collection, states of one name and equal values are shared.
+    # The name differs by class, since a collection shares states of equal names and values.
     state: str
 
     def __init__(self, **kwargs: Any) -> None:
@@ -27,7 +28,7 @@ class _Extreme(ElementWise):
     @staticmethod
     @abstractmethod
     def _pick(first: Tensor, second: Tensor) -> Tensor:
-        """The extreme of two values."""
+        """Returns the extreme of two values."""
 
     def update(self, value: Tensor | float) -> None:
         """Adds a value.
@@ -37,21 +38,22 @@ class _Extreme(ElementWise):
 
         Raises:
             TypeError: if the value is complex.
-            ValueError: if the shape is another than before.
+            ValueError: if the shape differs from that of the values before.
         """
         tensor, before = self._value(value), getattr(self, self.state)
         if tensor.is_complex():
             raise TypeError(
-                "Argument `value` should be real, for complex numbers have no order. Found"
-                f" `value.dtype = {tensor.dtype}`: give its absolute value or its parts."
+                "Argument `value` should be real, since complex numbers have no order. Found"
+                f" `value.dtype = {tensor.dtype}`: pass its absolute value or its parts."
             )
         self._check_shape(tensor, before)
-        self._put(
-            **{self.state: self._pick(before, tensor) if self._update_count else tensor.clone()}
+        assign(
+            self,
+            **{self.state: self._pick(before, tensor) if self._update_count else tensor.clone()},
         )
 
     def compute(self) -> Tensor:
-        """The extreme, of the values' shape."""
+        """Returns the extreme, of the values' shape."""
         extreme: Tensor = getattr(self, self.state)
         return extreme.clone()
 
@@ -64,8 +66,8 @@ class Max(_Extreme):
 
     .. math:: \max_i x_i
 
-    A nan among them makes it nan. Half precision comes out as float32, integers as int64. The
-    largest of nothing is nan, with one warning.
+    If a value is nan, so is the result. The dtype is float32 for half precision, and int64 for
+    integers. Before any value, the result is nan, with one warning.
 
     Args:
         **kwargs: passed to :class:`torchmetrics.Metric`.
@@ -92,8 +94,8 @@ class Min(_Extreme):
 
     .. math:: \min_i x_i
 
-    A nan among them makes it nan. Half precision comes out as float32, integers as int64. The
-    smallest of nothing is nan, with one warning.
+    If a value is nan, so is the result. The dtype is float32 for half precision, and int64 for
+    integers. Before any value, the result is nan, with one warning.
 
     Args:
         **kwargs: passed to :class:`torchmetrics.Metric`.

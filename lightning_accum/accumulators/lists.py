@@ -1,4 +1,4 @@
-"""All values, in order."""
+"""A list of all values, in order."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from lightning_accum.accumulators._keeping import Keeping
 
 
 class List(Keeping):
-    """All values, in order; on several processes in the order of their ranks.
+    """A list of all values, in order; of several processes, in the order of their ranks.
 
-    Memory grows with every value: prefer :class:`Sum` or :class:`Mean` where these will do. Of
-    tensors, also within tuples, lists and dictionaries, a copy is kept, without its graph and in
-    its own dtype; any other object is kept as it is. An object that is no tensor and no builtin
-    makes a state dict that ``torch.load(weights_only=True)`` does not read.
+    Memory grows with every value: prefer :class:`Sum` or :class:`Mean` if they suffice. Tensors,
+    also in tuples, lists and dictionaries, are copied without their graph; any other object is
+    kept unchanged. ``torch.load(weights_only=True)`` cannot read a state dict with objects other
+    than tensors and builtins.
 
     Args:
         **kwargs: passed to :class:`torchmetrics.Metric`; ``compute_on_cpu=True`` keeps tensors in
@@ -42,7 +42,7 @@ class List(Keeping):
         self.values.append(apply_to_collection(value, Tensor, self._owned))
 
     def compute(self) -> list[Any]:
-        """The values, in a list of its own, tensors as copies."""
+        """Returns a new list of the values, with copies of the tensors."""
         return apply_to_collection(list(self.values), Tensor, torch.clone)  # type: ignore[no-any-return]
 
     def _owned(self, tensor: Tensor) -> Tensor:

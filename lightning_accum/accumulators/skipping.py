@@ -1,4 +1,4 @@
-"""An accumulator that leaves out some positions of a repeating pattern."""
+"""An accumulator that leaves out values at some positions of a repeating pattern."""
 
 from __future__ import annotations
 
@@ -21,25 +21,24 @@ class Except(StreamAccumulator):
     r"""Passes values on to an accumulator, except at some positions of a repeating pattern.
 
     Values are counted from 0, since the last reset. The :math:`i`-th stands at position
-    :math:`p = i \bmod \mathrm{period}`, and is left out where
+    :math:`p = i \bmod \mathrm{period}`, and is left out if
     :math:`\mathrm{begin} \le p \le \mathrm{end}` for any of the ranges.
 
     Args:
-        accumulator: what the other values are passed on to: an accumulator, or any torchmetrics
-            metric.
+        accumulator: the accumulator, or any torchmetrics metric, that gets the other values.
         begin: first position that is left out, or an integer tensor with that of several ranges;
-            0 when missing.
-        end: last position that is left out, or a tensor of the same shape; ``begin`` when missing.
-        period: number of positions; ``max(end) + 1`` when missing.
+            by default 0.
+        end: last position that is left out, or a tensor of the same shape; by default ``begin``.
+        period: number of positions; by default ``max(end) + 1``.
 
     Raises:
         TypeError: if the accumulator is not one.
-        ValueError: if neither ``begin`` nor ``end`` is given, they are of different shapes, no
-            integers or negative, one begins after its end, or no position is left.
+        ValueError: if neither ``begin`` nor ``end`` is given, if they differ in shape, are negative
+            or not integers, if a range begins after its end, or if no position is left.
 
     Example:
-        A GAN whose steps are discriminator, discriminator, generator: the former's losses, and the
-        latter's.
+        The steps of a GAN train the discriminator twice, then the generator. Each accumulator
+        gets the losses of one of them.
 
         >>> from lightning_accum.accumulators import Except, Mean
         >>> discriminator = Except(Mean(), begin=2)
@@ -81,8 +80,8 @@ class Except(StreamAccumulator):
         """Passes a value on, or leaves it out.
 
         Args:
-            *args: what the accumulator's ``update`` takes.
-            **kwargs: what the accumulator's ``update`` takes.
+            *args: arguments of the accumulator's ``update``.
+            **kwargs: its keyword arguments.
         """
         position = self.position
         if not any(begin <= position <= end for begin, end in self.ranges):
@@ -90,7 +89,7 @@ class Except(StreamAccumulator):
         self.position = (position + 1) % self.period
 
     def compute(self) -> Any:
-        """What the accumulator computes."""
+        """Returns the accumulator's result."""
         return self.accumulator.compute()
 
     def reset(self) -> None:
@@ -123,23 +122,23 @@ class Except(StreamAccumulator):
         self.accumulator.sync(*args, **kwargs)
 
     def unsync(self, *args: Any, **kwargs: Any) -> None:
-        """Gives the accumulator its own states back."""
+        """Returns the accumulator to the states of this process."""
         self.accumulator.unsync(*args, **kwargs)
 
     def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
-        # The accumulator synchronises, caches and warns for itself.
+        # The accumulator synchronises, caches and warns itself.
         return compute
 
     @property
     def metric_state(self) -> State:
-        """The accumulator's states by name."""
+        """Returns the accumulator's states by name."""
         return self.accumulator.metric_state
 
     def merge_state(self, incoming_state: State | Metric) -> None:
-        """Adds what was passed on elsewhere; the position stays.
+        """Merges the state of another accumulator; the position stays.
 
         Args:
-            incoming_state: another one of these, or what its accumulator takes.
+            incoming_state: another ``Except``, or a state that the accumulator can merge.
         """
         if isinstance(incoming_state, Except):
             incoming_state = incoming_state.accumulator

@@ -1,4 +1,4 @@
-"""The running sum and the running mean."""
+"""The sum and the mean of all values."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from lightning_accum.accumulators._arithmetic import add, by_parts
 from lightning_accum.accumulators._base import State
 from lightning_accum.accumulators._elementwise import Summed
 from lightning_accum.accumulators._values import as_tensor, double
+from lightning_accum.sparse.attributes import assign
 
 
 class _Summing(Summed):
-    """An accumulator whose first state is a sum, of tensors or of whatever can be added."""
+    """An accumulator whose first state is a sum of tensors or of other objects."""
 
     total: Any
     rest: Tensor
 
     def _is_object(self, value: Any) -> bool:
-        """Whether a value is added as what it is, since no tensor can hold it."""
+        """Returns whether a value is an object that no tensor can hold."""
         if not isinstance(self.total, Tensor):
             return True
         if isinstance(value, Tensor | int | float):
@@ -37,7 +38,7 @@ class _Summing(Summed):
         return False
 
     def _with_object(self, value: Any) -> Any:
-        """The sum with an object."""
+        """Returns the sum after adding an object."""
         if not self._update_count:
             return copy.deepcopy(value)
         try:
@@ -69,7 +70,7 @@ class _Summing(Summed):
 
 
 def _is_addable(value: Any) -> bool:
-    # As `sum` has it, text and sequences are joined and not added.
+    # Like Python's `sum`, this rejects text and sequences, which `+` joins.
     return hasattr(value, "__add__") and not isinstance(value, str | bytes | Sequence)
 
 
@@ -78,11 +79,11 @@ class Sum(_Summing):
 
     .. math:: s = \sum_i x_i
 
-    Summed in float64, and with what rounding took from it where the values are of float64
-    themselves or the device has none, so that :math:`10^9` values come out as exact as one. The
-    sum has the dtype of the values: a Python float counts as float64, half precision comes out as
-    float32, integers as int64. The sum of nothing is 0. Objects that are not numbers, such as a
-    ``Fraction``, are added as they are.
+    The sum is computed in float64. If the values are in float64 too, or the device does not have
+    it, the sum keeps its rounding error, so it is as exact after :math:`10^9` values as after one.
+    It has the dtype of the values: float64 for Python's floats, float32 for half precision and
+    int64 for integers. Before any value it is 0. Objects other than numbers, such as a
+    ``Fraction``, are added by their own ``+``.
 
     Args:
         **kwargs: passed to :class:`torchmetrics.Metric`.
@@ -112,18 +113,18 @@ class Sum(_Summing):
 
         Raises:
             TypeError: if it cannot be added.
-            ValueError: if the shape is another than before.
+            ValueError: if the shape differs from that of the values before.
         """
         if self._is_object(value):
-            self._put(total=self._with_object(value))
+            assign(self, total=self._with_object(value))
             return
         tensor, like, narrow = self._entering(value)
         self._check_shape(tensor, self.total)
         total, rest = add(self.total, self.rest, tensor, narrow)
-        self._put(total=total, rest=rest, like=like)
+        assign(self, total=total, rest=rest, like=like)
 
     def compute(self) -> Any:
-        """The sum, of the values' shape and dtype."""
+        """Returns the sum, of the values' shape and dtype."""
         if isinstance(self.total, Tensor):
             return self.total.to(self.like.dtype, copy=True)
         return copy.deepcopy(self.total)
@@ -133,19 +134,19 @@ class Sum(_Summing):
 
 
 class Mean(_Summing):
-    r"""The mean of all values, element by element, each weighed.
+    r"""The weighted mean of all values, element by element.
 
     .. math:: \bar x = \frac{\sum_i w_i x_i}{\sum_i w_i}
 
-    Summed as a :class:`Sum` is. The mean has the dtype of the values: a Python float and integers
-    count as float64, half precision comes out as float32. The mean of nothing is nan, with one
+    The sums are those of :class:`Sum`. The mean has the dtype of the values: float64 for Python's
+    floats and integers, and float32 for half precision. Before any value it is nan, with one
     warning.
 
     Args:
         **kwargs: passed to :class:`torchmetrics.Metric`.
 
     Example:
-        A last batch that is smaller counts for less, where its size is the weight.
+        With its size as the weight, a smaller last batch counts for less.
 
         >>> import torch
         >>> from lightning_accum.accumulators import Mean
@@ -170,12 +171,12 @@ class Mean(_Summing):
         Args:
             value: a tensor of any shape, the same in every call, a number, or any object that can
                 be added to those before and divided by a number.
-            weight: what the value counts for, such as the size of its batch: a number, or a tensor
-                that broadcasts with ``value``.
+            weight: weight of the value, such as the size of its batch: a number, or a tensor that
+                broadcasts with ``value``.
 
         Raises:
             TypeError: if the value cannot be added, or the weight is not real.
-            ValueError: if the shape is another than before.
+            ValueError: if the shape differs from that of the values before.
         """
         if isinstance(weight, int):
             check_integers(weight=int(weight))
@@ -184,17 +185,17 @@ class Mean(_Summing):
         if self._is_object(value):
             number = weight.item() if isinstance(weight, Tensor) else weight
             total = self._with_object(value if number == 1 else value * number)
-            self._put(total=total, weight=self.weight + weight)
+            assign(self, total=total, weight=self.weight + weight)
             return
         tensor, like, narrow = self._entering(value)
         if isinstance(weight, Tensor) or weight != 1:
             tensor = by_parts(lambda part: part * weight, tensor).to(tensor.dtype)
         self._check_shape(tensor, self.total)
         total, rest = add(self.total, self.rest, tensor, narrow)
-        self._put(total=total, rest=rest, weight=self.weight + weight, like=like)
+        assign(self, total=total, rest=rest, weight=self.weight + weight, like=like)
 
     def compute(self) -> Any:
-        """The mean, of the values' shape and dtype."""
+        """Returns the mean, of the values' shape and dtype."""
         if not isinstance(self.total, Tensor):
             return self.total / self.weight.item()
         if self._is_empty():
@@ -204,7 +205,7 @@ class Mean(_Summing):
         return mean.to(self.like.dtype)
 
     def _weight(self, weight: Any) -> Tensor:
-        """The weight, in float64 where the device has it: a float32 sum of many would stop."""
+        """Returns the weight in float64 if the device has it, since float32 sums stop growing."""
         if not isinstance(weight, Tensor):
             weight = as_tensor("weight", weight, self.device)
         if weight.is_complex():

@@ -12,6 +12,7 @@ from lightning_accum._checks import check_numbers
 from lightning_accum.accumulators._arithmetic import Moments, merge_moments, with_value
 from lightning_accum.accumulators._base import State
 from lightning_accum.accumulators._elementwise import Summed
+from lightning_accum.sparse.attributes import assign
 
 _SUMS = Moments._fields[1:]
 
@@ -24,13 +25,15 @@ class Variance(Summed):
         M_n = M_{n-1} + (x_n - \bar x_{n-1})(x_n - \bar x_n), \qquad
         \sigma^2 = \frac{M_n}{n - c}
 
-    of complex values that of :math:`|x - m|^2`. Summed in float64, with what rounding takes as a
-    :class:`Sum` is, and so holds at :math:`10^9` values; the result has the dtype of the values, or
-    of their real part. As :func:`torch.var`, it is nan where :math:`n = c`; of nothing it is nan
-    with one warning. The parts of several processes are joined exactly.
+    and of complex values the mean of :math:`|x - m|^2`. The sums are in float64 and keep their
+    rounding error, like :class:`Sum`, so they are exact after :math:`10^9` values. The result has
+    the dtype of the values, or of their real part. Like :func:`torch.var`, it is nan if
+    :math:`n = c`; before any value it is nan, with one warning. The variances of several processes
+    are combined exactly.
 
     Args:
-        correction: what is taken from the number of values, :math:`c`; 1 for an unbiased variance.
+        correction: number :math:`c` subtracted from the number of values; 1 for an unbiased
+            variance.
         **kwargs: passed to :class:`torchmetrics.Metric`.
 
     Example:
@@ -64,16 +67,16 @@ class Variance(Summed):
             value: a tensor of any shape, the same in every call, or a number.
 
         Raises:
-            ValueError: if the shape is another than before.
+            ValueError: if the shape differs from that of the values before.
         """
         tensor, like, narrow = self._entering(value)
         self._check_shape(tensor, self.mean)
         moments = Moments(self._update_count, *(getattr(self, name) for name in _SUMS))
         found = with_value(moments, tensor, narrow)[1:]
-        self._put(like=like, **dict(zip(_SUMS, found, strict=True)))
+        assign(self, like=like, **dict(zip(_SUMS, found, strict=True)))
 
     def compute(self) -> Tensor:
-        """The variance, of the values' shape."""
+        """Returns the variance, of the values' shape."""
         if self._is_empty():
             return torch.full_like(self.squares, torch.nan)
         variance = self.squares / max(self._update_count - self.correction, 0)

@@ -18,10 +18,10 @@ class Window(Keeping):
 
     .. math:: \bar x = \frac{1}{n} \sum_{i = N - n + 1}^{N} x_i
 
-    or of all, while there are fewer. Averaged in float64 where the device has it, and of the
-    values' dtype; the mean of nothing is nan, with one warning. Over several processes it is the
-    mean of the windows of all. After ``merge_state`` it holds both windows, the other's as the
-    newer, and with the next update it is down to its length again.
+    or the mean of all values while there are fewer. It is computed in float64 if the device has it,
+    and returned in the values' dtype. Before any value it is nan, with one warning. Over several
+    processes it is the mean of the windows of all. After ``merge_state`` it holds both windows, the
+    other one as the newer, until the next update shortens it to its length again.
 
     Args:
         length: number of values :math:`n`.
@@ -49,13 +49,13 @@ class Window(Keeping):
         self.length = length
 
     def update(self, value: Tensor | float) -> None:
-        """Adds a value, and drops what the window is too short for.
+        """Adds a value, and drops the oldest if the window is full.
 
         Args:
             value: a tensor of any shape, the same in every call, or a number.
 
         Raises:
-            ValueError: if the shape is another than before.
+            ValueError: if the shape differs from that of the values before.
         """
         tensor = wide(value, self.device)
         if self.values:
@@ -64,7 +64,7 @@ class Window(Keeping):
         del self.values[: -self.length]
 
     def compute(self) -> Tensor:
-        """The mean, of the values' shape."""
+        """Returns the mean, of the values' shape."""
         if not self.values:
             return torch.tensor(torch.nan)
         values = torch.stack(self.values)

@@ -1,4 +1,4 @@
-"""Accumulated updates in the place of gradients."""
+"""Exports accumulated updates as gradients."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from lightning_accum.updates.uninterrupted import call_uninterrupted
 
 
 def updates_as_gradients(*updaters: Updater) -> None:
-    r"""Hands what is pending in updaters to whatever optimizer holds their parameters.
+    r"""Turns the pending updates of updaters into gradients, for any optimizer of the parameters.
 
     .. math:: g \leftarrow g - \Delta w
 
     with :math:`\Delta w` the bounded change of each parameter: a descent along :math:`-\Delta w`
-    is a step along the change. What was handed over is no longer pending. Gradients that are there
-    already, of a loss for instance, are added to. The optimizer decides how far a step goes, so
-    that bounds which depend on the weight shape its direction, and constraints of the updater are
-    for the caller to apply after the step.
+    is a step along the change. The updates are then no longer pending. They are added to existing
+    gradients, such as those of a loss. The optimizer decides on the size of the step, so bounds
+    that depend on the weight shape only its direction, and the caller has to apply the constraints
+    of the updaters after the step.
 
     Args:
         *updaters: the updaters.
 
     Raises:
         NonFiniteUpdateError: if a change holds NaN or Inf and its updater's policy is ``"raise"``;
-            then nothing was handed over.
+            then no gradient has changed.
 
     Example:
         >>> import torch
@@ -53,10 +53,10 @@ def updates_as_gradients(*updaters: Updater) -> None:
             param = updater.target(name)
             known = grads[id(param)][1] if id(param) in grads else param.grad
             grads[id(param)] = param, grad if known is None else known + grad
-    hand_over: list[partial[Any]] = [
+    export: list[partial[Any]] = [
         partial(setattr, param, "grad", grad) for param, grad in grads.values()
     ]
-    # an interrupt leaves it handed over and consumed, or neither
-    call_uninterrupted(*hand_over, *consume)
+    # An interrupt leaves the updates exported and no longer pending, or neither.
+    call_uninterrupted(*export, *consume)
     for updater in updaters:
         updater.clear()

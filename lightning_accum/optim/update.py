@@ -22,14 +22,14 @@ def check_lr(lr: float) -> None:
 
 
 class UpdateOptimizer(torch.optim.Optimizer):
-    r"""Applies what is pending in updaters, as an optimizer that schedulers and loggers know.
+    r"""Applies the pending updates of updaters, as an optimizer for schedulers and loggers.
 
     .. math:: w \leftarrow w + \eta\, \Delta w
 
     with :math:`\Delta w` the bounded change of each parameter and :math:`\eta` its group's ``lr``.
-    Constraints of the updaters run afterwards. Gradients are not looked at, and parameters of the
-    updaters that stand in no group stay pending. Under a
-    :class:`~lightning_accum.callbacks.CellTrainerCallback` the updaters attach themselves.
+    The constraints of the updaters run afterwards. Gradients are ignored, and updates of parameters
+    in no group stay pending. A :class:`~lightning_accum.callbacks.CellTrainerCallback` attaches the
+    updaters itself.
 
     Args:
         params: parameters or parameter groups, as for any optimizer.
@@ -62,12 +62,17 @@ class UpdateOptimizer(torch.optim.Optimizer):
         check_lr(lr)
         # Weight decay is always 0, for callbacks that log it for every optimizer.
         super().__init__(params, {"lr": lr, "weight_decay": 0.0})
-        self._idle = False
+        self._begin()
+        self.attach(updaters)
+
+    def _begin(self) -> None:
+        """Begins without any updaters."""
+        self._warned_of_idle = False
         self._updaters: list[Updater] = []
+        # The parameter last seen under each updater's name.
         self._found: dict[tuple[int, str], Tensor] = {}
         self._prepare: list[Callable[[UpdateOptimizer], None]] = []
         self._finish: list[Callable[[UpdateOptimizer], None]] = []
-        self.attach(updaters)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a group of parameters.
@@ -86,10 +91,10 @@ class UpdateOptimizer(torch.optim.Optimizer):
         self._begin_states()
 
     def _begin_states(self) -> None:
-        """Gives sharded parameters a state, of nothing that matters.
+        """Gives sharded parameters a state that is never read.
 
-        Of an optimizer without any, torch makes a checkpoint by having it step at a rate of zero,
-        with which what is pending would be gone, and then cannot load it.
+        To save an optimizer without states, torch has it step at a rate of zero, which would
+        clear the pending updates, and cannot load the checkpoint.
         """
         for group in self.param_groups:
             for param in filter(is_sharded, group["params"]):
@@ -102,22 +107,22 @@ class UpdateOptimizer(torch.optim.Optimizer):
         return {id(param) for group in self.param_groups for param in group["params"]}
 
     def _follow(self) -> None:
-        """Gives a parameter that has replaced another, under its name, the place of that one.
+        """Follows parameters that were replaced under their names, into the same groups.
 
-        Parameters are replaced by an assignment, ``load_state_dict(assign=True)`` and the like.
+        An assignment, or ``load_state_dict(assign=True)``, replaces a parameter.
         """
         for updater in self._updaters:
             for name in updater.names:
                 place, now = (id(updater), name), updater.target(name)
                 then = self._found.get(place)
                 if then is now or (then is not None and is_sharded(then) != is_sharded(now)):
-                    continue  # under FSDP2 a parameter is another one while it is whole
+                    continue  # FSDP2 replaces a parameter while it is unsharded
                 self._found[place] = now
                 if then is not None:
                     self._replace(then, now)
 
     def _replace(self, then: Tensor, now: Tensor) -> None:
-        """Puts ``now`` in the place of ``then``, or beside it where that has another name too."""
+        """Replaces ``then`` by ``now`` in its group, beside it if it has another name."""
         shared = any(param is then for param in self._found.values())
         for group in self.param_groups:
             known = [id(param) for param in group["params"]]
@@ -137,9 +142,9 @@ class UpdateOptimizer(torch.optim.Optimizer):
 
         Args:
             updaters: the updaters.
-            prepare: is called with this optimizer before they are applied, to accumulate what is
-                still outstanding.
-            finish: is called with this optimizer when everything is applied.
+            prepare: is called with this optimizer before the updates are applied, to accumulate
+                outstanding changes.
+            finish: is called with this optimizer after all updates are applied.
         """
         for updater in checked_updaters(updaters):
             if all(updater is not known for known in self._updaters):
@@ -156,7 +161,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
         prepare: Callable[[UpdateOptimizer], None] | None = None,
         finish: Callable[[UpdateOptimizer], None] | None = None,
     ) -> None:
-        """Takes back what :meth:`attach` was given."""
+        """Removes updaters and functions that :meth:`attach` added."""
         gone = {id(updater) for updater in updaters}
         self._updaters = [u for u in self._updaters if id(u) not in gone]
         self._found = {place: p for place, p in self._found.items() if place[0] not in gone}
@@ -166,22 +171,18 @@ class UpdateOptimizer(torch.optim.Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._begin_states()
-        # a copy belongs to other parameters: its updaters are attached anew
-        self.__dict__.setdefault("_idle", False)
-        self.__dict__.setdefault("_updaters", [])
-        self.__dict__.setdefault("_found", {})
-        self.__dict__.setdefault("_prepare", [])
-        self.__dict__.setdefault("_finish", [])
+        if not hasattr(self, "_updaters"):  # A copy has other parameters, and no updaters yet.
+            self._begin()
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Applies what is pending.
+        """Applies the pending updates.
 
         Args:
-            closure: is called first, with gradients, where there is one.
+            closure: is called first, with gradients enabled.
 
         Returns:
-            What ``closure`` returned.
+            The result of ``closure``.
         """
         result = None
         if closure is not None:
@@ -199,7 +200,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
             if scales:
                 found = True
                 ready.append(updater.prepare(*scales, scale=scales))
-        for apply in ready:  # all of them, or none
+        for apply in ready:  # Every updater is prepared, so either all are applied or none.
             apply()
         if not found:
             self._warn_of_idle()
@@ -209,9 +210,9 @@ class UpdateOptimizer(torch.optim.Optimizer):
 
     def _warn_of_idle(self) -> None:
         """Warns, once, that a step has nothing to apply, now or later."""
-        if self._idle:
+        if self._warned_of_idle:
             return
-        self._idle = True
+        self._warned_of_idle = True
         if self._updaters:
             what = f"{len(self._updaters)} updaters, none of them of a parameter in its groups"
         else:
@@ -227,10 +228,10 @@ class UpdateOptimizer(torch.optim.Optimizer):
 
 
 def checked_updaters(updaters: Iterable[Updater]) -> list[Updater]:
-    """Updaters as a list.
+    """Returns updaters as a list.
 
     Raises:
-        TypeError: if one is something else.
+        TypeError: if one is not an :class:`Updater`.
     """
     try:
         found = list(updaters)
