@@ -113,6 +113,7 @@ class CellHost:
         loaded, self._loaded = self._loaded, None
         forget_compiled(model)  # code that was compiled before would not call the hooks
         self._binding.bind(model)
+        self.trainer.bind_model(model)
         check_exchangeable(self.trainer)
         self._sharded = shard_holders(model, self.updaters.values())
         self.trainer.recording = False

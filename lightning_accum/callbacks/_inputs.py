@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from lightning_accum._checks import names_in
+
+
+def keys_by_input(keys: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+    """Returns by the name of each input its key in what ``training_step`` returns.
+
+    Args:
+        keys: keys that are the names of inputs too, or a mapping from names to keys.
+
+    Raises:
+        TypeError: if a name or a key is not a string.
+    """
+    if isinstance(keys, Mapping):
+        names_in("input_keys", [*keys, *keys.values()])
+        return dict(keys)
+    return {name: name for name in names_in("input_keys", keys)}
 
 
 def inputs_from(outputs: Any, keys: Mapping[str, str]) -> dict[str, Any]:
@@ -11,8 +28,7 @@ def inputs_from(outputs: Any, keys: Mapping[str, str]) -> dict[str, Any]:
 
     Args:
         outputs: what ``training_step`` returned.
-        keys: by the name of each input, the key under which ``outputs`` holds it; for a reward,
-            ``{"reward": reward_key}``.
+        keys: by the name of each input, the key under which ``outputs`` holds it.
 
     Raises:
         KeyError: if ``outputs`` does not hold one of the keys.
@@ -22,11 +38,11 @@ def inputs_from(outputs: Any, keys: Mapping[str, str]) -> dict[str, Any]:
         {'reward': 3}
     """
     known = outputs if isinstance(outputs, Mapping) else {}
-    for name, key in keys.items():
+    for key in keys.values():
         if key not in known:
             found = list(known) if isinstance(outputs, Mapping) else type(outputs).__name__
             raise KeyError(
-                f"Argument `{name}_key` should be a key of what `training_step` returns. Found"
-                f" `{name}_key = {key!r}` and {found}."
+                "Argument `input_keys` should hold keys of what `training_step` returns. Found"
+                f" {key!r} and {found}: return a dictionary that has the key."
             )
     return {name: known[key] for name, key in keys.items()}

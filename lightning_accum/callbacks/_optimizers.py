@@ -56,11 +56,11 @@ class Appliers:
         """
         updaters = list(self._host.updaters.values())
         own = own_optimizers(trainer, updaters)
-        for name, key in self._keys.items() if own else ():
+        if own and self._keys:
             raise ValueError(
-                f"Argument `{name}_key` should be None if the module has its own UpdateOptimizer:"
-                f" `training_step` has not returned a {name} yet when it steps that optimizer."
-                f" Found `{name}_key = {key!r}`: return no UpdateOptimizer from"
+                "Argument `input_keys` should be empty if the module has its own UpdateOptimizer:"
+                " `training_step` has not returned anything yet when it steps that optimizer. Found"
+                f" {[*self._keys.values()]}: return no UpdateOptimizer from"
                 " `configure_optimizers`."
             )
         if not own:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import lightning.pytorch as pl
@@ -12,6 +13,7 @@ from lightning_accum._state import ANOTHER_VERSION, MAPPING, check_state
 from lightning_accum.callbacks._checkpoint import ProcessStates
 from lightning_accum.callbacks._fit import Fit
 from lightning_accum.callbacks._host import CellHost
+from lightning_accum.callbacks._inputs import keys_by_input
 from lightning_accum.callbacks._logging import LogOptions
 from lightning_accum.callbacks._logging_methods import own_state, remove_lent
 from lightning_accum.callbacks._plan import UpdatePlan
@@ -38,7 +40,7 @@ class CellTrainerCallback(Callback):
     Updates are applied whether or not parameters require grad: call ``eval()`` on the modules of a
     cell to freeze it. Callbacks that average weights should come after this one.
 
-    The arguments form four groups: the rule and its cells; the inputs of the rule (``reward_key``,
+    The arguments form four groups: the rule and its cells; the inputs of the rule (``input_keys``,
     ``carry``); the application of updates (``apply_every_n_batches``, ``nonfinite``, ``lr``,
     ``lr_scheduler``, ``lr_interval``); and what is logged (``log``, ``name``).
 
@@ -46,7 +48,8 @@ class CellTrainerCallback(Callback):
         cell_trainer: the trainer, usually a rule such as :class:`~lightning_accum.STDP`.
         cells: by name, the paths of the cells in the LightningModule; ``None`` if they were
             registered with ``cell_trainer`` by hand.
-        reward_key: the key of the reward, if the rule needs one, in ``training_step``'s result.
+        input_keys: keys of what ``training_step`` returns that are passed to the rule, such as
+            ``("error",)`` or ``("reward",)``; or a mapping of the rule's names to such keys.
         carry: whether batches are pieces of one stream, so that traces pass from one to the next.
         apply_every_n_batches: number of batches whose updates are applied together; the last,
             partial group of an epoch is applied too. Default: the Trainer's
@@ -80,7 +83,7 @@ class CellTrainerCallback(Callback):
         cell_trainer: CellTrainer,
         cells: dict[str, CellSpec] | None = None,
         *,
-        reward_key: str | None = None,
+        input_keys: Sequence[str] | Mapping[str, str] = (),
         carry: bool = False,
         apply_every_n_batches: int | None = None,
         nonfinite: NonFinite = "skip",
@@ -92,7 +95,7 @@ class CellTrainerCallback(Callback):
     ) -> None:
         self.plan = UpdatePlan(apply_every_n_batches, lr, lr_scheduler, lr_interval)
         self.host = CellHost(cell_trainer, cells, carry, nonfinite)
-        self.input_keys = {} if reward_key is None else {"reward": reward_key}
+        self.input_keys = keys_by_input(input_keys)
         self.log_options = LogOptions.of(log)
         self.name = name or ",".join([type(cell_trainer).__name__, *(cells or ())])
         self._fit: Fit | None = None

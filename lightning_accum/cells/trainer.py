@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import nn
+
 from lightning_accum.cells.observer import CellObserver
 from lightning_accum.cells.tally import Tally
 from lightning_accum.updates import Updater, attach_updater, get_updater
@@ -72,6 +74,13 @@ class CellTrainer(CellObserver):
     def tally(self, name: str) -> Tally | None:
         """Returns the counts of a cell's windows; ``None`` if the trainer does not count them."""
         return None
+
+    def bind_model(self, model: nn.Module) -> None:
+        """Looks up what the trainer needs of a model besides its cells; a callback calls it.
+
+        Args:
+            model: the model.
+        """
 
     def use_updater(self, cell: str, updater: Updater | None) -> None:
         """Accumulates a cell's changes in ``updater`` instead of its connection's updater.

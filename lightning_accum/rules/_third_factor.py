@@ -44,7 +44,7 @@ def error_of(recording: Recording, rule: str, feedback: Feedback | None = None) 
         raise ValueError(
             f"Argument `error` of `{rule}` should be a tensor [T, B, {last}] or [B, {last}], with"
             f" {steps} steps and a batch of {batch}. Found {found}: call the rule as"
-            ' `rule(error=...)`, or give the callback `given_keys=("error",)` and return'
+            ' `rule(error=...)`, or give the callback `input_keys=("error",)` and return'
             ' `{"error": error}` from `training_step`.'
         )
     assert isinstance(error, Tensor)

@@ -38,7 +38,7 @@ class DeltaRule(Rule):
     :math:`\Delta W = -\eta\, \partial E / \partial W`.
 
     Pass the error to the rule's call, ``rule(error=error)``. A callback passes the entries of what
-    ``training_step`` returns that its ``given_keys`` name. The error has shape ``[T, B, classes]``,
+    ``training_step`` returns that its ``input_keys`` name. The error has shape ``[T, B, classes]``,
     or ``[B, classes]`` if it is the same in all steps. It is that of each sample, not divided by
     the size of the batch.
 

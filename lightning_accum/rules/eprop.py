@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lightning_accum._checks import is_number
 from lightning_accum.cells.cell import Cell
@@ -43,7 +43,7 @@ from lightning_accum.rules._third_factor import (
     without_none,
 )
 from lightning_accum.rules.base import Rule
-from lightning_accum.rules.feedback import DirectFeedback, Feedback, LearnedFeedback
+from lightning_accum.rules.feedback import DirectFeedback, Feedback
 
 _OF_NEURON = {
     "tc_mem": "tc_mem",
@@ -75,7 +75,7 @@ class EProp(Rule):
     recurrent network it leaves out what one neuron's spikes do to the error by way of others.
 
     Pass the error to the rule's call, ``rule(error=error)``. A callback passes the entries of what
-    ``training_step`` returns that its ``given_keys`` name. The error has shape ``[T, B, classes]``,
+    ``training_step`` returns that its ``input_keys`` name. The error has shape ``[T, B, classes]``,
     or ``[B, classes]`` if it is the same in all steps. It is the gradient of each sample's loss by
     the outputs, such as ``y.softmax(-1) - target``, not divided by the size of the batch.
 
@@ -241,15 +241,28 @@ class EProp(Rule):
             return [product]
         return [product, _Carried(window, pre, folded, h.lr)]
 
-    def update(self, **kwargs: Any) -> None:
-        """Applies what has been accumulated; learned feedback follows its readout.
+    def bind_model(self, model: nn.Module) -> None:
+        """Looks up the readout of the feedback, if it was given by its path.
 
         Args:
-            **kwargs: as those of the base class.
+            model: the model.
         """
-        super().update(**kwargs)
-        if isinstance(self.feedback, LearnedFeedback):
-            self.feedback.follow()
+        self.feedback.bind_model(model)
+
+    def forward(self, carry: bool | None = None, **inputs: Any) -> None:
+        """Evaluates the window since the last call and accumulates the change; applies nothing.
+
+        Learned feedback then follows its readout.
+
+        Args:
+            carry: whether eligibility passes to the next call; as the rule is set when ``None``.
+            **inputs: the ``error``.
+
+        Raises:
+            ValueError: if the error is missing or does not fit; then nothing has changed.
+        """
+        super().forward(carry, **inputs)
+        self.feedback.follow()
 
 
 def _check_own_weights(recording: Recording) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_finite, check_integers, check_tensors
+from lightning_accum.observe.paths import find_module
 
 
 class Feedback(nn.Module, ABC):
@@ -19,6 +20,16 @@ class Feedback(nn.Module, ABC):
 
     .. math:: L_j(t) = \sum_k B_{kj}\, \delta_k(t)
     """
+
+    def bind_model(self, model: nn.Module) -> None:
+        """Looks up what the feedback needs of a model.
+
+        Args:
+            model: the model.
+        """
+
+    def follow(self) -> None:
+        """Learns, if the feedback does; a rule calls it after it has used the feedback."""
 
     @abstractmethod
     def matrix(self) -> Tensor | None:
@@ -90,6 +101,18 @@ class _OfReadout(Feedback):
                 f" model. Found `{type(readout).__name__}`."
             )
         self._readout = weakref.ref(readout)
+
+    def bind_model(self, model: nn.Module) -> None:
+        """Looks up the readout by its path, if it was given as one.
+
+        Args:
+            model: the model.
+
+        Raises:
+            AttributeError: if the path does not lead to a module.
+        """
+        if self.path:
+            self.bind(find_module(model, self.path))
 
     @property
     def readout(self) -> nn.Linear:
@@ -198,20 +221,20 @@ class RandomFeedback(Feedback):
 class LearnedFeedback(_OfReadout):
     r"""Weights that learn to be the readout's, without being told them (Kolen & Pollack).
 
-    They begin at random, decay by a share :math:`\lambda` at each update, and take the same updates
+    They begin at random, decay by a share :math:`\lambda` in each call of the rule, and take the same updates
     as the readout, whatever rule or optimizer makes these:
 
     .. math:: B \leftarrow (1 - \lambda)\, B + U, \qquad
               U = W^\text{out}_\text{now} - (1 - \lambda)\, W^\text{out}_\text{before}
 
-    The difference of the two shrinks by :math:`1 - \lambda` at each update. :math:`U` is what the
+    The difference of the two shrinks by :math:`1 - \lambda` in each call. :math:`U` is what the
     readout's own update was if the readout decays by the same share.
 
     Args:
         readout: the linear readout; or its dotted path in the model, which a callback looks up.
         classes: number of outputs.
         neurons: number of neurons.
-        decay: :math:`\lambda`, the share that decays at each update.
+        decay: :math:`\lambda`, the share that decays in each call of the rule.
         scale: standard deviation of the first weights; :math:`1/\sqrt{\text{neurons}}` when
             ``None``.
         seed: of the random numbers.
@@ -255,7 +278,7 @@ class LearnedFeedback(_OfReadout):
 
     @torch.no_grad()
     def follow(self) -> None:
-        """Takes the update of the readout since the last call; a rule calls it as it updates."""
+        """Takes the update of the readout since the last call, and decays."""
         now = self.readout.weight.detach().to(self.weight)
         update = (now - (1 - self.decay) * self.before) * self.begun
         self.weight.mul_(1 - self.decay).add_(update)

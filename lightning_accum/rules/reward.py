@@ -24,7 +24,7 @@ class MSTDP(PairRule):
 
     with spikes :math:`s`, their traces :math:`x` and a reward :math:`r`. A negative reward swaps
     potentiation and depression. Pass the reward to the call, ``rule(reward=...)``, or give the
-    callback a ``reward_key``. It is a number, a tensor ``[B]`` with a reward for each sample, or
+    callback ``input_keys``. It is a number, a tensor ``[B]`` with a reward for each sample, or
     ``[T, B]`` with one for each step and sample.
 
     Args:

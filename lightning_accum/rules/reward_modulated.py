@@ -134,7 +134,7 @@ def _reward(window: Window, reward: object) -> float | Tensor:
         raise ValueError(
             f"Argument `reward` should be a number, or a tensor [B] or [T, B] of shape [{batch}] or"
             f" [{steps}, {batch}]. Found {type(reward).__name__ if shape is None else list(shape)}:"
-            " call the rule as `rule(reward=...)`, or give the callback a `reward_key`."
+            " call the rule as `rule(reward=...)`, or give the callback `input_keys=('reward',)`."
         )
     found: Tensor = reward.detach().to(_like(window))
     return found.expand(steps, -1 if found.ndim else 1)

@@ -185,7 +185,7 @@ class Rewarding(Net):
 def test_the_reward_comes_from_the_step(tmp_path: Path) -> None:
     net, data = Rewarding(), loader(3)
     expected = fit_by_hand(net, list(data), lr=0.5)[-1]
-    trainer(tmp_path, callback(Rewarded(), reward_key="score")).fit(net, data)
+    trainer(tmp_path, callback(Rewarded(), input_keys={"reward": "score"})).fit(net, data)
     assert close(net.fc.weight, expected)
 
 
@@ -193,8 +193,8 @@ def test_the_reward_comes_from_the_step(tmp_path: Path) -> None:
     ("net", "found"), [(Rewarding(), r"and \['score'\]"), (Net(), r"and \[\]")]
 )
 def test_a_reward_that_is_not_there(net: Net, found: str, tmp_path: Path) -> None:
-    with pytest.raises(KeyError, match=f"`reward_key` should be a key .*'gain'.*{found}"):
-        trainer(tmp_path, callback(Rewarded(), reward_key="gain")).fit(net, loader(1))
+    with pytest.raises(KeyError, match=f"`input_keys` should hold keys .*'gain'.*{found}"):
+        trainer(tmp_path, callback(Rewarded(), input_keys={"reward": "gain"})).fit(net, loader(1))
     assert clean(net)
 
 
@@ -207,8 +207,8 @@ class Own(Net):
 
 def test_no_reward_for_an_optimizer_that_is_stepped_before_it(tmp_path: Path) -> None:
     net = Own()
-    with pytest.raises(ValueError, match="`reward_key` should be None"):
-        trainer(tmp_path, callback(Rewarded(), reward_key="score")).fit(net, loader(1))
+    with pytest.raises(ValueError, match="`input_keys` should be empty"):
+        trainer(tmp_path, callback(Rewarded(), input_keys={"reward": "score"})).fit(net, loader(1))
     assert clean(net)
 
 

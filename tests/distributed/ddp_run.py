@@ -110,7 +110,7 @@ def fit(rule: la.Rule, kind: str, rank: int, ranks: int, every: int = 1, epochs:
     learns = CellTrainerCallback(
         rule,
         cells={"enc": la.CellSpec("fc", "lif")},
-        reward_key="reward" if rewarded else None,
+        input_keys=("reward",) if rewarded else (),
         apply_every_n_batches=every,
     )
     run = trainer(ranks, learns, epochs=epochs)
