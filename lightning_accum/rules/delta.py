@@ -46,6 +46,7 @@ class DeltaRule(Rule):
         lr: rate :math:`\eta`.
         tc_readout: time constant :math:`\tau` of the readout, in ms. When ``None``, ``tc_mem`` of
             the neuron; if the neuron has none, the input itself counts.
+        graded_input: whether the input of the connection is real-valued instead of spikes.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
         **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
@@ -74,11 +75,12 @@ class DeltaRule(Rule):
         self,
         lr: float,
         tc_readout: float | None = None,
+        graded_input: bool = False,
         dt: float = 1.0,
         batch_reduction: ReductionFn | str = "mean",
         **options: Any,
     ) -> None:
-        own = {"lr": lr, "tc_readout": tc_readout}
+        own = {"lr": lr, "tc_readout": tc_readout, "graded_input": graded_input}
         super().__init__(own, dt=dt, batch_reduction=batch_reduction, **options)
 
     def check(self, h: Hyperparameters) -> None:
@@ -116,4 +118,5 @@ class DeltaRule(Rule):
     def _recorded(self, cell: Cell, h: Hyperparameters) -> list[RecordedSignal]:
         """Returns the signals to record: the readout's output is not spikes."""
         pre, post, *others = super()._recorded(cell, h)
+        pre = pre._replace(spikes=pre.spikes and not h.graded_input)
         return [pre, post._replace(spikes=False), *others]

@@ -3,39 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, final
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lightning_accum._checks import is_number
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.independent import RegisteredCell
 from lightning_accum.cells.state import Hyperparameters
-from lightning_accum.engine.evaluate import per_sample
 from lightning_accum.engine.recording import Recording
-from lightning_accum.engine.state import StateKey
-from lightning_accum.engine.terms import Change, CustomChange, Parts, Term
-from lightning_accum.engine.vjp import WeightVJP
+from lightning_accum.engine.terms import Change, Term
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.eligibility import (
-    Eligibility,
-    Remaining,
-    fold_eligibility,
-    fold_remaining,
-)
+from lightning_accum.functional.eligibility import fold_eligibility
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.functional.surrogates import Surrogate, Triangular
 from lightning_accum.functional.traces import decay_factor
+from lightning_accum.rules._eligibility import (
+    CarriedEligibility,
+    FoldedWindow,
+    check_own_weights,
+)
 from lightning_accum.rules._pseudo_derivative import (
     check_potentials,
     check_states,
     potentials,
     pseudo_derivative,
 )
-from lightning_accum.rules._recorded import StateSource
+from lightning_accum.rules._recorded import RecordedSignal, StateSource
 from lightning_accum.rules._third_factor import (
     check_neuron_has,
     error_of,
@@ -99,6 +94,7 @@ class EProp(Rule):
             attribute of the neuron that is read after each call, or a callable that finds it in
             the neuron's output. A :class:`~lightning_accum.nn.SurrogateLIF` keeps it.
         threshold: where the threshold is found, likewise; or the threshold, a number.
+        graded_input: whether the input of the connection is real-valued instead of spikes.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
         **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
@@ -141,6 +137,7 @@ class EProp(Rule):
         target_rate: float = 10.0,
         membrane: StateSource = "membrane",
         threshold: StateSource | float = "threshold",
+        graded_input: bool = False,
         dt: float = 1.0,
         batch_reduction: ReductionFn | str = "mean",
         **options: Any,
@@ -156,6 +153,7 @@ class EProp(Rule):
             "target_rate": target_rate,
             "membrane": membrane,
             "threshold": threshold,
+            "graded_input": graded_input,
         }
         super().__init__(own, dt=dt, batch_reduction=batch_reduction, **options)
         if not (feedback is None or isinstance(feedback, Feedback)):
@@ -212,13 +210,18 @@ class EProp(Rule):
         """Records the membrane potential and the threshold."""
         return potentials(h)
 
-    def prepare(self, recording: Recording, h: Hyperparameters) -> _Folded:
+    def _recorded(self, cell: Cell, h: Hyperparameters) -> list[RecordedSignal]:
+        """Returns the signals to record; the input may be real-valued."""
+        pre, *others = super()._recorded(cell, h)
+        return [pre._replace(spikes=pre.spikes and not h.graded_input), *others]
+
+    def prepare(self, recording: Recording, h: Hyperparameters) -> FoldedWindow:
         """Folds the learning signals and pseudo-derivatives of a window, backwards in time."""
         signal = error_of(recording, type(self).__name__, self.feedback)
         dtype = torch.promote_types(signal.dtype, recording.signals["membrane"].activity.dtype)
         derivative = pseudo_derivative(recording, h).to(dtype)
         if recording.carries and (h.tc_readout is not None or h.beta):
-            _check_own_weights(recording)
+            check_own_weights(recording)
         unfiltered = None
         if h.lr_rate:
             spikes = recording.signals["post"].activity
@@ -230,16 +233,16 @@ class EProp(Rule):
             decay_factor(h.tc_adaptation, h.dt) if h.beta else 0.0,
         )
         found = fold_eligibility(signal.to(dtype), derivative, *constants, unfiltered=unfiltered)
-        return _Folded(found, derivative, *constants)
+        return FoldedWindow(found, derivative, *constants)
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Change]:
         """The folded signal, times the low-pass of the input."""
-        folded: _Folded = window.prepared
+        folded: FoldedWindow = window.prepared
         pre = window.pre.trace(h.tc_mem)
         product = Term(-h.lr, folded.signal.post[window.steps], pre)
         if not (folded.kappa or folded.beta):
             return [product]
-        return [product, _Carried(window, pre, folded, h.lr)]
+        return [product, CarriedEligibility(window, pre, folded, h.lr)]
 
     def bind_model(self, model: nn.Module) -> None:
         """Looks up the readout of the feedback, if it was given by its path.
@@ -263,102 +266,3 @@ class EProp(Rule):
         """
         super().forward(carry, **inputs)
         self.feedback.follow()
-
-
-def _check_own_weights(recording: Recording) -> None:
-    """Raises a ``ValueError`` if neurons share weights, so that eligibility does not fit these."""
-    shape = recording.signals["post"].activity.shape
-    if recording.unit_dim != -1 or len(shape) != 3:
-        raise ValueError(
-            "Argument `carry` should be False for a connection whose neurons share weights, such"
-            " as a convolution: the eligibility of each does not fit the weight. Found"
-            f" `carry = True` for neurons of shape {list(shape[2:])}: make the rule with"
-            " `carry=False`, and call it once for each sequence."
-        )
-
-
-@dataclass(frozen=True)
-class _Folded:
-    """A window's learning signals, folded, and what they were folded of.
-
-    Args:
-        signal: what was folded.
-        derivative: pseudo-derivatives, ``[T, B, ...]``.
-        kappa: decay of the readout's filter per step.
-        beta: strength of the adaptation.
-        rho: decay of the adaptation per step.
-    """
-
-    signal: Eligibility
-    derivative: Tensor
-    kappa: float
-    beta: float
-    rho: float
-
-    @cached_property
-    def remaining(self) -> Remaining:
-        """What the window leaves for the next one, folded; only computed if it passes on."""
-        return fold_remaining(self.derivative, self.kappa, self.beta, self.rho)
-
-
-class _Carried(CustomChange):
-    """What the eligibility of earlier windows changes, and the eligibility that this one leaves.
-
-    Two tensors for each sample and synapse pass from window to window: the filtered eligibility if
-    the readout has a memory, and the adaptation's part if the neuron adapts.
-    """
-
-    def __init__(self, window: Window, pre: Any, folded: _Folded, lr: float) -> None:
-        super().__init__(window.post.activity.shape[1])
-        self.window = window
-        self.pre = pre
-        self.folded = folded
-        self.lr = lr
-        self.keys = {
-            "filtered": StateKey("sample", f"{window.name} filtered eligibility", folded.kappa),
-            "adaptation": StateKey(
-                "sample", f"{window.name} eligibility of adaptation", folded.beta
-            ),
-        }
-        self.before = {name: self._before(key) for name, key in self.keys.items()}
-        nothing = all(value is None for value in self.before.values())
-        self.rate = 0.0 if window.start > 0 or nothing else -lr
-
-    def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
-        """Returns the change in the depressing part, as the product has it."""
-        total: Tensor | None = None
-        for name, value in self.before.items():
-            if value is not None:
-                factor = self._factor(getattr(self.folded.signal, name), value)
-                change = (factor * value)[samples].sum(0)
-                total = change if total is None else total + change
-        return None, None if total is None else total * self.lr
-
-    def carry(self, vjp: WeightVJP) -> dict[StateKey, Tensor]:
-        """Returns the eligibility of every sample and synapse at the window's end."""
-        left, after = self.folded.remaining, {}
-        wanted = {"filtered": self.folded.kappa != 0, "adaptation": self.folded.beta != 0}
-        for name, key in self.keys.items():
-            if not wanted[name]:
-                continue
-            end = getattr(left, name)
-            term = Term(1.0, end.post[self.window.steps], self.pre)
-            (total, _) = per_sample([term], vjp)
-            assert total is not None
-            if self.window.start == 0:  # pieces of a window look to its end
-                for other, value in self.before.items():
-                    if value is not None:
-                        total = total + self._factor(getattr(end, other), value) * value
-            after[key] = total.expand(self.size, *self.window.param.shape)
-        return after
-
-    def _before(self, key: StateKey) -> Tensor | None:
-        """What was left; ``None`` if it belongs to other samples or another shape."""
-        value = self.window.carried.get(key)
-        if value is None or value.shape != (self.size, *self.window.param.shape):
-            return None
-        return value.to(self.window.param.device)
-
-    def _factor(self, factor: Tensor, value: Tensor) -> Tensor:
-        """A factor for each neuron, beside what belongs to its synapses."""
-        return factor.reshape(self.size, -1, *[1] * (value.ndim - 2)).to(value)

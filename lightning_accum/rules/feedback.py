@@ -221,8 +221,8 @@ class RandomFeedback(Feedback):
 class LearnedFeedback(_OfReadout):
     r"""Weights that learn to be the readout's, without being told them (Kolen & Pollack).
 
-    They begin at random, decay by a share :math:`\lambda` in each call of the rule, and take the same updates
-    as the readout, whatever rule or optimizer makes these:
+    They begin at random, decay by a share :math:`\lambda` in each call of the rule, and take the
+    same updates as the readout, whatever rule or optimizer makes these:
 
     .. math:: B \leftarrow (1 - \lambda)\, B + U, \qquad
               U = W^\text{out}_\text{now} - (1 - \lambda)\, W^\text{out}_\text{before}

@@ -22,7 +22,7 @@ from lightning_accum.rules._pseudo_derivative import (
     potentials,
     pseudo_derivative,
 )
-from lightning_accum.rules._recorded import StateSource
+from lightning_accum.rules._recorded import RecordedSignal, StateSource
 from lightning_accum.rules._third_factor import check_neuron_has, from_neuron, without_none
 from lightning_accum.rules.base import Rule
 
@@ -51,6 +51,7 @@ class OTTT(Rule):
             attribute of the neuron that is read after each call, or a callable that finds it in
             the neuron's output. A :class:`~lightning_accum.nn.SurrogateLIF` keeps it.
         threshold: where the threshold is found, likewise; or the threshold, a number.
+        graded_input: whether the input of the connection is real-valued instead of spikes.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``. For a loss that is
             averaged over samples, pass ``"sum"``.
@@ -87,6 +88,7 @@ class OTTT(Rule):
         surrogate: Surrogate | None = None,
         membrane: StateSource = "membrane",
         threshold: StateSource | float = "threshold",
+        graded_input: bool = False,
         dt: float = 1.0,
         batch_reduction: ReductionFn | str = "mean",
         **options: Any,
@@ -97,6 +99,7 @@ class OTTT(Rule):
             "surrogate": surrogate,
             "membrane": membrane,
             "threshold": threshold,
+            "graded_input": graded_input,
         }
         super().__init__(own, dt=dt, batch_reduction=batch_reduction, **options)
 
@@ -130,6 +133,11 @@ class OTTT(Rule):
     def states(self, h: Hyperparameters) -> Mapping[str, StateSource]:
         """Records the gradient by the neuron's output, the potential and the threshold."""
         return {"gradient": GradientMonitor, **potentials(h)}
+
+    def _recorded(self, cell: Cell, h: Hyperparameters) -> list[RecordedSignal]:
+        """Returns the signals to record; the input may be real-valued."""
+        pre, *others = super()._recorded(cell, h)
+        return [pre._replace(spikes=pre.spikes and not h.graded_input), *others]
 
     def prepare(self, recording: Recording, h: Hyperparameters) -> Tensor:
         """Returns the gradient by the potential, ``[T, B, ...]``."""

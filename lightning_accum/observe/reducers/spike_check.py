@@ -158,5 +158,6 @@ class SpikeCheck:
     def _message(self, found: object) -> str:
         return (
             f"Activity of a rule on spikes should be 0 or 1. Found {found} {self.label}: is a"
-            " neuron's output missing in between? Use a rate-based rule for real-valued activity."
+            " neuron's output missing in between? Use a rate-based rule for real-valued activity,"
+            " or `graded_input=True` of a rule that has it."
         )

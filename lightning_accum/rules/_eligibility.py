@@ -1,0 +1,116 @@
+"""A window of eligibility propagation: what it folds to, and what passes to the next window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+from lightning_accum.engine.evaluate import per_sample
+from lightning_accum.engine.recording import Recording
+from lightning_accum.engine.signal import Signal
+from lightning_accum.engine.state import StateKey
+from lightning_accum.engine.terms import CustomChange, Parts, Term
+from lightning_accum.engine.vjp import WeightVJP
+from lightning_accum.engine.window import Window
+from lightning_accum.functional.eligibility import Eligibility, Remaining, fold_remaining
+
+
+def check_own_weights(recording: Recording) -> None:
+    """Raises a ``ValueError`` if neurons share weights, so that eligibility does not fit these."""
+    shape = recording.signals["post"].activity.shape
+    if recording.unit_dim != -1 or len(shape) != 3:
+        raise ValueError(
+            "Argument `carry` should be False for a connection whose neurons share weights, such"
+            " as a convolution: the eligibility of each does not fit the weight. Found"
+            f" `carry = True` for neurons of shape {list(shape[2:])}: make the rule with"
+            " `carry=False`, and call it once for each sequence."
+        )
+
+
+@dataclass(frozen=True)
+class FoldedWindow:
+    """A window's learning signals, folded, and what they were folded of.
+
+    Args:
+        signal: what was folded.
+        derivative: pseudo-derivatives, ``[T, B, ...]``.
+        kappa: decay of the readout's filter per step.
+        beta: strength of the adaptation.
+        rho: decay of the adaptation per step.
+    """
+
+    signal: Eligibility
+    derivative: Tensor
+    kappa: float
+    beta: float
+    rho: float
+
+    @cached_property
+    def remaining(self) -> Remaining:
+        """What the window leaves for the next one, folded; only computed if it passes on."""
+        return fold_remaining(self.derivative, self.kappa, self.beta, self.rho)
+
+
+class CarriedEligibility(CustomChange):
+    """What the eligibility of earlier windows changes, and the eligibility that this one leaves.
+
+    Two tensors for each sample and synapse pass from window to window: the filtered eligibility if
+    the readout has a memory, and the adaptation's part if the neuron adapts.
+    """
+
+    def __init__(self, window: Window, pre: Signal, folded: FoldedWindow, lr: float) -> None:
+        super().__init__(window.post.activity.shape[1])
+        self.window = window
+        self.pre = pre
+        self.folded = folded
+        self.lr = lr
+        self.keys = {
+            "filtered": StateKey("sample", f"{window.name} filtered eligibility", folded.kappa),
+            "adaptation": StateKey(
+                "sample", f"{window.name} eligibility of adaptation", folded.beta
+            ),
+        }
+        self.before = {name: self._before(key) for name, key in self.keys.items()}
+        nothing = all(value is None for value in self.before.values())
+        self.rate = 0.0 if window.start > 0 or nothing else -lr
+
+    def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
+        """Returns the change in the depressing part, as the product has it."""
+        total: Tensor | None = None
+        for name, value in self.before.items():
+            if value is not None:
+                factor = self._factor(getattr(self.folded.signal, name), value)
+                change = (factor * value)[samples].sum(0)
+                total = change if total is None else total + change
+        return None, None if total is None else total * self.lr
+
+    def carry(self, vjp: WeightVJP) -> dict[StateKey, Tensor]:
+        """Returns the eligibility of every sample and synapse at the window's end."""
+        left, after = self.folded.remaining, {}
+        wanted = {"filtered": self.folded.kappa != 0, "adaptation": self.folded.beta != 0}
+        for name, key in self.keys.items():
+            if not wanted[name]:
+                continue
+            end = getattr(left, name)
+            term = Term(1.0, end.post[self.window.steps], self.pre)
+            (total, _) = per_sample([term], vjp)
+            assert total is not None
+            if self.window.start == 0:  # pieces of a window look to its end
+                for other, value in self.before.items():
+                    if value is not None:
+                        total = total + self._factor(getattr(end, other), value) * value
+            after[key] = total.expand(self.size, *self.window.param.shape)
+        return after
+
+    def _before(self, key: StateKey) -> Tensor | None:
+        """What was left; ``None`` if it belongs to other samples or another shape."""
+        value = self.window.carried.get(key)
+        if value is None or value.shape != (self.size, *self.window.param.shape):
+            return None
+        return value.to(self.window.param.device)
+
+    def _factor(self, factor: Tensor, value: Tensor) -> Tensor:
+        """A factor for each neuron, beside what belongs to its synapses."""
+        return factor.reshape(self.size, -1, *[1] * (value.ndim - 2)).to(value)
