@@ -1,4 +1,4 @@
-"""Checks of the kinds of arguments, and the one form of what they say."""
+"""Checks of arguments, with messages of one form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LARGEST = 2**63
 
 
 def is_number(value: object) -> bool:
-    """Whether this is an ordinary number, within what a float can hold; no tensor or bool is."""
+    """Returns whether a value is a real number in the range of a float; not a tensor or a bool."""
     if not isinstance(value, Real) or isinstance(value, bool):
         return False
     try:
@@ -26,18 +26,18 @@ def is_number(value: object) -> bool:
 
 
 def check_numbers(**values: object) -> None:
-    """Raises a ``TypeError`` for an argument, given by its name, that is no number."""
+    """Raises a ``TypeError`` if an argument, passed by its name, is not a number."""
     for name, value in values.items():
         if not is_number(value):
             _refuse(name, "a number", value)
 
 
 def check_finite(**values: object) -> None:
-    """Raises for an argument that is not a number, or NaN, or infinite.
+    """Checks that arguments are finite numbers.
 
     Raises:
-        TypeError: if it is not a number.
-        ValueError: if it is not finite.
+        TypeError: if an argument is not a number.
+        ValueError: if an argument is not finite.
     """
     check_numbers(**values)
     for name, value in values.items():
@@ -46,12 +46,12 @@ def check_finite(**values: object) -> None:
 
 
 def warn_below_step(dt: float, where: str, **constants: float) -> None:
-    """Warns of time constants, by their names, that are shorter than a step.
+    """Warns of time constants that are shorter than a step.
 
     Args:
         dt: step, in ms.
-        where: what they belong to.
-        **constants: in ms.
+        where: the owner of the time constants, for the message.
+        **constants: time constants by name, in ms.
     """
     for name, value in constants.items():
         if value < dt:
@@ -64,7 +64,7 @@ def warn_below_step(dt: float, where: str, **constants: float) -> None:
 
 
 def check_integers(**values: object) -> None:
-    """Raises a ``TypeError`` for an argument that is no integer, or one of no sense."""
+    """Raises a ``TypeError`` if an argument is not an integer of 64 bits."""
     for name, value in values.items():
         ok = isinstance(value, Integral) and not isinstance(value, bool)
         if not ok or not -_LARGEST <= int(value) < _LARGEST:  # type: ignore[call-overload]
@@ -72,35 +72,35 @@ def check_integers(**values: object) -> None:
 
 
 def check_callables(**values: object) -> None:
-    """Raises a ``TypeError`` for an argument that cannot be called."""
+    """Raises a ``TypeError`` if an argument is not callable."""
     for name, value in values.items():
         if not callable(value):
             _refuse(name, "callable", value)
 
 
 def check_strings(**values: object) -> None:
-    """Raises a ``TypeError`` for an argument that is no string."""
+    """Raises a ``TypeError`` if an argument is not a string."""
     for name, value in values.items():
         if not isinstance(value, str):
             _refuse(name, "a string", value)
 
 
 def check_tensors(**values: object) -> None:
-    """Raises a ``TypeError`` for an argument that is no tensor."""
+    """Raises a ``TypeError`` if an argument is not a tensor."""
     for name, value in values.items():
         if not isinstance(value, Tensor):
             _refuse(name, "a tensor", value)
 
 
 def check_module(**values: object) -> None:
-    """Raises a ``TypeError`` for an argument that is not a module."""
+    """Raises a ``TypeError`` if an argument is not a module."""
     for name, value in values.items():
         if not isinstance(value, nn.Module):
             _refuse(name, "a torch.nn.Module", value)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """What somebody may have meant by a name, as the end of a message; empty where nothing is near.
+    """Returns the end of a message: the known name that is similar to a name, if there is one.
 
     Example:
         >>> nearest("tau_pre", ["lr_pre", "tc_pre"])
@@ -111,7 +111,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def check_not_misspelt(owner: type, given: Mapping[str, object], known: Iterable[str]) -> None:
-    """Raises a ``TypeError`` for a keyword that would be ignored, and looks like a known one."""
+    """Raises a ``TypeError`` if a keyword would be ignored, but is similar to a known one."""
     for name in given:
         if nearest(name, known) != ".":
             raise TypeError(
@@ -121,7 +121,7 @@ def check_not_misspelt(owner: type, given: Mapping[str, object], known: Iterable
 
 
 def check_matrix(name: str, value: object) -> None:
-    """Raises a ``TypeError`` or a ``ValueError`` for an argument that is no matrix."""
+    """Raises a ``TypeError`` or a ``ValueError`` if an argument is not a matrix."""
     check_tensors(**{name: value})
     if isinstance(value, Tensor) and value.ndim != 2:
         raise ValueError(
@@ -131,16 +131,16 @@ def check_matrix(name: str, value: object) -> None:
 
 
 def check_mapping(name: str, value: object) -> None:
-    """Raises a ``TypeError`` for an argument that is no mapping."""
+    """Raises a ``TypeError`` if an argument is not a mapping."""
     if not isinstance(value, Mapping):
         _refuse(name, "a mapping of names to values", value)
 
 
 def names_in(name: str, value: Any) -> tuple[str, ...]:
-    """Names as a tuple, where one alone may come without.
+    """Returns names as a tuple; a single name may be a string.
 
     Raises:
-        TypeError: if they are no names.
+        TypeError: if they are not strings.
     """
     try:
         given = (value,) if isinstance(value, str) else tuple(value)
@@ -162,6 +162,6 @@ def _shown(name: str, value: object) -> str:
 
 def _short(value: object) -> str:
     if isinstance(value, int) and abs(value) >= _LARGEST:
-        return "an endless integer"
+        return "an integer of more than 64 bits"
     text = repr(value)
     return text if len(text) < 80 else f"{text[:76]}..."

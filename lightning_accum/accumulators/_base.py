@@ -51,7 +51,7 @@ class StreamAccumulator(Stage, PersistentMetric):
             **kwargs: keyword arguments of ``update``.
 
         Returns:
-            The result of all values since the last reset; of this process alone unless
+            The result of all values since the last reset; of this process only unless
             ``dist_sync_on_step=True``.
         """
         if self.is_synchronised():
@@ -83,7 +83,7 @@ class StreamAccumulator(Stage, PersistentMetric):
         return self._copy_state_dict()
 
     def merge_state(self, incoming_state: State | Metric) -> None:
-        """Adds what another accumulator has seen, as if it had come after what this one has.
+        """Adds the values of another accumulator, as if they had come after those of this one.
 
         Args:
             incoming_state: an accumulator of the same class, or its ``metric_state``.

@@ -1,4 +1,4 @@
-"""Optimizer states that are loaded as they were saved."""
+"""Loads optimizer states in the dtypes in which they were saved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Check = Callable[[dict[str, Any], Tensor, Mapping[str, Any]], None]
 
 @dataclass(frozen=True)
 class _Sealed:
-    """A tensor that torch's loading, which casts to the parameter's dtype, does not see."""
+    """Hides a tensor from torch's loading, which would cast it to the parameter's dtype."""
 
     tensor: Tensor
 
@@ -22,21 +22,21 @@ class _Sealed:
 def seal(
     optimizer: torch.optim.Optimizer, state_dict: dict[str, Any], check: Check
 ) -> dict[str, Any]:
-    """A shallow copy of a state dict with the tensors of its parameters' states sealed.
+    """Returns a shallow copy of a state dict whose states have their tensors sealed.
 
     Args:
         optimizer: the optimizer that is to load it.
-        state_dict: what is to be loaded.
-        check: raises unless a state, given after the options and the parameter, can be its own.
+        state_dict: the state dict to load.
+        check: raises if a state does not fit; it gets the options, the parameter and the state.
 
     Raises:
-        ValueError: if it is not a state dict, or the state of a parameter cannot be its own.
+        ValueError: if it is not a state dict, or the state of a parameter does not fit it.
     """
     state: Any = state_dict.get("state")
     groups: Any = state_dict.get("param_groups")
     if not isinstance(state, Mapping) or not _are_groups(groups):
         raise ValueError(
-            "Argument `state_dict` should be what `state_dict()` of an optimizer gave, with `state`"
+            "Argument `state_dict` should be a result of `state_dict()`, with `state`"
             f" and `param_groups`. Found the keys {list(state_dict)}: pass the optimizer's own"
             " entry of a checkpoint."
         )
@@ -68,12 +68,12 @@ def _are_groups(groups: Any) -> bool:
 
 
 def unseal(states: MutableMapping[Any, Any]) -> None:
-    """Puts a copy of each tensor that is sealed in its place, on its parameter's device."""
+    """Replaces each sealed tensor by a copy on the device of its parameter."""
     for param, state in states.items():
-        if not isinstance(param, Tensor):  # of no parameter: torch takes such as it is
+        if not isinstance(param, Tensor):  # torch leaves other entries unchanged
             continue
         for name, value in state.items():
             if isinstance(value, _Sealed):
-                # a count stays where it is until it is known who counts
+                # A count stays on its device until the first step moves it.
                 device = value.tensor.device if name == "step" else param.device
                 state[name] = value.tensor.detach().to(device, copy=True)

@@ -1,4 +1,4 @@
-"""In what pieces a step goes over many tensors."""
+"""Chunks: the pieces in which a step goes over many tensors."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from torch import Tensor
 
 from lightning_accum._compat import foreach
 
-# Parameters, gradients, first and second moments, and their maxima where they are kept.
+# Parameters, gradients, first and second moments, and their maxima if there are any.
 Columns = Sequence[list[Tensor]]
 
-# Elements of a chunk: with all its columns and a work buffer it stays in cache from operation to
-# operation. Of large tensors, it is a piece.
+# Elements of a chunk, which stays in cache between operations with all its columns and a work
+# buffer. Large tensors are cut into pieces of this size.
 CHUNK = 1 << 17
 # Elements below which a parallel region costs more than it gains.
 SERIAL = 1 << 13
 
 
 def chunks(columns: Columns, together: float) -> Iterator[Columns]:
-    """Small tensors together, large ones in pieces.
+    """Yields small tensors together and large tensors in pieces.
 
     Args:
-        columns: lists of as many tensors, in each place of one size and layout.
-        together: elements of a chunk: infinite for all in one, zero for each tensor alone.
+        columns: lists of equal length, whose tensors agree in size and layout at each index.
+        together: elements of a chunk; infinite for one chunk, zero for a chunk per tensor.
     """
     start, elements = 0, 0
     piece = max(together, CHUNK)
@@ -47,27 +47,27 @@ def chunks(columns: Columns, together: float) -> Iterator[Columns]:
 
 
 def dense(tensor: Tensor) -> bool:
-    """Whether the elements fill a stretch of memory, in whatever order."""
+    """Returns whether the elements fill a contiguous range of memory, in any order."""
     return tensor.is_contiguous() or torch.empty_like(tensor).stride() == tensor.stride()
 
 
 def flat_view(tensor: Tensor) -> Tensor:
-    """The elements of a dense tensor as they lie in memory."""
+    """Returns a view of the elements of a dense tensor in their order in memory."""
     if tensor.is_contiguous():
         return tensor.view(-1)
     return tensor.as_strided((tensor.numel(),), (1,))
 
 
 def flat_alias(tensor: Tensor) -> Tensor:
-    """Like :func:`flat_view`, but not a view: compiled code recompiles for each shape of a base."""
-    alone = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    """Returns :func:`flat_view` without a base, for whose every shape torch would recompile."""
+    alias = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     start, size = tensor.storage_offset(), tensor.numel()
-    return alone.set_(tensor.untyped_storage(), start, (size,), (1,))
+    return alias.set_(tensor.untyped_storage(), start, (size,), (1,))
 
 
 @contextmanager
 def staging(columns: Columns) -> Iterator[Columns]:
-    """Parameters and gradients as their moments are, the parameters copied back at the end."""
+    """Yields copies of parameters and gradients like their moments, and copies parameters back."""
     moments = columns[2]
     params = [torch.empty_like(m).copy_(p) for m, p in zip(moments, columns[0], strict=True)]
     grads = [torch.empty_like(m).copy_(g) for m, g in zip(moments, columns[1], strict=True)]
@@ -76,10 +76,10 @@ def staging(columns: Columns) -> Iterator[Columns]:
 
 
 def single_threaded(call: Callable[[], None]) -> None:
-    """Calls a kernel on small tensors, on which its own overhead would be most of the time.
+    """Calls a kernel on small tensors in one thread, without autograd.
 
-    It opens a parallel region for each, however small, which on a busy machine takes many times
-    as long as the arithmetic: so one thread. And nothing is to be recorded for autograd.
+    The kernel opens a parallel region for each tensor, which on a busy machine takes many times
+    as long as the arithmetic on a small one.
     """
     threads = torch.get_num_threads()
     try:
@@ -91,6 +91,6 @@ def single_threaded(call: Callable[[], None]) -> None:
         finally:
             if threads > 1:
                 torch.set_num_threads(threads)
-    finally:  # once more, for Ctrl-C may come in the midst of the line above
+    finally:  # again, since Ctrl-C may have interrupted the line above
         if threads > 1:
             torch.set_num_threads(threads)

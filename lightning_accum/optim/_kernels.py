@@ -1,4 +1,4 @@
-"""The arithmetic of a step: pure on one tensor, in place on many, in one pass where it can be."""
+"""The arithmetic of a step: the plain form on one tensor, and fast forms on many tensors."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _add, _add_, _sub, _neg, _sqrt = map(foreach, ("add", "add_", "sub", "neg", "sqr
 _mul_, _lerp_, _maximum_ = map(foreach, ("mul_", "lerp_", "maximum_"))
 _addcmul_, _addcdiv_ = map(foreach, ("addcmul_", "addcdiv_"))
 
-# Elements from which a compiled call, of about 20 µs, costs less than seven operations.
+# Number of elements from which a compiled call, of about 20 µs, is faster than seven operations.
 COMPILED = 1 << 14
 
 
 class Coefficients(NamedTuple):
-    r"""The numbers of one step, as numbers, 0-dim tensors, or entries of one tensor.
+    r"""The coefficients of one step: numbers, 0-dim tensors, or elements of one tensor.
 
     .. math::
         g &\leftarrow \text{sign} \cdot g + \text{penalty} \cdot \theta \\
@@ -60,14 +60,14 @@ class Coefficients(NamedTuple):
 def pure_pass(
     param: Tensor, grad: Tensor, moments: Sequence[Tensor], k: Coefficients, belief: bool
 ) -> list[Tensor]:
-    """A step on one tensor, of any layout, in the dtype of its moments.
+    """Computes a step on one tensor, of any layout, in the dtype of its moments.
 
     Args:
-        param: of any shape, and so are the others.
-        grad: its gradient.
-        moments: its first moment, its second, and the running maximum of that where it is kept.
-        k: the numbers.
-        belief: whether the second moment is of the gradient's distance from the first.
+        param: the parameter, of any shape.
+        grad: its gradient, of the same shape.
+        moments: its first and second moment and, for AMSGrad, the maximum of the second.
+        k: the coefficients.
+        belief: whether the second moment is that of the gradient's distance from the first.
 
     Returns:
         The new parameter and moments, as new tensors.
@@ -87,7 +87,7 @@ def pure_pass(
 
 
 def _listed_pass(columns: Columns, k: Coefficients, belief: bool) -> None:
-    """A step on many tensors of one dtype, in place, operation by operation."""
+    """Steps many tensors of one dtype, in place, operation by operation."""
     params, grads, means, squares = columns[:4]
     if k.decay != 1:
         _mul_(params, k.decay)
@@ -117,11 +117,11 @@ def _listed_pass(columns: Columns, k: Coefficients, belief: bool) -> None:
 def listed_step(
     columns: Columns, k: Coefficients, belief: bool, staged: bool, together: float
 ) -> None:
-    """A step on many tensors, in chunks.
+    """Steps many tensors, in chunks.
 
     Args:
-        columns: the tensors, changed in place but for the gradients.
-        k: plain numbers.
+        columns: the tensors, which change in place, except the gradients.
+        k: the coefficients, as numbers.
         belief: as for :func:`pure_pass`.
         staged: whether parameters are of another dtype or layout than their moments.
         together: elements of a chunk.
@@ -139,14 +139,14 @@ def fused_step(
     eps: float,
     staged: bool,
 ) -> None:
-    """A step of Adam on many tensors, by torch's own kernel: one pass over memory.
+    """Steps many tensors by torch's kernel of Adam, in one pass over memory.
 
     Args:
-        columns: the tensors, changed in place but for the gradients.
-        steps: the count of each, a float32 0-dim tensor on its device; one for all if staged.
-        group: its options.
+        columns: the tensors, which change in place, except the gradients.
+        steps: the count of each tensor's steps, a float32 0-dim tensor on its device.
+        group: the options of the group.
         rate: the learning rate of this step.
-        eps: of this step, outside the root.
+        eps: the ε of this step, outside the root.
         staged: as for :func:`listed_step`.
     """
     near = columns[0][0].is_cpu
@@ -180,14 +180,14 @@ def fused_step(
         else:
             run(columns)
     finally:
-        count_versions(columns[0])  # the kernel does not
+        count_versions(columns[0])  # The kernel does not tell autograd.
 
 
 def check_sizes(columns: Columns) -> None:
-    """Raises a ``RuntimeError`` unless all tensors in each place have as many elements.
+    """Raises a ``RuntimeError`` if gradients or moments differ in size from their parameters.
 
-    On the CPU the fused kernel does not look. A plan has checked all of them: this is for those
-    that have changed in place since, by ``.data = ...`` or ``resize_``.
+    The fused kernel does not check sizes on the CPU. The plan did, but ``.data = ...`` or
+    ``resize_`` may have changed a tensor since.
     """
     sizes = list(map(Tensor.numel, columns[0]))
     for column in columns[1:]:
@@ -201,9 +201,9 @@ def check_sizes(columns: Columns) -> None:
 
 
 def compiled_step(columns: Columns, k: Coefficients, belief: bool) -> None:
-    """A step on large dense tensors of one device, each in one pass over memory."""
+    """Steps large dense tensors of one device by compiled code, each in one pass over memory."""
     run = _compiled(belief)
-    # as a tensor: the code reads the numbers, and is not compiled anew for others
+    # In a tensor, other coefficients do not cause a recompilation.
     numbers = torch.tensor(k, dtype=torch.float64, device=columns[0][0].device)
     try:
         for param, grad, *moments in zip(*columns, strict=True):

@@ -12,15 +12,7 @@ from torch import Tensor
 from lightning_accum._checks import check_mapping
 from lightning_accum._compat import foreach
 from lightning_accum.functional.moments import Number, bias_correction
-from lightning_accum.functional.numbers import at_least_float32
-from lightning_accum.optim._checks import (
-    check,
-    check_moment,
-    checked_count,
-    is_choice,
-    is_count_on,
-    is_flag,
-)
+from lightning_accum.optim._checks import check, is_choice, is_flag
 from lightning_accum.optim._chunks import CHUNK
 from lightning_accum.optim._kernels import (
     Coefficients,
@@ -29,7 +21,8 @@ from lightning_accum.optim._kernels import (
     listed_step,
     pure_pass,
 )
-from lightning_accum.optim._plan import Batch, as_real
+from lightning_accum.optim._moment_states import begin, check_state, checked_count, prepare
+from lightning_accum.optim._plan import Batch
 from lightning_accum.optim._scales import Scales
 from lightning_accum.optim._step_groups import StepGroup, Traits, step_groups
 from lightning_accum.optim.base import GenericAdaptiveOptimizer, Group, Params, State
@@ -105,10 +98,10 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
 
     @abstractmethod
     def _scales(self, group: Group, rate: Number, step: Number) -> Scales:
-        """Size, root and floor of a step."""
+        """Returns size, root and floor of a step."""
 
     def rate(self, group: Group, step: Number) -> Number:
-        """The learning rate of a step, by which decoupled decay goes too.
+        """Returns the learning rate of a step, which also scales decoupled weight decay.
 
         Args:
             group: the options of a group.
@@ -144,53 +137,31 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
     # ------------------------------------------------------------------ states
     def init_state(self, state: State, group: Group, param: Tensor) -> None:
         """Begins the count and the moments at zero, in float32 or wider."""
-        state["step"] = 0
-        for name in self._moment_names(group):
-            state[name] = torch.zeros_like(param, dtype=at_least_float32(param.dtype))
+        begin(state, self._moment_names(group), param)
 
     def ready_state(self, group: Group, param: Tensor) -> State:
+        """Returns the state of a parameter, checked and in the form that steps use."""
         state = super().ready_state(group, param)
-        if not self._steps_by_formula:
-            return state
-        self._check_moments(group, param, state)
-        for name in self._moment_names(group):
-            if name in state:
-                state[name] = as_real(state[name])  # torch's are complex
-        step, remote = state["step"], group["capturable"]
-        if not (remote and is_count_on(step, param.device)):  # which is not waited for
-            step = checked_count(step)
-        if remote:  # a graph that is replayed counts on the device
-            step = torch.as_tensor(step, dtype=torch.float32, device=param.device)
-        state["step"] = step
+        if self._steps_by_formula:
+            names = self._moment_names(group)
+            check_state(type(self).__name__, names, param, state)
+            prepare(state, names, param, group["capturable"])
         return state
 
     def _check_state(self, group: Group, param: Tensor, state: Mapping[str, Any]) -> None:
         if self._steps_by_formula:
-            self._check_moments(group, param, state)
+            check_state(type(self).__name__, self._moment_names(group), param, state)
             checked_count(state["step"])
-
-    def _check_moments(self, group: Group, param: Tensor, state: Mapping[str, Any]) -> None:
-        names = self._moment_names(group)
-        missing = [name for name in ("step", *names[:2]) if name not in state]
-        if missing:
-            raise ValueError(
-                f"The state of a parameter of shape {tuple(param.shape)} should hold"
-                f" {['step', *names]}. Found no {missing}: load a state of"
-                f" `{type(self).__name__}`, or leave the parameter's state out."
-            )
-        for name in names:
-            if name in state:
-                check_moment(name, state[name], param)
 
     # ------------------------------------------------------------------ one parameter
     def step_param(self, state: State, group: Group, grad: Tensor, param: Tensor) -> None:
         """Steps one parameter by plain tensor operations, which autograd and graphs can follow."""
-        # as the tensor is float32, powers of it would lose digits
+        # Powers of the float32 count would lose digits.
         step = (state["step"].double() if group["capturable"] else state["step"]) + 1
         rate = self.rate(group, step)
         grad = self.weight_decay(param, grad, {**group, "lr": rate})
         scales = self._scales(group, rate, step)
-        # the decay and the sign are in the gradient already
+        # The gradient already contains the weight decay and the sign.
         k = self._coefficients(group, (1.0, 1.0, 0.0), scales)
         names = self._moment_names(group)
         moments = [state[name] for name in names]
@@ -199,7 +170,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         for name, moment in zip(names, moments, strict=True):
             if group["differentiable"]:
                 state[name] = moment
-            else:  # in place, for a graph that is replayed
+            else:  # in place, since a CUDA graph writes to the same memory
                 state[name].copy_(moment)
         state["step"] += 1
 
@@ -222,7 +193,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
             own = grads if len(batch.step_groups) == 1 else [grads[i] for i in members.index]
             if members.backend == "single":
                 self._step_each(group, members.params, members.states, own)
-            elif group["capturable"]:  # the counts may differ, for nothing depends on them here
+            elif group["capturable"]:  # each count is read on the device
                 columns = members.columns(own)
                 counts = [state["step"] for state in members.states]
                 foreach("add_")(counts, 1)
@@ -231,7 +202,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
                 self._step_group(group, members, own)
 
     def _step_group(self, group: Group, members: StepGroup, grads: list[Tensor]) -> None:
-        """Steps parameters whose steps the host counts, those of one count together."""
+        """Steps parameters with counts on the host; those of equal counts together."""
         counts = [state["step"] for state in members.states]
         if counts.count(counts[0]) != len(counts):
             for count in set(counts):
@@ -244,10 +215,10 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
             rate = rate.item()
         columns = members.columns(grads)
         if members.backend == "fused":
-            # one for all: a tensor for each costs more than the kernel
+            # All share one count tensor, since one for each would cost more than the kernel.
             count = torch.full((), float(step), dtype=torch.float32, device=members.device)
             eps = group["eps"]
-            if group["optimized_update"]:  # ε beside √v is this beside √v̂
+            if group["optimized_update"]:  # from ε added to √v to ε added to √v̂
                 eps /= bias_correction(group["betas"][1], step) ** 0.5
             fused_step(columns, [count] * len(counts), group, rate, eps, members.staged)
         else:
@@ -268,7 +239,7 @@ def _unset(option: bool | None) -> bool:
 
 
 def _together(foreach: bool | None, device: torch.device) -> float:
-    """Elements of a chunk: a device other than the CPU is best given everything at once."""
+    """Returns the number of elements of a chunk, which is limited on the CPU only."""
     if foreach is None:
         return CHUNK if device.type == "cpu" else float("inf")
     return float("inf") if foreach else 0.0

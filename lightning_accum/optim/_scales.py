@@ -14,7 +14,7 @@ Scales = tuple[Number, Number, Number]
 
 
 def adam_scales(group: dict[str, Any], rate: Number, step: Number) -> Scales:
-    """Size, root and floor of Adam's step."""
+    """Returns size, root and floor of Adam's step."""
     first, second = (bias_correction(beta, step) for beta in group["betas"])
     if group.get("optimized_update"):
         return rate * second**0.5 / first, 1.0, group["eps"]
@@ -22,15 +22,15 @@ def adam_scales(group: dict[str, Any], rate: Number, step: Number) -> Scales:
 
 
 def rectified_scales(group: dict[str, Any], rate: Number, step: Number) -> Scales:
-    """Size, root and floor of RAdam's step."""
+    """Returns size, root and floor of RAdam's step."""
     first, second = (bias_correction(beta, step) for beta in group["betas"])
     trust = rectification(step, group["betas"][1])
     momentum = rate / first if group["degenerate_to_sgd"] else 0.0 * rate
-    # the correction of the second moment, in the size of the step or beside its root
+    # The bias correction of the second moment scales the whole step, or its root only.
     size, root = (second**0.5, 1.0) if group.get("optimized_update", True) else (1.0, second**-0.5)
     size = rate * trust * size / first
     if isinstance(trust, Tensor):
-        # by a number: a choice between two floats would be of float32
+        # `torch.where` between two Python floats would give float32.
         adaptive = (trust > 0).to(trust.dtype)
         floor = adaptive * group["eps"] + (1.0 - adaptive)
         return torch.where(trust > 0, size, momentum), adaptive * root, floor

@@ -45,14 +45,14 @@ class StepGroup:
     """Parameters of one device and dtype that one backend steps.
 
     Attributes:
-        backend: by torch's fused kernel, by lists of tensors, by a compiled pass, or one at a time.
+        backend: torch's fused kernel, lists of tensors, compiled code, or one tensor at a time.
         staged: whether they differ from their moments in dtype or layout.
-        device: where they are.
-        names: of the moments that are looked after.
+        device: their device.
+        names: names of the moments.
         params: the parameters.
         states: their states.
-        index: which of the group's gradients are theirs.
-        moments: the moments, a list for each of the names: those that were checked.
+        index: the positions of their gradients among those of the parameter group.
+        moments: the moments that were checked, a list for each name.
     """
 
     backend: Backend
@@ -76,14 +76,14 @@ class StepGroup:
             column.append(state[name])
 
     def part(self, which: list[int]) -> StepGroup:
-        """The group of some of the parameters."""
+        """Returns the step group of some of the parameters."""
         part = StepGroup(self.backend, self.staged, self.device, self.names)
         for i in which:
             part.add(self.index[i], self.params[i], self.states[i])
         return part
 
     def stands(self) -> bool:
-        """Whether the states still hold the moments that were checked."""
+        """Returns whether the states still hold the moments that were checked."""
         try:
             for name, known in zip(self.names, self.moments, strict=True):
                 if not all(map(is_, known, map(itemgetter(name), self.states))):
@@ -93,10 +93,10 @@ class StepGroup:
         return True
 
     def columns(self, grads: list[Tensor]) -> Columns:
-        """The parameters, their gradients and their moments.
+        """Returns the parameters, their gradients and their moments.
 
         Raises:
-            RuntimeError: if a kernel that does not look at sizes would get tensors of several.
+            RuntimeError: if the kernel does not check sizes, and they differ.
         """
         columns = [self.params, grads, *self.moments]
         if self.backend == "fused" and self.device.type == "cpu":
@@ -109,10 +109,10 @@ def step_groups(traits: Traits, group: dict[str, Any], batch: Batch) -> list[Ste
     names = traits.moments
     found: dict[tuple[Any, ...], StepGroup] = {}
     for i, (param, state) in enumerate(zip(batch.params, batch.states, strict=True)):
-        if len(names) > 2 and names[2] not in state:  # switched on since
+        if len(names) > 2 and names[2] not in state:  # the option was switched on since
             state[names[2]] = state[names[1]].clone()
         backend, staged = _backend(traits, group, param), False
-        # autograd follows moments as they are, and a subclass of tensors lays them out itself
+        # Autograd follows the moments unchanged, and a subclass of tensors has its own layout.
         own = () if group["differentiable"] or not _is_plain(param) else names
         if own:
             staged = _fit(own, state, as_real(param))
@@ -123,7 +123,7 @@ def step_groups(traits: Traits, group: dict[str, Any], batch: Batch) -> list[Ste
             large = group.get("compile") and param.numel() >= COMPILED
             if large and backend == "listed" and not staged:
                 backend = "compiled"
-        # the fused kernel takes small tensors apart from large ones
+        # The fused kernel steps small tensors in one thread, apart from large ones.
         small = backend == "fused" and param.numel() < SERIAL
         key = (backend, staged, small, own, param.device, param.dtype)
         found.setdefault(key, StepGroup(backend, staged, param.device, own)).add(i, param, state)
@@ -157,7 +157,7 @@ def _backend(traits: Traits, group: dict[str, Any], param: Tensor) -> Backend:
 
 
 def _fit(names: tuple[str, ...], state: dict[str, Any], param: Tensor) -> bool:
-    """Lays the moments out as the parameter is; returns whether it has to be staged."""
+    """Gives moments the parameter's layout, and returns whether steps have to be staged."""
     dtype = at_least_float32(param.dtype)
     for name in names:
         moment = state[name]

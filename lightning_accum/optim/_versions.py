@@ -1,4 +1,4 @@
-"""Telling autograd of changes that it does not see."""
+"""Tells autograd of changes that it does not see."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-# Earlier, it takes one tensor at a time.
+# Before, it takes one tensor only.
 _TAKES_LISTS = torch.__version__ >= "2.6"
 
 
 def count_versions(tensors: Sequence[Tensor]) -> None:
-    """Counts a change of each tensor, so that a backward pass that needs its old values raises.
+    """Increments the version of each tensor, so a backward pass that needs its old values raises.
 
     Args:
-        tensors: those that were changed in place.
+        tensors: tensors that were changed in place.
     """
     if _TAKES_LISTS:
         torch.autograd.graph.increment_version(tensors)  # type: ignore[arg-type, unused-ignore]

@@ -34,9 +34,9 @@ class AdaBelief(MomentOptimizer):
         betas: :math:`\beta_1, \beta_2` in [0, 1).
         eps: :math:`\epsilon \ge 0`, inside the average and outside the root.
         weight_decay: :math:`\lambda \ge 0` of a decoupled decay, or a :class:`WeightDecay`.
-        amsgrad: whether the running maximum of :math:`s` stands in its place.
+        amsgrad: whether the running maximum of :math:`s` replaces it.
         rectify: whether to step as :class:`RAdam` does, with :math:`s` for :math:`v`.
-        degenerate_to_sgd: as for :class:`RAdam`, where ``rectify``.
+        degenerate_to_sgd: as for :class:`RAdam`, if ``rectify``.
         compile: whether code that is compiled at the first step steps large tensors, in one pass
             over memory; compilation takes seconds and needs a C++ compiler.
         **options: the options of :class:`MomentOptions`: ``maximize``, ``foreach``,

@@ -57,8 +57,8 @@ class Adam(AdamFormula):
         betas: :math:`\beta_1, \beta_2` in [0, 1).
         eps: :math:`\epsilon \ge 0`.
         weight_decay: :math:`\lambda \ge 0` of a decoupled decay, or a :class:`WeightDecay`.
-        optimized_update: whether the bias corrections are folded into the step size; ε then
-            stands beside :math:`\sqrt v` in place of :math:`\sqrt{\hat v}`.
+        optimized_update: whether the bias corrections are folded into the step size; ε is then
+            added to :math:`\sqrt v` instead of :math:`\sqrt{\hat v}`.
         **options: the options of :class:`AdamOptions`: ``maximize``, ``foreach``, ``fused``,
             ``capturable``, ``differentiable`` and ``defaults``.
 

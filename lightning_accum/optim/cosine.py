@@ -25,8 +25,9 @@ class AdamWarmupCosineDecay(AdamFormula):
         \alpha_t = \alpha \min(1, t / w) \cdot \tfrac12 (1 + \cos \pi p), \qquad
         p = \operatorname{clamp}\!\left(\frac{t - w}{T - w}, 0, 1\right)
 
-    and else the step of :class:`Adam`, or of :class:`AMSGrad`. After :math:`T` steps the rate
-    stays zero. A decoupled weight decay goes by :math:`\alpha_t`.
+    and otherwise the step of :class:`Adam`, or of :class:`AMSGrad`. After :math:`T` steps the rate
+    stays zero. A decoupled weight decay is scaled by
+    :math:`\alpha_t`.
 
     Args:
         params: parameters, named parameters, or parameter groups.
@@ -34,9 +35,9 @@ class AdamWarmupCosineDecay(AdamFormula):
         betas: :math:`\beta_1, \beta_2` in [0, 1).
         eps: :math:`\epsilon \ge 0`.
         weight_decay: :math:`\lambda \ge 0` of a decoupled decay, or a :class:`WeightDecay`.
-        warmup: :math:`w \ge 0` in steps; there is no warm-up with zero.
+        warmup: :math:`w \ge 0` in steps; zero for no warm-up.
         total_steps: :math:`T > w`, warm-up included.
-        amsgrad: whether the running maximum of the second moment stands in its place.
+        amsgrad: whether the running maximum of the second moment replaces it.
         optimized_update: as for :class:`Adam`.
         **options: the options of :class:`AdamOptions`: ``maximize``, ``foreach``, ``fused``,
             ``capturable``, ``differentiable`` and ``defaults``.
@@ -77,7 +78,7 @@ class AdamWarmupCosineDecay(AdamFormula):
         super().__init__(params, lr, betas, eps, weight_decay, own, **options)
 
     def rate(self, group: Group, step: Number) -> Number:
-        """The learning rate of a step.
+        """Returns the learning rate of a step.
 
         Args:
             group: the options of a group.

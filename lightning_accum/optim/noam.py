@@ -23,9 +23,9 @@ class Noam(AdamFormula):
 
     .. math:: \alpha_t = \alpha \, d_{\text{model}}^{-1/2} \min(t^{-1/2}, t \, w^{-3/2})
 
-    and else the step of :class:`Adam`, or of :class:`AMSGrad`. The largest rate, at
-    :math:`t = w`, is :math:`\alpha / \sqrt{d_{\text{model}} w}`. A decoupled weight decay goes by
-    :math:`\alpha_t`.
+    and otherwise the step of :class:`Adam`, or of :class:`AMSGrad`. The largest rate, at
+    :math:`t = w`, is :math:`\alpha / \sqrt{d_{\text{model}} w}`. A decoupled weight decay is
+    scaled by :math:`\alpha_t`.
 
     Args:
         params: parameters, named parameters, or parameter groups.
@@ -35,7 +35,7 @@ class Noam(AdamFormula):
         weight_decay: :math:`\lambda \ge 0` of a decoupled decay, or a :class:`WeightDecay`.
         warmup: :math:`w \ge 1` in steps.
         d_model: :math:`d_{\text{model}} \ge 1`, the width of the model.
-        amsgrad: whether the running maximum of the second moment stands in its place.
+        amsgrad: whether the running maximum of the second moment replaces it.
         optimized_update: as for :class:`Adam`.
         **options: the options of :class:`AdamOptions`: ``maximize``, ``foreach``, ``fused``,
             ``capturable``, ``differentiable`` and ``defaults``.
@@ -75,7 +75,7 @@ class Noam(AdamFormula):
         super().__init__(params, lr, betas, eps, weight_decay, own, **options)
 
     def rate(self, group: Group, step: Number) -> Number:
-        """The learning rate of a step.
+        """Returns the learning rate of a step.
 
         Args:
             group: the options of a group.

@@ -36,9 +36,9 @@ class RAdam(MomentOptimizer):
         betas: :math:`\beta_1, \beta_2` in [0, 1).
         eps: :math:`\epsilon \ge 0`.
         weight_decay: :math:`\lambda \ge 0` of a decoupled decay, or a :class:`WeightDecay`.
-        optimized_update: whether ε stands beside :math:`\sqrt v`, as above and in ``torch.optim``,
-            or beside :math:`\sqrt{\hat v}`, as in :class:`Adam`.
-        degenerate_to_sgd: whether the first steps are momentum's, or none.
+        optimized_update: whether ε is added to :math:`\sqrt v`, as above and in ``torch.optim``,
+            or to :math:`\sqrt{\hat v}`, as in :class:`Adam`.
+        degenerate_to_sgd: whether the first steps are those of momentum, rather than none.
         compile: whether code that is compiled at the first step steps large tensors, in one pass
             over memory; compilation takes seconds and needs a C++ compiler.
         **options: the options of :class:`MomentOptions`: ``maximize``, ``foreach``,

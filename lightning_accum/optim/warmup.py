@@ -22,8 +22,9 @@ class AdamWarmup(AdamFormula):
 
     .. math:: \alpha_t = \alpha \min(1, t / w)
 
-    and else the step of :class:`Adam`, or of :class:`AMSGrad`. The rate itself stays in the
-    group's ``lr``, for a scheduler to change; a decoupled weight decay goes by :math:`\alpha_t`.
+    and otherwise the step of :class:`Adam`, or of :class:`AMSGrad`. The rate itself stays in the
+    group's ``lr``, for a scheduler to change; a decoupled weight decay is scaled by
+    :math:`\alpha_t`.
 
     Args:
         params: parameters, named parameters, or parameter groups.
@@ -31,8 +32,8 @@ class AdamWarmup(AdamFormula):
         betas: :math:`\beta_1, \beta_2` in [0, 1).
         eps: :math:`\epsilon \ge 0`.
         weight_decay: :math:`\lambda \ge 0` of a decoupled decay, or a :class:`WeightDecay`.
-        warmup: :math:`w \ge 0` in steps; there is no warm-up with zero.
-        amsgrad: whether the running maximum of the second moment stands in its place.
+        warmup: :math:`w \ge 0` in steps; zero for no warm-up.
+        amsgrad: whether the running maximum of the second moment replaces it.
         optimized_update: as for :class:`Adam`.
         **options: the options of :class:`AdamOptions`: ``maximize``, ``foreach``, ``fused``,
             ``capturable``, ``differentiable`` and ``defaults``.
@@ -66,7 +67,7 @@ class AdamWarmup(AdamFormula):
         super().__init__(params, lr, betas, eps, weight_decay, own, **options)
 
     def rate(self, group: Group, step: Number) -> Number:
-        """The learning rate of a step, after its warm-up.
+        """Returns the learning rate of a step, after its warm-up.
 
         Args:
             group: the options of a group.

@@ -1,4 +1,4 @@
-"""How weights decay."""
+"""Weight decay: decoupled, absolute, or as a penalty."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lightning_accum.optim._checks import check, non_negative
 
 @dataclass(frozen=True)
 class WeightDecay:
-    r"""How weights decay, for ``weight_decay=`` of any optimizer here: decoupled by default.
+    r"""A weight decay, for ``weight_decay=`` of any optimizer here: decoupled by default.
 
     .. math::
         \text{decoupled:} \quad & \theta \leftarrow (1 - \eta \lambda) \, \theta
@@ -24,15 +24,15 @@ class WeightDecay:
             \quad \text{before the step} \\
         \text{otherwise:} \quad & g \leftarrow g + \lambda \, \theta
 
-    with :math:`\eta` the rate of this very step: a warm-up warms the decay up too. The optimizers
-    of ``torch.optim`` take a number for it, which means a decoupled decay in ``AdamW`` only.
+    with :math:`\eta` the learning rate of the step, so a warm-up scales the decay too. The
+    optimizers of ``torch.optim`` take a number, which means a decoupled decay in ``AdamW`` only.
 
     A subclass that overrides :meth:`__call__` is another decay, for every optimizer here. It
-    reads its numbers from the group, in which those of :meth:`defaults` are.
+    reads its options from the group, which contains those of :meth:`defaults`.
 
     Args:
         weight_decay: :math:`\lambda \ge 0`.
-        weight_decouple: whether the weights decay apart from their gradient.
+        weight_decouple: whether the decay is decoupled from the gradient.
         absolute: whether a decoupled decay is independent of the rate.
 
     Raises:
@@ -65,7 +65,7 @@ class WeightDecay:
         check("weight_decay", self.weight_decay, non_negative, "a non-negative number")
 
     def defaults(self) -> dict[str, Any]:
-        """The options of a parameter group that say the same, ``weight_decay`` first."""
+        """Returns the equivalent options of a parameter group, ``weight_decay`` first."""
         return asdict(self)
 
     def __call__(self, param: Tensor, grad: Tensor, group: Mapping[str, Any]) -> Tensor:
@@ -73,12 +73,12 @@ class WeightDecay:
 
         Args:
             param: the parameter.
-            grad: its gradient, of the same shape; it is not written to.
-            group: the options of its group, with ``lr`` the rate of this step. What it lacks of
-                :meth:`defaults` is taken from them.
+            grad: its gradient, of the same shape, which does not change.
+            group: the options of its group, with ``lr`` the rate of this step. Options that it
+                lacks are taken from :meth:`defaults`.
 
         Returns:
-            The gradient to step by.
+            The gradient of the step.
         """
         options = {**self.defaults(), **group}
         if not options["weight_decay"]:
@@ -93,7 +93,7 @@ class WeightDecay:
 
 
 def decay_terms(group: Mapping[str, Any], rate: Number) -> tuple[Number, float]:
-    """What the decay of a group multiplies its weights by, and what of them joins the gradient."""
+    """Returns the factor of the weights, and their share that is added to the gradient."""
     decay = group["weight_decay"]
     if not group["weight_decouple"]:
         return 1.0, decay
@@ -101,14 +101,14 @@ def decay_terms(group: Mapping[str, Any], rate: Number) -> tuple[Number, float]:
 
 
 def flattened(options: dict[str, Any], kind: type[WeightDecay]) -> dict[str, Any]:
-    """A copy of options in which a :class:`WeightDecay` is the options that it stands for.
+    """Returns a copy of options in which a :class:`WeightDecay` is replaced by its options.
 
     Args:
-        options: of a group.
-        kind: the class of the optimizer's own decay.
+        options: the options of a group.
+        kind: the class of the optimizer's weight decay.
 
     Raises:
-        ValueError: if the group's is of another class.
+        ValueError: if the group's weight decay is of another class.
     """
     decay = options.get("weight_decay")
     if not isinstance(decay, WeightDecay):

@@ -202,7 +202,7 @@ def test_what_is_no_state_dict(name):
         {**saved, "param_groups": 3}, {**saved, "param_groups": [1]},
         {**saved, "param_groups": [{}]},
     ):  # fmt: skip
-        refused(optimizer, wrong, "should be what `state_dict\\(\\)`")
+        refused(optimizer, wrong, "should be a result of `state_dict\\(\\)`")
     refused(optimizer, {**saved, "state": {0: 3}}, "state of parameter 0 should be a dict")
 
 

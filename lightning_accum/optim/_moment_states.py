@@ -1,0 +1,114 @@
+"""The states of optimizers with moments: how they begin, and whether a loaded one fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_accum._checks import is_number
+from lightning_accum.functional.numbers import at_least_float32
+from lightning_accum.optim._plan import as_real
+
+State = dict[str, Any]
+
+
+def begin(state: State, names: tuple[str, ...], param: Tensor) -> None:
+    """Begins the count of steps and the moments at zero, in float32 or wider.
+
+    Args:
+        state: the empty state, which is filled.
+        names: names of the moments.
+        param: the parameter.
+    """
+    state["step"] = 0
+    for name in names:
+        state[name] = torch.zeros_like(param, dtype=at_least_float32(param.dtype))
+
+
+def check_state(
+    optimizer: str, names: tuple[str, ...], param: Tensor, state: Mapping[str, Any]
+) -> None:
+    """Raises a ``ValueError`` if a state lacks a moment, or one does not fit the parameter.
+
+    Args:
+        optimizer: name of the optimizer's class, for the message.
+        names: names of the moments, of which the third may be missing.
+        param: the parameter.
+        state: its state.
+    """
+    missing = [name for name in ("step", *names[:2]) if name not in state]
+    if missing:
+        raise ValueError(
+            f"The state of a parameter of shape {tuple(param.shape)} should hold"
+            f" {['step', *names]}. Found no {missing}: load a state of `{optimizer}`, or leave the"
+            " parameter's state out."
+        )
+    for name in names:
+        if name in state:
+            _check_moment(name, state[name], param)
+
+
+def prepare(state: State, names: tuple[str, ...], param: Tensor, capturable: bool) -> None:
+    """Converts a checked state, in place, to the form that steps use.
+
+    Args:
+        state: the state of a parameter.
+        names: names of the moments.
+        param: the parameter.
+        capturable: whether the count of steps is a tensor on the device, for a CUDA graph.
+    """
+    for name in names:
+        if name in state:
+            state[name] = as_real(state[name])  # Those of torch's optimizers are complex.
+    step = state["step"]
+    if not (capturable and _is_count_on(step, param.device)):  # reading that would synchronise
+        step = checked_count(step)
+    if capturable:
+        step = torch.as_tensor(step, dtype=torch.float32, device=param.device)
+    state["step"] = step
+
+
+def _is_count_on(step: Any, device: torch.device) -> bool:
+    """Returns whether ``step`` is a tensor that counts steps on the device."""
+    return isinstance(step, Tensor) and step.device == device and step.dim() == 0
+
+
+def checked_count(step: Any) -> int:
+    """Returns a count of steps as an integer.
+
+    Args:
+        step: a number or a one-element tensor.
+
+    Raises:
+        ValueError: if it is not a count.
+    """
+    given = step
+    if isinstance(step, Tensor) and step.numel() == 1:
+        step = step.item()
+    if not is_number(step) or not step >= 0 or not float(step).is_integer():
+        raise ValueError(
+            "The state of a parameter should count its steps, from zero, in `step`. Found"
+            f" `step = {given!r}`: load a state that was saved by `state_dict()`."
+        )
+    return int(step)
+
+
+def _check_moment(name: str, value: Any, param: Tensor) -> None:
+    """Raises a ``ValueError`` if a state's ``value`` cannot be a moment of the parameter."""
+    shape, found = tuple(param.shape), f"`{type(value).__name__}`"
+    if isinstance(value, Tensor):
+        # A complex parameter has moments of pairs of numbers, or of complex numbers.
+        real = (*shape, 2) if param.is_complex() and not value.is_complex() else shape
+        dense = value.layout is torch.strided and value.is_meta == param.is_meta
+        kind = value.is_floating_point() or (value.is_complex() and param.is_complex())
+        if dense and kind and value.shape == real:
+            return
+        found = f"one of shape {tuple(value.shape)}, {value.dtype}, {value.layout}, {value.device}"
+    raise ValueError(
+        f"The state of a parameter should hold `{name}` as a dense floating-point tensor of the"
+        f" parameter's shape, {shape}. Found {found}: load a state of the same parameters in the"
+        " same order, or begin without one."
+    )
