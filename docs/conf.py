@@ -116,9 +116,20 @@ def _show_public_bases(app: Any, name: str, cls: type, options: Any, bases: list
     bases[:] = shown
 
 
+# Methods that parts of the package call on each other: those of pipes and of optimizers.
+_BETWEEN_PARTS = {
+    *("link", "keep_local", "compute_over", "add_data", "attach_to", "bind_as", "bind_stages"),
+    *("begin", "check", "ends", "forget", "settle", "as_branch", "send"),
+    *("ready_state", "step_groups"),
+}
+
+
 def _skip_fields(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
-    """Leaves out the fields of named tuples, of which Python says no more than their numbers."""
-    return True if type(obj).__name__ == "_tuplegetter" else None
+    """Leaves out fields of named tuples, and methods that parts of the package call."""
+    inner = getattr(obj, "__module__", "").split(".")[1:2] in (["accumulators"], ["optim"])
+    if type(obj).__name__ == "_tuplegetter" or (inner and name in _BETWEEN_PARTS):
+        return True
+    return None
 
 
 def _check_complete(app: Any, env: Any) -> None:
