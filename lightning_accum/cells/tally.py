@@ -59,7 +59,7 @@ class Tally:
         self.longest = 0
         self.empty = 0  # calls of the rule that found nothing, before the first window
         self._looks: list[tuple[Tensor, int, Tensor, int]] = []
-        self._spikes = self._spikes_in = False
+        self._spikes = self._spikes_in = self._told = False
 
     def note(self, pre: Tensor, post: Tensor) -> bool:
         """Counts a window, and returns whether its non-zero values were counted."""
@@ -78,6 +78,26 @@ class Tally:
         """Counts a call that found nothing, and returns whether to warn now."""
         self.empty += 1
         return self.empty == _EMPTY and not self.windows and not self.watched
+
+    def never_called(self, steps: int) -> bool:
+        """Returns whether to warn, once, that so many steps were recorded and the rule not called.
+
+        Args:
+            steps: the number of recorded steps.
+        """
+        return steps >= _EMPTY and not (self.windows or self.empty) and self._warns()
+
+    def never_applied(self, contributions: int) -> bool:
+        """Returns whether to warn, once, that so many changes are pending and none was applied.
+
+        Args:
+            contributions: how many changes are pending.
+        """
+        return min(contributions, self.windows) >= _EMPTY and self._warns()
+
+    def _warns(self) -> bool:
+        warns, self._told = not (self.watched or self._told), True
+        return warns
 
     def long_pending(self, contributions: int) -> bool:
         """Returns whether to warn that so many changes are pending and none was ever applied."""

@@ -29,6 +29,31 @@ def warn_of_silence(rule: str, cells: Mapping[str, tuple[Cell, Tally]]) -> None:
             )
 
 
+def warn_of_unused(
+    rule: str, cells: Mapping[str, tuple[Tally, int, Mapping[str, Accumulator]]]
+) -> None:
+    """Warns, when a rule leaves training mode, if it was never called or nothing was applied.
+
+    Args:
+        rule: the name of the rule.
+        cells: by name, each cell's counts, the recorded steps that no call has evaluated, and the
+            accumulators of its parameters to which nothing was ever applied.
+    """
+    for name, (tally, steps, unapplied) in cells.items():
+        if tally.never_called(steps):
+            found = f"{steps} steps recorded, and no call: call `rule()` after each batch"
+        elif tally.never_applied(max((a.contributions for a in unapplied.values()), default=0)):
+            found = f"{tally.windows} calls, and none applied: call `rule.update()` after `rule()`"
+        else:
+            continue
+        warnings.warn(
+            f"`{rule}` should have changed cell `{name}` before it leaves training mode. Found"
+            f" {found}, or add a CellTrainerCallback to the Trainer, which does both.",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
 def warn_of_pending(
     rule: str, cell: str, updater: Updater, params: Sequence[str], tally: Tally
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,11 +12,9 @@ from torch import nn
 
 from lightning_accum._checks import check_mapping, names_in
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.independent import IndependentCellTrainer, RegisteredCell
 from lightning_accum.cells.state import Hyperparameters
-from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.accumulate import Backend
-from lightning_accum.engine.recording import BOTH_SIDES, Recording
+from lightning_accum.engine.recording import Recording
 from lightning_accum.engine.run import Evaluation, run_rule
 from lightning_accum.engine.terms import Change
 from lightning_accum.engine.vjp import WeightVJP, vjp_of
@@ -34,13 +32,13 @@ from lightning_accum.rules._recorded import (
     RecordedSignal,
     StateSource,
     both_sides,
-    read,
     state_of,
 )
+from lightning_accum.rules._recording_trainer import RecordingTrainer
 from lightning_accum.rules._warnings import warn_of_pending, warn_of_silence
 
 
-class Rule(IndependentCellTrainer, ABC):
+class Rule(RecordingTrainer):
     r"""Base of learning rules that are sums of products of pre- and postsynaptic signals.
 
     .. math:: \Delta w = \sum_k \text{rate}_k \,
@@ -126,7 +124,6 @@ class Rule(IndependentCellTrainer, ABC):
         )
         self.carry = carry
         self.backend: Backend = backend
-        self._checked: set[tuple[str, str]] = set()  # cells and parameters whose shapes fit
 
     @abstractmethod
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Change] | Change:
@@ -180,25 +177,6 @@ class Rule(IndependentCellTrainer, ABC):
         """Raises a ``ValueError`` if the neuron's ``time_dim`` or ``dt`` is not the rule's."""
         check_neuron(name, cell, h)
 
-    def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> RegisteredCell:
-        """Adds a cell, an updater for its connection, and the monitors of its signals.
-
-        Args:
-            name: name of the cell, without dots.
-            cell: the cell.
-            **overrides: hyperparameters that differ from the rule's.
-
-        Returns:
-            The cell with its state and monitors.
-        """
-        super().register_cell(name, cell, **overrides)
-        self._checked = {place for place in self._checked if place[0] != name}
-        h = self.state_of(name).hyperparameters
-        for signal in self._recorded(cell, h):
-            make = signal.constructor(name, h)
-            self.add_monitor(name, signal.name, signal.attr, make, **signal.tags(h))
-        return self.get_unit(name)
-
     def forward(self, carry: bool | None = None, **inputs: Any) -> None:
         """Evaluates the window since the last call and accumulates the change; applies nothing.
 
@@ -230,10 +208,6 @@ class Rule(IndependentCellTrainer, ABC):
         finally:
             self.drop_window()
 
-    def tally(self, name: str) -> Tally:
-        """Returns the counts of a cell's windows."""
-        return self.state_of(name).tally
-
     def _recorded(self, cell: Cell, h: Hyperparameters) -> Sequence[RecordedSignal]:
         """Returns the signals to record of a cell: those of both sides come first."""
         sides = both_sides(cell, h, self.spikes, self._reads_input)
@@ -247,17 +221,15 @@ class Rule(IndependentCellTrainer, ABC):
         """Reads and checks what was recorded of a cell; returns ``None`` if it was nothing."""
         state = self.state_of(name)
         h = state.hyperparameters
-        recorded = (*BOTH_SIDES, *self.states(h))
-        monitors = {signal: self.get_monitor(name, signal) for signal in recorded}
-        signals = read(name, cell, monitors, h.time_dim)
+        signals = self._read(name, cell)
         if signals is None:
             return None
         vjps = {}
         for param in h.params:
             vjps[param] = self._weight_vjp(cell.connection, param, f"`{param}` of cell `{name}`")
-            if (name, param) not in self._checked:
+            if param not in state.checked:
                 vjps[param].check(*(signals[side].activity[0, :1] for side in ("post", "pre")))
-                self._checked.add((name, param))
+                state.checked.add(param)
         return ObservedCell(name, cell, state, signals, vjps)
 
     def _run(self, seen: ObservedCell, inputs: dict[str, Any], carry: bool) -> Iterator[None]:

@@ -1,0 +1,79 @@
+"""A trainer that records signals of its cells, and says if nothing was made of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from typing_extensions import Self
+
+from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.independent import IndependentCellTrainer, RegisteredCell
+from lightning_accum.cells.state import Hyperparameters
+from lightning_accum.cells.tally import Tally
+from lightning_accum.engine.recording import Recorded
+from lightning_accum.rules._recorded import RecordedSignal, read
+from lightning_accum.rules._warnings import warn_of_unused
+from lightning_accum.updates import Accumulator, get_updater
+
+
+class RecordingTrainer(IndependentCellTrainer, ABC):
+    """Records the signals of each cell that a subclass names in :meth:`_recorded`."""
+
+    @abstractmethod
+    def _recorded(self, cell: Cell, h: Hyperparameters) -> Sequence[RecordedSignal]:
+        """Returns the signals to record of a cell: those of both sides come first."""
+
+    def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> RegisteredCell:
+        """Adds a cell, an updater for its connection, and the monitors of its signals.
+
+        Args:
+            name: name of the cell, without dots.
+            cell: the cell.
+            **overrides: hyperparameters that differ from the rule's.
+
+        Returns:
+            The cell with its state and monitors.
+        """
+        super().register_cell(name, cell, **overrides)
+        state = self.state_of(name)
+        state.checked.clear()
+        h = state.hyperparameters
+        for signal in self._recorded(cell, h):
+            make = signal.constructor(name, h)
+            self.add_monitor(name, signal.name, signal.attr, make, **signal.tags(h))
+        return self.get_unit(name)
+
+    def tally(self, name: str) -> Tally:
+        """Returns the counts of a cell's windows."""
+        return self.state_of(name).tally
+
+    def _read(self, name: str, cell: Cell) -> dict[str, Recorded] | None:
+        """Reads and checks what was recorded of a cell; returns ``None`` if it was nothing."""
+        h = self.state_of(name).hyperparameters
+        monitors = {s.name: self.get_monitor(name, s.name) for s in self._recorded(cell, h)}
+        return read(name, cell, monitors, h.time_dim)
+
+    def train(self, mode: bool = True) -> Self:
+        """Sets training mode, in which activity is recorded, or evaluation mode.
+
+        Args:
+            mode: whether this is training mode.
+        """
+        if self.training and not mode and "registry" in vars(self):
+            warn_of_unused(type(self).__name__, dict(self._unused()))
+        return super().train(mode)
+
+    def _unused(self) -> Iterator[tuple[str, tuple[Tally, int, Mapping[str, Accumulator]]]]:
+        """Yields what was recorded or accumulated of each cell, and had no effect so far."""
+        for name, (cell, _) in self.named_cells:
+            monitor, updater = self.get_monitor(name, "post"), get_updater(cell.connection)
+            steps = 0 if monitor is None else getattr(monitor.reducer, "length", 0)
+            params = self.state_of(name).hyperparameters.params
+            unapplied = {
+                p: getattr(updater, p)
+                for p in params
+                if updater is not None and p in updater.names and not updater.applied.get(p)
+            }
+            yield name, (self.tally(name), steps, unapplied)

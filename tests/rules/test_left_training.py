@@ -1,0 +1,101 @@
+"""A rule that leaves training mode says, once, if it was never called or nothing was applied."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from rasters import raster
+from torch import nn
+
+import lightning_accum as la
+
+
+class TestLeftTraining:
+    """Twelve short batches, as in a first try."""
+
+    def setup_method(self) -> None:
+        self.fc, self.neuron = nn.Linear(4, 3), nn.Identity()
+        self.rule = la.STDP(0.1, -0.1)
+        self.rule.register_cell("enc", la.Cell(self.fc, self.neuron))
+
+    def run(self, call: bool, update: bool, batches: int = 12) -> None:
+        for i in range(batches):
+            self.fc(raster(2, 4, seed=i).float())
+            self.neuron(raster(2, 3, seed=i + 1).float())
+            if call:
+                self.rule()
+            if update:
+                self.rule.update()
+
+    def test_never_called(self) -> None:
+        self.run(call=False, update=False)
+        with pytest.warns(
+            RuntimeWarning, match=r"`enc`.*12 steps recorded, and no call.*`rule\(\)`"
+        ):
+            self.rule.eval()
+
+    def test_never_updated(self) -> None:
+        self.run(call=True, update=False)
+        with pytest.warns(RuntimeWarning, match=r"`enc`.*12 calls, and none applied.*update\(\)"):
+            self.rule.eval()
+
+    @pytest.mark.parametrize(("call", "update", "batches"), [(True, True, 12), (True, False, 3)])
+    def test_nothing_to_say(self, call: bool, update: bool, batches: int) -> None:
+        self.run(call, update, batches)
+        self.rule.eval()
+
+    def test_once(self) -> None:
+        self.run(call=True, update=False)
+        with pytest.warns(RuntimeWarning):
+            self.rule.eval()
+        self.rule.train()
+        self.run(call=True, update=False)
+        self.rule.eval()
+
+
+class ByHand(pl.LightningModule):
+    """A rule as a submodule, in manual optimization, that nobody updates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.fc, self.neuron = nn.Linear(4, 3), nn.Identity()
+        self.rule = la.STDP(0.1, -0.1)
+        self.rule.register_cell("enc", la.Cell(self.fc, self.neuron))
+
+    def training_step(self, batch: Any, index: int) -> None:
+        self.fc(batch)
+        self.neuron((self.fc(batch) > 0).float())
+        self.rule.drop_window()
+        self.fc(batch)
+        self.neuron((batch[:, :3] > 0).float())
+        self.rule()
+
+    def validation_step(self, batch: Any, index: int) -> None:
+        self.fc(batch)
+
+    def configure_optimizers(self) -> None:
+        return None
+
+
+def test_under_a_trainer_it_is_said_when_validation_begins(tmp_path: Path) -> None:
+    data = torch.utils.data.DataLoader(raster(24, 4).float(), batch_size=2)
+    options: dict[str, Any] = {
+        "max_epochs": 1,
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "num_sanity_val_steps": 0,
+        "accelerator": "cpu",
+        "default_root_dir": tmp_path,
+    }
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        pl.Trainer(**options).fit(ByHand(), data, data)
+    assert sum("12 calls, and none applied" in str(w.message) for w in seen) == 1
