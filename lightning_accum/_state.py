@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -198,6 +199,9 @@ class StateModule(CheckedState):
 
     _state: dict[str, Tensor | None]
 
+    steps_since_reset: float = math.inf
+    """The number of steps since a neuron's last ``reset()``; infinite if that is not known."""
+
     def __init__(self) -> None:
         super().__init__()
         self._state = {}
@@ -234,3 +238,4 @@ class StateModule(CheckedState):
         """
         self.check_extra_state(state)
         self._state = {k: None if v is None else v.detach().clone() for k, v in state.items()}
+        self.steps_since_reset = math.inf

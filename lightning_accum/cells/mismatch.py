@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import warnings
+
 from torch import Tensor, nn
 
 from lightning_accum.cells.cell import Cell
@@ -40,6 +43,26 @@ def check_alike(
             f"Cell `{name}` should see its connection and its neuron as often as each other, with"
             f" the same batch. Found {_steps(pre)} of the connection {tuple(pre.shape[1:])} and"
             f" {len(post)} of the neuron {tuple(post.shape[1:])}: {_why_apart(pre, post, time_dim)}"
+        )
+
+
+def warn_of_reset(name: str, cell: Cell, steps: int) -> None:
+    """Warns if the neuron was reset in the middle of a window.
+
+    Args:
+        name: the name of the cell.
+        cell: the cell.
+        steps: the number of steps of the window.
+    """
+    since = getattr(cell.neuron, "steps_since_reset", math.inf)
+    if 0 < since < steps:
+        warnings.warn(
+            f"Cell `{name}` should be reset between windows. Found its neuron, a"
+            f" `{type(cell.neuron).__name__}`, reset within one, so that spikes before and after"
+            " the reset count as pairs: call the rule, or its `clear()`, before `reset()`, and do"
+            " not reset in every step.",
+            RuntimeWarning,
+            stacklevel=6,
         )
 
 

@@ -109,6 +109,7 @@ class Neurons(StateModule, ABC):
     def reset(self) -> None:
         """Forgets membrane potentials and refractory periods: the next call starts at rest."""
         self._state = {"voltage": None, "hold": None}
+        self.steps_since_reset = 0.0
 
     def _load(self, like: Tensor) -> NeuronState:
         """Returns the state for a batch ``[B, N]``; at rest if the last batch had another shape."""
@@ -168,6 +169,7 @@ class Neurons(StateModule, ABC):
             spikes, state = integrate(
                 self._recurrence(), current, state, spike_dtype, self.compiled
             )
+            self.steps_since_reset += steps
         self._state = {"voltage": state.v, "hold": state.hold}
         return spikes.view(x.shape)
 

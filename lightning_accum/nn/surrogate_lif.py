@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_finite, check_tensors, warn_below_step
+from lightning_accum._compat import is_traced
 from lightning_accum._state import StateModule, check_that
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.functional.surrogates import Surrogate, Triangular
@@ -151,6 +152,7 @@ class SurrogateLIF(StateModule):
     def reset(self) -> None:
         """Forgets potentials, adaptation and spikes: the next call starts at rest."""
         self._state = {"v": None, "adaptation": None, "spikes": None}
+        self.steps_since_reset = 0.0
         self.membrane: Tensor | None = None
         self.threshold: Tensor | None = None
 
@@ -195,6 +197,8 @@ class SurrogateLIF(StateModule):
         before = self._load(current.detach()[0])
         run = self._run(current, before)
         self._state = {k: v.detach() for k, v in run.state._asdict().items()}
+        if not is_traced():
+            self.steps_since_reset += len(current)
         if self.keep_states:
             self.membrane, self.threshold = (
                 states.detach() if self.time_dim == 0 else states.detach()[0]
