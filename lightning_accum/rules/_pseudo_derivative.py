@@ -11,7 +11,7 @@ from lightning_accum._checks import is_number
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Recording
-from lightning_accum.functional.surrogates import Surrogate
+from lightning_accum.functional.surrogates import Surrogate, Triangular
 from lightning_accum.rules._recorded import StateSource
 
 POTENTIALS = {"tc_mem": "tc_mem"}
@@ -44,6 +44,17 @@ def pseudo_derivative(recording: Recording, h: Hyperparameters) -> Tensor:
     above = membrane.to(torch.promote_types(membrane.dtype, torch.float32)) - threshold
     derivative: Tensor = h.surrogate.derivative(above)
     return derivative
+
+
+def with_surrogate(h: Hyperparameters) -> Hyperparameters:
+    """Returns hyperparameters that have a surrogate, the triangle if it is ``None``.
+
+    Args:
+        h: hyperparameters, with ``surrogate``.
+    """
+    if h.surrogate is not None:
+        return h
+    return Hyperparameters(**{**vars(h), "surrogate": Triangular()})
 
 
 def check_potentials(h: Hyperparameters) -> None:

@@ -268,3 +268,10 @@ def test_the_voltage_rule_is_its_loop(calls: int, u_ref: float | None, kind: str
                 out = torch.func.functional_call(module, {"weight": leaf}, (seen,))
             total += rate * torch.autograd.grad(out, leaf, post)[0]
     torch.testing.assert_close(change(module), total.detach(), **exact)
+
+
+def test_ottt_asks_for_the_time_constant_of_a_neuron_that_has_none() -> None:
+    rule = la.OTTT(0.1, membrane=lambda out: out, threshold=1.0)
+    with pytest.raises(ValueError, match=r"`tc_mem` should be given for cell `hidden`, in ms"):
+        rule.register_cell("hidden", Cell(nn.Linear(2, 2), nn.ReLU()))
+    assert not list(rule.cells)
