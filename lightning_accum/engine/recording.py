@@ -66,6 +66,14 @@ class Recording:
     carries: bool = False
     prepared: Any = None
 
+    def activity(self, name: str) -> Tensor:
+        """Returns the activity of a signal, ``[T, B, ...]``.
+
+        Args:
+            name: the name of the signal.
+        """
+        return self.signals[name].activity
+
     @property
     def steps(self) -> int:
         """The number of steps."""

@@ -57,6 +57,7 @@ def fold_eligibility(
     rho: float = 0.0,
     unfiltered: Tensor | None = None,
     out: Tensor | None = None,
+    following: Eligibility | None = None,
 ) -> Eligibility:
     r"""Folds learning signals and pseudo-derivatives into one postsynaptic signal.
 
@@ -65,7 +66,7 @@ def fold_eligibility(
         q(t) = \psi(t) \left(G(t) + R(t) + \mu(t + 1)\right), \qquad
         \mu(t) = \rho\, \mu(t + 1) - \beta\, q(t)
 
-    with :math:`G` and :math:`\mu` zero behind the last step.
+    with :math:`G` and :math:`\mu` zero behind the last step, unless more steps follow.
 
     Args:
         learning_signal: ``[T, ...]`` :math:`L`, for each neuron.
@@ -76,6 +77,8 @@ def fold_eligibility(
         unfiltered: :math:`R`, a learning signal that the readout does not filter, such as that of a
             firing rate; broadcasts to ``[T, ...]``.
         out: ``[T, ...]`` to write :math:`q` to; a new tensor when ``None``.
+        following: what the steps behind these were folded to: a window may be folded in parts, the
+            last one first.
 
     Returns:
         The postsynaptic signal and the factors of what the window before left.
@@ -104,17 +107,18 @@ def fold_eligibility(
             "Arguments `learning_signal` and `derivative` should have one shape [T, ...], with at"
             f" least one step. Found {list(learning_signal.shape)} and {list(derivative.shape)}."
         )
-    post = reverse_trace(learning_signal, kappa, out)
+    behind = None if following is None else following.filtered
+    post = reverse_trace(learning_signal, kappa, out, behind)
     filtered = kappa * post[0]
     if unfiltered is not None:
         post += unfiltered
+    mu = torch.zeros_like(filtered) if following is None else following.adaptation.clone()
     if beta == 0:
-        return Eligibility(post.mul_(derivative), filtered, torch.zeros_like(filtered))
-    following = torch.zeros_like(filtered)
+        return Eligibility(post.mul_(derivative), filtered, mu)
     for now, psi in zip(reversed(post.unbind(0)), reversed(derivative.unbind(0)), strict=True):
-        now.add_(following).mul_(psi)
-        following.mul_(rho).sub_(now, alpha=beta)
-    return Eligibility(post, filtered, following)
+        now.add_(mu).mul_(psi)
+        mu.mul_(rho).sub_(now, alpha=beta)
+    return Eligibility(post, filtered, mu)
 
 
 class Remaining(NamedTuple):

@@ -99,7 +99,9 @@ def trace(
     return out
 
 
-def reverse_trace(values: Tensor, decay: float, out: Tensor | None = None) -> Tensor:
+def reverse_trace(
+    values: Tensor, decay: float, out: Tensor | None = None, behind: Tensor | None = None
+) -> Tensor:
     r"""Computes the adjoint of the cumulative trace, :math:`R_t = s_t + a\,R_{t+1}`.
 
     It moves a trace to the other side of a product, so that traces are needed only on the smaller
@@ -110,6 +112,8 @@ def reverse_trace(values: Tensor, decay: float, out: Tensor | None = None) -> Te
         values: ``[T, ...]`` spikes or values, of any dtype.
         decay: :math:`a`, the factor of the decay over one step.
         out: ``[T, ...]`` the tensor to write to; a new one when ``None``.
+        behind: ``[...]`` what the steps behind these add to the last one, :math:`a\,R_T`; zero when
+            ``None``.
 
     Returns:
         ``[T, ...]`` in float32 at least.
@@ -122,6 +126,8 @@ def reverse_trace(values: Tensor, decay: float, out: Tensor | None = None) -> Te
     _check("values", values, decay)
     out = _copied(values, at_least_float32(values.dtype), out)
     steps = out.unbind(0)
+    if behind is not None and steps:
+        steps[-1].add_(behind)
     for t in range(len(steps) - 2, -1, -1):
         steps[t].add_(steps[t + 1], alpha=decay)
     return out

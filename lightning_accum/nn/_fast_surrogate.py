@@ -30,12 +30,14 @@ class SurrogateRun(NamedTuple):
         membrane: potential that is compared with the threshold.
         threshold: the threshold.
         state: the state after the last step.
+        sent: the spikes of the step before each step; ``None`` if they were not kept.
     """
 
     spikes: Tensor
     membrane: Tensor
     threshold: Tensor
     state: SurrogateState
+    sent: Tensor | None = None
 
 
 def integrate_surrogate(
@@ -59,7 +61,11 @@ def integrate_surrogate(
         recurrent: weights among the neurons, ``[N, N]``.
     """
     v, adaptation, z = state
-    membrane, spikes = torch.empty_like(current), torch.empty_like(current)
+    membrane = torch.empty_like(current)
+    # The spikes before the first step stand in front, so that those of the step before are a view.
+    raster = current.new_empty(len(current) + 1, *current.shape[1:])
+    raster[0] = z
+    sent, spikes = raster[:-1], raster[1:]
     base = current.new_full((), v_threshold)
     threshold = torch.empty_like(current) if beta else base.expand(current.shape)
     incoming = None if recurrent is None else recurrent.t().to(current)
@@ -77,5 +83,5 @@ def integrate_surrogate(
             torch.ge(potential, base, out=out)
         v, z = potential, out
     return SurrogateRun(
-        spikes, membrane, threshold, SurrogateState(v.clone(), adaptation, z.clone())
+        spikes, membrane, threshold, SurrogateState(v.clone(), adaptation, z.clone()), sent
     )

@@ -126,6 +126,11 @@ class SurrogateLIF(StateModule):
         self.recurrent = RecurrentLinear(size) if recurrent else None
         self.reset()
 
+    @property
+    def constant_threshold(self) -> float | None:
+        """The threshold if it is the same in all steps, ``None`` for neurons that adapt."""
+        return None if self.beta else self.v_threshold
+
     # ------------------------------------------------------------------ the equations
     def _step(self, current: Tensor, before: SurrogateState) -> tuple[SurrogateState, Tensor]:
         """Takes one step of the equations; returns the state and the threshold."""
@@ -205,7 +210,9 @@ class SurrogateLIF(StateModule):
                 for states in (run.membrane, run.threshold)
             )
         if self.recurrent is not None:
-            seen = torch.cat([before.spikes.unsqueeze(0), run.spikes[:-1].detach()])
+            seen = run.sent
+            if seen is None:
+                seen = torch.cat([before.spikes.unsqueeze(0), run.spikes[:-1].detach()])
             self.recurrent(seen if self.time_dim == 0 else seen[0], computed=True)
         spikes = run.spikes.to(x.dtype if x.is_floating_point() else dtype)
         return spikes if self.time_dim == 0 else spikes[0]

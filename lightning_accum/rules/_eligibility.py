@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
+import torch
 from torch import Tensor
 
+from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.evaluate import per_sample
 from lightning_accum.engine.recording import Recording
 from lightning_accum.engine.signal import Signal
@@ -15,11 +18,19 @@ from lightning_accum.engine.terms import CustomChange, Parts, Term
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.eligibility import Eligibility, Remaining, fold_remaining
+from lightning_accum.functional.traces import decay_factor
+from lightning_accum.rules._pseudo_derivative import potentials, pseudo_derivative
+from lightning_accum.rules._third_factor import LearningSignal
+from lightning_accum.sparse.eligibility import fold_in_blocks
+
+_FOLDED_BY = (
+    "surrogate", "threshold", "tc_readout", "beta", "tc_adaptation", "lr_rate", "target_rate", "dt"
+)  # fmt: skip
 
 
 def check_own_weights(recording: Recording) -> None:
     """Raises a ``ValueError`` if neurons share weights, so that eligibility does not fit these."""
-    shape = recording.signals["post"].activity.shape
+    shape = recording.activity("post").shape
     if recording.unit_dim != -1 or len(shape) != 3:
         raise ValueError(
             "Argument `carry` should be False for a connection whose neurons share weights, such"
@@ -35,14 +46,14 @@ class FoldedWindow:
 
     Args:
         signal: what was folded.
-        derivative: pseudo-derivatives, ``[T, B, ...]``.
+        derivative: returns the pseudo-derivatives of a span of steps, ``[T, B, ...]``.
         kappa: decay of the readout's filter per step.
         beta: strength of the adaptation.
         rho: decay of the adaptation per step.
     """
 
     signal: Eligibility
-    derivative: Tensor
+    derivative: Callable[[slice], Tensor]
     kappa: float
     beta: float
     rho: float
@@ -50,7 +61,66 @@ class FoldedWindow:
     @cached_property
     def remaining(self) -> Remaining:
         """What the window leaves for the next one, folded; only computed if it passes on."""
-        return fold_remaining(self.derivative, self.kappa, self.beta, self.rho)
+        return fold_remaining(self.derivative(slice(None)), self.kappa, self.beta, self.rho)
+
+
+class SharedFolds:
+    """Folds the windows of one call of the rule; cells of one neuron share what is folded.
+
+    The input and the recurrent connection of a layer have the same learning signals and
+    pseudo-derivatives. Outside a ``with`` block nothing is kept.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[object, ...], FoldedWindow] | None = None
+
+    def __enter__(self) -> None:
+        self._found = {}
+
+    def __exit__(self, *raised: object) -> None:
+        self._found = None
+
+    def fold(
+        self, recording: Recording, h: Hyperparameters, signal: LearningSignal
+    ) -> FoldedWindow:
+        """Returns a folded window, that of another cell if it is the same.
+
+        Args:
+            recording: what was recorded.
+            h: hyperparameters.
+            signal: the learning signal.
+        """
+        if recording.carries and (h.tc_readout is not None or h.beta):
+            check_own_weights(recording)
+        read = ("post", *potentials(h))
+        same = (
+            *((each.data_ptr(), each.shape) for each in map(recording.activity, read)),
+            *(getattr(h, name) for name in _FOLDED_BY),
+        )
+        if self._found is None:
+            return _fold(recording, h, signal)
+        if same not in self._found:
+            self._found[same] = _fold(recording, h, signal)
+        return self._found[same]
+
+
+def _fold(recording: Recording, h: Hyperparameters, signal: LearningSignal) -> FoldedWindow:
+    """Folds the learning signals and pseudo-derivatives of a window, backwards in time."""
+    membrane, spikes = recording.activity("membrane"), recording.activity("post")
+    dtype = torch.promote_types(signal.error.dtype, membrane.dtype)
+    unfiltered = None
+    if h.lr_rate:
+        rate = spikes.to(dtype).mean((0, 1)) - h.target_rate * h.dt / 1000.0
+        unfiltered = rate * h.lr_rate
+    constants = (
+        0.0 if h.tc_readout is None else decay_factor(h.tc_readout, h.dt),
+        float(h.beta or 0.0),
+        decay_factor(h.tc_adaptation, h.dt) if h.beta else 0.0,
+    )
+    derivative = partial(pseudo_derivative, recording, h)
+    out = torch.empty(membrane.shape, dtype=dtype, device=membrane.device)
+    found = fold_in_blocks(signal.of, derivative, out, *constants, unfiltered)
+    return FoldedWindow(found, derivative, *constants)
 
 
 class CarriedEligibility(CustomChange):

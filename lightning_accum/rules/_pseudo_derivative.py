@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lightning_accum._checks import is_number
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Recording
-from lightning_accum.functional.surrogates import Surrogate, Triangular
+from lightning_accum.functional.surrogates import Surrogate
 from lightning_accum.rules._recorded import StateSource
 
-POTENTIALS = {"tc_mem": "tc_mem"}
-"""By hyperparameter, the attribute of a neuron that it should equal."""
+_ALL_STEPS = slice(None)
 
 
 def potentials(h: Hyperparameters) -> dict[str, StateSource]:
@@ -30,31 +30,42 @@ def potentials(h: Hyperparameters) -> dict[str, StateSource]:
     return states
 
 
-def pseudo_derivative(recording: Recording, h: Hyperparameters) -> Tensor:
+def constant_threshold(
+    overrides: Mapping[str, Any], defaults: Hyperparameters, neuron: nn.Module
+) -> dict[str, Any]:
+    """Returns overrides with a number as the threshold, if that of the neuron never changes.
+
+    A number needs no memory, unlike the threshold of every step, sample and neuron.
+
+    Args:
+        overrides: hyperparameters of one cell.
+        defaults: those of the rule.
+        neuron: the neuron of the cell.
+    """
+    found = dict(overrides)
+    value = getattr(neuron, "constant_threshold", None)
+    if is_number(value) and found.get("threshold", defaults.threshold) == "threshold":
+        found["threshold"] = value
+    return found
+
+
+def pseudo_derivative(
+    recording: Recording, h: Hyperparameters, steps: slice = _ALL_STEPS
+) -> Tensor:
     """Returns the pseudo-derivative of every step, sample and neuron.
 
     Args:
         recording: what was recorded, with the states of :func:`potentials`.
         h: hyperparameters, with ``surrogate`` and ``threshold``.
+        steps: which steps.
     """
-    membrane = recording.signals["membrane"].activity
+    membrane = recording.signals["membrane"].activity[steps]
     threshold = h.threshold
     if not is_number(threshold):
-        threshold = recording.signals["threshold"].activity
+        threshold = recording.signals["threshold"].activity[steps]
     above = membrane.to(torch.promote_types(membrane.dtype, torch.float32)) - threshold
     derivative: Tensor = h.surrogate.derivative(above)
     return derivative
-
-
-def with_surrogate(h: Hyperparameters) -> Hyperparameters:
-    """Returns hyperparameters that have a surrogate, the triangle if it is ``None``.
-
-    Args:
-        h: hyperparameters, with ``surrogate``.
-    """
-    if h.surrogate is not None:
-        return h
-    return Hyperparameters(**{**vars(h), "surrogate": Triangular()})
 
 
 def check_potentials(h: Hyperparameters) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,16 +18,44 @@ from lightning_accum.functional.surrogates import Surrogate
 from lightning_accum.rules.feedback import Feedback
 
 
-def error_of(recording: Recording, rule: str, feedback: Feedback | None = None) -> Tensor:
-    """Returns the learning signal of every step and sample, in the shape of the neuron's output.
+@dataclass(frozen=True)
+class LearningSignal:
+    """An error on its way to the neurons; the signal is computed for some steps at a time.
+
+    Args:
+        error: ``[T, B, ...]``, or ``[B, ...]`` if it is the same in all steps.
+        feedback: brings the error to the neurons; it is taken as it is when ``None``.
+        shape: the shape of the neurons' output, ``[T, B, ...]``.
+        every_step: whether the error has the dimension of time.
+    """
+
+    error: Tensor
+    feedback: Feedback | None
+    shape: torch.Size
+    every_step: bool
+
+    def of(self, steps: slice) -> Tensor:
+        """Returns the signal of some steps, ``[T, B, ...]`` in float32 or wider.
+
+        Args:
+            steps: which steps.
+        """
+        error = self.error[steps] if self.every_step else self.error
+        signal = error if self.feedback is None else self.feedback(error)
+        signal = signal.reshape(*error.shape[: 1 + self.every_step], *self.shape[2:])
+        length = len(range(*steps.indices(self.shape[0])))
+        return signal if self.every_step else signal.expand(length, *signal.shape)
+
+
+def learning_signal(
+    recording: Recording, rule: str, feedback: Feedback | None = None
+) -> LearningSignal:
+    """Returns the learning signal, in the shape of the neuron's output.
 
     Args:
         recording: what was recorded; its inputs hold the ``error``.
         rule: the name of the rule, for messages.
         feedback: brings the error to the neurons; it is taken as it is when ``None``.
-
-    Returns:
-        ``[T, B, ...]``, in float32 or wider.
 
     Raises:
         ValueError: if there is no error, or its shape does not fit.
@@ -35,11 +64,11 @@ def error_of(recording: Recording, rule: str, feedback: Feedback | None = None) 
     steps, batch, *shape = post.shape
     error = recording.inputs.get("error")
     found = list(error.shape) if isinstance(error, Tensor) else type(error).__name__
-    fits = isinstance(error, Tensor) and (
-        (error.ndim >= 2 and error.shape[0] == batch and error.ndim == 1 + _dims(shape, feedback))
-        or (error.shape[:2] == (steps, batch) and error.ndim == 2 + _dims(shape, feedback))
-    )
-    if not fits:
+    dims = _dims(shape, feedback)
+    each = isinstance(error, Tensor) and error.ndim == 2 + dims
+    lead = (steps, batch) if each else (batch,)
+    fits = isinstance(error, Tensor) and error.ndim == len(lead) + dims
+    if not (fits and isinstance(error, Tensor) and error.shape[: len(lead)] == lead):
         last = "classes" if feedback is not None else ", ".join(map(str, shape))
         raise ValueError(
             f"Argument `error` of `{rule}` should be a tensor [T, B, {last}] or [B, {last}], with"
@@ -47,18 +76,16 @@ def error_of(recording: Recording, rule: str, feedback: Feedback | None = None) 
             ' `rule(error=...)`, or give the callback `input_keys=("error",)` and return'
             ' `{"error": error}` from `training_step`.'
         )
-    assert isinstance(error, Tensor)
     error = error.detach().to(post.device, torch.promote_types(error.dtype, torch.float32))
-    signal = error if feedback is None else feedback(error)
-    if signal.shape[-1] != math.prod(shape) and feedback is not None:
-        raise ValueError(
-            f"Argument `feedback` of `{rule}` should give a signal to each of the"
-            f" {math.prod(shape)} neurons. Found {signal.shape[-1]}: make it for this layer."
-        )
     if feedback is not None:
-        signal = signal.unflatten(-1, shape)
-    whole = signal.ndim == post.ndim
-    return signal if whole else signal.expand(steps, *signal.shape)
+        one = error[0, :1] if each else error[:1]
+        neurons = feedback(one)[0].numel()
+        if neurons != math.prod(shape):
+            raise ValueError(
+                f"Argument `feedback` of `{rule}` should give a signal to each of the"
+                f" {math.prod(shape)} neurons. Found {neurons}: make it for this layer."
+            )
+    return LearningSignal(error, feedback, post.shape, each)
 
 
 def _dims(shape: list[int], feedback: Feedback | None) -> int:
@@ -66,21 +93,27 @@ def _dims(shape: list[int], feedback: Feedback | None) -> int:
     return len(shape) if feedback is None or feedback.matrix() is None else 1
 
 
-def from_neuron(h: Hyperparameters, neuron: nn.Module, names: Mapping[str, str]) -> Hyperparameters:
-    """Returns hyperparameters of which those that are ``None`` are those of the neuron.
+def from_neuron(
+    overrides: Mapping[str, Any],
+    defaults: Hyperparameters,
+    neuron: nn.Module,
+    names: Mapping[str, str],
+) -> dict[str, Any]:
+    """Returns overrides in which hyperparameters that are ``None`` are those of the neuron.
 
     Args:
-        h: hyperparameters of one cell.
+        overrides: hyperparameters of one cell.
+        defaults: those of the rule.
         neuron: the neuron of the cell.
         names: by hyperparameter, the attribute of the neuron.
     """
-    found = dict(vars(h))
+    found = dict(overrides)
     for name, attribute in names.items():
         value = getattr(neuron, attribute, None)
         taken = is_number(value) or isinstance(value, Surrogate)
-        if taken and found[name] is None:
+        if taken and found.get(name, getattr(defaults, name)) is None:
             found[name] = value
-    return Hyperparameters(**found)
+    return found
 
 
 def check_neuron_has(
@@ -105,24 +138,6 @@ def check_neuron_has(
             raise ValueError(
                 f"Argument `{name}` should be `{attribute}` of the neuron of cell `{cell_name}`,"
                 f" {value}. Found `{name} = {mine}`: leave it out, and the rule takes the neuron's."
-            )
-
-
-def check_given(cell_name: str, cell: Cell, h: Hyperparameters, *names: str) -> None:
-    """Raises a ``ValueError`` if a time constant is neither given nor an attribute of the neuron.
-
-    Args:
-        cell_name: the name of the cell.
-        cell: the cell.
-        h: its hyperparameters.
-        names: of the time constants.
-    """
-    for name in names:
-        if getattr(h, name) is None:
-            raise ValueError(
-                f"Argument `{name}` should be given for cell `{cell_name}`, in ms, as its neuron,"
-                f" a `{type(cell.neuron).__name__}`, has no such attribute. Found None: give the"
-                f" rule `{name}=20.0`, or what the neuron has."
             )
 
 

@@ -7,6 +7,7 @@ from typing import Any, final
 from torch import Tensor
 
 from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.independent import RegisteredCell
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Recording
 from lightning_accum.engine.terms import Term
@@ -15,8 +16,8 @@ from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.rules._recorded import RecordedSignal
 from lightning_accum.rules._third_factor import (
     check_neuron_has,
-    error_of,
     from_neuron,
+    learning_signal,
     without_none,
 )
 from lightning_accum.rules.base import Rule
@@ -91,13 +92,23 @@ class DeltaRule(Rule):
         super().check_cell(name, cell, without_none(h))
         check_neuron_has(name, cell, h, _OF_NEURON)
 
-    def complete(self, cell: Cell, h: Hyperparameters) -> Hyperparameters:
-        """Returns the hyperparameters; a time constant that is ``None`` is the neuron's."""
-        return from_neuron(h, cell.neuron, _OF_NEURON)
+    def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> RegisteredCell:
+        """Adds a readout; a time constant that is ``None`` is taken from its neuron.
+
+        Args:
+            name: name of the cell, without dots.
+            cell: the cell.
+            **overrides: hyperparameters that differ from the rule's.
+
+        Returns:
+            The cell with its state and monitors.
+        """
+        overrides = from_neuron(overrides, self.defaults, cell.neuron, _OF_NEURON)
+        return super().register_cell(name, cell, **overrides)
 
     def prepare(self, recording: Recording, h: Hyperparameters) -> Tensor:
         """Returns the error of every step and sample, ``[T, B, ...]``."""
-        return error_of(recording, type(self).__name__)
+        return learning_signal(recording, type(self).__name__).of(slice(None))
 
     def terms(self, window: Window, h: Hyperparameters) -> Term:
         """The error, times the low-pass of the input."""

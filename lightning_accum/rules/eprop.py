@@ -5,37 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
-import torch
 from torch import nn
 
 from lightning_accum._checks import is_number
 from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.independent import RegisteredCell
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Recording
 from lightning_accum.engine.terms import Change, Term
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.eligibility import fold_eligibility
 from lightning_accum.functional.reductions import ReductionFn
-from lightning_accum.functional.surrogates import Surrogate
-from lightning_accum.functional.traces import decay_factor
+from lightning_accum.functional.surrogates import Surrogate, Triangular
 from lightning_accum.rules._eligibility import (
     CarriedEligibility,
     FoldedWindow,
-    check_own_weights,
+    SharedFolds,
 )
 from lightning_accum.rules._pseudo_derivative import (
     check_potentials,
     check_states,
+    constant_threshold,
     potentials,
-    pseudo_derivative,
-    with_surrogate,
 )
 from lightning_accum.rules._recorded import RecordedSignal, StateSource
 from lightning_accum.rules._third_factor import (
-    check_given,
     check_neuron_has,
-    error_of,
     from_neuron,
+    learning_signal,
     without_none,
 )
 from lightning_accum.rules.base import Rule
@@ -163,6 +159,7 @@ class EProp(Rule):
                 f" None. Found `{type(feedback).__name__}`."
             )
         self.feedback = DirectFeedback() if feedback is None else feedback
+        self._folds = SharedFolds()
 
     def check(self, h: Hyperparameters) -> None:
         """Raises an error if hyperparameters make no sense."""
@@ -182,11 +179,31 @@ class EProp(Rule):
         super().check_cell(name, cell, without_none(h))
         check_neuron_has(name, cell, h, _OF_NEURON)
         check_states(type(self).__name__, name, cell, self.states(h))
-        check_given(name, cell, h, "tc_mem", *(["tc_adaptation"] if h.beta else []))
+        adapts = bool(h.beta)
+        missing = [n for n in ("tc_mem", *(["tc_adaptation"] * adapts)) if getattr(h, n) is None]
+        if missing:
+            raise ValueError(
+                f"Argument `{missing[0]}` should be given for cell `{name}`, in ms, for its neuron,"
+                f" a `{type(cell.neuron).__name__}`, has no attribute of that meaning. Found None:"
+                f" give the rule `{missing[0]}=20.0`, or what the neuron has."
+            )
 
-    def complete(self, cell: Cell, h: Hyperparameters) -> Hyperparameters:
-        """Returns the hyperparameters; constants that are ``None`` are the neuron's."""
-        return with_surrogate(from_neuron(h, cell.neuron, _OF_NEURON))
+    def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> RegisteredCell:
+        """Adds a cell; constants that are ``None`` are taken from its neuron.
+
+        Args:
+            name: name of the cell, without dots.
+            cell: the cell.
+            **overrides: hyperparameters that differ from the rule's.
+
+        Returns:
+            The cell with its state and monitors.
+        """
+        overrides = from_neuron(overrides, self.defaults, cell.neuron, _OF_NEURON)
+        overrides = constant_threshold(overrides, self.defaults, cell.neuron)
+        if overrides.get("surrogate", self.defaults.surrogate) is None:
+            overrides["surrogate"] = Triangular()
+        return super().register_cell(name, cell, **overrides)
 
     def states(self, h: Hyperparameters) -> Mapping[str, StateSource]:
         """Records the membrane potential and the threshold."""
@@ -199,23 +216,8 @@ class EProp(Rule):
 
     def prepare(self, recording: Recording, h: Hyperparameters) -> FoldedWindow:
         """Folds the learning signals and pseudo-derivatives of a window, backwards in time."""
-        signal = error_of(recording, type(self).__name__, self.feedback)
-        dtype = torch.promote_types(signal.dtype, recording.signals["membrane"].activity.dtype)
-        derivative = pseudo_derivative(recording, h).to(dtype)
-        if recording.carries and (h.tc_readout is not None or h.beta):
-            check_own_weights(recording)
-        unfiltered = None
-        if h.lr_rate:
-            spikes = recording.signals["post"].activity
-            rate = spikes.to(dtype).mean((0, 1)) - h.target_rate * h.dt / 1000.0
-            unfiltered = rate * h.lr_rate
-        constants = (
-            0.0 if h.tc_readout is None else decay_factor(h.tc_readout, h.dt),
-            float(h.beta or 0.0),
-            decay_factor(h.tc_adaptation, h.dt) if h.beta else 0.0,
-        )
-        found = fold_eligibility(signal.to(dtype), derivative, *constants, unfiltered=unfiltered)
-        return FoldedWindow(found, derivative, *constants)
+        signal = learning_signal(recording, type(self).__name__, self.feedback)
+        return self._folds.fold(recording, h, signal)
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Change]:
         """The folded signal, times the low-pass of the input."""
@@ -246,5 +248,6 @@ class EProp(Rule):
         Raises:
             ValueError: if the error is missing or does not fit; then nothing has changed.
         """
-        super().forward(carry, **inputs)
+        with self._folds:
+            super().forward(carry, **inputs)
         self.feedback.follow()

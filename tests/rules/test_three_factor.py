@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 import lightning_accum as la
 from lightning_accum import Cell, get_updater
-from lightning_accum.functional import ArcTan, FastSigmoid, Triangular
+from lightning_accum.functional import ArcTan, FastSigmoid, Surrogate, Triangular
 from lightning_accum.nn import LeakyIntegrator, SurrogateLIF
 from lightning_accum.observe import unobserved
 from lightning_accum.rules import RandomFeedback, SymmetricFeedback
@@ -270,8 +270,35 @@ def test_the_voltage_rule_is_its_loop(calls: int, u_ref: float | None, kind: str
     torch.testing.assert_close(change(module), total.detach(), **exact)
 
 
-def test_ottt_asks_for_the_time_constant_of_a_neuron_that_has_none() -> None:
-    rule = la.OTTT(0.1, membrane=lambda out: out, threshold=1.0)
-    with pytest.raises(ValueError, match=r"`tc_mem` should be given for cell `hidden`, in ms"):
-        rule.register_cell("hidden", Cell(nn.Linear(2, 2), nn.ReLU()))
-    assert not list(rule.cells)
+class Counting(Surrogate):
+    """A surrogate that counts how many pseudo-derivatives it is asked for."""
+
+    seen = 0
+
+    def derivative(self, x: Tensor) -> Tensor:
+        type(self).seen += x.numel()
+        return Triangular().derivative(x)
+
+
+def test_cells_of_one_neuron_fold_a_window_once() -> None:
+    Counting.seen = 0
+    net = Network(recurrent=True, surrogate=Counting())
+    rule = la.EProp(0.3, RandomFeedback(CLASSES, NEURONS), time_dim=0, carry=False)
+    rule.register_cell("hidden", Cell(net.fc, net.lif))
+    rule.register_cell("recurrent", Cell(net.lif.recurrent, net.lif))
+    net(X)
+    rule(error=torch.ones(BATCH, CLASSES).double())
+    assert Counting.seen == STEPS * BATCH * NEURONS
+    rule.register_cell("other", Cell(net.fc, net.lif), tc_readout=5.0)
+    net(X)
+    rule(error=torch.ones(BATCH, CLASSES).double())
+    assert Counting.seen == 3 * STEPS * BATCH * NEURONS
+
+
+def test_only_a_threshold_that_changes_is_recorded() -> None:
+    for options, recorded in (({}, False), (ADAPTIVE, True)):
+        net = Network(**options)
+        for rule in (la.EProp(1.0, time_dim=0), la.OTTT(1.0, time_dim=0)):
+            unit = rule.register_cell("hidden", Cell(net.fc, net.lif))
+            assert ("threshold" in unit.monitors) == recorded
+            assert "membrane" in unit.monitors
