@@ -46,6 +46,15 @@ class IndependentCellTrainer(CellTrainer):
     def check(self, h: Hyperparameters) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense; a subclass defines which do."""
 
+    def complete(self, cell: Cell, h: Hyperparameters) -> Hyperparameters:
+        """Returns the hyperparameters of a new cell; a subclass may take some from its modules.
+
+        Args:
+            cell: the cell.
+            h: those of the trainer, with the overrides of the cell.
+        """
+        return h
+
     def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
         """Raises a ``ValueError`` if a cell does not suit its hyperparameters."""
 
@@ -78,7 +87,8 @@ class IndependentCellTrainer(CellTrainer):
         self._drop_dead()
         kept = self._states[name] if name in self._states else None
         if not isinstance(kept, CellState) or overrides:
-            kept = CellState(Hyperparameters(**{**known, **overrides}))
+            h = Hyperparameters(**{**known, **overrides})
+            kept = CellState(self.complete(cell, h) if isinstance(cell, Cell) else h)
         h = kept.hyperparameters
         self.check(h)
         if isinstance(cell, Cell):  # otherwise `add_cell` raises an error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +11,7 @@ from lightning_accum._checks import is_number
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Recording
-from lightning_accum.functional.surrogates import Surrogate
+from lightning_accum.functional.surrogates import Surrogate, Triangular
 from lightning_accum.rules._recorded import StateSource
 
 _ALL_STEPS = slice(None)
@@ -30,23 +29,19 @@ def potentials(h: Hyperparameters) -> dict[str, StateSource]:
     return states
 
 
-def constant_threshold(
-    overrides: Mapping[str, Any], defaults: Hyperparameters, neuron: nn.Module
-) -> dict[str, Any]:
-    """Returns overrides with a number as the threshold, if that of the neuron never changes.
+def constant_threshold(h: Hyperparameters, neuron: nn.Module) -> Hyperparameters:
+    """Returns hyperparameters with a number as the threshold, if the neuron's never changes.
 
     A number needs no memory, unlike the threshold of every step, sample and neuron.
 
     Args:
-        overrides: hyperparameters of one cell.
-        defaults: those of the rule.
+        h: hyperparameters, with ``threshold``.
         neuron: the neuron of the cell.
     """
-    found = dict(overrides)
     value = getattr(neuron, "constant_threshold", None)
-    if is_number(value) and found.get("threshold", defaults.threshold) == "threshold":
-        found["threshold"] = value
-    return found
+    if not is_number(value) or h.threshold != "threshold":
+        return h
+    return Hyperparameters(**{**vars(h), "threshold": value})
 
 
 def pseudo_derivative(
@@ -66,6 +61,17 @@ def pseudo_derivative(
     above = membrane.to(torch.promote_types(membrane.dtype, torch.float32)) - threshold
     derivative: Tensor = h.surrogate.derivative(above)
     return derivative
+
+
+def with_surrogate(h: Hyperparameters) -> Hyperparameters:
+    """Returns hyperparameters that have a surrogate, the triangle if it is ``None``.
+
+    Args:
+        h: hyperparameters, with ``surrogate``.
+    """
+    if h.surrogate is not None:
+        return h
+    return Hyperparameters(**{**vars(h), "surrogate": Triangular()})
 
 
 def check_potentials(h: Hyperparameters) -> None:

@@ -93,27 +93,21 @@ def _dims(shape: list[int], feedback: Feedback | None) -> int:
     return len(shape) if feedback is None or feedback.matrix() is None else 1
 
 
-def from_neuron(
-    overrides: Mapping[str, Any],
-    defaults: Hyperparameters,
-    neuron: nn.Module,
-    names: Mapping[str, str],
-) -> dict[str, Any]:
-    """Returns overrides in which hyperparameters that are ``None`` are those of the neuron.
+def from_neuron(h: Hyperparameters, neuron: nn.Module, names: Mapping[str, str]) -> Hyperparameters:
+    """Returns hyperparameters of which those that are ``None`` are those of the neuron.
 
     Args:
-        overrides: hyperparameters of one cell.
-        defaults: those of the rule.
+        h: hyperparameters of one cell.
         neuron: the neuron of the cell.
         names: by hyperparameter, the attribute of the neuron.
     """
-    found = dict(overrides)
+    found = dict(vars(h))
     for name, attribute in names.items():
         value = getattr(neuron, attribute, None)
         taken = is_number(value) or isinstance(value, Surrogate)
-        if taken and found.get(name, getattr(defaults, name)) is None:
+        if taken and found[name] is None:
             found[name] = value
-    return found
+    return Hyperparameters(**found)
 
 
 def check_neuron_has(
@@ -138,6 +132,24 @@ def check_neuron_has(
             raise ValueError(
                 f"Argument `{name}` should be `{attribute}` of the neuron of cell `{cell_name}`,"
                 f" {value}. Found `{name} = {mine}`: leave it out, and the rule takes the neuron's."
+            )
+
+
+def check_given(cell_name: str, cell: Cell, h: Hyperparameters, *names: str) -> None:
+    """Raises a ``ValueError`` if a time constant is neither given nor an attribute of the neuron.
+
+    Args:
+        cell_name: the name of the cell.
+        cell: the cell.
+        h: its hyperparameters.
+        names: of the time constants.
+    """
+    for name in names:
+        if getattr(h, name) is None:
+            raise ValueError(
+                f"Argument `{name}` should be given for cell `{cell_name}`, in ms, as its neuron,"
+                f" a `{type(cell.neuron).__name__}`, has no such attribute. Found None: give the"
+                f" rule `{name}=20.0`, or what the neuron has."
             )
 
 

@@ -7,7 +7,6 @@ from typing import Any, final
 from torch import Tensor
 
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.independent import RegisteredCell
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Recording
 from lightning_accum.engine.terms import Term
@@ -92,19 +91,9 @@ class DeltaRule(Rule):
         super().check_cell(name, cell, without_none(h))
         check_neuron_has(name, cell, h, _OF_NEURON)
 
-    def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> RegisteredCell:
-        """Adds a readout; a time constant that is ``None`` is taken from its neuron.
-
-        Args:
-            name: name of the cell, without dots.
-            cell: the cell.
-            **overrides: hyperparameters that differ from the rule's.
-
-        Returns:
-            The cell with its state and monitors.
-        """
-        overrides = from_neuron(overrides, self.defaults, cell.neuron, _OF_NEURON)
-        return super().register_cell(name, cell, **overrides)
+    def complete(self, cell: Cell, h: Hyperparameters) -> Hyperparameters:
+        """Returns the hyperparameters; a time constant that is ``None`` is the neuron's."""
+        return from_neuron(h, cell.neuron, _OF_NEURON)
 
     def prepare(self, recording: Recording, h: Hyperparameters) -> Tensor:
         """Returns the error of every step and sample, ``[T, B, ...]``."""

@@ -9,13 +9,12 @@ from torch import nn
 
 from lightning_accum._checks import is_number
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.independent import RegisteredCell
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Recording
 from lightning_accum.engine.terms import Change, Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import ReductionFn
-from lightning_accum.functional.surrogates import Surrogate, Triangular
+from lightning_accum.functional.surrogates import Surrogate
 from lightning_accum.rules._eligibility import (
     CarriedEligibility,
     FoldedWindow,
@@ -26,9 +25,11 @@ from lightning_accum.rules._pseudo_derivative import (
     check_states,
     constant_threshold,
     potentials,
+    with_surrogate,
 )
 from lightning_accum.rules._recorded import RecordedSignal, StateSource
 from lightning_accum.rules._third_factor import (
+    check_given,
     check_neuron_has,
     from_neuron,
     learning_signal,
@@ -179,31 +180,12 @@ class EProp(Rule):
         super().check_cell(name, cell, without_none(h))
         check_neuron_has(name, cell, h, _OF_NEURON)
         check_states(type(self).__name__, name, cell, self.states(h))
-        adapts = bool(h.beta)
-        missing = [n for n in ("tc_mem", *(["tc_adaptation"] * adapts)) if getattr(h, n) is None]
-        if missing:
-            raise ValueError(
-                f"Argument `{missing[0]}` should be given for cell `{name}`, in ms, for its neuron,"
-                f" a `{type(cell.neuron).__name__}`, has no attribute of that meaning. Found None:"
-                f" give the rule `{missing[0]}=20.0`, or what the neuron has."
-            )
+        check_given(name, cell, h, "tc_mem", *(["tc_adaptation"] if h.beta else []))
 
-    def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> RegisteredCell:
-        """Adds a cell; constants that are ``None`` are taken from its neuron.
-
-        Args:
-            name: name of the cell, without dots.
-            cell: the cell.
-            **overrides: hyperparameters that differ from the rule's.
-
-        Returns:
-            The cell with its state and monitors.
-        """
-        overrides = from_neuron(overrides, self.defaults, cell.neuron, _OF_NEURON)
-        overrides = constant_threshold(overrides, self.defaults, cell.neuron)
-        if overrides.get("surrogate", self.defaults.surrogate) is None:
-            overrides["surrogate"] = Triangular()
-        return super().register_cell(name, cell, **overrides)
+    def complete(self, cell: Cell, h: Hyperparameters) -> Hyperparameters:
+        """Returns the hyperparameters; constants that are ``None`` are the neuron's."""
+        h = with_surrogate(from_neuron(h, cell.neuron, _OF_NEURON))
+        return constant_threshold(h, cell.neuron)
 
     def states(self, h: Hyperparameters) -> Mapping[str, StateSource]:
         """Records the membrane potential and the threshold."""

@@ -42,7 +42,7 @@ class Feedback(nn.Module, ABC):
             error: ``[..., classes]``, the gradient of the loss by the outputs.
 
         Returns:
-            ``[..., neurons]``, in the error's dtype.
+            ``[..., neurons]``, in the wider dtype of the error and the weights.
 
         Raises:
             ValueError: if the number of classes is not that of the feedback weights.
@@ -56,8 +56,8 @@ class Feedback(nn.Module, ABC):
                 f"Argument `error` should have shape [..., {len(weight)}], an entry for each"
                 f" output of `{type(self).__name__}`. Found {list(error.shape)}."
             )
-        error = error.detach()
-        return error @ weight.to(error.device, torch.promote_types(error.dtype, weight.dtype))
+        dtype = torch.promote_types(error.dtype, weight.dtype)
+        return error.detach().to(dtype) @ weight.to(error.device, dtype)
 
 
 @final

@@ -8,13 +8,12 @@ from typing import Any, final
 from torch import Tensor
 
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.independent import RegisteredCell
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Recording
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import ReductionFn
-from lightning_accum.functional.surrogates import Surrogate, Triangular
+from lightning_accum.functional.surrogates import Surrogate
 from lightning_accum.observe import GradientMonitor
 from lightning_accum.rules._pseudo_derivative import (
     check_potentials,
@@ -22,9 +21,15 @@ from lightning_accum.rules._pseudo_derivative import (
     constant_threshold,
     potentials,
     pseudo_derivative,
+    with_surrogate,
 )
 from lightning_accum.rules._recorded import RecordedSignal, StateSource
-from lightning_accum.rules._third_factor import check_neuron_has, from_neuron, without_none
+from lightning_accum.rules._third_factor import (
+    check_given,
+    check_neuron_has,
+    from_neuron,
+    without_none,
+)
 from lightning_accum.rules.base import Rule
 
 _OF_NEURON = {"tc_mem": "tc_mem", "surrogate": "surrogate"}
@@ -114,23 +119,12 @@ class OTTT(Rule):
         super().check_cell(name, cell, without_none(h))
         check_neuron_has(name, cell, h, _OF_NEURON)
         check_states(type(self).__name__, name, cell, potentials(h))
+        check_given(name, cell, h, "tc_mem")
 
-    def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> RegisteredCell:
-        """Adds a cell; a time constant that is ``None`` is taken from its neuron.
-
-        Args:
-            name: name of the cell, without dots.
-            cell: the cell.
-            **overrides: hyperparameters that differ from the rule's.
-
-        Returns:
-            The cell with its state and monitors.
-        """
-        overrides = from_neuron(overrides, self.defaults, cell.neuron, _OF_NEURON)
-        overrides = constant_threshold(overrides, self.defaults, cell.neuron)
-        if overrides.get("surrogate", self.defaults.surrogate) is None:
-            overrides["surrogate"] = Triangular()
-        return super().register_cell(name, cell, **overrides)
+    def complete(self, cell: Cell, h: Hyperparameters) -> Hyperparameters:
+        """Returns the hyperparameters; a time constant that is ``None`` is the neuron's."""
+        h = with_surrogate(from_neuron(h, cell.neuron, _OF_NEURON))
+        return constant_threshold(h, cell.neuron)
 
     def states(self, h: Hyperparameters) -> Mapping[str, StateSource]:
         """Records the gradient by the neuron's output, the potential and the threshold."""

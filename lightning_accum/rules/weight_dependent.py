@@ -13,6 +13,7 @@ from lightning_accum._checks import is_number
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
+from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.functional.traces import TraceMode
 from lightning_accum.rules.pair import PairRule
@@ -109,7 +110,8 @@ class WeightDependentSTDP(PairRule):
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
         """Pairs of spikes, scaled by how much room the weight has."""
-        share = ((window.param - h.w_min) / (h.w_max - h.w_min)).clamp_(0.0, 1.0)
+        param = window.param.to(at_least_float32(window.param.dtype))
+        share = ((param - h.w_min) / (h.w_max - h.w_min)).clamp_(0.0, 1.0)
         factors = {True: (1.0 - share) ** h.power_pos, False: share**h.power_neg}
         return [
             replace(term, transform=partial(torch.mul, factors[term.rate > 0]))

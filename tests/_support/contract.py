@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import lightning_accum as la
-from lightning_accum import functional, metrics
+from lightning_accum import functional, metrics, observe, rules
 from lightning_accum import nn as lann
 from lightning_accum.optim import UpdateOptimizer
 
@@ -137,6 +137,19 @@ def watch(world: World, i: int) -> Tensor:
     return world.monitor.dump()
 
 
+def backward(module: nn.Module, x: Tensor) -> Tensor:
+    """Runs a module with a backward pass; no mode of the caller keeps it from a graph."""
+    with torch.inference_mode(False), torch.enable_grad():
+        y: Tensor = module(x.clone())
+        y.square().sum().backward()
+    return y.detach()
+
+
+def watch_gradient(world: World, i: int) -> Tensor:
+    backward(world.model, rand(i, 3, 2).to(world.model.weight.dtype))
+    return world.monitor.dump()
+
+
 def watch_anew(world: World) -> None:
     world.monitor.bind(world.model)
     world.monitor.register()
@@ -156,17 +169,19 @@ def traced(kind: Callable[..., la.Reducer]) -> Callable[[], la.Reducer]:
 
 
 # ---------------------------------------------------------------------------- learning
-def serial() -> la.Serial:
-    return la.Serial(nn.Linear(3, 2, bias=False), Spike())
-
-
-def learner(trainer: la.CellTrainer, post: bool = False, delays: bool = False) -> World:
-    model = serial()
+def learner(
+    trainer: la.CellTrainer,
+    post: bool = False,
+    delays: bool = False,
+    neuron: nn.Module | None = None,
+    **parts: nn.Module,
+) -> World:
+    model = la.Serial(nn.Linear(3, 2, bias=False), Spike() if neuron is None else neuron)
     nn.init.constant_(model.connection.weight, 0.3)
     if delays:
         model.connection.register_buffer("delay", torch.tensor([[0.0, 1.0, 2.0]] * 2))
     updater = la.attach_updater(model.connection)
-    world = World(model=model, trainer=trainer, updater=updater)
+    world = World(model=model, trainer=trainer, updater=updater, **parts)
     learn_anew(world)
     if post:
         trainer.add_monitor("cell", "post", "neuron", la.OutputMonitor.partialconstructor())
@@ -177,7 +192,23 @@ def delayed(trainer: la.CellTrainer) -> World:
     return learner(trainer, delays=True)
 
 
+def readout() -> nn.Linear:
+    return nn.Linear(2, 2, bias=False)
+
+
+def by_eprop(
+    feedback: Callable[[nn.Linear], rules.Feedback], **options: Any
+) -> Callable[[], World]:
+    def make() -> World:
+        out, neuron = readout(), lann.SurrogateLIF(2, beta=0.5)
+        return learner(la.EProp(0.3, feedback(out), **options), neuron=neuron, readout=out)
+
+    return make
+
+
 def learn_anew(world: World) -> None:
+    if hasattr(world, "readout") and hasattr(world.trainer.feedback, "bind"):
+        world.trainer.feedback.bind(world.readout)
     name = "register_cell" if isinstance(world.trainer, la.IndependentCellTrainer) else "add_cell"
     getattr(world.trainer, name)("cell", world.model.cell)
 
@@ -185,16 +216,42 @@ def learn_anew(world: World) -> None:
 def learn(world: World, i: int) -> Tensor:
     """Leaves a window half recorded, traces carried, and a change pending."""
     dtype = world.model.connection.weight.dtype
+    run = backward if isinstance(world.trainer, la.OTTT) else nn.Module.__call__
     for t in range(2):
-        world.model(raster(2 * i + t, 4, 3).to(dtype))
+        run(world.model, raster(2 * i + t, 4, 3).to(dtype))
     if type(world.trainer) is not la.CellTrainer:
-        world.trainer(
-            **({"reward": 0.5} if isinstance(world.trainer, (la.MSTDP, la.MSTDPET)) else {})
-        )
+        world.trainer(**inputs_of(world.trainer, i))
     if i:
         world.trainer.update()
-    world.model(raster(i, 4, 3).to(dtype))
+    run(world.model, raster(i, 4, 3).to(dtype))
     return world.model.connection.weight.detach()
+
+
+def inputs_of(trainer: la.CellTrainer, i: int) -> dict[str, Any]:
+    if isinstance(trainer, (la.MSTDP, la.MSTDPET)):
+        return {"reward": 0.5}
+    return {"error": rand(i, 4, 2)} if isinstance(trainer, (la.EProp, la.DeltaRule)) else {}
+
+
+def fed_back(make: Callable[[nn.Linear], rules.Feedback]) -> Callable[[], World]:
+    def both() -> World:
+        out = readout()
+        return World(readout=out, feedback=make(out))
+
+    return both
+
+
+def feed_back(world: World, i: int) -> Tensor:
+    """Feeds an error back, and follows a readout that learns."""
+    signal = world.feedback(rand(i, 4, 2).to(world.readout.weight.dtype))
+    with torch.no_grad():
+        world.readout.weight.mul_(0.9).add_(rand(i, 2, 2).to(world.readout.weight))
+    world.feedback.follow()
+    return signal
+
+
+def bind_anew(world: World) -> None:
+    world.feedback.bind(world.readout)
 
 
 # ---------------------------------------------------------------------------- modules
@@ -252,6 +309,9 @@ CASES: dict[str, Case] = {
     "DifferenceMonitor": Case(
         lambda: monitored(la.DifferenceMonitor, "running_var"), watch, watch_anew
     ),
+    "GradientMonitor": Case(
+        lambda: monitored(observe.GradientMonitor, ""), watch_gradient, watch_anew
+    ),
     "MultiStateMonitor": Case(
         lambda: monitored(la.MultiStateMonitor, "", names=("running_mean", "running_var")),
         watch,
@@ -296,6 +356,32 @@ CASES: dict[str, Case] = {
     "WeightDependentSTDP": Case(
         lambda: learner(la.WeightDependentSTDP(0.3, -0.1)), learn, learn_anew
     ),
+    "Clopath": Case(
+        lambda: learner(
+            la.Clopath(0.3, 0.1, -0.1, 0.2, u_ref=0.5), neuron=lann.SurrogateLIF(2, beta=0.5)
+        ),
+        learn,
+        learn_anew,
+    ),
+    "DeltaRule": Case(
+        lambda: learner(la.DeltaRule(0.3), neuron=lann.LeakyIntegrator(2)), learn, learn_anew
+    ),
+    "EProp": Case(
+        by_eprop(lambda out: rules.LearnedFeedback(out, 2, 2), tc_readout=9.0, lr_rate=0.1),
+        learn,
+        learn_anew,
+    ),
+    "OTTT": Case(
+        lambda: learner(la.OTTT(0.3), neuron=lann.SurrogateLIF(2, gradient="step")),
+        learn,
+        learn_anew,
+    ),
+    "DirectFeedback": Case(fed_back(lambda out: rules.DirectFeedback()), feed_back),
+    "SymmetricFeedback": Case(fed_back(rules.SymmetricFeedback), feed_back, bind_anew),
+    "RandomFeedback": Case(fed_back(lambda out: rules.RandomFeedback(2, 2)), feed_back),
+    "LearnedFeedback": Case(
+        fed_back(lambda out: rules.LearnedFeedback(out, 2, 2, decay=0.1)), feed_back, bind_anew
+    ),
     "STDP": Case(lambda: learner(la.STDP(0.3, -0.1)), learn, learn_anew),
     "UpdateOptimizer": Case(
         optimized, step, lambda world: world.optimizer.attach([la.get_updater(world.model)])
@@ -306,6 +392,15 @@ CASES: dict[str, Case] = {
     "Conv3d": Case(lambda: lann.Conv3d(3, 2, 2), forward((4, 3, 2, 2, 2))),
     "LIF": Case(lambda: lann.LIF(3, refractory=1.0, time_dim=0), forward(SEQUENCE)),
     "AdaptiveLIF": Case(lambda: lann.AdaptiveLIF(3, theta_plus=0.5, time_dim=0), forward(SEQUENCE)),
+    "SurrogateLIF": Case(
+        lambda: lann.SurrogateLIF(3, beta=0.5, recurrent=True, time_dim=0), forward(SEQUENCE)
+    ),
+    "RecurrentLinear": Case(lambda: lann.RecurrentLinear(3), forward((4, 3))),
+    "LeakyIntegrator": Case(lambda: lann.LeakyIntegrator(3, time_dim=0), forward(SEQUENCE)),
+    **{
+        kind.__name__: Case(kind, lambda surrogate, i: surrogate.derivative(2 * rand(i, 5)))
+        for kind in (functional.ArcTan, functional.FastSigmoid, functional.Triangular)
+    },
     "WinnerTakeAll": Case(lambda: inhibited(lann.WinnerTakeAll(1)), forward(SEQUENCE)),
     "LateralInhibition": Case(lambda: inhibited(lann.LateralInhibition(0.3)), forward(SEQUENCE)),
     "PoissonEncoder": Case(
@@ -318,7 +413,9 @@ CASES: dict[str, Case] = {
 
 # Public names that are no classes to make objects of: bases, protocols, values, functions, errors.
 EXEMPT = {
-    "HistoryReducer", "Inhibition", "Monitor", "NonFiniteUpdateError", "Reducer", "Rule", "Term",
-    "attach_updater", "get_updater",
+    "Feedback", "HistoryReducer", "Inhibition", "Monitor", "NonFiniteUpdateError", "Reducer",
+    "Rule", "Term", "attach_updater", "get_updater", "reward_modulated",
 }  # fmt: skip
-PUBLIC = {*la.__all__, *lann.__all__, *metrics.__all__} | {"UpdateOptimizer"}
+PUBLIC = {*la.__all__, *lann.__all__, *metrics.__all__, *rules.__all__} | {
+    "GradientMonitor", "UpdateOptimizer",
+}  # fmt: skip

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import lightning_accum as la
-from lightning_accum import attach_updater, get_updater
+from lightning_accum import attach_updater, get_updater, optim
 
 
 def layer() -> la.Serial:
@@ -124,10 +124,10 @@ def test_updaters_are_applied_all_or_none(through):
         if through == "update":
             rule.update()
         elif through == "gradients":
-            la.optim.updates_as_gradients(*updaters)
+            optim.updates_as_gradients(*updaters)
         else:
             params = [param for each in layers for param in each.parameters()]
-            la.optim.UpdateOptimizer(params, updaters=updaters).step()
+            optim.UpdateOptimizer(params, updaters=updaters).step()
 
     updaters[0].weight = torch.ones(2, 3)
     updaters[1].weight = torch.full((2, 3), torch.nan)

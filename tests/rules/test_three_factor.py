@@ -270,6 +270,13 @@ def test_the_voltage_rule_is_its_loop(calls: int, u_ref: float | None, kind: str
     torch.testing.assert_close(change(module), total.detach(), **exact)
 
 
+def test_ottt_asks_for_the_time_constant_of_a_neuron_that_has_none() -> None:
+    rule = la.OTTT(0.1, membrane=lambda out: out, threshold=1.0)
+    with pytest.raises(ValueError, match=r"`tc_mem` should be given for cell `hidden`, in ms"):
+        rule.register_cell("hidden", Cell(nn.Linear(2, 2), nn.ReLU()))
+    assert not list(rule.cells)
+
+
 class Counting(Surrogate):
     """A surrogate that counts how many pseudo-derivatives it is asked for."""
 
