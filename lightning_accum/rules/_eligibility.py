@@ -19,8 +19,8 @@ from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.eligibility import Eligibility, Remaining, fold_remaining
 from lightning_accum.functional.traces import decay_factor
-from lightning_accum.rules._pseudo_derivative import potentials, pseudo_derivative
-from lightning_accum.rules._third_factor import LearningSignal
+from lightning_accum.rules._error import LearningSignal
+from lightning_accum.rules.potential import potentials, pseudo_derivative
 from lightning_accum.sparse.eligibility import fold_in_blocks
 
 _FOLDED_BY = (

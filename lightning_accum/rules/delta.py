@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any, final
 
 from torch import Tensor
@@ -12,20 +13,13 @@ from lightning_accum.engine.recording import Recording
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.rules._error import learning_signal
 from lightning_accum.rules._recorded import RecordedSignal
-from lightning_accum.rules._third_factor import (
-    check_neuron_has,
-    from_neuron,
-    learning_signal,
-    without_none,
-)
-from lightning_accum.rules.base import Rule
-
-_OF_NEURON = {"tc_readout": "tc_mem"}
+from lightning_accum.rules.third_factor import ThirdFactorRule
 
 
 @final
-class DeltaRule(Rule):
+class DeltaRule(ThirdFactorRule):
     r"""Changes a readout by its error, times the low-pass of its input.
 
     .. math:: \Delta w_{kj} = -\eta \sum_t \delta_k(t)\, \bar z_j(t), \qquad
@@ -70,6 +64,8 @@ class DeltaRule(Rule):
         Bellec et al. 2020, doi:10.1038/s41467-020-17236-y, the rule of the output weights.
     """
 
+    of_neuron = MappingProxyType({"tc_readout": "tc_mem"})
+
     def __init__(
         self,
         lr: float,
@@ -81,19 +77,6 @@ class DeltaRule(Rule):
     ) -> None:
         own = {"lr": lr, "tc_readout": tc_readout, "graded_input": graded_input}
         super().__init__(own, dt=dt, batch_reduction=batch_reduction, **options)
-
-    def check(self, h: Hyperparameters) -> None:
-        """Raises a ``ValueError`` if hyperparameters make no sense."""
-        super().check(without_none(h))
-
-    def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
-        """Raises a ``ValueError`` if the readout has another time constant."""
-        super().check_cell(name, cell, without_none(h))
-        check_neuron_has(name, cell, h, _OF_NEURON)
-
-    def complete(self, cell: Cell, h: Hyperparameters) -> Hyperparameters:
-        """Returns the hyperparameters; a time constant that is ``None`` is the neuron's."""
-        return from_neuron(h, cell.neuron, _OF_NEURON)
 
     def prepare(self, recording: Recording, h: Hyperparameters) -> Tensor:
         """Returns the error of every step and sample, ``[T, B, ...]``."""
@@ -107,5 +90,4 @@ class DeltaRule(Rule):
     def _recorded(self, cell: Cell, h: Hyperparameters) -> list[RecordedSignal]:
         """Returns the signals to record: the readout's output is not spikes."""
         pre, post, *others = super()._recorded(cell, h)
-        pre = pre._replace(spikes=pre.spikes and not h.graded_input)
         return [pre, post._replace(spikes=False), *others]

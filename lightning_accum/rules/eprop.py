@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any, final
 
 from torch import nn
 
-from lightning_accum._checks import is_number
-from lightning_accum.cells.cell import Cell
+from lightning_accum._checks import check_finite
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Recording
 from lightning_accum.engine.terms import Change, Term
@@ -20,34 +20,14 @@ from lightning_accum.rules._eligibility import (
     FoldedWindow,
     SharedFolds,
 )
-from lightning_accum.rules._pseudo_derivative import (
-    check_potentials,
-    check_states,
-    constant_threshold,
-    potentials,
-    with_surrogate,
-)
-from lightning_accum.rules._recorded import RecordedSignal, StateSource
-from lightning_accum.rules._third_factor import (
-    check_given,
-    check_neuron_has,
-    from_neuron,
-    learning_signal,
-    without_none,
-)
-from lightning_accum.rules.base import Rule
+from lightning_accum.rules._error import learning_signal
+from lightning_accum.rules._recorded import StateSource
 from lightning_accum.rules.feedback import DirectFeedback, Feedback
-
-_OF_NEURON = {
-    "tc_mem": "tc_mem",
-    "beta": "beta",
-    "tc_adaptation": "tc_adaptation",
-    "surrogate": "surrogate",
-}
+from lightning_accum.rules.potential import PotentialRule
 
 
 @final
-class EProp(Rule):
+class EProp(PotentialRule):
     r"""Changes a weight by its eligibility, times the learning signal of its neuron.
 
     .. math::
@@ -122,6 +102,15 @@ class EProp(Rule):
         neurons", doi:10.1038/s41467-020-17236-y.
     """
 
+    of_neuron = MappingProxyType(
+        {
+            "tc_mem": "tc_mem",
+            "beta": "beta",
+            "tc_adaptation": "tc_adaptation",
+            "surrogate": "surrogate",
+        }
+    )
+
     def __init__(
         self,
         lr: float,
@@ -162,39 +151,19 @@ class EProp(Rule):
         self.feedback = DirectFeedback() if feedback is None else feedback
         self._folds = SharedFolds()
 
+    def required(self, h: Hyperparameters) -> tuple[str, ...]:
+        """Returns names of hyperparameters that should not be ``None`` once a cell is registered.
+
+        Args:
+            h: the hyperparameters of a cell.
+        """
+        return (*super().required(h), *(("tc_adaptation",) if h.beta else ()))
+
     def check(self, h: Hyperparameters) -> None:
         """Raises an error if hyperparameters make no sense."""
-        super().check(without_none(h))
-        check_potentials(h)
-        for name in ("beta", "target_rate"):
-            value = getattr(h, name)
-            if not (name == "beta" and value is None) and not (
-                is_number(value) and abs(value) < float("inf")
-            ):
-                raise ValueError(
-                    f"Argument `{name}` should be a finite number. Found `{name} = {value!r}`."
-                )
-
-    def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
-        """Raises a ``ValueError`` if the neuron has no states, or other constants than the rule."""
-        super().check_cell(name, cell, without_none(h))
-        check_neuron_has(name, cell, h, _OF_NEURON)
-        check_states(type(self).__name__, name, cell, self.states(h))
-        check_given(name, cell, h, "tc_mem", *(["tc_adaptation"] if h.beta else []))
-
-    def complete(self, cell: Cell, h: Hyperparameters) -> Hyperparameters:
-        """Returns the hyperparameters; constants that are ``None`` are the neuron's."""
-        h = with_surrogate(from_neuron(h, cell.neuron, _OF_NEURON))
-        return constant_threshold(h, cell.neuron)
-
-    def states(self, h: Hyperparameters) -> Mapping[str, StateSource]:
-        """Records the membrane potential and the threshold."""
-        return potentials(h)
-
-    def _recorded(self, cell: Cell, h: Hyperparameters) -> list[RecordedSignal]:
-        """Returns the signals to record; the input may be real-valued."""
-        pre, *others = super()._recorded(cell, h)
-        return [pre._replace(spikes=pre.spikes and not h.graded_input), *others]
+        super().check(h)
+        numbers = {"target_rate": h.target_rate, "beta": 0.0 if h.beta is None else h.beta}
+        check_finite(**numbers)
 
     def prepare(self, recording: Recording, h: Hyperparameters) -> FoldedWindow:
         """Folds the learning signals and pseudo-derivatives of a window, backwards in time."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, final
 
 from torch import Tensor
 
-from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Recording
 from lightning_accum.engine.terms import Term
@@ -15,28 +15,12 @@ from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.functional.surrogates import Surrogate
 from lightning_accum.observe import GradientMonitor
-from lightning_accum.rules._pseudo_derivative import (
-    check_potentials,
-    check_states,
-    constant_threshold,
-    potentials,
-    pseudo_derivative,
-    with_surrogate,
-)
-from lightning_accum.rules._recorded import RecordedSignal, StateSource
-from lightning_accum.rules._third_factor import (
-    check_given,
-    check_neuron_has,
-    from_neuron,
-    without_none,
-)
-from lightning_accum.rules.base import Rule
-
-_OF_NEURON = {"tc_mem": "tc_mem", "surrogate": "surrogate"}
+from lightning_accum.rules._recorded import StateSource
+from lightning_accum.rules.potential import PotentialRule, pseudo_derivative
 
 
 @final
-class OTTT(Rule):
+class OTTT(PotentialRule):
     r"""Changes a weight by the gradient at each step, times the low-pass of the input.
 
     .. math:: \Delta w_{ji} = -\eta \sum_t \frac{\partial E}{\partial z_j(t)}\, \psi_j(t)\,
@@ -87,6 +71,8 @@ class OTTT(Rule):
         arXiv:2210.04195.
     """
 
+    of_neuron = MappingProxyType({"tc_mem": "tc_mem", "surrogate": "surrogate"})
+
     def __init__(
         self,
         lr: float,
@@ -109,31 +95,9 @@ class OTTT(Rule):
         }
         super().__init__(own, dt=dt, batch_reduction=batch_reduction, **options)
 
-    def check(self, h: Hyperparameters) -> None:
-        """Raises an error if hyperparameters make no sense."""
-        super().check(without_none(h))
-        check_potentials(h)
-
-    def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
-        """Raises a ``ValueError`` if the neuron has no states, or another time constant."""
-        super().check_cell(name, cell, without_none(h))
-        check_neuron_has(name, cell, h, _OF_NEURON)
-        check_states(type(self).__name__, name, cell, potentials(h))
-        check_given(name, cell, h, "tc_mem")
-
-    def complete(self, cell: Cell, h: Hyperparameters) -> Hyperparameters:
-        """Returns the hyperparameters; a time constant that is ``None`` is the neuron's."""
-        h = with_surrogate(from_neuron(h, cell.neuron, _OF_NEURON))
-        return constant_threshold(h, cell.neuron)
-
     def states(self, h: Hyperparameters) -> Mapping[str, StateSource]:
         """Records the gradient by the neuron's output, the potential and the threshold."""
-        return {"gradient": GradientMonitor, **potentials(h)}
-
-    def _recorded(self, cell: Cell, h: Hyperparameters) -> list[RecordedSignal]:
-        """Returns the signals to record; the input may be real-valued."""
-        pre, *others = super()._recorded(cell, h)
-        return [pre._replace(spikes=pre.spikes and not h.graded_input), *others]
+        return {"gradient": GradientMonitor, **super().states(h)}
 
     def prepare(self, recording: Recording, h: Hyperparameters) -> Tensor:
         """Returns the gradient by the potential, ``[T, B, ...]``."""

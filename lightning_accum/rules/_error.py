@@ -1,20 +1,14 @@
-"""What rules with an error share: the error of every step, and constants that the neuron has."""
+"""The error that a caller passes to a rule, and the learning signal that it becomes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from lightning_accum._checks import is_number
-from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Recording
-from lightning_accum.functional.surrogates import Surrogate
 from lightning_accum.rules.feedback import Feedback
 
 
@@ -91,74 +85,3 @@ def learning_signal(
 def _dims(shape: list[int], feedback: Feedback | None) -> int:
     """The number of dimensions of an error behind steps and samples."""
     return len(shape) if feedback is None or feedback.matrix() is None else 1
-
-
-def from_neuron(h: Hyperparameters, neuron: nn.Module, names: Mapping[str, str]) -> Hyperparameters:
-    """Returns hyperparameters of which those that are ``None`` are those of the neuron.
-
-    Args:
-        h: hyperparameters of one cell.
-        neuron: the neuron of the cell.
-        names: by hyperparameter, the attribute of the neuron.
-    """
-    found = dict(vars(h))
-    for name, attribute in names.items():
-        value = getattr(neuron, attribute, None)
-        taken = is_number(value) or isinstance(value, Surrogate)
-        if taken and found[name] is None:
-            found[name] = value
-    return Hyperparameters(**found)
-
-
-def check_neuron_has(
-    cell_name: str, cell: Cell, h: Hyperparameters, names: Mapping[str, str]
-) -> None:
-    """Raises a ``ValueError`` if a hyperparameter is not that of the neuron.
-
-    Args:
-        cell_name: the name of the cell.
-        cell: the cell.
-        h: its hyperparameters.
-        names: by hyperparameter, the attribute of the neuron.
-    """
-    for name, attribute in names.items():
-        value: Any = getattr(cell.neuron, attribute, None)
-        mine = getattr(h, name)
-        if is_number(value) and is_number(mine):
-            differs = not math.isclose(value, mine)
-        else:
-            differs = isinstance(value, Surrogate) and mine is not None and value != mine
-        if differs:
-            raise ValueError(
-                f"Argument `{name}` should be `{attribute}` of the neuron of cell `{cell_name}`,"
-                f" {value}. Found `{name} = {mine}`: leave it out, and the rule takes the neuron's."
-            )
-
-
-def check_given(cell_name: str, cell: Cell, h: Hyperparameters, *names: str) -> None:
-    """Raises a ``ValueError`` if a time constant is neither given nor an attribute of the neuron.
-
-    Args:
-        cell_name: the name of the cell.
-        cell: the cell.
-        h: its hyperparameters.
-        names: of the time constants.
-    """
-    for name in names:
-        if getattr(h, name) is None:
-            raise ValueError(
-                f"Argument `{name}` should be given for cell `{cell_name}`, in ms, as its neuron,"
-                f" a `{type(cell.neuron).__name__}`, has no such attribute. Found None: give the"
-                f" rule `{name}=20.0`, or what the neuron has."
-            )
-
-
-def without_none(h: Hyperparameters) -> Hyperparameters:
-    """Returns the hyperparameters that have a value.
-
-    Args:
-        h: hyperparameters of which some may be ``None``.
-    """
-    return Hyperparameters(
-        **{k: v for k, v in vars(h).items() if v is not None or not k.startswith("tc_")}
-    )

@@ -1,11 +1,11 @@
-"""The pseudo-derivative of recorded spikes by the recorded membrane potential."""
+"""The base of rules that read the membrane potential through a pseudo-derivative."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lightning_accum._checks import is_number
 from lightning_accum.cells.cell import Cell
@@ -13,8 +13,54 @@ from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Recording
 from lightning_accum.functional.surrogates import Surrogate, Triangular
 from lightning_accum.rules._recorded import StateSource
+from lightning_accum.rules.third_factor import ThirdFactorRule
 
 _ALL_STEPS = slice(None)
+
+
+class PotentialRule(ThirdFactorRule):
+    """Base of rules with the hyperparameters ``surrogate``, ``membrane`` and ``threshold``."""
+
+    def required(self, h: Hyperparameters) -> tuple[str, ...]:
+        """Returns names of hyperparameters that should not be ``None`` once a cell is registered.
+
+        Args:
+            h: the hyperparameters of a cell.
+        """
+        return ("tc_mem",)
+
+    def check(self, h: Hyperparameters) -> None:
+        """Raises an error if hyperparameters make no sense."""
+        super().check(h)
+        if not (h.surrogate is None or isinstance(h.surrogate, Surrogate)):
+            raise TypeError(
+                "Argument `surrogate` should be a surrogate, such as `Triangular()`, or None. Found"
+                f" `{type(h.surrogate).__name__}`."
+            )
+
+    def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
+        """Raises a ``ValueError`` if the neuron has no states, or other constants than the rule."""
+        super().check_cell(name, cell, h)
+        _check_states(type(self).__name__, name, cell, self.states(h))
+
+    def complete(self, cell: Cell, h: Hyperparameters) -> Hyperparameters:
+        """Returns the hyperparameters of a new cell; those that are ``None`` are the neuron's.
+
+        Args:
+            cell: the cell.
+            h: those of the rule, with the overrides of the cell.
+        """
+        found = dict(vars(super().complete(cell, h)))
+        if found["surrogate"] is None:
+            found["surrogate"] = Triangular()
+        constant = getattr(cell.neuron, "constant_threshold", None)
+        if is_number(constant) and found["threshold"] == "threshold":
+            found["threshold"] = constant  # needs no memory, unlike that of every step and sample
+        return Hyperparameters(**found)
+
+    def states(self, h: Hyperparameters) -> Mapping[str, StateSource]:
+        """Records the membrane potential, and the threshold unless it is a number."""
+        return potentials(h)
 
 
 def potentials(h: Hyperparameters) -> dict[str, StateSource]:
@@ -27,21 +73,6 @@ def potentials(h: Hyperparameters) -> dict[str, StateSource]:
     if not is_number(h.threshold):
         states["threshold"] = h.threshold
     return states
-
-
-def constant_threshold(h: Hyperparameters, neuron: nn.Module) -> Hyperparameters:
-    """Returns hyperparameters with a number as the threshold, if the neuron's never changes.
-
-    A number needs no memory, unlike the threshold of every step, sample and neuron.
-
-    Args:
-        h: hyperparameters, with ``threshold``.
-        neuron: the neuron of the cell.
-    """
-    value = getattr(neuron, "constant_threshold", None)
-    if not is_number(value) or h.threshold != "threshold":
-        return h
-    return Hyperparameters(**{**vars(h), "threshold": value})
 
 
 def pseudo_derivative(
@@ -63,31 +94,7 @@ def pseudo_derivative(
     return derivative
 
 
-def with_surrogate(h: Hyperparameters) -> Hyperparameters:
-    """Returns hyperparameters that have a surrogate, the triangle if it is ``None``.
-
-    Args:
-        h: hyperparameters, with ``surrogate``.
-    """
-    if h.surrogate is not None:
-        return h
-    return Hyperparameters(**{**vars(h), "surrogate": Triangular()})
-
-
-def check_potentials(h: Hyperparameters) -> None:
-    """Raises a ``TypeError`` if the surrogate is not a :class:`Surrogate`.
-
-    Args:
-        h: hyperparameters, with ``surrogate``.
-    """
-    if not (h.surrogate is None or isinstance(h.surrogate, Surrogate)):
-        raise TypeError(
-            "Argument `surrogate` should be a surrogate, such as `Triangular()`, or None. Found"
-            f" `{type(h.surrogate).__name__}`."
-        )
-
-
-def check_states(rule: str, name: str, cell: Cell, states: Mapping[str, StateSource]) -> None:
+def _check_states(rule: str, name: str, cell: Cell, states: Mapping[str, StateSource]) -> None:
     """Raises a ``ValueError`` if the neuron has no such state.
 
     Args:

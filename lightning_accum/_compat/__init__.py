@@ -1,0 +1,63 @@
+"""Private names of torch, torchmetrics and Lightning: one function each, one test each."""
+
+from lightning_accum._compat.compiling import (
+    compiled_from,
+    forget_compiled,
+    in_backward,
+    is_compiler_failure,
+    is_traced,
+)
+from lightning_accum._compat.kernels import (
+    foreach,
+    foreach_add_call,
+    foreach_subtract,
+    fused_adam,
+    version,
+)
+from lightning_accum._compat.metrics import (
+    default_states,
+    forget_computed,
+    is_synchronised,
+    known_keywords,
+    local_result,
+    mark_updated,
+)
+from lightning_accum._compat.modules import (
+    forward_methods,
+    own_tensor,
+)
+from lightning_accum._compat.trainer import (
+    batches_that_stepped,
+    clear_trainer_optimizers,
+    logs_hyperparameters,
+    logs_now,
+    replaces_no_optimizer,
+    skips_backward,
+)
+
+__all__ = [
+    "batches_that_stepped",
+    "clear_trainer_optimizers",
+    "compiled_from",
+    "default_states",
+    "foreach",
+    "foreach_add_call",
+    "foreach_subtract",
+    "forget_compiled",
+    "forget_computed",
+    "forward_methods",
+    "fused_adam",
+    "in_backward",
+    "is_compiler_failure",
+    "is_synchronised",
+    "is_traced",
+    "known_keywords",
+    "local_result",
+    "logs_hyperparameters",
+    "logs_now",
+    "mark_updated",
+    "own_tensor",
+    "replaces_no_optimizer",
+    "skips_backward",
+    "version",
+]

@@ -1,0 +1,44 @@
+"""Private names of torch about modules."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+
+def forward_methods(module: nn.Module) -> list[str]:
+    """Returns the Python module of each method with which a torch module computes its output.
+
+    A convolution computes in ``_conv_forward``, which a subclass may override instead of
+    ``forward``; torch has no public name for it. A method that was assigned to the object itself
+    is listed as ``"<object>"``.
+
+    Args:
+        module: the torch module.
+
+    Example:
+        >>> forward_methods(nn.Conv2d(1, 1, 1))
+        ['torch.nn.modules.conv', 'torch.nn.modules.conv']
+    """
+    found = []
+    for name in ("forward", "_conv_forward"):
+        method = getattr(type(module), name, None)
+        if name in vars(module):
+            found.append("<object>")
+        elif method is not None:
+            found.append(method.__module__)
+    return found
+
+
+def own_tensor(module: nn.Module, name: str) -> Tensor | None:
+    """Returns a module's own parameter or buffer of a name; ``None`` if it has none.
+
+    ``getattr`` and ``get_parameter`` run properties and parametrizations, which compute a tensor,
+    and ``named_parameters`` collects all of them in microseconds; this is called in every batch.
+
+    Example:
+        >>> fc = nn.Linear(2, 1)
+        >>> own_tensor(fc, "weight") is fc.weight, own_tensor(fc, "gain")
+        (True, None)
+    """
+    found = module._parameters.get(name)
+    return module._buffers.get(name) if found is None else found

@@ -1,0 +1,74 @@
+"""Private names of Lightning."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+def batches_that_stepped(trainer: Any) -> int:
+    """Returns how many training batches have passed, by the count on a logger's x axis.
+
+    Lightning's own callbacks log at this count; ``trainer.global_step`` counts optimizer steps.
+
+    Args:
+        trainer: a Lightning ``Trainer`` in a fit.
+    """
+    return int(trainer.fit_loop.epoch_loop._batches_that_stepped)
+
+
+def logs_now(trainer: Any) -> bool:
+    """Returns whether Lightning passes values that are logged in this batch to the loggers.
+
+    The public ``log_every_n_steps`` does not tell: Lightning also logs the batch in which training
+    stops.
+
+    Args:
+        trainer: a Lightning ``Trainer`` in a fit.
+    """
+    return bool(trainer._logger_connector.should_update_logs)
+
+
+def skips_backward(trainer: Any) -> bool:
+    """Returns whether the epoch only runs the model forward.
+
+    ``StochasticWeightAveraging`` ends a fit with such an epoch, and sets nothing public.
+
+    Args:
+        trainer: a Lightning ``Trainer`` in a fit.
+    """
+    return bool(trainer.fit_loop._skip_backward)
+
+
+def replaces_no_optimizer(optimizer: object) -> bool:
+    """Returns whether Lightning made this optimizer because ``configure_optimizers`` returned none.
+
+    The public list ``trainer.optimizers`` holds it like any other optimizer.
+
+    Args:
+        optimizer: an optimizer of a Lightning ``Trainer``.
+    """
+    module: Any = sys.modules["lightning.pytorch.core.optimizer"]
+    return isinstance(optimizer, module._MockOptimizer)
+
+
+def clear_trainer_optimizers(trainer: Any) -> None:
+    """Empties ``trainer.optimizers``, and keeps what ``self.optimizers()`` returns to the module.
+
+    Assigning ``trainer.optimizers = []`` empties both.
+
+    Args:
+        trainer: a Lightning ``Trainer`` in a fit.
+    """
+    shown = trainer.strategy._lightning_optimizers
+    trainer.optimizers = []
+    trainer.strategy._lightning_optimizers = shown
+
+
+def logs_hyperparameters(holder: Any) -> bool:
+    """Returns whether ``save_hyperparameters`` asked for logging, as its ``logger=True`` does.
+
+    Args:
+        holder: a LightningModule or a LightningDataModule.
+    """
+    return bool(holder._log_hyperparams)

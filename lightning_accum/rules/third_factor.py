@@ -1,0 +1,89 @@
+"""The base of rules with a third factor, whose constants are those of the neuron."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from lightning_accum._checks import is_number
+from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.state import Hyperparameters
+from lightning_accum.functional.surrogates import Surrogate
+from lightning_accum.rules._recorded import RecordedSignal
+from lightning_accum.rules.base import Rule
+
+
+class ThirdFactorRule(Rule):
+    """Base of rules of which some hyperparameters belong to the neuron.
+
+    A hyperparameter that is ``None`` is that of the neuron; one that is given should equal it. The
+    rule has a hyperparameter ``graded_input``: whether the input is real-valued.
+    """
+
+    of_neuron: ClassVar[Mapping[str, str]]
+    """By hyperparameter, the attribute of the neuron that it should equal."""
+
+    def required(self, h: Hyperparameters) -> tuple[str, ...]:
+        """Returns names of hyperparameters that should not be ``None`` once a cell is registered.
+
+        Args:
+            h: the hyperparameters of a cell.
+        """
+        return ()
+
+    def check(self, h: Hyperparameters) -> None:
+        """Raises an error if hyperparameters make no sense; time constants may be ``None``."""
+        super().check(_without_none(h))
+
+    def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
+        """Raises a ``ValueError`` if the neuron has another constant than the rule, or none."""
+        super().check_cell(name, cell, _without_none(h))
+        kind = type(cell.neuron).__name__
+        for own, attribute in self.of_neuron.items():
+            value, mine = getattr(cell.neuron, attribute, None), getattr(h, own)
+            if mine is not None and _differ(value, mine):
+                raise ValueError(
+                    f"Argument `{own}` should be `{attribute}` of the neuron of cell `{name}`,"
+                    f" {value}. Found `{own} = {mine}`: leave it out, and the rule takes the"
+                    " neuron's."
+                )
+        for own in self.required(h):
+            if getattr(h, own) is None:
+                raise ValueError(
+                    f"Argument `{own}` should be given for cell `{name}`, in ms, because its"
+                    f" neuron, a `{kind}`, has no `{self.of_neuron[own]}`. Found None: give the"
+                    f" rule `{own}=20.0`, or what the neuron computes with."
+                )
+
+    def complete(self, cell: Cell, h: Hyperparameters) -> Hyperparameters:
+        """Returns the hyperparameters of a new cell; those that are ``None`` are the neuron's.
+
+        Args:
+            cell: the cell.
+            h: those of the rule, with the overrides of the cell.
+        """
+        found = dict(vars(h))
+        for own, attribute in self.of_neuron.items():
+            value = getattr(cell.neuron, attribute, None)
+            if found[own] is None and (is_number(value) or isinstance(value, Surrogate)):
+                found[own] = value
+        return Hyperparameters(**found)
+
+    def _recorded(self, cell: Cell, h: Hyperparameters) -> list[RecordedSignal]:
+        """Returns the signals to record; the input may be real-valued."""
+        pre, *others = super()._recorded(cell, h)
+        return [pre._replace(spikes=pre.spikes and not h.graded_input), *others]
+
+
+def _differ(value: Any, mine: Any) -> bool:
+    """Returns whether the neuron has a constant, and another one."""
+    if is_number(value) and is_number(mine):
+        return not math.isclose(value, mine)
+    return isinstance(value, Surrogate) and value != mine
+
+
+def _without_none(h: Hyperparameters) -> Hyperparameters:
+    """Returns the hyperparameters without time constants that are ``None``."""
+    kept = {k: v for k, v in vars(h).items() if v is not None or not k.startswith("tc_")}
+    return Hyperparameters(**kept)
