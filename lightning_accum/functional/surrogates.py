@@ -155,7 +155,7 @@ class ArcTan(Surrogate):
         Args:
             x: potential above the threshold, any shape.
         """
-        scaled = (x * (math.pi / 2 * self.alpha)).square_().add_(1.0)
+        scaled = x.mul(math.pi / 2 * self.alpha).square_().add_(1.0)
         return scaled.reciprocal_().mul_(self.alpha / 2)
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from lightning_accum._checks import is_number, names_in, nearest, warn_below_step
+from lightning_accum._checks import check_mapping, is_number, names_in, nearest, warn_below_step
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.functional.reductions import check_reduction
@@ -26,6 +26,21 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         raise ValueError(
             f"Argument `{name}` should be one of {choices}. Found `{name} = {value!r}`."
         )
+
+
+def extended(own: Mapping[str, Any], added: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Returns the hyperparameters of a base class with those that a subclass adds.
+
+    Args:
+        own: those of the base class, by name.
+        added: those of the subclass, by name.
+
+    Raises:
+        TypeError: if what is added is not a mapping.
+    """
+    if added is not None:
+        check_mapping("hyperparameters", added)
+    return {**own, **(added or {})}
 
 
 def check_hyperparameters(h: Hyperparameters) -> None:

@@ -10,6 +10,7 @@ from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.functional.traces import TraceMode
+from lightning_accum.rules._hyperparameters import extended
 from lightning_accum.rules.base import Rule
 
 
@@ -50,7 +51,7 @@ class PairRule(Rule):
             "trace_mode": trace_mode,
         }
         super().__init__(
-            {**pair, **(hyperparameters or {})}, dt=dt, batch_reduction=batch_reduction, **options
+            extended(pair, hyperparameters), dt=dt, batch_reduction=batch_reduction, **options
         )
 
     def pairs(self, window: Window, h: Hyperparameters) -> tuple[Term, Term]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.rules._hyperparameters import extended
 from lightning_accum.rules.base import Rule
 
 
@@ -33,5 +34,5 @@ class RateRule(Rule):
         **options: Any,
     ) -> None:
         super().__init__(
-            {"lr": lr, **(hyperparameters or {})}, dt=dt, batch_reduction=batch_reduction, **options
+            extended({"lr": lr}, hyperparameters), dt=dt, batch_reduction=batch_reduction, **options
         )

@@ -103,6 +103,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*should be at least a step"),
     pytest.mark.filterwarnings("ignore:An UpdateOptimizer should have updaters"),
     pytest.mark.filterwarnings("ignore:A source should have a pipe"),
+    pytest.mark.filterwarnings("ignore:Initializing zero-element tensors"),
 ]
 
 
@@ -133,6 +134,7 @@ def weight() -> nn.Parameter:
     return nn.Parameter(torch.full((2, 2), 0.5))
 
 
+SURROGATES = ("ArcTan", "FastSigmoid", "Triangular")
 # What to begin from where there is no default: by class and argument, or by argument alone.
 GOOD: dict[str, Callable[[], Any]] = {
     "StateMonitor.attr": lambda: "running_var",
@@ -147,7 +149,8 @@ GOOD: dict[str, Callable[[], Any]] = {
     "Except.begin": lambda: 1,
     "ConditionalNearestTraceReducer.criterion": lambda: above,
     "ConditionalCumulativeTraceReducer.criterion": lambda: above,
-    **{f"lr_{name}": lambda: 0.1 for name in ("post", "pre", "pos", "neg")},
+    **{f"lr_{name}": lambda: 0.1 for name in ("post", "pre", "pos", "neg", "ltp", "ltd")},
+    **{f"theta_{name}": lambda: 0.1 for name in ("pos", "neg")},
     **{f"lr_{side}_{n}": lambda: 0.1 for side in ("post", "pre") for n in ("pair", "triplet")},
     "lr": lambda: 0.1,
     "defaults": dict,
@@ -170,6 +173,9 @@ GOOD: dict[str, Callable[[], Any]] = {
     "num_classes": lambda: 3,
     "accumulator": accumulators.Mean,
     # of functions and methods
+    "learning_signal": lambda: torch.ones(5, 2, 3),
+    "derivative": lambda: torch.ones(5, 2, 3),
+    **{f"fold_remaining.{name}": lambda: 0.5 for name in ("kappa", "beta", "rho")},
     "density.raster": lambda: torch.eye(2, dtype=torch.bool),
     "Events.raster": lambda: torch.eye(2, dtype=torch.bool),
     "Events.start": lambda: 0,
@@ -177,8 +183,8 @@ GOOD: dict[str, Callable[[], Any]] = {
     "event_matmul.table": lambda: torch.ones(2, 3),
     "event_outer_sum.rows": lambda: torch.ones(2, 3),
     "events": lambda: torch.eye(2, dtype=torch.bool),
-    "Accumulator.post": lambda: torch.ones(5, 2),
-    "Accumulator.pre": lambda: torch.ones(5, 2),
+    "PendingChange.post": lambda: torch.ones(5, 2),
+    "PendingChange.pre": lambda: torch.ones(5, 2),
     "delta.parts": lambda: (torch.ones(2, 2), None),
     "Accumulator.parts": lambda: (torch.ones(2, 2), None),
     "Accumulator.bound": lambda: functional.bound_sharp,
@@ -187,6 +193,9 @@ GOOD: dict[str, Callable[[], Any]] = {
     "Updater.params": lambda: ("weight",),
     "Updater.fn": lambda: la.Clamp(0.0),
     "Updater.name": lambda: "weight",
+    "NamedAccumulators.name": lambda: "weight",
+    "NamedAccumulators.params": lambda: ["weight"],
+    "NamedAccumulators.user": lambda: None,
     "UpdateStatistics.before": lambda: torch.ones(2, 2),
     "UpdateStatistics.after": lambda: torch.ones(2, 2),
     "Linear.x": lambda: torch.ones(4, 3),
@@ -194,6 +203,13 @@ GOOD: dict[str, Callable[[], Any]] = {
     "PoissonEncoder.x": lambda: torch.ones(2, 3),
     "poisson_encode.x": lambda: torch.ones(2, 3),
     "Neurons.x": lambda: torch.ones(5, 2, 3),
+    "SurrogateLIF.x": lambda: torch.ones(5, 2, 3),
+    "LeakyIntegrator.x": lambda: torch.ones(5, 2, 3),
+    "RecurrentLinear.spikes": lambda: torch.ones(2, 3),
+    **{f"{name}.x": lambda: torch.ones(5) for name in ("Surrogate", *SURROGATES)},
+    "Feedback.error": lambda: torch.ones(4, 2),
+    "readout": lambda: kept(nn.Linear(2, 2)),
+    "model": lambda: kept(nn.Sequential(nn.Linear(2, 2))),
     "CellSpec.model": lambda: nn.Sequential(nn.Linear(3, 2), Spike()),
     "Layer.connection": lambda: "a",
     "Layer.neuron": lambda: "n",
@@ -217,7 +233,7 @@ GOOD: dict[str, Callable[[], Any]] = {
     "Accumulator.lowerbound.bound": lambda: functional.bound_lower_power,
     "CellObserver.cell": lambda: "cell",
     "CellObserver.del_monitor.name": lambda: "post",
-    "Rule.tally.name": lambda: "cell",
+    "RecordingTrainer.tally.name": lambda: "cell",
     "CellObserver.add_cell.cell": lambda: la.Cell(kept(nn.Linear(3, 2)), kept(Spike())),
     "Rule.register_cell.cell": lambda: la.Cell(kept(nn.Linear(3, 2)), kept(Spike())),
     "CellObserver.add_cell.name": lambda: "new",
@@ -418,14 +434,19 @@ def run_monitor(monitor: la.Monitor) -> None:
 
 
 def run_rule(rule: la.CellTrainer) -> None:
-    layer = la.Serial(nn.Linear(3, 2, bias=False), Spike())
+    neuron: nn.Module = Spike()
+    if isinstance(rule, (la.Clopath, la.EProp, la.OTTT)):
+        neuron = lann.SurrogateLIF(2, gradient="step", time_dim=rule.defaults.time_dim)
+    layer = la.Serial(nn.Linear(3, 2, bias=False), neuron)
     layer.connection.register_buffer("delay", torch.ones(2, 3))
     before = layer.connection.weight.detach().clone()
     try:
         rule.register_cell("cell", layer.cell)
         lead = (4,) if rule.defaults.time_dim is None else (5, 4)
-        layer((torch.rand(*lead, 3) < 0.5).float())
-        rule(reward=0.5)
+        out = layer((torch.rand(*lead, 3) < 0.5).float())
+        if isinstance(rule, la.OTTT):
+            out.sum().backward()
+        rule(reward=0.5, error=torch.rand(4, 2))
     except Exception:
         assert torch.equal(layer.connection.weight, before)
         raise
@@ -462,7 +483,7 @@ USES: list[tuple[type, Callable[[Any], None]]] = [
     (la.Monitor, run_monitor),
     (la.Rule, run_rule),
     (torch.optim.Optimizer, run_optimizer),
-    ((lann.LIF, lann.AdaptiveLIF), run_neurons),
+    ((lann.LIF, lann.AdaptiveLIF, lann.SurrogateLIF), run_neurons),
     (lann.PoissonEncoder, lambda encoder: encoder(torch.rand(2, 3))),
     (accumulators.StreamAccumulator, run_stream),
     ((la.Clamp, la.Normalize), lambda constraint: constraint(torch.rand(2, 2))),
@@ -536,6 +557,7 @@ def call(name: str, which: str, value: str) -> None:
 INNER = {
     *("add_sum", "check", "check_cell", "check_extra_state", "check_params", "check_state"),
     *("check_state_dict", "claim", "delta", "extra_repr", "get_extra_state", "init_state"),
+    *("bind_as", "complete", "prepare", "receive", "states"),
     *("kernel", "load_state_dict", "metric_state", "observe", "pairs", "plot", "rate", "reads"),
     *("release", "select", "set_extra_state", "state_dict", "step_param", "suppress"),
     *("sync", "terms", "train", "unsync", "updates", "use_updater", "validate"),
@@ -552,7 +574,10 @@ MAKERS = {
 
 
 # Whose inputs go to modules that may be any, or to torch's own layers.
-THIN = {"Serial.forward", "Layer.forward", "Linear.forward", "_SequenceConv.forward"}
+THIN = {
+    *("Serial.forward", "Layer.forward", "Linear.forward", "_SequenceConv.forward"),
+    "RecurrentLinear.forward",
+}
 
 
 class Method(NamedTuple):
