@@ -92,6 +92,18 @@ def check_tensors(**values: object) -> None:
             _refuse(name, "a tensor", value)
 
 
+def check_floats(**values: object) -> None:
+    """Raises a ``TypeError`` if an argument is not a tensor of floating-point numbers."""
+    for name, value in values.items():
+        if not isinstance(value, Tensor):
+            _refuse(name, "a tensor", value)
+        elif not value.is_floating_point():
+            raise TypeError(
+                f"Argument `{name}` should be a tensor of floating-point numbers. Found"
+                f" {value.dtype}."
+            )
+
+
 def check_module(**values: object) -> None:
     """Raises a ``TypeError`` if an argument is not a module."""
     for name, value in values.items():

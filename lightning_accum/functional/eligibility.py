@@ -111,6 +111,7 @@ def fold_eligibility(
     post = reverse_trace(learning_signal, kappa, out, behind)
     filtered = kappa * post[0]
     if unfiltered is not None:
+        check_tensors(unfiltered=unfiltered)
         post += unfiltered
     mu = torch.zeros_like(filtered) if following is None else following.adaptation.clone()
     if beta == 0:
@@ -145,11 +146,20 @@ def fold_remaining(derivative: Tensor, kappa: float, beta: float, rho: float) ->
         beta: strength of the adaptation.
         rho: decay of the adaptation per step.
 
+    Raises:
+        ValueError: if there is no step, or a decay is not between 0 and 1.
+
     Example:
         >>> import torch
         >>> fold_remaining(torch.ones(3), kappa=0.5, beta=0.0, rho=0.0).filtered.post
         tensor([0.2500, 0.5000, 1.0000])
     """
+    check_tensors(derivative=derivative)
+    if not derivative.ndim or not len(derivative):
+        raise ValueError(
+            "Argument `derivative` should have shape [T, ...], with at least one step. Found"
+            f" {list(derivative.shape)}."
+        )
     end = torch.zeros_like(derivative)
     end[-1] = 1.0
     filtered = fold_eligibility(end, derivative, kappa, beta, rho)

@@ -10,7 +10,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite
+from lightning_accum._checks import check_finite, check_floats
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ class Triangular(Surrogate):
             x: potential above the threshold, any shape.
         """
         slope = self.dampening / self.width
+        check_floats(x=x)
         return x.abs().mul_(-slope / self.width).add_(slope).clamp_(min=0.0)
 
 
@@ -122,6 +123,7 @@ class FastSigmoid(Surrogate):
         Args:
             x: potential above the threshold, any shape.
         """
+        check_floats(x=x)
         return x.abs().mul_(self.slope).add_(1.0).pow_(-2)
 
 
@@ -155,6 +157,7 @@ class ArcTan(Surrogate):
         Args:
             x: potential above the threshold, any shape.
         """
+        check_floats(x=x)
         scaled = x.mul(math.pi / 2 * self.alpha).square_().add_(1.0)
         return scaled.reciprocal_().mul_(self.alpha / 2)
 

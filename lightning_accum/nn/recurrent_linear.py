@@ -6,6 +6,7 @@ from typing import final
 
 from torch import Tensor, nn
 
+from lightning_accum._checks import check_integers
 from lightning_accum.updates import Updatable
 
 
@@ -20,6 +21,9 @@ class RecurrentLinear(Updatable, nn.Linear):
     Args:
         size: number of neurons.
 
+    Raises:
+        ValueError: if the size is negative.
+
     Example:
         >>> import torch
         >>> RecurrentLinear(3)(torch.zeros(1, 3)).shape
@@ -27,6 +31,11 @@ class RecurrentLinear(Updatable, nn.Linear):
     """
 
     def __init__(self, size: int) -> None:
+        check_integers(size=size)
+        if size < 0:
+            raise ValueError(
+                f"Argument `size` should be a number of neurons. Found `size = {size!r}`."
+            )
         super().__init__(size, size, bias=False)
 
     def forward(self, spikes: Tensor, computed: bool = False) -> Tensor:

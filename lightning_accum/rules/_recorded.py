@@ -86,6 +86,25 @@ def both_sides(
     return pre, post
 
 
+def check_source(name: str, source: object) -> None:
+    """Raises a ``TypeError`` if an argument does not say where a signal is found.
+
+    Args:
+        name: the name of the argument.
+        source: the argument.
+    """
+    if isinstance(source, type):
+        fits = issubclass(source, Monitor)
+    else:
+        fits = isinstance(source, str) or callable(source)
+    if not fits:
+        kind = source.__name__ if isinstance(source, type) else type(source).__name__
+        raise TypeError(
+            f"Argument `{name}` should be the path of an attribute of the neuron, a callable that"
+            f" finds a tensor in the neuron's output, or the class of a monitor. Found `{kind}`."
+        )
+
+
 def state_of(name: str, source: StateSource) -> RecordedSignal:
     """Returns another signal of the neuron, which is recorded as it is.
 

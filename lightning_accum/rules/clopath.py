@@ -13,7 +13,7 @@ from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.functional.traces import decay_factor
-from lightning_accum.rules._recorded import StateSource
+from lightning_accum.rules._recorded import StateSource, check_source
 from lightning_accum.rules.base import Rule
 
 
@@ -108,6 +108,7 @@ class Clopath(Rule):
     def check(self, h: Hyperparameters) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense."""
         super().check(h)
+        check_source("membrane", h.membrane)
         for name in ("theta_neg", "theta_pos"):
             value = getattr(h, name)
             if not (is_number(value) and abs(value) < float("inf")):

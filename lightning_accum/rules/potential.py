@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import is_number
+from lightning_accum._checks import check_finite, is_number
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Recording
 from lightning_accum.functional.surrogates import Surrogate, Triangular
-from lightning_accum.rules._recorded import StateSource
+from lightning_accum.rules._recorded import StateSource, check_source
 from lightning_accum.rules.third_factor import ThirdFactorRule
 
 _ALL_STEPS = slice(None)
@@ -37,6 +37,11 @@ class PotentialRule(ThirdFactorRule):
                 "Argument `surrogate` should be a surrogate, such as `Triangular()`, or None. Found"
                 f" `{type(h.surrogate).__name__}`."
             )
+        check_source("membrane", h.membrane)
+        if is_number(h.threshold):
+            check_finite(threshold=h.threshold)
+        else:
+            check_source("threshold", h.threshold)
 
     def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
         """Raises a ``ValueError`` if the neuron has no states, or other constants than the rule."""
