@@ -23,9 +23,10 @@ from _measure import middle, setting, table
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from lightning_accum import STDP, CellSpec, InputMonitor, OutputMonitor, WindowRecorder
+from lightning_accum import STDP, CellSpec
 from lightning_accum import nn as layers
 from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.observe import InputMonitor, OutputMonitor, WindowRecorder
 
 STEPS = 250
 HOOK_BAR, CALLBACK_BAR = 2, 50  # µs

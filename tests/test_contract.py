@@ -13,7 +13,8 @@ from contract import CASES, EXEMPT, PUBLIC, Case
 from torch import nn
 from torch.testing import assert_close
 
-from lightning_accum import Accumulator, CellTrainer, Monitor, Updater
+from lightning_accum import Accumulator, CellTrainer, Updater
+from lightning_accum.observe import Monitor
 
 cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 COPIES = {

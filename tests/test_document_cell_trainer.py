@@ -8,15 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_accum import (
-    CellTrainer,
-    Clamp,
-    InputMonitor,
-    Latest,
-    Layer,
-    OutputMonitor,
-    attach_updater,
-)
+from lightning_accum import CellTrainer, Clamp, Layer, attach_updater
+from lightning_accum.observe import InputMonitor, Latest, OutputMonitor
 
 OUT, IN = OutputMonitor.partialconstructor(), InputMonitor.partialconstructor()
 

@@ -8,12 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_accum import (
-    Cell,
-    CellTrainer,
+from lightning_accum import Cell, CellTrainer, Layer
+from lightning_accum.observe import (
     InputMonitor,
     Latest,
-    Layer,
     OutputMonitor,
     StateMonitor,
     WindowRecorder,

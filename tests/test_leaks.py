@@ -10,17 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_accum import (
-    STDP,
-    Accumulator,
-    Cell,
-    Clamp,
-    Monitor,
-    Reducer,
-    Serial,
-    Updater,
-    attach_updater,
-)
+from lightning_accum import STDP, Accumulator, Cell, Clamp, Serial, Updater, attach_updater
+from lightning_accum.observe import Monitor, Reducer
 
 
 class Spike(nn.Module):

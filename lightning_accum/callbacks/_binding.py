@@ -10,7 +10,8 @@ from torch import nn
 from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.independent import IndependentCellTrainer, cells_for
 from lightning_accum.cells.trainer import CellTrainer
-from lightning_accum.updates import Updater, attach_updater, get_updater, set_updater
+from lightning_accum.updates import Updater, attach_updater, get_updater
+from lightning_accum.updates.attached import set_updater
 from lightning_accum.updates.claims import claim, release
 
 

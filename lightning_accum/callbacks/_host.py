@@ -19,7 +19,8 @@ from lightning_accum.distributed.fsdp import shard_holders, whole_parameters
 from lightning_accum.distributed.world import is_first
 from lightning_accum.optim import updates_as_gradients
 from lightning_accum.rules.base import Rule
-from lightning_accum.updates import NonFinite, Updater
+from lightning_accum.updates import Updater
+from lightning_accum.updates.nonfinite import NonFinite
 
 
 class CellHost:

@@ -21,7 +21,7 @@ from lightning_accum.callbacks._schedule import Interval, MakeScheduler
 from lightning_accum.callbacks._watcher import Watcher
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
-from lightning_accum.updates import NonFinite
+from lightning_accum.updates.nonfinite import NonFinite
 
 
 class CellTrainerCallback(Callback):

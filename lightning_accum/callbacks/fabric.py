@@ -14,7 +14,7 @@ from lightning_accum.callbacks._host import CellHost
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.optim.update import check_lr
-from lightning_accum.updates import NonFinite
+from lightning_accum.updates.nonfinite import NonFinite
 
 _PATIENCE = 100  # batches before the first check: the loop does not tell when an epoch ends
 

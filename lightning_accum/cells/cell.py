@@ -10,7 +10,8 @@ from torch import nn
 
 from lightning_accum._checks import check_mapping, check_module, check_strings, names_in, nearest
 from lightning_accum._compat import compiled_from
-from lightning_accum.updates import Updater, get_updater, set_updater
+from lightning_accum.updates import Updater, get_updater
+from lightning_accum.updates.attached import set_updater
 
 
 class Cell:

@@ -8,7 +8,8 @@ from typing import Any
 from typing_extensions import Self
 
 from lightning_accum.cells.cell import Cell
-from lightning_accum.observe import Monitor, MonitorPool
+from lightning_accum.observe import Monitor
+from lightning_accum.observe.pool import MonitorPool
 from lightning_accum.observe.switch import Switch
 
 

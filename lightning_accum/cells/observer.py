@@ -13,7 +13,8 @@ from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.monitors import CellMonitors
 from lightning_accum.cells.registry import CellRegistry, check_name
 from lightning_accum.cells.unset import Unset
-from lightning_accum.observe import Monitor, MonitorConstructor
+from lightning_accum.observe import Monitor
+from lightning_accum.observe.monitor import MonitorConstructor
 from lightning_accum.updates import attach_updater
 
 

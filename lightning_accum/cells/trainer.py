@@ -19,7 +19,8 @@ class CellTrainer(CellObserver):
     Example:
         >>> from torch import nn
         >>> import torch
-        >>> from lightning_accum import Cell, OutputMonitor
+        >>> from lightning_accum import Cell
+        >>> from lightning_accum.observe import OutputMonitor
         >>> fc, relu = nn.Linear(2, 1), nn.ReLU()
         >>> trainer = CellTrainer()
         >>> cell, state = trainer.add_cell("enc", Cell(fc, relu), params=["weight"])

@@ -37,7 +37,6 @@ from lightning_accum.functional.surrogates import ArcTan, FastSigmoid, Surrogate
 from lightning_accum.functional.traces import (
     TraceMode,
     decay_factor,
-    last_trace,
     reverse_trace,
     trace,
 )
@@ -78,7 +77,6 @@ __all__ = [
     "interp_nearest",
     "interp_next",
     "interp_previous",
-    "last_trace",
     "normalize_",
     "poisson_encode",
     "reduction",

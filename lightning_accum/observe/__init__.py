@@ -3,9 +3,8 @@
 from lightning_accum.observe.difference import DifferenceMonitor
 from lightning_accum.observe.gradient import GradientMonitor
 from lightning_accum.observe.input_output import InputMonitor, OutputMonitor
-from lightning_accum.observe.monitor import Monitor, MonitorConstructor
+from lightning_accum.observe.monitor import Monitor
 from lightning_accum.observe.picking import Picker, first_tensor
-from lightning_accum.observe.pool import MonitorPool
 from lightning_accum.observe.reducers.averages import CumulativeAverageReducer, EMAReducer
 from lightning_accum.observe.reducers.base import Reducer
 from lightning_accum.observe.reducers.event import EventReducer
@@ -38,8 +37,6 @@ __all__ = [
     "InputMonitor",
     "Latest",
     "Monitor",
-    "MonitorConstructor",
-    "MonitorPool",
     "MultiStateMonitor",
     "NearestTraceReducer",
     "OutputMonitor",

@@ -14,13 +14,13 @@ from lightning_accum.engine.recording import Recorded
 from lightning_accum.observe import (
     InputMonitor,
     Monitor,
-    MonitorConstructor,
     OutputMonitor,
     Picker,
     StateMonitor,
     WindowRecorder,
     first_tensor,
 )
+from lightning_accum.observe.monitor import MonitorConstructor
 
 StateSource: TypeAlias = str | Picker | type[Monitor]
 """Where another signal of a neuron is seen: its attribute, a part of its output, or a monitor."""

@@ -127,9 +127,9 @@ def step(world: Optimized, i: int) -> Tensor:
 
 
 # ---------------------------------------------------------------------------- observing
-def monitored(kind: type[la.Monitor], attr: str, **options: Any) -> World:
+def monitored(kind: type[observe.Monitor], attr: str, **options: Any) -> World:
     norm = nn.BatchNorm1d(2)
-    return World(model=norm, monitor=kind(norm, attr, la.WindowRecorder(), **options))
+    return World(model=norm, monitor=kind(norm, attr, observe.WindowRecorder(), **options))
 
 
 def watch(world: World, i: int) -> Tensor:
@@ -159,12 +159,12 @@ def above_half(x: Tensor) -> Tensor:
     return x > 0.5
 
 
-def observe_(reducer: la.Reducer, i: int) -> Tensor:
+def observe_(reducer: observe.Reducer, i: int) -> Tensor:
     reducer(rand(i, 3, 2))
     return reducer.dump()
 
 
-def traced(kind: Callable[..., la.Reducer]) -> Callable[[], la.Reducer]:
+def traced(kind: Callable[..., observe.Reducer]) -> Callable[[], observe.Reducer]:
     return lambda: kind(20.0, 0.5, 1.0, criterion=above_half)
 
 
@@ -184,7 +184,7 @@ def learner(
     world = World(model=model, trainer=trainer, updater=updater, **parts)
     learn_anew(world)
     if post:
-        trainer.add_monitor("cell", "post", "neuron", la.OutputMonitor.partialconstructor())
+        trainer.add_monitor("cell", "post", "neuron", observe.OutputMonitor.partialconstructor())
     return world
 
 
@@ -289,31 +289,33 @@ CASES: dict[str, Case] = {
     "Updatable": Case(Gate, forward((2, 2))),
     "Clamp": Case(lambda: constrained(la.Clamp(0.2, 0.8)), update),
     "Normalize": Case(lambda: constrained(la.Normalize(1.0)), update),
-    "Latest": Case(la.Latest, observe_),
-    "WindowRecorder": Case(la.WindowRecorder, observe_),
-    "PassthroughReducer": Case(lambda: la.PassthroughReducer(2.0), observe_),
-    "EventReducer": Case(lambda: la.EventReducer(1.0, criterion=above_half), observe_),
-    "EMAReducer": Case(lambda: la.EMAReducer(0.3, 1.0), observe_),
-    "CumulativeAverageReducer": Case(lambda: la.CumulativeAverageReducer(1.0), observe_),
-    "NearestTraceReducer": Case(traced(la.NearestTraceReducer), observe_),
-    "CumulativeTraceReducer": Case(traced(la.CumulativeTraceReducer), observe_),
-    "ScaledNearestTraceReducer": Case(traced(la.ScaledNearestTraceReducer), observe_),
-    "ScaledCumulativeTraceReducer": Case(traced(la.ScaledCumulativeTraceReducer), observe_),
-    "ConditionalNearestTraceReducer": Case(traced(la.ConditionalNearestTraceReducer), observe_),
-    "ConditionalCumulativeTraceReducer": Case(
-        traced(la.ConditionalCumulativeTraceReducer), observe_
+    "Latest": Case(observe.Latest, observe_),
+    "WindowRecorder": Case(observe.WindowRecorder, observe_),
+    "PassthroughReducer": Case(lambda: observe.PassthroughReducer(2.0), observe_),
+    "EventReducer": Case(lambda: observe.EventReducer(1.0, criterion=above_half), observe_),
+    "EMAReducer": Case(lambda: observe.EMAReducer(0.3, 1.0), observe_),
+    "CumulativeAverageReducer": Case(lambda: observe.CumulativeAverageReducer(1.0), observe_),
+    "NearestTraceReducer": Case(traced(observe.NearestTraceReducer), observe_),
+    "CumulativeTraceReducer": Case(traced(observe.CumulativeTraceReducer), observe_),
+    "ScaledNearestTraceReducer": Case(traced(observe.ScaledNearestTraceReducer), observe_),
+    "ScaledCumulativeTraceReducer": Case(traced(observe.ScaledCumulativeTraceReducer), observe_),
+    "ConditionalNearestTraceReducer": Case(
+        traced(observe.ConditionalNearestTraceReducer), observe_
     ),
-    "InputMonitor": Case(lambda: monitored(la.InputMonitor, ""), watch, watch_anew),
-    "OutputMonitor": Case(lambda: monitored(la.OutputMonitor, ""), watch, watch_anew),
-    "StateMonitor": Case(lambda: monitored(la.StateMonitor, "running_var"), watch, watch_anew),
+    "ConditionalCumulativeTraceReducer": Case(
+        traced(observe.ConditionalCumulativeTraceReducer), observe_
+    ),
+    "InputMonitor": Case(lambda: monitored(observe.InputMonitor, ""), watch, watch_anew),
+    "OutputMonitor": Case(lambda: monitored(observe.OutputMonitor, ""), watch, watch_anew),
+    "StateMonitor": Case(lambda: monitored(observe.StateMonitor, "running_var"), watch, watch_anew),
     "DifferenceMonitor": Case(
-        lambda: monitored(la.DifferenceMonitor, "running_var"), watch, watch_anew
+        lambda: monitored(observe.DifferenceMonitor, "running_var"), watch, watch_anew
     ),
     "GradientMonitor": Case(
         lambda: monitored(observe.GradientMonitor, ""), watch_gradient, watch_anew
     ),
     "MultiStateMonitor": Case(
-        lambda: monitored(la.MultiStateMonitor, "", names=("running_mean", "running_var")),
+        lambda: monitored(observe.MultiStateMonitor, "", names=("running_mean", "running_var")),
         watch,
         watch_anew,
     ),

@@ -22,7 +22,8 @@ from callback_helpers import (
     trainer,
 )
 
-from lightning_accum import STDP, Monitor
+from lightning_accum import STDP
+from lightning_accum.observe import Monitor
 from lightning_accum.optim import UpdateOptimizer
 
 

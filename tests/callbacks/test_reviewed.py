@@ -69,7 +69,7 @@ def test_what_others_do_in_the_same_step_is_no_update(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("late", [0.3, 2.0])
 def test_what_is_no_spike_is_found_behind_silence(late: float) -> None:
-    from lightning_accum import WindowRecorder
+    from lightning_accum.observe import WindowRecorder
 
     recorder = WindowRecorder(spikes=True)
     recorder(torch.zeros(1, 2))
@@ -80,7 +80,7 @@ def test_what_is_no_spike_is_found_behind_silence(late: float) -> None:
 
 
 def test_a_window_widens_to_what_comes() -> None:
-    from lightning_accum import WindowRecorder
+    from lightning_accum.observe import WindowRecorder
 
     recorder = WindowRecorder()
     recorder(torch.tensor([[False]]))

@@ -16,12 +16,13 @@ from lightning_accum import (
     CellTrainer,
     IndependentCellTrainer,
     NonFiniteUpdateError,
-    OutputMonitor,
     Serial,
     get_updater,
+    observe,
 )
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.nn import LIF
+from lightning_accum.observe import OutputMonitor
 
 OUT = OutputMonitor.partialconstructor()
 PRE, POST = raster(6, 3, 4, seed=1), raster(6, 3, 2, seed=2)
@@ -251,5 +252,5 @@ def test_a_monitor_has_a_name_without_dots(name):
     trainer, cell = la.CellTrainer(), la.Cell(nn.Linear(2, 2), nn.ReLU())
     trainer.add_cell("c", cell)
     with pytest.raises(ValueError, match="Argument `name` should be a name without dots"):
-        trainer.add_monitor("c", name, "neuron", la.OutputMonitor.partialconstructor())
+        trainer.add_monitor("c", name, "neuron", observe.OutputMonitor.partialconstructor())
     assert not list(trainer.monitors)

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lightning_accum.functional import decay_factor, last_trace, reverse_trace, trace
-from lightning_accum.sparse import Events
+from lightning_accum.functional import decay_factor, reverse_trace, trace
+from lightning_accum.functional.traces import last_trace
+from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.traces import last_trace_of_events, trace_before_events
 
 quick = settings(deadline=None, derandomize=True, max_examples=40)

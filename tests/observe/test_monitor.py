@@ -11,8 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from lightning_accum import InputMonitor, Latest, OutputMonitor, StateMonitor, WindowRecorder
-from lightning_accum.observe import first_tensor
+from lightning_accum.observe import (
+    InputMonitor,
+    Latest,
+    OutputMonitor,
+    StateMonitor,
+    WindowRecorder,
+    first_tensor,
+)
 
 KINDS = [(InputMonitor, ""), (OutputMonitor, ""), (StateMonitor, "seen")]
 

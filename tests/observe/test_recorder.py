@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_accum import Latest, WindowRecorder
+from lightning_accum.observe import Latest, WindowRecorder
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.handover import publish_events
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-import lightning_accum as la
+from lightning_accum import observe
 
 quick = settings(deadline=None, derandomize=True, max_examples=40)
 TC, ALPHA, SIZE = 7.0, 0.3, 2.0
@@ -65,22 +65,26 @@ def scaled(value: float) -> float:
 # how each is made from duration and step, and what it should say of one element's values
 Make = Callable[[float, float], Any]
 KINDS: dict[str, tuple[Make, Callable[[list[float], float], list[float]]]] = {
-    "passthrough": (la.PassthroughReducer, lambda values, dt: values),
-    "event": (lambda d, dt: la.EventReducer(d, dt, above), naive_age),
-    "ema": (lambda d, dt: la.EMAReducer(ALPHA, d, dt), naive_ema),
-    "average": (la.CumulativeAverageReducer, naive_mean),
+    "passthrough": (observe.PassthroughReducer, lambda values, dt: values),
+    "event": (lambda d, dt: observe.EventReducer(d, dt, above), naive_age),
+    "ema": (lambda d, dt: observe.EMAReducer(ALPHA, d, dt), naive_ema),
+    "average": (observe.CumulativeAverageReducer, naive_mean),
 }
 for nearest, kinds in (
     (
         True,
-        (la.NearestTraceReducer, la.ScaledNearestTraceReducer, la.ConditionalNearestTraceReducer),
+        (
+            observe.NearestTraceReducer,
+            observe.ScaledNearestTraceReducer,
+            observe.ConditionalNearestTraceReducer,
+        ),
     ),
     (
         False,
         (
-            la.CumulativeTraceReducer,
-            la.ScaledCumulativeTraceReducer,
-            la.ConditionalCumulativeTraceReducer,
+            observe.CumulativeTraceReducer,
+            observe.ScaledCumulativeTraceReducer,
+            observe.ConditionalCumulativeTraceReducer,
         ),
     ),
 ):
@@ -184,10 +188,10 @@ def test_a_state_loads_whatever_the_duration(make, naive, steps, duration):
 def test_half_precision_and_booleans_fold_in_float32(make, naive):
     for dtype in (torch.bfloat16, torch.float16, torch.bool, torch.int64):
         reducer = make(0.0, 1.0)
-        if dtype == torch.bool and not isinstance(reducer, la.PassthroughReducer):
+        if dtype == torch.bool and not isinstance(reducer, observe.PassthroughReducer):
             reducer.criterion = torch.Tensor.bool
         reducer(torch.ones(2).to(dtype))
-        wanted = dtype if isinstance(reducer, la.PassthroughReducer) else torch.float32
+        wanted = dtype if isinstance(reducer, observe.PassthroughReducer) else torch.float32
         assert reducer.peek().dtype == wanted
         if dtype == torch.bfloat16:
             assert reducer.to(torch.bfloat16).peek().dtype == wanted
@@ -224,7 +228,7 @@ def test_follows_the_observations_to_another_device(make, naive):
 
 
 def test_a_wider_dtype_widens_what_is_kept():
-    reducer = la.PassthroughReducer(2.0)
+    reducer = observe.PassthroughReducer(2.0)
     reducer(torch.tensor([1]))
     reducer(torch.tensor([1.5]))
     assert reducer.dump().flatten().tolist() == [1.0, 1.5]
@@ -232,13 +236,13 @@ def test_a_wider_dtype_widens_what_is_kept():
 
 @pytest.mark.parametrize(("duration", "dt", "size"), [(0.3, 0.1, 4), (1.0, 0.3, 4), (0.9, 1, 1)])
 def test_a_duration_holds_its_whole_steps(duration, dt, size):
-    assert la.PassthroughReducer(duration, dt).size == size
+    assert observe.PassthroughReducer(duration, dt).size == size
 
 
 def test_a_condition_beside_the_observation():
     x, condition = random(0, 6, 2, 3), random(1, 6, 2, 3) > 0.5
-    nearest = la.ConditionalNearestTraceReducer(TC, SIZE, 9.0)
-    cumulative = la.ConditionalCumulativeTraceReducer(TC, SIZE, 9.0)
+    nearest = observe.ConditionalNearestTraceReducer(TC, SIZE, 9.0)
+    cumulative = observe.ConditionalCumulativeTraceReducer(TC, SIZE, 9.0)
     a, expected = math.exp(-1 / TC), [torch.zeros(2, 3), torch.zeros(2, 3)]
     for observation, event in zip(x, condition, strict=True):
         nearest(observation, event)
@@ -260,12 +264,12 @@ def test_a_condition_beside_the_observation():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: la.PassthroughReducer(-1.0), "Argument `duration`.*`duration = -1.0`"),
-        (lambda: la.PassthroughReducer(math.inf), "Argument `duration`.*`duration = inf`"),
-        (lambda: la.EventReducer(dt=0.0), "Argument `dt`"),
-        (lambda: la.EMAReducer(0.0), "Argument `alpha`.*`alpha = 0.0`"),
-        (lambda: la.EMAReducer(1.5), "Argument `alpha`.*`alpha = 1.5`"),
-        (lambda: la.NearestTraceReducer(0.0), "Argument `tc`.*`tc = 0.0`"),
+        (lambda: observe.PassthroughReducer(-1.0), "Argument `duration`.*`duration = -1.0`"),
+        (lambda: observe.PassthroughReducer(math.inf), "Argument `duration`.*`duration = inf`"),
+        (lambda: observe.EventReducer(dt=0.0), "Argument `dt`"),
+        (lambda: observe.EMAReducer(0.0), "Argument `alpha`.*`alpha = 0.0`"),
+        (lambda: observe.EMAReducer(1.5), "Argument `alpha`.*`alpha = 1.5`"),
+        (lambda: observe.NearestTraceReducer(0.0), "Argument `tc`.*`tc = 0.0`"),
     ],
 )
 def test_what_is_refused(make, message):

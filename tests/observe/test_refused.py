@@ -9,20 +9,20 @@ import pytest
 import torch
 from torch import nn
 
-import lightning_accum as la
+from lightning_accum import observe
 from lightning_accum.observe import MultiStateMonitor, unobserved
 
 KINDS = {
-    "input": lambda module: la.InputMonitor(module, "norm"),
-    "output": lambda module: la.OutputMonitor(module, "norm"),
-    "state": lambda module: la.StateMonitor(module, "norm.running_mean"),
+    "input": lambda module: observe.InputMonitor(module, "norm"),
+    "output": lambda module: observe.OutputMonitor(module, "norm"),
+    "state": lambda module: observe.StateMonitor(module, "norm.running_mean"),
     "states": lambda module: MultiStateMonitor(module, "norm", names=["running_mean"]),
 }
 REDUCERS = {
-    "latest": la.Latest,
-    "window": la.WindowRecorder,
-    "average": lambda: la.EMAReducer(0.5, duration=3.0),
-    "trace": lambda: la.CumulativeTraceReducer(20.0, duration=3.0),
+    "latest": observe.Latest,
+    "window": observe.WindowRecorder,
+    "average": lambda: observe.EMAReducer(0.5, duration=3.0),
+    "trace": lambda: observe.CumulativeTraceReducer(20.0, duration=3.0),
 }
 
 
@@ -51,7 +51,7 @@ def test_a_monitor_whose_bind_is_refused_goes_on(kind, wrong):
     "refused", [torch.ones(4, 3, dtype=torch.complex64), torch.ones(4, 3).double(), [1.0], 1.0]
 )
 def test_a_refused_observation_leaves_the_window(time_dim, refused):
-    recorder = la.WindowRecorder(time_dim=time_dim)
+    recorder = observe.WindowRecorder(time_dim=time_dim)
     if time_dim == 0:
         refused = refused[None] if isinstance(refused, torch.Tensor) else refused
     steps = torch.arange(18.0).reshape(3, 3, 2)
@@ -78,17 +78,17 @@ def test_an_observation_is_a_tensor(name, wrong):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_an_amplitude_is_finite(value):
-    for kind in (la.CumulativeTraceReducer, la.NearestTraceReducer):
+    for kind in (observe.CumulativeTraceReducer, observe.NearestTraceReducer):
         with pytest.raises(ValueError, match="Argument `amplitude` should be finite"):
             kind(20.0, amplitude=value)
     with pytest.raises(ValueError, match="Argument `scale` should be finite"):
-        la.ScaledCumulativeTraceReducer(20.0, scale=value)
+        observe.ScaledCumulativeTraceReducer(20.0, scale=value)
 
 
 # ---------------------------------------------------------------------------- unobserved
 def test_what_one_task_does_not_observe_another_does():
     relu = nn.ReLU()
-    monitor = la.OutputMonitor(relu, reducer=la.WindowRecorder())
+    monitor = observe.OutputMonitor(relu, reducer=observe.WindowRecorder())
 
     async def silent(begun: asyncio.Event, done: asyncio.Event) -> None:
         with unobserved():
@@ -114,7 +114,7 @@ def test_what_one_task_does_not_observe_another_does():
 
 def test_what_one_thread_does_not_observe_another_does():
     relu = nn.ReLU()
-    monitor = la.OutputMonitor(relu, reducer=la.WindowRecorder())
+    monitor = observe.OutputMonitor(relu, reducer=observe.WindowRecorder())
     with unobserved():
         thread = threading.Thread(target=relu, args=(torch.tensor([1.0]),))
         thread.start()
@@ -128,6 +128,6 @@ def test_what_one_thread_does_not_observe_another_does():
 def test_a_hook_breaks_no_graph():
     torch.compiler.reset()  # torch compiles a function for few modules only
     net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
-    monitor = la.OutputMonitor(net[1], reducer=la.WindowRecorder())
+    monitor = observe.OutputMonitor(net[1], reducer=observe.WindowRecorder())
     torch.compile(net, backend="eager", fullgraph=True)(torch.ones(1, 2))
     assert monitor.reducer.length == 1

@@ -7,13 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lightning_accum import (
-    CellTrainer,
-    DifferenceMonitor,
-    Layer,
-    MultiStateMonitor,
-    PassthroughReducer,
-)
+from lightning_accum import CellTrainer, Layer
+from lightning_accum.observe import DifferenceMonitor, MultiStateMonitor, PassthroughReducer
 
 
 class Integrator(nn.Module):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.testing import assert_close
 
-import lightning_accum as la
+from lightning_accum import observe
 from lightning_accum.functional import (
     interp_exponential,
     interp_linear,
@@ -29,8 +29,10 @@ INTERPOLATIONS = [
 ]
 
 
-def filled(steps: int, size: int, dt: float, *shape: int) -> tuple[la.PassthroughReducer, list]:
-    reducer = la.PassthroughReducer((size - 1) * dt, dt)
+def filled(
+    steps: int, size: int, dt: float, *shape: int
+) -> tuple[observe.PassthroughReducer, list]:
+    reducer = observe.PassthroughReducer((size - 1) * dt, dt)
     x = torch.rand(
         (steps, *shape), dtype=torch.float64, generator=torch.Generator().manual_seed(steps)
     )
@@ -132,9 +134,9 @@ def test_moments_outside_of_the_history(time):
 
 def test_what_a_reducer_knows_of_its_state():
     """Between observations a trace decays, an age grows, and other states stay."""
-    trace = la.CumulativeTraceReducer(5.0, duration=2.0)
-    age = la.EventReducer(2.0)
-    mean = la.EMAReducer(0.5, 2.0)
+    trace = observe.CumulativeTraceReducer(5.0, duration=2.0)
+    age = observe.EventReducer(2.0)
+    mean = observe.EMAReducer(0.5, 2.0)
     for spike in (1.0, 0.0, 1.0):
         for reducer in (trace, age, mean):
             reducer(torch.tensor([spike], dtype=torch.float64))
@@ -149,7 +151,7 @@ def test_what_a_reducer_knows_of_its_state():
 
 def test_through_a_monitor():
     relu = nn.ReLU()
-    monitor = la.OutputMonitor(relu, reducer=la.PassthroughReducer(2.0))
+    monitor = observe.OutputMonitor(relu, reducer=observe.PassthroughReducer(2.0))
     for value in (1.0, 2.0, 4.0):
         relu(torch.tensor([value]))
     assert monitor.view(0.5, interpolation=interp_linear).item() == 3.0
@@ -158,7 +160,7 @@ def test_through_a_monitor():
 
 
 def test_moments_of_recordings_and_of_the_latest():
-    recorder, latest = la.WindowRecorder(spikes=True), la.Latest()
+    recorder, latest = observe.WindowRecorder(spikes=True), observe.Latest()
     for value in (1.0, 0.0):
         recorder(torch.tensor([value]))
         latest(torch.tensor([value]))

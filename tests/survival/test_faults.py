@@ -21,11 +21,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import lightning_accum
-from lightning_accum import CellSpec, Clamp, Monitor, Updater, attach_updater
+from lightning_accum import CellSpec, Clamp, Updater, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback, LogOptions
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.functional import bound_power
 from lightning_accum.nn import LIF
+from lightning_accum.observe import Monitor
 from lightning_accum.optim import updates_as_gradients
 from lightning_accum.rules.pair import PairRule
 

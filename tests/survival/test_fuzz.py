@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import lightning_accum as la
-from lightning_accum import accumulators, callbacks, functional, metrics, optim
+from lightning_accum import accumulators, callbacks, functional, metrics, observe, optim
 from lightning_accum import nn as lann
 
 EXAMPLES = int(os.environ.get("LIGHTNING_ACCUM_FUZZ", "40"))
@@ -216,7 +216,7 @@ GOOD: dict[str, Callable[[], Any]] = {
     "CellObserver.name": lambda: "cell",
     "CellTrainer.name": lambda: "cell",
     "CellObserver.attr": lambda: "neuron",
-    "CellObserver.monitor": la.OutputMonitor.partialconstructor,
+    "CellObserver.monitor": observe.OutputMonitor.partialconstructor,
     "IndependentCellTrainer.name": lambda: "cell",
     "Monitor.module": lambda: kept(nn.BatchNorm1d(2)),
     "MaxRateClassifier.rates": lambda: torch.ones(4, 6),
@@ -416,7 +416,7 @@ MADE = {
 }  # fmt: skip
 
 
-def run_reducer(reducer: la.Reducer) -> None:
+def run_reducer(reducer: observe.Reducer) -> None:
     for _ in range(3):
         reducer(torch.eye(2))
     assert reducer.peek() is not None
@@ -426,7 +426,7 @@ def run_reducer(reducer: la.Reducer) -> None:
     assert reducer.peek() is None
 
 
-def run_monitor(monitor: la.Monitor) -> None:
+def run_monitor(monitor: observe.Monitor) -> None:
     module = monitor.module
     module(torch.rand(3, 2))
     monitor.peek()
@@ -479,8 +479,8 @@ def run_stream(stream: Any) -> None:
 
 # How an object is used, by its class: what is accepted has to work.
 USES: list[tuple[type, Callable[[Any], None]]] = [
-    (la.Reducer, run_reducer),
-    (la.Monitor, run_monitor),
+    (observe.Reducer, run_reducer),
+    (observe.Monitor, run_monitor),
     (la.Rule, run_rule),
     (torch.optim.Optimizer, run_optimizer),
     ((lann.LIF, lann.AdaptiveLIF, lann.SurrogateLIF), run_neurons),
@@ -729,7 +729,7 @@ def test_a_spec_leads_to_modules_and_parameters_alone(connection: str, neuron: s
 @example(attr="lif.forward.__globals__")
 def test_what_is_watched_is_a_module(attr: str):
     net = Net()
-    refused(lambda: la.OutputMonitor(net, attr), ["attr"], True)
+    refused(lambda: observe.OutputMonitor(net, attr), ["attr"], True)
     assert sum(len(m._forward_hooks) for m in net.modules()) == 0  # the monitor is gone again
 
 

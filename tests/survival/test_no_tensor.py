@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import lightning_accum as la
-from lightning_accum import functional, metrics, optim
+from lightning_accum import functional, metrics, observe, optim
 from lightning_accum import nn as lann
 
 W, S = torch.ones(2, 2), torch.ones(5, 2, 3)
@@ -37,7 +37,7 @@ ENTRIES: dict[str, Callable[[Any], Any]] = {
     "before of UpdateStatistics": lambda bad: metrics.UpdateStatistics().update(bad, W),
     "rates of MaxRateClassifier": lambda bad: metrics.MaxRateClassifier(2, 2).predict(bad),
     "labels of MaxRateClassifier": lambda bad: metrics.MaxRateClassifier(2, 2).update(W, bad),
-    "observation of a reducer": lambda bad: la.EMAReducer(0.5)(bad),
+    "observation of a reducer": lambda bad: observe.EMAReducer(0.5)(bad),
 }
 
 

@@ -11,7 +11,7 @@ from torch.nn.utils import parametrizations, parametrize, prune
 
 import lightning_accum as la
 from lightning_accum import Accumulator, Normalize, Updater, attach_updater, get_updater
-from lightning_accum.updates import set_updater
+from lightning_accum.updates.attached import set_updater
 
 
 def linear() -> nn.Linear:
