@@ -167,10 +167,13 @@ class CarriedEligibility(CustomChange):
             term = Term(1.0, end.post[self.window.steps], self.pre)
             (total, _) = per_sample([term], vjp)
             assert total is not None
-            if self.window.start == 0:  # pieces of a window look to its end
+            # Each piece of a window adds its part of what is left at the window's end.
+            if self.window.start == 0:
                 for other, value in self.before.items():
                     if value is not None:
                         total = total + self._factor(getattr(end, other), value) * value
+            elif (earlier := self.before[name]) is not None:
+                total = total + earlier
             after[key] = total.expand(self.size, *self.window.param.shape)
         return after
 
