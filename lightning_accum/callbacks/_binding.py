@@ -128,6 +128,8 @@ class Binding:
         except BaseException:  # also Ctrl-C: a cell that is half registered would train nothing
             if name in trainer.registry:
                 trainer.del_cell(name)
+            if any(cell.connection is each for each in self._without):
+                set_updater(cell.connection, None)
             raise
 
     def _claim(self) -> None:

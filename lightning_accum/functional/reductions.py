@@ -77,7 +77,7 @@ _STREAMING = {
 }
 
 
-def reduction(fn: ReductionFn | str | None = None) -> Reduction:
+def reduction(fn: ReductionFn | str | None = None, name: str = "reduction") -> Reduction:
     """Returns a reduction, in its streaming form if it has one.
 
     ``sum``, ``mean``, ``amax`` and ``amin``, given as functions of torch or by name, need the
@@ -85,6 +85,7 @@ def reduction(fn: ReductionFn | str | None = None) -> Reduction:
 
     Args:
         fn: ``fn(stacked, dim) -> Tensor``, a name, or ``None`` for :func:`torch.sum`.
+        name: the name of the argument, for messages.
 
     Returns:
         The reduction.
@@ -103,8 +104,8 @@ def reduction(fn: ReductionFn | str | None = None) -> Reduction:
     if isinstance(fn, str):
         if fn not in _STREAMING:
             raise ValueError(
-                f"Argument `reduction` should be one of {sorted(_STREAMING)} or a callable"
-                f" `fn(stacked, dim)`. Found `reduction = {fn!r}`."
+                f"Argument `{name}` should be one of {sorted(_STREAMING)} or a callable"
+                f" `fn(stacked, dim)`. Found `{name} = {fn!r}`."
             )
         return _STREAMING[fn]
     for known in _STREAMING.values():
@@ -112,17 +113,18 @@ def reduction(fn: ReductionFn | str | None = None) -> Reduction:
             return known
     if not callable(fn):
         raise TypeError(
-            "Argument `reduction` should be a callable `fn(stacked, dim)`, a name or None."
+            f"Argument `{name}` should be a callable `fn(stacked, dim)`, a name or None."
             f" Found `{type(fn).__name__}`."
         )
     return Reduction(getattr(fn, "__name__", type(fn).__name__), fn)
 
 
-def check_reduction(fn: ReductionFn | str | None) -> None:
+def check_reduction(fn: ReductionFn | str | None, name: str = "reduction") -> None:
     """Checks that a reduction can be called.
 
     Args:
         fn: as for :func:`reduction`.
+        name: the name of the argument, for messages.
 
     Raises:
         ValueError: if a name is not one of the four.
@@ -134,7 +136,7 @@ def check_reduction(fn: ReductionFn | str | None) -> None:
         ...
         TypeError: Argument `reduction` should be a callable `fn(stacked, dim)`. Found ...
     """
-    known = reduction(fn)
+    known = reduction(fn, name)
     if known.merge is not None:
         return
     try:
@@ -145,7 +147,7 @@ def check_reduction(fn: ReductionFn | str | None) -> None:
         signature.bind(None, 0)
     except TypeError:
         raise TypeError(
-            "Argument `reduction` should be a callable `fn(stacked, dim)`. Found"
+            f"Argument `{name}` should be a callable `fn(stacked, dim)`. Found"
             f" `{known.name}{signature}`: it reduces the dimension `dim`, as"
             " `lambda x, dim: x.mean(dim)` does."
         ) from None

@@ -54,7 +54,7 @@ def check_hyperparameters(h: Hyperparameters) -> None:
             ``trace_mode`` is not a mode.
         TypeError: if ``params``, ``batch_reduction`` or ``picker`` is of another type.
     """
-    check_reduction(h.batch_reduction)
+    check_reduction(h.batch_reduction, "batch_reduction")
     names_in("params", h.params)
     for name, value in vars(h).items():
         if name == "dt" or name.startswith("tc_"):

@@ -4,10 +4,12 @@ import itertools
 
 import pytest
 import torch
+import torchmetrics
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from lightning_accum._compat import local_result
 from lightning_accum.accumulators import Except, List, Mean, Sum
 
 
@@ -177,3 +179,13 @@ def test_a_long_period_costs_nothing():
     for _ in itertools.repeat(None, 3):
         mean.update(1.0)
     assert mean.compute() == 1.0
+
+
+def test_a_metric_is_computed_anew_within_an_epoch() -> None:
+    metric = torchmetrics.MeanMetric()
+    values = Except(metric, begin=1)
+    seen = []
+    for x in (2.0, 4.0, 9.0):
+        values.update(torch.tensor(x))
+        seen.append(float(local_result(metric)))
+    assert seen == [2.0, 2.0, 5.5]  # the second is left out

@@ -14,6 +14,8 @@ from lightning.pytorch.callbacks import ModelPruning
 from torch import nn
 from torch.nn.utils import prune
 
+from lightning_accum import CellSpec, Clopath, get_updater
+from lightning_accum.callbacks._host import CellHost
 from lightning_accum.optim import UpdateOptimizer
 
 
@@ -112,3 +114,15 @@ def parametrized(net: Net) -> None:
 def test_one_that_is_computed_from_then_on_is_told(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"`weight` should stay a parameter of `Linear \(cell"):
         trainer(tmp_path, callback(), max_epochs=2).fit(Replaced(parametrized), loader(2))
+
+
+def test_a_cell_that_cannot_be_registered_leaves_nothing() -> None:
+    """The neuron has no membrane potential, which is noticed when the cell is there already."""
+    model = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.ReLU())
+    rule = Clopath(0.1, 0.1, 0.0, 0.5)
+    host = CellHost(rule, {"enc": CellSpec("0", "1")})
+    with pytest.raises((AttributeError, ValueError), match="membrane"):
+        host.bind(model)
+    assert not list(rule.named_cells)
+    assert not model[0]._forward_pre_hooks
+    assert get_updater(model[0]) is None

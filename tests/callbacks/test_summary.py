@@ -22,6 +22,7 @@ from callback_helpers import (
 
 from lightning_accum import STDP, CellSpec, Clamp, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback, LogOptions
+from lightning_accum.callbacks._summary import _advice_on_activity
 from lightning_accum.optim import UpdateOptimizer
 
 TITLE = "Local learning, by what the logging steps saw:"
@@ -257,3 +258,10 @@ def test_ratios_in_the_progress_bar(wanted: bool, tmp_path: Path) -> None:
     probe = Probe("on_train_end", lambda run, _: set(run.progress_bar_metrics))
     trainer(tmp_path, callback(log=LogOptions(prog_bar=wanted)), probe).fit(Net(), loader(2))
     assert probe.found == [{"updates/enc/weight/ratio"} if wanted else set()]
+
+
+@pytest.mark.parametrize(("quiet", "said"), [(2, False), (3, True), (6, True)])
+def test_neurons_that_fired_only_at_first(quiet: int, said: bool) -> None:
+    lines = list(_advice_on_activity("enc", 0.0, quiet + 2, quiet))
+    assert any("fired at first" in line for line in lines) == said
+    assert not any("fired at first" in m for m in _advice_on_activity("enc", 0.0, 9, 4))

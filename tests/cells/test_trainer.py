@@ -254,3 +254,15 @@ def test_a_monitor_has_a_name_without_dots(name):
     with pytest.raises(ValueError, match="Argument `name` should be a name without dots"):
         trainer.add_monitor("c", name, "neuron", observe.OutputMonitor.partialconstructor())
     assert not list(trainer.monitors)
+
+
+def test_another_updater_gets_the_parameters_that_a_rule_trains() -> None:
+    layer = la.Serial(nn.Linear(3, 2), nn.Identity())
+    rule = la.STDP(0.1, -0.1, params=("weight", "bias"))
+    rule.register_cell("enc", layer.cell)
+    own = la.Updater(layer.connection, "weight")
+    rule.use_updater("enc", own)
+    layer.connection(torch.ones(1, 3)), layer.neuron(torch.ones(1, 2))
+    rule()
+    assert set(own.names) == {"weight", "bias"}
+    assert own.bias.pos is not None

@@ -62,3 +62,14 @@ def test_half_of_a_boolean():
 def test_a_time_constant_is_positive(tc):
     with pytest.raises(ValueError, match=r"Argument `tc`.*Found `tc = "):
         interp_exponential(torch.ones(1), torch.ones(1), torch.zeros(()), 1.0, tc)
+
+
+@pytest.mark.parametrize("name", ["later", "elapsed"])
+def test_complex_numbers_between_complex_numbers_only(name: str) -> None:
+    values = {"earlier": torch.ones(2), "later": torch.zeros(2), "elapsed": torch.tensor(0.5)}
+    wrong = {**values, name: values[name].cfloat()}
+    with pytest.raises(TypeError, match=f"`{name}` should be real"):
+        interp_linear(**wrong, dt=1.0)
+    both = {name: v.cfloat() if name != "elapsed" else v for name, v in values.items()}
+    found = interp_linear(**both, dt=1.0)
+    assert torch.equal(found, torch.full((2,), 0.5).cfloat())

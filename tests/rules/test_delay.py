@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -147,3 +148,13 @@ def test_what_is_no_matrix_of_synapses():
 def test_a_kernel_that_is_none(rule: type):
     with pytest.raises(TypeError, match=r"`kernel` should be a callable .* Found `float`"):
         rule(0.1)
+
+
+@pytest.mark.parametrize("options", [{"dt": -1.0}, {"batch_reduction": 3}])
+def test_what_every_rule_checks(options: dict[str, Any]) -> None:
+    for make in (
+        lambda: DelayAdjustedSTDP(0.1, -0.1, **options),
+        lambda: DelayAdjustedKernelSTDP(ExponentialKernel(0.1, -0.1, 5.0, 5.0), **options),
+    ):
+        with pytest.raises((TypeError, ValueError), match=next(iter(options))):
+            make()
