@@ -1,0 +1,147 @@
+"""Fits of rules with an error: `python ddp_error_run.py RANK RANKS PORT FOLDER`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from run_ranks import join, leave, resuming, trainer
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import lightning_accum as la
+from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.nn import LeakyIntegrator, SurrogateLIF
+from lightning_accum.rules import Feedback, LearnedFeedback, RandomFeedback, SymmetricFeedback
+
+STEPS, INPUTS, NEURONS, CLASSES = 10, 6, 8, 3
+STOP = 3  # batches, in the middle of an epoch and of a group of two
+FEEDBACK: dict[str, Callable[[], Feedback]] = {
+    "random": lambda: RandomFeedback(CLASSES, NEURONS),
+    "symmetric": lambda: SymmetricFeedback("readout"),
+    "learned": lambda: LearnedFeedback("readout", CLASSES, NEURONS, decay=0.01),
+}
+
+
+class Pieces:
+    """Each batch's share of this process, ragged, which goes on where it stopped."""
+
+    def __init__(self, rank: int, ranks: int) -> None:
+        generator = torch.Generator().manual_seed(3)
+        self.batches, self.done = [], 0
+        for size in (8, 8, 5, 1):  # of the last one process has all
+            spikes = (torch.rand(STEPS, size, INPUTS, generator=generator) < 0.4).double()
+            labels = torch.randint(CLASSES, (size,), generator=generator)
+            mine = torch.arange(size).tensor_split(ranks)[rank]
+            self.batches.append((spikes[:, mine], labels[mine]))
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for i in range(self.done, len(self.batches)):
+            self.done = (i + 1) % len(self.batches)
+            yield self.batches[i]
+
+    def state_dict(self) -> dict[str, int]:
+        return {"done": self.done}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.done = state["done"]
+
+
+class Model(pl.LightningModule):
+    """Adaptive recurrent neurons and a leaky readout; the potentials pass from batch to batch."""
+
+    def __init__(self, reset: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.automatic_optimization = False
+        self.reset = reset
+        self.fc = nn.Linear(INPUTS, NEURONS)
+        self.lif = SurrogateLIF(NEURONS, 8.0, beta=0.3, recurrent=True, time_dim=0)
+        self.readout = nn.Linear(NEURONS, CLASSES)
+        self.leak = LeakyIntegrator(CLASSES, tc_mem=9.0, time_dim=0)
+        self.requires_grad_(False).double()
+        self.fc.weight.mul_(2.0)
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> dict[str, Tensor]:
+        spikes, labels = batch
+        if self.reset:
+            self.lif.reset()
+            self.leak.reset()
+        y = self.leak(self.readout(self.lif(self.fc(spikes))))
+        return {"error": y.softmax(-1) - F.one_hot(labels, CLASSES)}
+
+    def configure_optimizers(self) -> None:
+        return None
+
+
+class Saver(pl.Callback):
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        if trainer.fit_loop.epoch_loop.total_batch_idx + 1 == STOP:
+            trainer.save_checkpoint(self.path)
+
+
+def fit(
+    feedback: str, rank: int, ranks: int, reset: bool, save: Path | None = None,
+    resume: Path | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """What a process ends with: all of its model, and what its callbacks keep."""
+    model = Model(reset)
+    if rank:  # the first process' weights count
+        nn.init.zeros_(model.fc.weight)
+    options: dict[str, Any] = {"time_dim": 0, "params": ("weight",)}
+    how: dict[str, Any] = {
+        "input_keys": ("error",), "apply_every_n_batches": 1 if reset else 2, "carry": not reset,
+    }  # fmt: skip
+    learners = [
+        CellTrainerCallback(
+            la.EProp(0.05, FEEDBACK[feedback](), tc_readout=9.0, **options),
+            cells={
+                "hidden": la.CellSpec("fc", "lif", params=("weight", "bias")),
+                "recurrent": la.CellSpec("lif.recurrent", "lif"),
+            },
+            **how,
+        ),
+        CellTrainerCallback(
+            la.DeltaRule(0.05, **options), cells={"output": la.CellSpec("readout", "leak")}, **how
+        ),
+    ]
+    run = trainer(ranks, *learners, *([] if save is None else [Saver(save)]))
+    run.fit(model, Pieces(rank, ranks), **resuming(resume))
+    return {
+        "model": dict(model.state_dict()),
+        "callbacks": {str(i): each.state_dict() for i, each in enumerate(learners)},
+    }
+
+
+def main(rank: int, ranks: int, folder: Path) -> None:
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning")
+    torch.set_num_threads(1)
+    found: dict[str, Any] = {}
+    for feedback in FEEDBACK:
+        path = folder / f"{feedback} of {ranks}.ckpt"
+        found[feedback] = {
+            "alike": fit(feedback, rank, ranks, reset=True)["model"],
+            "whole": fit(feedback, rank, ranks, reset=False, save=path),
+            "resumed": fit(feedback, rank, ranks, reset=False, resume=path),
+        }
+    torch.save(found, folder / f"{rank} of {ranks}.pt")
+
+
+if __name__ == "__main__":
+    own, of, port = map(int, sys.argv[1:4])
+    join(own, of, port)
+    main(own, of, Path(sys.argv[4]))
+    leave()

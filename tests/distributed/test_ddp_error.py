@@ -1,0 +1,50 @@
+"""Several processes learn from an error what one learns, and resume to the bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ddp_error_run import FEEDBACK, Model
+from run_ranks import run_ranks
+from test_resume_ranks import equal, leaves
+
+SCRIPT = Path(__file__).with_name("ddp_error_run.py")
+LEARNED = ("fc.weight", "fc.bias", "lif.recurrent.weight", "readout.weight")
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
+    folder = tmp_path_factory.mktemp("error")
+    return {ranks: run_ranks(SCRIPT, ranks, folder) for ranks in (1, 2)}
+
+
+@pytest.mark.parametrize("feedback", FEEDBACK)
+def test_two_processes_learn_what_one_does(found: dict[int, list], feedback: str) -> None:
+    alone = found[1][0][feedback]["alike"]
+    one, two = (mine[feedback]["alike"] for mine in found[2])
+    before = Model(reset=True).state_dict()
+    for name in LEARNED:
+        assert torch.equal(one[name], two[name])
+        assert (alone[name] - before[name]).abs().max() > 1e-3
+        torch.testing.assert_close(alone[name], one[name], rtol=1e-9, atol=1e-11)
+
+
+def test_each_feedback_taught_something_else(found: dict[int, list]) -> None:
+    weights = {float(found[1][0][name]["alike"]["fc.weight"].sum()) for name in FEEDBACK}
+    assert len(weights) == len(FEEDBACK)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("feedback", FEEDBACK)
+def test_a_fit_that_stops_ends_with_every_bit(
+    found: dict[int, list], feedback: str, ranks: int
+) -> None:
+    for mine in found[ranks]:
+        whole, resumed = (leaves(mine[feedback][name]) for name in ("whole", "resumed"))
+        assert list(whole) == list(resumed)
+        assert [key for key in whole if not equal(whole[key], resumed[key])] == []
+        assert any("eligibility" in key for key in whole)  # it was carried
+        assert any("feedback.weight" in key for key in whole) == (feedback != "symmetric")
