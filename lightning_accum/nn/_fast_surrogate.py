@@ -26,18 +26,16 @@ class SurrogateRun(NamedTuple):
     """A sequence of a layer, each ``[T, B, N]``.
 
     Args:
-        spikes: 0 or 1.
+        raster: spikes, 0 or 1, ``[T + 1, B, N]``: those before the first step come first.
         membrane: potential that is compared with the threshold.
         threshold: the threshold.
         state: the state after the last step.
-        sent: the spikes of the step before each step; ``None`` if they were not kept.
     """
 
-    spikes: Tensor
+    raster: Tensor
     membrane: Tensor
     threshold: Tensor
     state: SurrogateState
-    sent: Tensor | None = None
 
 
 def integrate_surrogate(
@@ -62,10 +60,9 @@ def integrate_surrogate(
     """
     v, adaptation, z = state
     membrane = torch.empty_like(current)
-    # The spikes before the first step stand in front, so that those of the step before are a view.
     raster = current.new_empty(len(current) + 1, *current.shape[1:])
     raster[0] = z
-    sent, spikes = raster[:-1], raster[1:]
+    spikes = raster[1:]
     base = current.new_full((), v_threshold)
     threshold = torch.empty_like(current) if beta else base.expand(current.shape)
     incoming = None if recurrent is None else recurrent.t().to(current)
@@ -83,5 +80,5 @@ def integrate_surrogate(
             torch.ge(potential, base, out=out)
         v, z = potential, out
     return SurrogateRun(
-        spikes, membrane, threshold, SurrogateState(v.clone(), adaptation, z.clone()), sent
+        raster, membrane, threshold, SurrogateState(v.clone(), adaptation, z.clone())
     )

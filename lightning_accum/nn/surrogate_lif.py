@@ -52,6 +52,8 @@ class SurrogateLIF(StateModule):
         dt: length of a time step :math:`\Delta t`, in ms.
         time_dim: ``None`` for one step per call, 0 for a sequence with time first.
         keep_states: whether to keep :attr:`membrane` and :attr:`threshold`.
+        spike_dtype: dtype of the spikes, that of the input when ``None``. Booleans take the least
+            time and memory to record; they have no gradient.
 
     Raises:
         TypeError: if the surrogate is of another type.
@@ -82,6 +84,7 @@ class SurrogateLIF(StateModule):
         dt: float = 1.0,
         time_dim: Literal[0] | None = None,
         keep_states: bool = True,
+        spike_dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(size, int) or isinstance(size, bool) or size < 0:
@@ -104,6 +107,11 @@ class SurrogateLIF(StateModule):
                 "Argument `time_dim` should be `None` (one step per call) or 0 (a sequence, time"
                 f" first). Found `time_dim = {time_dim}`. Transpose the input."
             )
+        if gradient != "none" and not (spike_dtype is None or spike_dtype.is_floating_point):
+            raise ValueError(
+                "Argument `spike_dtype` should be a floating-point dtype for spikes with a"
+                f" gradient. Found `{spike_dtype = }`, `{gradient = }`."
+            )
         surrogate = Triangular(width=v_threshold) if surrogate is None else surrogate
         if not isinstance(surrogate, Surrogate):
             raise TypeError(
@@ -120,6 +128,7 @@ class SurrogateLIF(StateModule):
         self.dt = dt
         self.time_dim = time_dim
         self.keep_states = keep_states
+        self.spike_dtype = spike_dtype
         self.decay = decay_factor(tc_mem, dt)
         self.decay_adaptation = decay_factor(tc_adaptation, dt)
         warn_below_step(dt, type(self).__name__, tc_mem=tc_mem)
@@ -146,12 +155,13 @@ class SurrogateLIF(StateModule):
 
     def _integrate(self, current: Tensor, state: SurrogateState) -> SurrogateRun:
         """Runs a sequence step by step, the plain form of the fast loop; it may have a graph."""
-        rows = []
+        rows, first = [], state.spikes
         for now in current:
             state, threshold = self._step(now, state)
             rows.append((state.spikes, state.v, threshold.expand_as(now)))
         spikes, membrane, thresholds = (torch.stack(row) for row in zip(*rows, strict=True))
-        return SurrogateRun(spikes, membrane, thresholds, state)
+        raster = torch.cat([first.unsqueeze(0), spikes])
+        return SurrogateRun(raster, membrane, thresholds, state)
 
     # ------------------------------------------------------------------ the state
     def reset(self) -> None:
@@ -209,13 +219,12 @@ class SurrogateLIF(StateModule):
                 states.detach() if self.time_dim == 0 else states.detach()[0]
                 for states in (run.membrane, run.threshold)
             )
+        own = x.dtype if x.is_floating_point() else dtype
+        raster = run.raster.to(own if self.spike_dtype is None else self.spike_dtype)
         if self.recurrent is not None:
-            seen = run.sent
-            if seen is None:
-                seen = torch.cat([before.spikes.unsqueeze(0), run.spikes[:-1].detach()])
-            self.recurrent(seen if self.time_dim == 0 else seen[0], computed=True)
-        spikes = run.spikes.to(x.dtype if x.is_floating_point() else dtype)
-        return spikes if self.time_dim == 0 else spikes[0]
+            before_each = raster[:-1].detach()
+            self.recurrent(before_each if self.time_dim == 0 else before_each[0], computed=True)
+        return raster[1:] if self.time_dim == 0 else raster[1]
 
     def _run(self, current: Tensor, before: SurrogateState) -> SurrogateRun:
         """Runs a sequence with as much of a graph as ``gradient`` asks for."""
@@ -229,7 +238,8 @@ class SurrogateLIF(StateModule):
         if self.gradient == "step" and current.requires_grad and torch.is_grad_enabled():
             # The potential, of which only this step's input has a graph.
             above = current + (run.membrane - run.threshold - current.detach())
-            run = run._replace(spikes=self.surrogate.spike(above))
+            spikes = self.surrogate.spike(above)
+            run = run._replace(raster=torch.cat([before.spikes.unsqueeze(0), spikes]))
         return run
 
     def extra_repr(self) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lightning_accum.functional import ArcTan, Triangular
 from lightning_accum.nn import LeakyIntegrator, RecurrentLinear, SurrogateLIF
-from lightning_accum.observe import InputMonitor
+from lightning_accum.observe import InputMonitor, WindowRecorder
 
 CASES: dict[str, dict[str, Any]] = {
     "LIF": {},
@@ -199,3 +199,29 @@ class TestLeakyIntegrator:
     def test_an_input_of_another_shape_is_rejected(self, shape: tuple[int, ...]) -> None:
         with pytest.raises(ValueError, match=r"\[T, B, 5\]"):
             LeakyIntegrator(5, time_dim=0)(torch.zeros(shape))
+
+
+@every
+@pytest.mark.parametrize("time_dim", [0, None])
+def test_boolean_spikes_are_the_same(options: dict[str, Any], time_dim: Any) -> None:
+    found = []
+    for dtype in (None, torch.bool):
+        torch.manual_seed(0)
+        neurons = SurrogateLIF(5, time_dim=time_dim, spike_dtype=dtype, **options)
+        seen = neurons.recurrent and InputMonitor(neurons.recurrent, reducer=WindowRecorder())
+        x = current()
+        spikes = neurons(x) if time_dim == 0 else torch.stack([neurons(now) for now in x])
+        assert spikes.dtype == (dtype or x.dtype)
+        if seen:
+            before = seen.peek()
+            assert before is not None
+            assert before.dtype == spikes.dtype
+        found.append(spikes.double())
+    assert found[0].any()
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("gradient", ["step", "time"])
+def test_spikes_with_a_gradient_are_floating_point(gradient: Any) -> None:
+    with pytest.raises(ValueError, match="`spike_dtype` should be a floating-point"):
+        SurrogateLIF(5, gradient=gradient, spike_dtype=torch.bool)
