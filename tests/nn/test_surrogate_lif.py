@@ -58,7 +58,8 @@ def test_the_fast_loop_is_the_equations(options: dict[str, Any]) -> None:
     spikes = fast(x)
     with torch.no_grad():
         run = plain._integrate(x, plain._load(x[0]))
-    for found, expected in zip((spikes, fast.membrane, fast.threshold), run[:3], strict=True):
+    plainly = (run.raster[1:], run.membrane, run.threshold)
+    for found, expected in zip((spikes, fast.membrane, fast.threshold), plainly, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
     for name, value in run.state._asdict().items():
         torch.testing.assert_close(fast._state[name], value, rtol=1e-10, atol=1e-10)
