@@ -20,7 +20,12 @@ from lightning_accum.functional.bounds import (
     bound_upper_sharp,
 )
 from lightning_accum.functional.constraints import clamp_, normalize_
-from lightning_accum.functional.eligibility import fold_eligibility, fold_remaining
+from lightning_accum.functional.eligibility import (
+    Eligibility,
+    Remaining,
+    fold_eligibility,
+    fold_remaining,
+)
 from lightning_accum.functional.encoders import poisson_encode
 from lightning_accum.functional.interpolation import (
     Interpolation,
@@ -44,12 +49,14 @@ from lightning_accum.functional.traces import (
 __all__ = [
     "ArcTan",
     "ExponentialKernel",
+    "Eligibility",
     "FastSigmoid",
     "FullBounding",
     "GaussianKernel",
     "HalfBounding",
     "Interpolation",
     "Reduction",
+    "Remaining",
     "Surrogate",
     "TraceMode",
     "Triangular",

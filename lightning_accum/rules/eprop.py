@@ -41,7 +41,7 @@ class EProp(PotentialRule):
     pseudo-derivative :math:`\psi` of the postsynaptic spike, the strength :math:`\beta` and decay
     :math:`\rho` of an adaptive threshold, the decay :math:`\kappa` of the readout, the error
     :math:`\delta` of the outputs and the feedback weights :math:`B`. No trace for each synapse
-    exists: see :mod:`lightning_accum.functional.eligibility`.
+    exists: see :func:`~lightning_accum.functional.fold_eligibility`.
 
     For one hidden layer that is not recurrent, with the readout's own weights as feedback and a
     reset that subtracts the threshold, this is the gradient by backpropagation through time. In a

@@ -1,0 +1,57 @@
+"""Three hidden layers learn digits by OTTT; its gradients point where those of BPTT do."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+sys.path.append(str(EXAMPLES))
+science = importlib.import_module("digits_ottt")
+pytestmark = pytest.mark.slow
+
+SPLIT = science.load_digits_split()
+EPOCHS = 4
+
+
+@pytest.fixture(scope="module")
+def found():
+    return {method: science.learn(method, SPLIT, EPOCHS) for method in science.METHODS}
+
+
+def test_learns_beside_backpropagation(found):
+    accuracy = {method: network.accuracies[-1] for method, network in found.items()}
+    assert accuracy["OTTT"] > 0.9  # 0.1 by chance
+    assert accuracy["OTTT"] > accuracy["BPTT"] - 0.03
+    assert accuracy["OTTT"] > accuracy["readout only"] + 0.2
+
+
+def test_every_hidden_layer_learns_without_a_gradient_of_its_own(found):
+    science.pl.seed_everything(0, verbose=False)
+    drawn = science.Deep("OTTT", SPLIT)
+    for before, now in zip(drawn.layers, found["OTTT"].layers, strict=True):
+        assert (now.weight - before.weight).norm() > 0.1 * before.weight.norm()
+        assert not now.weight.requires_grad
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_gradients_are_exact_in_the_last_layer_and_shorter_below(seed):
+    cosines, ratios = science.compare(SPLIT, seed)
+    torch.testing.assert_close(torch.stack([cosines[-1], ratios[-1]]), torch.ones(2))
+    assert (cosines > 0.99).all()
+    assert ratios[0] < 0.1 < ratios[1] < 0.3
+
+
+def test_runs_and_draws(tmp_path):
+    picture = tmp_path / "ottt.png"
+    command = [sys.executable, "digits_ottt.py", "--short", "--picture", str(picture)]
+    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr.strip()
+    assert "readout only" in done.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,60 @@
+"""A recurrent network that reads digits row by row learns by e-prop what its readout cannot."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+sys.path.append(str(EXAMPLES))
+science = importlib.import_module("digits_rows")
+pytestmark = pytest.mark.slow
+
+SPLIT = science.load_digits_split()
+EPOCHS = 4
+
+
+@pytest.fixture(scope="module")
+def found():
+    return {m: science.learn(m, SPLIT, EPOCHS) for m in ("BPTT", "e-prop", "readout only")}
+
+
+def test_learns_beside_backpropagation(found):
+    accuracy = {method: run.accuracies[-1] for method, run in found.items()}
+    assert accuracy["e-prop"] > 0.7  # 0.1 by chance
+    assert accuracy["e-prop"] > accuracy["BPTT"] - 0.1
+    assert accuracy["e-prop"] > accuracy["readout only"] + 0.05
+
+
+def test_the_control_keeps_its_hidden_weights(found):
+    science.pl.seed_everything(0, verbose=False)
+    drawn = science.Reader("readout only", SPLIT, EPOCHS)
+    for method, run in found.items():
+        for name, before in drawn.state_dict().items():
+            if isinstance(before, torch.Tensor) and name.endswith("weight"):
+                same = torch.equal(before, run.network.get_parameter(name))
+                assert same == (method == "readout only" and not name.startswith("readout")), name
+
+
+def test_the_rows_before_the_last_matter(found):
+    network = found["e-prop"].network
+    images = SPLIT.test_images.clone()
+    images[:, :-1] = images[torch.randperm(len(images), generator=torch.Generator()), :-1]
+    answers = network(images)[-science.STEPS :].mean(0).argmax(-1)
+    right = (answers == SPLIT.test_labels).float().mean()
+    assert right < found["e-prop"].accuracies[-1] / 2
+
+
+def test_runs_and_draws(tmp_path):
+    picture = tmp_path / "rows.png"
+    command = [sys.executable, "digits_rows.py", "--short", "--picture", str(picture)]
+    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr.strip()
+    assert "e-prop, random feedback" in done.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
