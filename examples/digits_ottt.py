@@ -4,8 +4,8 @@ Three hidden layers of leaky integrate-and-fire neurons see an image for 20 step
 error passes backwards through the layers of this step only; a GradientMonitor at each layer records
 the gradient by its spikes, and OTTT multiplies it with the pseudo-derivative and with the low-pass
 of the layer's input (Xiao et al. 2022, arXiv:2210.04195). No hidden weight requires grad: the image
-does, so that the gradient passes through all layers and ends there. The readout's weights learn from
-their gradient. The same network also learns by backpropagation through time, with the same
+does, so that the gradient passes through all layers and ends there. The readout's weights learn
+from their gradient. The same network also learns by backpropagation through time, with the same
 optimizer, and as a control by its readout only.
 
     python examples/digits_ottt.py [--picture digits_ottt.png] [--short]
@@ -138,7 +138,7 @@ def gradients(split: Split, seed: int = 0) -> dict[str, list[Tensor]]:
     images, labels = split.train_images[:256], split.train_labels[:256]
     found: dict[str, list[Tensor]] = {}
     rule = OTTT(1.0, time_dim=0, batch_reduction="sum")
-    for i, (fc, lif) in enumerate(zip(network.layers, network.neurons, strict=True)):
+    for i in range(len(network.layers)):
         spec = CellSpec(f"layers.{i}", f"neurons.{i}")
         rule.register_cell(f"hidden {i}", spec.find(network), graded_input=i == 0)
     for method, gradient in (("BPTT", "time"), ("OTTT", "step")):

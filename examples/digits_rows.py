@@ -3,9 +3,9 @@
 Each of the eight rows of an image drives the network for four steps, through eight inputs, and the
 answer counts while the last row is shown. So the network has to keep in its spikes, potentials and
 thresholds what it has seen of the rows before. The error reaches the neurons by the readout's own
-weights (symmetric feedback) or by fixed random ones; no graph is kept. The same network also learns
-by backpropagation through time, with the same optimizer, and as a control by its readout only, while
-the input's and the recurrent weights stay as they were drawn.
+weights (symmetric feedback) or by fixed random ones; no graph is kept. The same network also
+learns by backpropagation through time, with the same optimizer, and as a control by its readout
+only, while the input's and the recurrent weights stay as they were drawn.
 
     python examples/digits_rows.py [--picture digits_rows.png] [--short]
 """
@@ -165,7 +165,9 @@ def draw(found: dict[str, list[Learned]], split: Split, path: str) -> None:
     figure = Figure(figsize=(9.6, 2.8), layout="constrained")
     image, spikes, answer, curves = figure.subplots(1, 4, width_ratios=(2, 3, 3, 4))
     network = found["e-prop"][0].network
-    sample = split.test_images[:1]
+    read = network(split.test_images)[-STEPS:].mean(0).argmax(-1)
+    chosen = int((read == split.test_labels).int().argmax())  # the first that is read right
+    sample, label = split.test_images[chosen : chosen + 1], int(split.test_labels[chosen])
     image.imshow(sample[0], cmap="gray_r")
     image.set(xticks=[], yticks=range(ROWS), title="digit", ylabel="row")
     y = network(sample)[:, 0]
@@ -174,7 +176,6 @@ def draw(found: dict[str, list[Learned]], split: Split, path: str) -> None:
     step, neuron = network.lif(drive)[:, 0].nonzero(as_tuple=True)
     spikes.scatter(step, neuron, s=1, color="k")
     spikes.set(title="spikes", xlabel="ms", ylabel="neuron", xlim=(0, ROWS * STEPS))
-    label = int(split.test_labels[0])
     for digit in range(CLASSES):
         right = digit == label
         answer.plot(y[:, digit], color="C2" if right else "0.7", lw=1.8 if right else 0.8)

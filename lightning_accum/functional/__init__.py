@@ -48,8 +48,8 @@ from lightning_accum.functional.traces import (
 
 __all__ = [
     "ArcTan",
-    "ExponentialKernel",
     "Eligibility",
+    "ExponentialKernel",
     "FastSigmoid",
     "FullBounding",
     "GaussianKernel",
