@@ -16,7 +16,7 @@ science = importlib.import_module("digits_ottt")
 pytestmark = pytest.mark.slow
 
 SPLIT = science.load_digits_split()
-EPOCHS = 4
+EPOCHS = 3
 
 
 @pytest.fixture(scope="module")
