@@ -167,8 +167,9 @@ def _why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
     step = torch.finfo(w.dtype).eps * w.largest if w.dtype.is_floating_point else 1
     return (
         f"Weights of up to {w.largest:.2g} in {str(w.dtype).removeprefix('torch.')} change in steps"
-        f" of about {step:.0e}, and every update was smaller, or was 0 because of the reward, a"
-        f" reduction or a bound: raise {_names(c.rates) if c.rates else 'the rates'}, or keep the"
+        f" of about {step:.0e}, and every update was smaller, or was 0 because of the reward or"
+        " the error, a pseudo-derivative (neurons far from their threshold), a reduction or a"
+        f" bound: raise {_names(c.rates) if c.rates else 'the rates'}, or keep the"
         " weights in a wider dtype."
     ), True
 

@@ -53,6 +53,7 @@ def learning_signal(
 
     Raises:
         ValueError: if there is no error, or its shape does not fit.
+        TypeError: if it is complex.
     """
     post = recording.signals["post"].activity
     steps, batch, *shape = post.shape
@@ -63,13 +64,19 @@ def learning_signal(
     lead = (steps, batch) if each else (batch,)
     fits = isinstance(error, Tensor) and error.ndim == len(lead) + dims
     if not (fits and isinstance(error, Tensor) and error.shape[: len(lead)] == lead):
-        last = "classes" if feedback is not None else ", ".join(map(str, shape))
+        last = "classes" if _has_matrix(feedback) else ", ".join(map(str, shape))
+        mend = (
+            "call the rule as `rule(error=...)`, or give the callback"
+            ' `input_keys=("error",)` and return `{"error": error}` from `training_step`.'
+        )
+        if fits and isinstance(error, Tensor) and error.shape[:2] == (batch, steps):
+            mend = "time is its first dimension, so call `error.transpose(0, 1)`."
         raise ValueError(
             f"Argument `error` of `{rule}` should be a tensor [T, B, {last}] or [B, {last}], with"
-            f" {steps} steps and a batch of {batch}. Found {found}: call the rule as"
-            ' `rule(error=...)`, or give the callback `input_keys=("error",)` and return'
-            ' `{"error": error}` from `training_step`.'
+            f" {steps} steps and a batch of {batch}. Found {found}: {mend}"
         )
+    if error.is_complex():
+        raise TypeError(f"Argument `error` of `{rule}` should be real. Found {error.dtype}.")
     error = error.detach().to(post.device, torch.promote_types(error.dtype, torch.float32))
     if feedback is not None:
         one = error[0, :1] if each else error[:1]
@@ -82,6 +89,11 @@ def learning_signal(
     return LearningSignal(error, feedback, post.shape, each)
 
 
+def _has_matrix(feedback: Feedback | None) -> bool:
+    """Returns whether the error has an entry for each output instead of each neuron."""
+    return feedback is not None and feedback.matrix() is not None
+
+
 def _dims(shape: list[int], feedback: Feedback | None) -> int:
     """The number of dimensions of an error behind steps and samples."""
-    return len(shape) if feedback is None or feedback.matrix() is None else 1
+    return 1 if _has_matrix(feedback) else len(shape)

@@ -156,8 +156,9 @@ def read(
             raise ValueError(
                 f"Signal `{signal}` of cell `{name}` should be recorded as often as the neuron"
                 f" gives out spikes, [T, B, ...] with {tuple(pre.shape[:2])}. Found {found}: name a"
-                " state that the neuron has at every step, and for a gradient call `backward()`"
-                " before the rule."
+                " state that the neuron has at every step. For a gradient, take neurons that pass"
+                ' one, such as `SurrogateLIF(..., gradient="step")`, and call `backward()` before'
+                " the rule."
             )
     if pre.shape[1] == 0:
         return None

@@ -8,6 +8,7 @@ from typing import Any, final
 
 from torch import Tensor
 
+from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Recording
 from lightning_accum.engine.terms import Term
@@ -94,6 +95,17 @@ class OTTT(PotentialRule):
             "graded_input": graded_input,
         }
         super().__init__(own, dt=dt, batch_reduction=batch_reduction, **options)
+
+    def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
+        """Raises a ``ValueError`` if the neuron does not suit, or passes gradients through time."""
+        super().check_cell(name, cell, h)
+        gradient = getattr(cell.neuron, "gradient", "step")
+        if gradient in ("none", "time"):
+            raise ValueError(
+                f"The neuron of cell `{name}` should pass the gradient within a step, and not"
+                f" through time, for `OTTT` to record. Found `gradient = {gradient!r}`: make it as"
+                f' `{type(cell.neuron).__name__}(..., gradient="step")`.'
+            )
 
     def states(self, h: Hyperparameters) -> Mapping[str, StateSource]:
         """Records the gradient by the neuron's output, the potential and the threshold."""

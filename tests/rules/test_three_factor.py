@@ -304,7 +304,7 @@ def test_cells_of_one_neuron_fold_a_window_once() -> None:
 
 def test_only_a_threshold_that_changes_is_recorded() -> None:
     for options, recorded in (({}, False), (ADAPTIVE, True)):
-        net = Network(**options)
+        net = Network(gradient="step", **options)
         for rule in (la.EProp(1.0, time_dim=0), la.OTTT(1.0, time_dim=0)):
             unit = rule.register_cell("hidden", Cell(net.fc, net.lif))
             assert ("threshold" in unit.monitors) == recorded

@@ -52,7 +52,14 @@ class _OfReadout(Feedback):
             AttributeError: if the path does not lead to a module.
         """
         if self.path:
-            self.bind(find_module(model, self.path))
+            try:
+                readout = find_module(model, self.path)
+            except AttributeError as error:
+                raise AttributeError(
+                    f"Argument `readout` of `{type(self).__name__}` should be the path of a module"
+                    f" of the model, a `{type(model).__name__}`. Found `{self.path}`: {error}"
+                ) from error
+            self.bind(readout)
 
     @property
     def readout(self) -> nn.Linear:
