@@ -4,8 +4,8 @@ One hidden layer of 400 spiking neurons and a leaky readout. A batch is the pass
 weights by the cross entropy of every step, and its application. E-prop is what the package does:
 the learning signals of a neuron are folded backwards in time, and no trace for each synapse exists.
 The naive loop keeps the traces of the paper, for each sample and synapse, in every step; it runs a
-tenth of the steps, and its time is ten times that, its memory as it is. BPTT is autograd on the same layers, and on
-snnTorch's.
+tenth of the steps, its time is ten times what that takes, and its memory is as measured. BPTT is
+autograd on the same layers, and on snnTorch's.
 
 All take turns in one process, on one thread. Times are of the processor, so that other work on the
 machine counts little; "calls" are the operations that torch dispatches in a batch, views included,
@@ -14,9 +14,9 @@ loop, and in the layer that is not recurrent to that of BPTT. Memory is the peak
 measured in a process for each.
 
 What limits e-prop beside the pass: on boolean input the pass itself only adds the weights of the
-spikes, and the change visits as many spikes again, in a larger table; beyond that the rule reads
-and writes each neuron's potential of every step about six times (recorded, folded, reversed). BPTT
-is given the input as numbers, and multiplies by dense products.
+spikes, and the change visits as many spikes again, in a larger table. Beyond that the rule passes
+over a value of each neuron, sample and step three times: recorded, folded, reversed. BPTT is given
+the input as numbers, and multiplies by dense products.
 
     python benchmarks/three_factor.py [--smoke] [--repeats 9]
 """
