@@ -62,8 +62,10 @@ nitpick_ignore_regex = [
     (r"py:class", r"lightning_accum\.engine\.recording\.Recording"),
     (r"py:class", r"lightning_accum\.sparse\.events\.Events"),
     (r"py:class", r"lightning_accum\.cells\.registry\.CellRegistry"),
-    # What a pipe makes of its stages; a stage that a user writes never sees one.
-    (r"py:class", r"lightning_accum\.accumulators\.(sinks\.LogLink|split\.SplitLink)"),
+    # What trainers make of cells and keep of them; users never make one.
+    (r"py:class", r"lightning_accum\.cells\.(tally\.Tally|state\.CellState)"),
+    (r"py:class", r"lightning_accum\.cells\.independent\.RegisteredCell"),
+    (r"py:class", r"lightning_accum\.observe\.monitor\.MonitorConstructor"),
     # Files that are private to their folder, which name the types of methods that nobody calls.
     (r"py:class", r"lightning_accum\.(\w+\.)+_[a-z]\w*\.\w+"),
 ]
@@ -129,7 +131,8 @@ _BETWEEN_PARTS = {
 
 def _skip_fields(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
     """Leaves out fields of named tuples, and methods that parts of the package call."""
-    inner = getattr(obj, "__module__", "").split(".")[1:2] in (["accumulators"], ["optim"])
+    module = getattr(obj, "__module__", None) or ""  # which is None for some members
+    inner = module.split(".")[1:2] in (["accumulators"], ["optim"])
     if type(obj).__name__ == "_tuplegetter" or (inner and name in _BETWEEN_PARTS):
         return True
     return None
