@@ -1,0 +1,157 @@
+"""A recurrent spiking network learns to generate three signals, by e-prop and by backpropagation.
+
+The task is that of Bellec et al. (2020, doi:10.1038/s41467-020-17236-y). 60 recurrent neurons see a
+frozen raster of Poisson spikes for one second, always the same. Three leaky readouts have to follow
+a target each: a sum of sinusoids of 1, 2, 3 and 5 Hz with random amplitudes and phases. The error
+is the mean squared one over the variance of the targets: 1 for a readout that stays at the mean.
+
+Side by side: e-prop with the readout's weights as feedback, e-prop with fixed random feedback, and
+backpropagation through time by autograd, from the same first weights with the same optimizer. The
+control is the best that any readout could do on the network as it was at first, by least squares.
+
+    python examples/pattern_generation.py [--picture pattern_generation.png] [--short]
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+import lightning.pytorch as pl
+import torch
+from _recurrent import LEARNERS, TC_READOUT, Recurrent
+from torch import Tensor
+
+from lightning_accum.functional import decay_factor, trace
+
+STEPS = 1000  # of 1 ms
+INPUTS, NEURONS, SIGNALS = 20, 60, 3
+RATE = 50.0  # of the input, in Hz
+FREQUENCIES = torch.tensor([1.0, 2.0, 3.0, 5.0])
+TITLES = {
+    "symmetric": "e-prop, symmetric feedback",
+    "random": "e-prop, random feedback",
+    "bptt": "backpropagation through time",
+}
+
+
+def task(seed: int) -> tuple[Tensor, Tensor]:
+    """Returns the raster ``[T, 1, INPUTS]`` and the targets ``[T, 1, SIGNALS]``.
+
+    Args:
+        seed: of both.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    raster = torch.rand(STEPS, 1, INPUTS, generator=generator) < RATE / 1000
+    amplitudes, phases = torch.rand(2, SIGNALS, len(FREQUENCIES), generator=generator)
+    seconds = torch.arange(STEPS)[:, None, None] / 1000
+    waves = torch.sin(2 * math.pi * (FREQUENCIES * seconds + phases))
+    signals = (waves * (0.5 + 1.5 * amplitudes)).sum(-1)
+    return raster.float(), (signals / signals.std(0)).unsqueeze(1)
+
+
+class Generator(Recurrent):
+    """Follows targets; the loss is half the mean square over time."""
+
+    def error(self, y: Tensor, target: Tensor) -> Tensor:
+        return (y - target) / len(y)
+
+    def score(self, y: Tensor, target: Tensor) -> float:
+        """Returns the mean squared error over the variance of the targets."""
+        return float((y - target).square().mean() / (target - target.mean(0)).square().mean())
+
+
+def make(learner: str, seed: int) -> Generator:
+    """Returns a network that is to learn.
+
+    Args:
+        learner: one of ``LEARNERS``.
+        seed: of the first weights.
+    """
+    pl.seed_everything(seed, verbose=False)
+    return Generator(INPUTS, NEURONS, SIGNALS, learner, lr=0.005, lr_rate=0.03, target_rate=20.0)
+
+
+def final(errors: list[float]) -> float:
+    """Returns the mean error of the last ten presentations."""
+    return sum(errors[-10:]) / len(errors[-10:])
+
+
+@torch.no_grad()
+def untrained(seed: int) -> float:
+    """Returns the least error of any readout of the network as it is at first.
+
+    Args:
+        seed: of the weights and the task.
+    """
+    raster, target = task(seed)
+    network = make("symmetric", seed)
+    network(raster)
+    filtered = trace(network.spikes, decay_factor(TC_READOUT, 1.0))
+    best = torch.linalg.lstsq(filtered.squeeze(1), target.squeeze(1)).solution
+    return network.score(filtered @ best, target)
+
+
+def draw(
+    found: dict[str, list[list[float]]], shown: dict[str, Tensor], controls: list[float], path: str
+) -> None:
+    """Draws the errors of all seeds over presentations, and the signals of the first seed.
+
+    Args:
+        found: for each learner, the errors of each seed.
+        shown: the targets and what two learners made of them, ``[T, SIGNALS]``.
+        controls: the errors of untrained networks.
+        path: where to draw to.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.6, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for colour, (learner, runs) in zip(("C0", "C2", "C3"), found.items(), strict=True):
+        errors = torch.tensor(runs).T
+        left.plot(errors, color=colour, lw=0.4)
+        left.plot(errors.mean(1), color=colour, lw=1.8, label=TITLES[learner])
+    for least in controls:
+        left.axhline(least, color="0.5", lw=0.8, ls="--")
+    left.set(xlabel="presentation", ylabel="normalized error", yscale="log")
+    left.legend(frameon=False, fontsize=8)
+    for at in range(SIGNALS):
+        for (title, signals), colour in zip(shown.items(), ("k", "C0", "C3"), strict=True):
+            label = title if at == 0 else None
+            right.plot(signals[:, at] - 6 * at, color=colour, lw=0.9, label=label)
+    right.set(xlabel="ms", yticks=[], ylim=(-22, 3))
+    right.legend(frameon=False, fontsize=8, loc="lower left", ncols=3)
+    figure.savefig(path, dpi=72)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--presentations", type=int, default=100)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--picture", default="pattern_generation.png", help="where to draw to")
+    parser.add_argument("--short", action="store_true", help="one seed, five presentations")
+    args = parser.parse_args()
+    if args.short:
+        args.seeds, args.presentations = 1, 5
+    torch.set_num_threads(1)
+
+    found: dict[str, list[list[float]]] = {}
+    shown = {"target": task(0)[1].squeeze(1)}
+    print(f"normalized error, mean of the last 10 of {args.presentations} presentations:")
+    for learner in LEARNERS:
+        runs = found[learner] = []
+        for seed in range(args.seeds):
+            network = make(learner, seed)
+            runs.append(network.learn([task(seed)] * args.presentations, seed))
+            if seed == 0 and learner in ("symmetric", "bptt"):
+                with torch.no_grad():
+                    shown[TITLES[learner].split(",")[0]] = network(task(0)[0]).squeeze(1)
+        print(f"  {TITLES[learner]:28s} " + " ".join(f"{final(run):.3f}" for run in runs))
+    controls = [untrained(seed) for seed in range(args.seeds)]
+    print(f"  {'the best readout, untrained':28s} " + " ".join(f"{e:.3f}" for e in controls))
+    draw(found, shown, controls, args.picture)
+    print(f"drawn to {args.picture}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""A network that learns by e-prop remembers evidence if its neurons adapt, and not otherwise."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+sys.path.append(str(EXAMPLES))
+science = importlib.import_module("evidence_accumulation")
+
+BATCHES = 60
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def learned(learner, neuron):
+    network = science.make(learner, neuron, seed=0)
+    science.learn(network, BATCHES, seed=0)
+    return science.right(network)
+
+
+def test_eprop_of_adaptive_neurons_solves_it():
+    assert learned("symmetric", "ALIF") > 0.85
+
+
+def test_eprop_of_neurons_that_do_not_adapt_does_not():
+    assert learned("symmetric", "LIF") < 0.65  # by chance 0.5
+
+
+def test_no_input_tells_the_side_after_the_cues():
+    x, target = science.trials(400, torch.Generator().manual_seed(1))
+    left, right = x[..., :5].sum((0, 2)), x[..., 5:10].sum((0, 2))
+    assert (right > left).long().eq(target).float().mean() > 0.9
+    assert not x[science.CUES * (science.CUE + science.PAUSE) :, :, :10].any()
+    assert 0.4 < target.float().mean() < 0.6
+
+
+@pytest.mark.parametrize("neuron", science.NEURON)
+def test_without_recurrent_weights_both_ways_have_one_gradient(neuron):
+    gradients = {}
+    for learner in ("symmetric", "bptt"):
+        network = science.make(learner, neuron, seed=0)
+        torch.nn.init.zeros_(network.lif.recurrent.weight)
+        torch.nn.init.normal_(network.fc.weight)
+        network.double()
+        x, target = science.trials(8, torch.Generator().manual_seed(0))
+        network.learn([(x.double(), target)])
+        assert network.spikes.mean() > 0.005
+        gradients[learner] = network.fc.weight.grad, network.readout.weight.grad
+    for local, exact in zip(*gradients.values(), strict=True):
+        assert exact.abs().max() > 1e-3
+        torch.testing.assert_close(local, exact, rtol=1e-8, atol=1e-10)
+
+
+def test_runs_and_draws(tmp_path):
+    picture = tmp_path / "evidence.png"
+    command = [sys.executable, "evidence_accumulation.py", "--short", "--picture", str(picture)]
+    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr.strip()
+    assert "drawn to" in done.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")

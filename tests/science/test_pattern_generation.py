@@ -1,0 +1,63 @@
+"""A recurrent network learns to follow targets: by e-prop, as by backpropagation through time."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+sys.path.append(str(EXAMPLES))
+science = importlib.import_module("pattern_generation")
+
+PRESENTATIONS = 60
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("learner", science.LEARNERS)
+def test_generates_the_patterns(learner):
+    network = science.make(learner, seed=0)
+    errors = network.learn([science.task(0)] * PRESENTATIONS)
+    assert errors[0] > 0.9
+    assert science.final(errors) < 0.2
+    assert science.final(errors) < science.untrained(0)  # which no readout alone could do
+
+
+def test_all_begin_alike():
+    firsts = [science.make(name, seed=3).learn([science.task(3)]) for name in science.LEARNERS]
+    assert firsts[0] == firsts[1]
+    assert firsts[2] == pytest.approx(firsts[0], rel=1e-4)
+
+
+def test_without_recurrent_weights_both_ways_have_one_gradient():
+    gradients = []
+    for learner in ("symmetric", "bptt"):
+        network = science.make(learner, seed=0)
+        torch.nn.init.zeros_(network.lif.recurrent.weight)
+        network.double()
+        network.learn([tuple(part.double() for part in science.task(0))])
+        gradients.append((network.fc.weight.grad, network.readout.weight.grad))
+    for local, exact in zip(*gradients, strict=True):
+        assert exact.abs().max() > 1e-3
+        torch.testing.assert_close(local, exact, rtol=1e-8, atol=1e-10)
+
+
+def test_runs_and_draws(tmp_path):
+    picture = tmp_path / "pattern.png"
+    command = [sys.executable, "pattern_generation.py", "--short", "--picture", str(picture)]
+    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr.strip()
+    assert "drawn to" in done.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
