@@ -1,6 +1,5 @@
 """Lightning callbacks; the only part of the package that imports lightning."""
 
-from lightning_accum.callbacks._logging import LogOptions
 from lightning_accum.callbacks.buffers import AverageBuffers
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback
 from lightning_accum.callbacks.fabric import FabricCellTrainer
@@ -13,7 +12,6 @@ __all__ = [
     "CellTrainerCallback",
     "FabricCellTrainer",
     "LocalDDPStrategy",
-    "LogOptions",
     "TensorBoardPictures",
     "UpdateMonitor",
 ]

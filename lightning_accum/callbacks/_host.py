@@ -196,10 +196,7 @@ class CellHost:
 
     # ------------------------------------------------------------------ survival
     def state_dict(self) -> dict[str, Any]:
-        """Returns the states of the trainer and of the updaters, as tensors and builtins.
-
-        The state is empty before there are cells.
-        """
+        """Returns the states of trainer and updaters as tensors and builtins; empty without cells."""
         if self._loaded is not None:
             return self._loaded
         updaters = {name: dict(u.state_dict()) for name, u in self.updaters.items()}

@@ -12,37 +12,22 @@ from lightning_accum._compat import batches_that_stepped
 
 @dataclass(frozen=True)
 class LogOptions:
-    """What a :class:`CellTrainerCallback` logs, and whether it prints a summary.
+    """What a callback logs, and whether it prints a summary; see :class:`CellTrainerCallback`.
 
-    Args:
-        statistics: whether to log the statistics of updates and activity, on logging steps.
-        prog_bar: whether the progress bar also shows the ratio of each update to its weights.
-        summary: whether to print a table when a fit ends, with advice if a value is unusual.
-
-    Example:
-        >>> LogOptions(prog_bar=True)
-        LogOptions(statistics=True, prog_bar=True, summary=True)
+    Raises:
+        TypeError: if an option is not a bool.
     """
 
-    statistics: bool = True
+    log: bool = True
     prog_bar: bool = False
     summary: bool = True
 
-    @classmethod
-    def of(cls, log: object) -> LogOptions:
-        """Returns the options themselves, the defaults for ``True``, or nothing for ``False``.
-
-        Raises:
-            TypeError: if ``log`` is anything else.
-        """
-        if isinstance(log, bool):
-            return cls(statistics=log, summary=log)
-        if not isinstance(log, cls):
-            raise TypeError(
-                "Argument `log` should be a bool, or LogOptions. Found"
-                f" `{type(log).__name__}`: pass `LogOptions(prog_bar=True)`, for example."
-            )
-        return log
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, bool):
+                raise TypeError(
+                    f"Argument `{name}` should be a bool. Found `{type(value).__name__}`."
+                )
 
 
 def log_is_near(trainer: pl.Trainer, batches: int) -> bool:

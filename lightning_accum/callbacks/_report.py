@@ -48,8 +48,8 @@ class Report:
             trainer: the Lightning trainer.
             every: number of batches from one update to the next.
         """
-        self._observing = self._options.statistics and logs_now(trainer)
-        near = self._options.statistics and log_is_near(trainer, every)
+        self._observing = self._options.log and logs_now(trainer)
+        near = self._options.log and log_is_near(trainer, every)
         self._measuring = self._observing or near
 
     def batches_ended(self) -> None:

@@ -40,9 +40,8 @@ class CellTrainerCallback(Callback):
     Updates are applied whether or not parameters require grad: call ``eval()`` on the modules of a
     cell to freeze it. Callbacks that average weights should come after this one.
 
-    The arguments form four groups: the rule and its cells; the inputs of the rule (``input_keys``,
-    ``carry``); the application of updates (``apply_every_n_batches``, ``nonfinite``, ``lr``,
-    ``lr_scheduler``, ``lr_interval``); and what is logged (``log``, ``name``).
+    The arguments form four groups: the rule and its cells; what the rule gets (``input_keys``,
+    ``carry``); how updates are applied (from ``apply_every_n_batches`` on); and what is logged.
 
     Args:
         cell_trainer: the trainer, usually a rule such as :class:`~lightning_accum.STDP`.
@@ -51,23 +50,23 @@ class CellTrainerCallback(Callback):
         input_keys: keys of what ``training_step`` returns that are passed to the rule, such as
             ``("error",)`` or ``("reward",)``; or a mapping of the rule's names to such keys.
         carry: whether batches are pieces of one stream, so that traces pass from one to the next.
-        apply_every_n_batches: number of batches whose updates are applied together; the last,
-            partial group of an epoch is applied too. Default: the Trainer's
-            ``accumulate_grad_batches``. If the module steps its own UpdateOptimizer, pass the
-            number of batches between its steps, so that each logging step finds statistics.
+        apply_every_n_batches: number of batches whose updates are applied together, also in the
+            last, partial group of an epoch; the Trainer's ``accumulate_grad_batches`` when
+            ``None``. If the module steps its own UpdateOptimizer, pass the batches between steps.
         nonfinite: what happens to an update with NaN or Inf: ``"skip"`` drops and counts it,
             ``"raise"`` ends the fit, ``"ignore"`` applies it.
         lr: factor of every update, for the optimizer that the callback makes.
         lr_scheduler: returns its scheduler, such as ``functools.partial(StepLR, step_size=100)``.
         lr_interval: whether the scheduler steps after every ``"update"`` or every ``"epoch"``.
-        log: ``True`` to log ``updates/<cell>/<param>/...`` and ``activity/<cell>/...`` on logging
-            steps, and print a summary when the fit ends; ``False`` for neither; or LogOptions.
+        log: whether to log ``updates/<cell>/<param>/...`` and ``activity/<cell>/...`` on logging
+            steps. A cell that learns nothing causes a ``RuntimeWarning`` always.
+        prog_bar: whether the progress bar also shows the ratio of each update to its weights.
+        summary: whether to print a table when the fit ends, with advice if a value is unusual.
         name: tells several callbacks apart. Default: the names of the rule and the cells.
 
     Raises:
         TypeError: if an argument has the wrong type.
-        ValueError: if ``apply_every_n_batches`` is not positive, ``lr`` is negative, or
-            ``nonfinite`` or ``lr_interval`` is not one of its values.
+        ValueError: if a number is out of range, or a choice is not one of its values.
 
     Example:
         >>> from lightning_accum import STDP
@@ -90,13 +89,15 @@ class CellTrainerCallback(Callback):
         lr: float = 1.0,
         lr_scheduler: MakeScheduler | None = None,
         lr_interval: Interval = "update",
-        log: bool | LogOptions = True,
+        log: bool = True,
+        prog_bar: bool = False,
+        summary: bool = True,
         name: str | None = None,
     ) -> None:
         self.plan = UpdatePlan(apply_every_n_batches, lr, lr_scheduler, lr_interval)
         self.host = CellHost(cell_trainer, cells, carry, nonfinite)
         self.input_keys = keys_by_input(input_keys)
-        self.log_options = LogOptions.of(log)
+        self.log_options = LogOptions(log, prog_bar, summary)
         self.name = name or ",".join([type(cell_trainer).__name__, *(cells or ())])
         self._fit: Fit | None = None
         self._processes = ProcessStates()
@@ -130,8 +131,7 @@ class CellTrainerCallback(Callback):
         """Moves the updates of the batch to the gradients of the parameters.
 
         In manual optimization, call it in ``training_step``, between ``zero_grad()`` and ``step()``
-        of the optimizer that holds the parameters, in every process: updates are summed over
-        processes first. Then nothing is pending, and the callback applies nothing.
+        of the optimizer, in every process: updates are summed over processes first.
 
         Args:
             **inputs: the inputs of the rule, such as a ``reward``.
@@ -232,10 +232,7 @@ class CellTrainerCallback(Callback):
             checkpoint["callbacks"][self.state_key]["others"] = others
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads a state now or, before the cells are bound, when they are.
-
-        Raises a ``RuntimeError`` if it is not the state of such a callback.
-        """
+        """Loads a state now or, before the cells are bound, when they are; or raises an error."""
         rest = {key: value for key, value in state_dict.items() if key != "others"}
         place, kinds = f"`{self.state_key}`", {"host": MAPPING, **self.plan.kinds}
         check_state(place, rest, kinds, ANOTHER_VERSION)

@@ -91,7 +91,7 @@ class TensorBoardPictures(Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Adds the charts of the cells, and receives what is measured from now on."""
-        learners = [each for each in learners_in(trainer) if each.log_options.statistics]
+        learners = [each for each in learners_in(trainer) if each.log_options.log]
         if not learners:
             raise ValueError(
                 "A TensorBoardPictures should draw what a CellTrainerCallback with `log=True`"

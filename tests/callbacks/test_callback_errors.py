@@ -66,7 +66,7 @@ def test_no_cells(tmp_path: Path) -> None:
             "positive number of batches, or None. Found .* = 0",
         ),
         ({"apply_every_n_batches": 1.5}, ValueError, "Found .* = 1.5"),
-        ({"log": "all"}, TypeError, "`log` should be a bool, or LogOptions. Found `str`"),
+        ({"log": "all"}, TypeError, "`log` should be a bool. Found `str`"),
         ({"lr": -1.0}, ValueError, "`lr` should be a non-negative factor"),
         ({"nonfinite": "drop"}, ValueError, "`nonfinite` should be one of"),
         ({"cells": {"enc": ("fc", "lif")}}, TypeError, "CellSpecs by name. Found `tuple`"),

@@ -14,7 +14,6 @@ from lightning.pytorch.cli import LightningCLI
 from lightning_accum import STDP, CellSpec
 from lightning_accum.callbacks import (
     CellTrainerCallback,
-    LogOptions,
     TensorBoardPictures,
     UpdateMonitor,
 )
@@ -48,7 +47,7 @@ trainer:
             overrides: {tc_pre: 12.0}
         apply_every_n_batches: 3
         nonfinite: raise
-        log: {prog_bar: true}
+        prog_bar: true
 """
 
 
@@ -71,7 +70,7 @@ def test_everything_from_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
     (use,) = [c for c in made.trainer.callbacks if isinstance(c, CellTrainerCallback)]
     assert isinstance(use.cell_trainer, STDP)
     assert use.host.cells == {"enc": CellSpec("fc", "lif", ("weight",), {"tc_pre": 12.0})}
-    assert use.log_options == LogOptions(prog_bar=True)
+    assert use.log_options.prog_bar
     expected = fit_by_hand(made.model, list(loader(4)), every=3, epochs=2)[-1]
     made.trainer.fit(made.model, loader(4))
     assert close(made.model.fc.weight, expected)

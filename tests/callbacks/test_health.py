@@ -14,7 +14,7 @@ from callback_helpers import RULE, Net, Probe, callback, loader, trainer
 from torch import nn
 
 from lightning_accum import STDP, Cell, CellSpec, Clamp, Hebb, Term, attach_updater
-from lightning_accum.callbacks import CellTrainerCallback, LogOptions
+from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._record import ParameterRecord
@@ -78,7 +78,7 @@ class ByMethod(Net):
 
 
 def test_methods_that_no_hook_sees(tmp_path: Path) -> None:
-    text = warned(ByMethod(), tmp_path, callback(log=LogOptions(summary=False)))
+    text = warned(ByMethod(), tmp_path, callback(summary=False))
     assert "call them as `fc(x)`" in text
 
 

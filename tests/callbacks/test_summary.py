@@ -21,7 +21,7 @@ from callback_helpers import (
 )
 
 from lightning_accum import STDP, CellSpec, Clamp, attach_updater
-from lightning_accum.callbacks import CellTrainerCallback, LogOptions
+from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.callbacks._summary import _advice_on_activity
 from lightning_accum.optim import UpdateOptimizer
 
@@ -222,8 +222,7 @@ def test_weights_that_were_zero_do_not_spoil_the_mean(said: Any, tmp_path: Path)
 @pytest.mark.parametrize(
     "options",
     [
-        {"log": LogOptions(summary=False)},
-        {"log": LogOptions(statistics=False)},
+        {"summary": False},
         {"log": False},
         {"log_every_n_steps": 100},
     ],
@@ -256,7 +255,7 @@ def test_advice_is_no_warning(said: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("wanted", [True, False])
 def test_ratios_in_the_progress_bar(wanted: bool, tmp_path: Path) -> None:
     probe = Probe("on_train_end", lambda run, _: set(run.progress_bar_metrics))
-    trainer(tmp_path, callback(log=LogOptions(prog_bar=wanted)), probe).fit(Net(), loader(2))
+    trainer(tmp_path, callback(prog_bar=wanted), probe).fit(Net(), loader(2))
     assert probe.found == [{"updates/enc/weight/ratio"} if wanted else set()]
 
 

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightning_accum
 from lightning_accum import CellSpec, Clamp, Updater, attach_updater
-from lightning_accum.callbacks import CellTrainerCallback, LogOptions
+from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.functional import bound_power
 from lightning_accum.nn import LIF
@@ -167,7 +167,7 @@ def loader(batch_size: int = 4) -> DataLoader[Any]:
 def callback(**options: Any) -> CellTrainerCallback:
     rule = Rule(0.02, -0.015, time_dim=0, batch_reduction=reduced, picker=picked)
     cells = {"enc": CellSpec("fc", "neurons", ("weight", "bias"))}
-    use = CellTrainerCallback(rule, cells, log=LogOptions(summary=False), **options)
+    use = CellTrainerCallback(rule, cells, summary=False, **options)
     use.host = Host(rule, cells, use.host.carry, use.host.nonfinite)
     return use
 
