@@ -196,7 +196,7 @@ class CellHost:
 
     # ------------------------------------------------------------------ survival
     def state_dict(self) -> dict[str, Any]:
-        """Returns the states of trainer and updaters as tensors and builtins; empty without cells."""
+        """Returns the states of trainer and updaters, in builtins; empty without cells."""
         if self._loaded is not None:
             return self._loaded
         updaters = {name: dict(u.state_dict()) for name, u in self.updaters.items()}
