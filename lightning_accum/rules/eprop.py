@@ -66,7 +66,8 @@ class EProp(PotentialRule):
         surrogate: the pseudo-derivative :math:`\psi`; when ``None``, that of a native neuron, and
             :class:`~lightning_accum.functional.Triangular` for others.
         lr_rate: rate of the regularization of firing rates, relative to ``lr``; it adds
-            :math:`c\,(\bar z_j - \rho_0)` to the learning signal, without the readout's filter.
+            :math:`c\,(\bar z_j - \rho_0)` to the learning signal, not filtered. Each
+            process takes the rates of its own samples.
         target_rate: firing rate :math:`\rho_0` of the regularization, in Hz.
         membrane: where the potential is found that is compared with the threshold: the path of an
             attribute of the neuron that is read after each call, or a callable that finds it in
