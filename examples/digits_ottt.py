@@ -138,8 +138,9 @@ def gradients(split: Split, seed: int = 0) -> dict[str, list[Tensor]]:
     images, labels = split.train_images[:256], split.train_labels[:256]
     found: dict[str, list[Tensor]] = {}
     rule = OTTT(1.0, time_dim=0, batch_reduction="sum")
-    for i in range(len(network.layers)):
+    for i, lif in enumerate(network.neurons):
         spec = CellSpec(f"layers.{i}", f"neurons.{i}")
+        lif.gradient = "step"
         rule.register_cell(f"hidden {i}", spec.find(network), graded_input=i == 0)
     for method, gradient in (("BPTT", "time"), ("OTTT", "step")):
         for lif in network.neurons:

@@ -123,6 +123,7 @@ class PendingChange(CheckedState):
 
         Example:
             >>> import torch
+            >>> from lightning_accum import Accumulator
             >>> acc = Accumulator()
             >>> acc.accumulate_outer(torch.ones(3, 2), torch.ones(3, 1))
             >>> acc.pos
