@@ -1,7 +1,7 @@
-"""Runs every script of a folder, one after the other, with the same arguments.
+"""Runs every script of a folder, two at a time, with the same arguments.
 
-Fails where the folder holds no script, or where any of them fails, after having run them all.
-A file whose name starts with an underscore is a helper of the others, and is not run.
+Fails if the folder holds no script, or if any of them fails, after having run them all. A file
+whose name starts with an underscore is a helper of the others, and is not run.
 
     python scripts/run_each.py examples --short
 """
@@ -12,24 +12,39 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+TOGETHER = 2  # each on one thread
+
+
+def run(script: Path, args: tuple[str, ...]) -> bool:
+    """Runs a script, prints its output and the seconds that it took; returns whether it failed."""
+    # Figures are drawn to files, also on a machine with a screen.
+    environ = {**os.environ, "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
+    start = time.perf_counter()
+    result = subprocess.run(
+        [sys.executable, str(script), *args],
+        env=environ,
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    seconds = time.perf_counter() - start
+    end = f"--- {seconds:.1f} s, exit {result.returncode}"
+    print(f"--- {script} {' '.join(args)}\n{result.stdout}{end}", flush=True)
+    return result.returncode != 0
 
 
 def main(folder: str, *args: str) -> None:
-    """Runs the scripts and prints the seconds that each took."""
+    """Runs the scripts and says which of them failed."""
     scripts = sorted(p for p in Path(folder).glob("*.py") if not p.name.startswith("_"))
     if not scripts:
         sys.exit(f"Expected at least one script in `{folder}/`. Found none.")
-    # Figures are drawn to files alone, also on a machine with a screen.
-    environ = {**os.environ, "MPLBACKEND": "Agg"}
-    failed = []
-    for script in scripts:
-        print(f"--- {script} {' '.join(args)}", flush=True)
-        start = time.perf_counter()
-        result = subprocess.run([sys.executable, str(script), *args], env=environ, check=False)
-        if result.returncode != 0:
-            failed.append(script.name)
-        print(f"--- {time.perf_counter() - start:.1f} s, exit {result.returncode}", flush=True)
+    with ThreadPoolExecutor(TOGETHER) as pool:
+        results = pool.map(lambda script: run(script, args), scripts)
+        failed = [s.name for s, fails in zip(scripts, results, strict=True) if fails]
     if failed:
         sys.exit(f"{len(failed)} of {len(scripts)} failed in `{folder}/`: {', '.join(failed)}")
     print(f"all {len(scripts)} scripts in `{folder}/` ran", flush=True)
