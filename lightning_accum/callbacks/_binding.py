@@ -15,6 +15,20 @@ from lightning_accum.updates.attached import set_updater
 from lightning_accum.updates.claims import claim, release
 
 
+def check_carry(trainer: object, carry: bool) -> None:
+    """Raises a ``ValueError`` if a rule that carries nothing should carry.
+
+    Args:
+        trainer: the trainer.
+        carry: whether batches are pieces of one stream.
+    """
+    if carry and getattr(trainer, "carry", True) is False:
+        raise ValueError(
+            f"Argument `carry` should be False for a `{type(trainer).__name__}` that was made with"
+            " `carry=False`. Found `carry = True`: leave it out of one of the two."
+        )
+
+
 class Binding:
     """Finds the cells of a trainer in a model, and has their changes accumulate apart from others.
 

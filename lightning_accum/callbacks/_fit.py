@@ -21,6 +21,7 @@ from lightning_accum.callbacks._overlap import Overlap
 from lightning_accum.callbacks._places import check_places
 from lightning_accum.callbacks._plan import UpdatePlan
 from lightning_accum.callbacks._report import Report
+from lightning_accum.observe import GradientMonitor
 from lightning_accum.optim import UpdateOptimizer
 
 
@@ -60,12 +61,41 @@ class Fit:
             trainer: the Lightning trainer.
             resuming: whether the fit resumes one whose state was saved.
         """
+        self._check_scaler(trainer)
         self._appliers.find(trainer)
         self._plan.schedule.begin(self._appliers.made, resuming)
         # Monitors register their hooks before the first compiled call, and keep them: in validation
         # the recording is off, and each hook checks the mode of its module.
         self._host.trainer.train()
         StepGate.on(trainer.strategy).let_in(self._recording)
+
+    def updates_as_gradients(self, **inputs: Any) -> None:
+        """Moves the updates of the batch to the gradients of the parameters.
+
+        Args:
+            **inputs: the inputs of the rule.
+
+        Raises:
+            RuntimeError: if a gradient scaler would divide them by its scale.
+        """
+        if self._scales:
+            raise RuntimeError(
+                "Updates should become gradients without a gradient scaler, which would divide"
+                " them by its scale. Found `precision='16-mixed'`: take 'bf16-mixed' or '32-true'."
+            )
+        self._host.updates_as_gradients(**inputs)
+
+    def _check_scaler(self, trainer: pl.Trainer) -> None:
+        """Raises a ``ValueError`` if a rule would record gradients that a scaler has scaled."""
+        self._scales = getattr(trainer.precision_plugin, "scaler", None) is not None
+        if self._scales and any(
+            isinstance(m, GradientMonitor) for m in self._host.trainer.monitors
+        ):
+            raise ValueError(
+                "Argument `precision` of the Trainer should not be '16-mixed' for a rule that"
+                f" records gradients. Found a gradient scaler, which multiplies the loss, beside"
+                f" `{type(self._host.trainer).__name__}`: take 'bf16-mixed' or '32-true'."
+            )
 
     def training_begins(self, pl_module: pl.LightningModule) -> None:
         """Begins to check the cells; a checkpoint is loaded by now."""

@@ -9,7 +9,7 @@ from torch import nn
 
 from lightning_accum._compat import forget_compiled
 from lightning_accum._state import ANOTHER_VERSION, MAPPING, check_state, named
-from lightning_accum.callbacks._binding import Binding
+from lightning_accum.callbacks._binding import Binding, check_carry
 from lightning_accum.callbacks._shares import check_exchangeable, shares_of
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
@@ -35,7 +35,7 @@ class CellHost:
 
     Raises:
         TypeError: if ``trainer`` is not a CellTrainer, or ``cells`` does not hold CellSpecs.
-        ValueError: if ``nonfinite`` is not one of the policies.
+        ValueError: if ``nonfinite`` is not one of the policies, or the rule does not carry.
 
     Example:
         >>> import torch
@@ -64,6 +64,7 @@ class CellHost:
                 f"Argument `nonfinite` should be one of {get_args(NonFinite)}."
                 f" Found `{nonfinite = }`."
             )
+        check_carry(trainer, carry)
         self._binding = Binding(trainer, cells)
         self.trainer = trainer
         self.carry = carry

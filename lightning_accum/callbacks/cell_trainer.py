@@ -136,7 +136,7 @@ class CellTrainerCallback(Callback):
         Args:
             **inputs: the inputs of the rule, such as a ``reward``.
         """
-        self.host.updates_as_gradients(**inputs)
+        (self._fit or self.host).updates_as_gradients(**inputs)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Binds the cells, and finds or makes the optimizer that applies their updates."""

@@ -57,6 +57,7 @@ class Tally:
         self.watched = watched
         self.windows = 0
         self.longest = 0
+        self.dropped = 0  # steps that were recorded and cleared
         self.empty = 0  # calls of the rule that found nothing, before the first window
         self._looks: list[tuple[Tensor, int, Tensor, int]] = []
         self._spikes = self._spikes_in = self._told = False

@@ -62,11 +62,20 @@ class GradientMonitor(Monitor):
             call: the number of the call.
             round_: tells calls from those before the last :meth:`clear`.
             gradient: by the output of the call.
+
+        Raises:
+            RuntimeError: if the gradient of the call came before.
         """
         if round_ is not self._round:
             return
         early = self._early
-        early[call] = early[call] + gradient if call in early else gradient
+        if call < self._next or call in early:
+            raise RuntimeError(
+                f"One backward pass should reach each call of the"
+                f" `{type(self.module).__name__}` whose gradient is recorded. Found a second one,"
+                " whose gradient would not count: add the losses, and call `backward()` once."
+            )
+        early[call] = gradient
         while self._next in early:
             self._record(early.pop(self._next).detach())
             self._next += 1

@@ -10,7 +10,7 @@ from typing_extensions import Self
 
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.independent import IndependentCellTrainer, RegisteredCell
-from lightning_accum.cells.state import Hyperparameters
+from lightning_accum.cells.state import CellState, Hyperparameters
 from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.recording import Recorded
 from lightning_accum.rules._recorded import RecordedSignal, read
@@ -55,6 +55,23 @@ class RecordingTrainer(IndependentCellTrainer, ABC):
         monitors = {s.name: self.get_monitor(name, s.name) for s in self._recorded(cell, h)}
         return read(name, cell, monitors, h.time_dim)
 
+    def clear(self, **kwargs: Any) -> None:
+        """Drops what was recorded and what is carried; what neurons have learned stays.
+
+        Args:
+            **kwargs: as those of the base class.
+        """
+        for name, (_, state) in self.named_cells:
+            if isinstance(state, CellState):
+                state.tally.dropped += self._steps_of(name)
+        super().clear(**kwargs)
+
+    def _steps_of(self, name: str) -> int:
+        """Returns the number of recorded steps of a cell that no call has evaluated."""
+        monitor = self.get_monitor(name, "post")
+        steps: int = 0 if monitor is None else getattr(monitor.reducer, "length", 0)
+        return steps
+
     def train(self, mode: bool = True) -> Self:
         """Sets training mode, in which activity is recorded, or evaluation mode.
 
@@ -68,12 +85,11 @@ class RecordingTrainer(IndependentCellTrainer, ABC):
     def _unused(self) -> Iterator[tuple[str, tuple[Tally, int, Mapping[str, Accumulator]]]]:
         """Yields what was recorded or accumulated of each cell, and had no effect so far."""
         for name, (cell, _) in self.named_cells:
-            monitor, updater = self.get_monitor(name, "post"), get_updater(cell.connection)
-            steps = 0 if monitor is None else getattr(monitor.reducer, "length", 0)
+            updater, tally = get_updater(cell.connection), self.tally(name)
             params = self.state_of(name).hyperparameters.params
             unapplied = {
                 p: getattr(updater, p)
                 for p in params
                 if updater is not None and p in updater.names and not updater.applied.get(p)
             }
-            yield name, (self.tally(name), steps, unapplied)
+            yield name, (tally, tally.dropped + self._steps_of(name), unapplied)

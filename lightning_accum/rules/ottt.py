@@ -31,7 +31,8 @@ class OTTT(PotentialRule):
     :math:`\psi` and the decay :math:`\alpha` of the membrane. The gradient runs through the layers
     of one step and not through time: make :class:`~lightning_accum.nn.SurrogateLIF` neurons with
     ``gradient="step"``, and call ``backward()`` on the loss, summed over the samples, after each
-    step or once. The rule records it by a :class:`~lightning_accum.observe.GradientMonitor`.
+    step or once. Lightning divides the loss by ``accumulate_grad_batches``, and so this rule's
+    change. The rule records the gradient by a :class:`~lightning_accum.observe.GradientMonitor`.
 
     Args:
         lr: rate :math:`\eta`.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,6 +48,14 @@ class PotentialRule(ThirdFactorRule):
     def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
         """Raises a ``ValueError`` if the neuron has no states, or other constants than the rule."""
         super().check_cell(name, cell, h)
+        constant: Any = getattr(cell.neuron, "constant_threshold", None)
+        both = is_number(constant) and is_number(h.threshold)
+        if both and not math.isclose(constant, h.threshold):
+            raise ValueError(
+                f"Argument `threshold` should be that of the neuron of cell `{name}`, {constant}."
+                f" Found `threshold = {h.threshold}`: leave it out, and the rule takes the"
+                " neuron's."
+            )
         _check_states(type(self).__name__, name, cell, self.states(h))
 
     def complete(self, cell: Cell, h: Hyperparameters) -> Hyperparameters:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import pytest
 import torch
 from torch import nn
 
@@ -69,3 +70,13 @@ def test_it_does_not_outlive_itself() -> None:
     del monitor
     loss.backward()
     assert not relu._forward_hooks
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_second_backward_pass_is_refused(calls: int) -> None:
+    fc, relu, monitor = watched()
+    outputs = [relu(fc(x)).sum() for x in steps()[:calls]]
+    outputs[-1].backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="add the losses, and call `backward"):
+        outputs[-1].backward()
+    assert monitor.reducer.length == (calls == 1)

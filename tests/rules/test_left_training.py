@@ -39,6 +39,13 @@ class TestLeftTraining:
         ):
             self.rule.eval()
 
+    def test_never_called_and_cleared(self) -> None:
+        for _ in range(3):
+            self.run(call=False, update=False, batches=4)
+            self.rule.clear()
+        with pytest.warns(RuntimeWarning, match="12 steps recorded, and no call"):
+            self.rule.eval()
+
     def test_never_updated(self) -> None:
         self.run(call=True, update=False)
         with pytest.warns(RuntimeWarning, match=r"`enc`.*12 calls, and none applied.*update\(\)"):

@@ -309,3 +309,11 @@ def test_only_a_threshold_that_changes_is_recorded() -> None:
             unit = rule.register_cell("hidden", Cell(net.fc, net.lif))
             assert ("threshold" in unit.monitors) == recorded
             assert "membrane" in unit.monitors
+
+
+def test_another_threshold_than_the_neuron_s_is_rejected() -> None:
+    net = Network()
+    rule = la.EProp(1.0, threshold=0.3, time_dim=0)
+    with pytest.raises(ValueError, match=r"`threshold` should be that of the neuron.*1\.0"):
+        rule.register_cell("hidden", Cell(net.fc, net.lif))
+    la.EProp(1.0, threshold=1.0, time_dim=0).register_cell("hidden", Cell(net.fc, net.lif))
