@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.source import Source
-from lightning_accum.engine.state import Carried
+from lightning_accum.engine.state import Carried, StateKey
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.vjp import WeightVJP
 
@@ -50,6 +50,20 @@ class Window:
     carried: Carried = field(default_factory=dict)
     states: Mapping[str, Signal] = field(default_factory=dict)
     prepared: Any = None
+
+    def left_for_samples(self, key: StateKey) -> Tensor | None:
+        """Returns what the previous window left for each sample, in the parameter's shape.
+
+        Args:
+            key: the name under which it was carried.
+
+        Returns:
+            ``[B, *param.shape]``; ``None`` for nothing, or if it belongs to other samples.
+        """
+        value = self.carried.get(key)
+        if value is None or value.shape != (self.post.activity.shape[1], *self.param.shape):
+            return None
+        return value.to(self.param.device)
 
     def state(self, name: str) -> Signal:
         """Returns another signal of the cell, ``[T, B, ...]``, that the rule named in ``states``.

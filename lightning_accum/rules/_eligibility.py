@@ -14,7 +14,7 @@ from lightning_accum.engine.evaluate import per_sample
 from lightning_accum.engine.recording import Recording
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.state import StateKey
-from lightning_accum.engine.terms import CustomChange, Parts, Term
+from lightning_accum.engine.terms import CustomChange, Parts, Term, added
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.eligibility import Eligibility, Remaining, fold_remaining
@@ -142,7 +142,7 @@ class CarriedEligibility(CustomChange):
                 "sample", f"{window.name} eligibility of adaptation", folded.beta
             ),
         }
-        self.before = {name: self._before(key) for name, key in self.keys.items()}
+        self.before = {name: window.left_for_samples(key) for name, key in self.keys.items()}
         nothing = all(value is None for value in self.before.values())
         self.rate = 0.0 if window.start > 0 or nothing else -lr
 
@@ -152,8 +152,7 @@ class CarriedEligibility(CustomChange):
         for name, value in self.before.items():
             if value is not None:
                 factor = self._factor(getattr(self.folded.signal, name), value)
-                change = (factor * value)[samples].sum(0)
-                total = change if total is None else total + change
+                total = added(total, (factor * value)[samples].sum(0))
         return None, None if total is None else total * self.lr
 
     def carry(self, vjp: WeightVJP) -> dict[StateKey, Tensor]:
@@ -176,13 +175,6 @@ class CarriedEligibility(CustomChange):
                 total = total + earlier
             after[key] = total.expand(self.size, *self.window.param.shape)
         return after
-
-    def _before(self, key: StateKey) -> Tensor | None:
-        """What was left; ``None`` if it belongs to other samples or another shape."""
-        value = self.window.carried.get(key)
-        if value is None or value.shape != (self.size, *self.window.param.shape):
-            return None
-        return value.to(self.window.param.device)
 
     def _factor(self, factor: Tensor, value: Tensor) -> Tensor:
         """A factor for each neuron, beside what belongs to its synapses."""

@@ -55,7 +55,7 @@ def learning_signal(
         ValueError: if there is no error, or its shape does not fit.
         TypeError: if it is complex.
     """
-    post = recording.signals["post"].activity
+    post = recording.activity("post")
     steps, batch, *shape = post.shape
     error = recording.inputs.get("error")
     found = list(error.shape) if isinstance(error, Tensor) else type(error).__name__

@@ -10,7 +10,7 @@ from typing_extensions import Self
 
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.independent import IndependentCellTrainer, RegisteredCell
-from lightning_accum.cells.state import CellState, Hyperparameters
+from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.recording import Recorded
 from lightning_accum.rules._recorded import RecordedSignal, read
@@ -61,9 +61,8 @@ class RecordingTrainer(IndependentCellTrainer, ABC):
         Args:
             **kwargs: as those of the base class.
         """
-        for name, (_, state) in self.named_cells:
-            if isinstance(state, CellState):
-                state.tally.dropped += self._steps_of(name)
+        for name, _ in self.named_cells:
+            self.tally(name).dropped += self._steps_of(name)
         super().clear(**kwargs)
 
     def _steps_of(self, name: str) -> int:

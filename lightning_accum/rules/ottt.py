@@ -114,7 +114,7 @@ class OTTT(PotentialRule):
 
     def prepare(self, recording: Recording, h: Hyperparameters) -> Tensor:
         """Returns the gradient by the potential, ``[T, B, ...]``."""
-        return recording.signals["gradient"].activity * pseudo_derivative(recording, h)
+        return recording.activity("gradient") * pseudo_derivative(recording, h)
 
     def terms(self, window: Window, h: Hyperparameters) -> Term:
         """The gradient by the potential, times the low-pass of the input."""

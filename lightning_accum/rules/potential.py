@@ -100,10 +100,10 @@ def pseudo_derivative(
         h: hyperparameters, with ``surrogate`` and ``threshold``.
         steps: which steps.
     """
-    membrane = recording.signals["membrane"].activity[steps]
+    membrane = recording.activity("membrane")[steps]
     threshold = h.threshold
     if not is_number(threshold):
-        threshold = recording.signals["threshold"].activity[steps]
+        threshold = recording.activity("threshold")[steps]
     above = membrane.to(torch.promote_types(membrane.dtype, torch.float32)) - threshold
     derivative: Tensor = h.surrogate.derivative(above)
     return derivative

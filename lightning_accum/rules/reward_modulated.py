@@ -85,7 +85,7 @@ class _Eligibility(CustomChange):
         self.keys = [
             StateKey("sample", f"{window.name} eligibility {part}", tc) for part in ("pos", "neg")
         ]
-        self.before = [self._before(key) for key in self.keys]
+        self.before = [window.left_for_samples(key) for key in self.keys]
         if window.start > 0 or all(part is None for part in self.before):
             self.rate = 0.0  # nothing to reward here; `carry` is called all the same
 
@@ -107,21 +107,13 @@ class _Eligibility(CustomChange):
         scaled = [replace(term, post=Signal.of(term.post) * left) for term in self.terms]
         after = {}
         for key, before, new in zip(self.keys, self.before, per_sample(scaled, vjp), strict=True):
-            if (
-                before is not None and window.start == 0
-            ):  # each piece decays to the end of the whole window
+            # The first piece of a window has the eligibility decay to the end of the whole window.
+            if before is not None and window.start == 0:
                 before = before * decay**window.total
             total = added(before, new)
             if total is not None:
                 after[key] = total.expand(self.size, *window.param.shape)
         return after
-
-    def _before(self, key: StateKey) -> Tensor | None:
-        """Returns the eligibility of earlier windows; ``None`` if it belongs to other samples."""
-        value = self.window.carried.get(key)
-        if value is None or value.shape != (self.size, *self.window.param.shape):
-            return None
-        return value.to(self.window.param.device)
 
 
 def _reward(window: Window, reward: object) -> float | Tensor:
