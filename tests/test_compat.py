@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
@@ -16,8 +17,6 @@ from lightning_accum import _compat
 from lightning_accum._compat import (
     compiled_from,
     foreach,
-    foreach_add_call,
-    foreach_subtract,
     forget_compiled,
     forward_methods,
     fused_adam,
@@ -136,10 +135,10 @@ def test_own_tensor():
     assert own_tensor(tied, "weight") is own_tensor(tied, "inner") is None
 
 
-def test_foreach_subtract_and_foreach_add_call():
+def test_foreach_subtracts_and_adds_when_it_is_called():
     targets = [torch.zeros(1), torch.ones(2)]
-    values = foreach_subtract([torch.ones(1), torch.full((2,), 3.0)], [torch.zeros(1), targets[1]])
-    call = foreach_add_call(targets, values, 0.5)
+    values = foreach("sub")([torch.ones(1), torch.full((2,), 3.0)], [torch.zeros(1), targets[1]])
+    call = partial(foreach("add_"), targets, values, alpha=0.5)
     assert [target.tolist() for target in targets] == [[0.0], [1.0, 1.0]]
     call()
     assert [target.tolist() for target in targets] == [[0.5], [2.0, 2.0]]

@@ -9,8 +9,6 @@ from lightning_accum._compat.compiling import (
 )
 from lightning_accum._compat.kernels import (
     foreach,
-    foreach_add_call,
-    foreach_subtract,
     fused_adam,
     version,
 )
@@ -41,8 +39,6 @@ __all__ = [
     "compiled_from",
     "default_states",
     "foreach",
-    "foreach_add_call",
-    "foreach_subtract",
     "forget_compiled",
     "forget_computed",
     "forward_methods",

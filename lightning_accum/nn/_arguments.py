@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
-from lightning_accum._checks import check_finite, check_numbers
+from lightning_accum._checks import check_finite, check_numbers, check_tensors
 from lightning_accum.nn.inhibition import Inhibition
 
 # Steps are counted in single precision, which leaves room for a sequence as long.
@@ -60,6 +61,27 @@ def check_options(
         raise ValueError(
             "Argument `compile` should be False if there is `inhibition`, which is not "
             f"compiled. Found `compile = {compile}`, `inhibition = {inhibition}`."
+        )
+
+
+def check_input(
+    x: Tensor, size: tuple[int, ...], time_dim: int | None, least_steps: int = 0
+) -> None:
+    """Raises an error unless an input current has the shape of a layer.
+
+    Args:
+        x: the input.
+        size: shape of the layer, without batch and time.
+        time_dim: ``None`` for ``[B, *size]``, 0 for ``[T, B, *size]``.
+        least_steps: the smallest T that the layer takes.
+    """
+    check_tensors(x=x)
+    lead = ["B"] if time_dim is None else ["T", "B"]
+    fits = x.ndim == len(lead) + len(size) and x.shape[len(lead) :] == size
+    if not fits or (time_dim is not None and len(x) < least_steps):
+        raise ValueError(
+            f"Argument `x` should have shape [{', '.join([*lead, *map(str, size)])}], as"
+            f" `time_dim = {time_dim}`. Found shape {list(x.shape)}."
         )
 
 

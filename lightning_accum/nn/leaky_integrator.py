@@ -8,11 +8,11 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite, check_tensors
+from lightning_accum._checks import check_finite
 from lightning_accum._state import StateModule, check_that
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.functional.traces import decay_factor, reverse_trace, trace
-from lightning_accum.nn._arguments import check_times, layer_shape
+from lightning_accum.nn._arguments import check_input, check_times, layer_shape
 
 
 @final
@@ -73,13 +73,7 @@ class LeakyIntegrator(StateModule):
         Raises:
             ValueError: if the shape does not fit.
         """
-        check_tensors(x=x)
-        lead = ["B"] if self.time_dim is None else ["T", "B"]
-        if x.ndim != len(lead) + len(self.size) or x.shape[len(lead) :] != self.size:
-            raise ValueError(
-                f"Argument `x` should have shape [{', '.join([*lead, *map(str, self.size)])}], as"
-                f" `time_dim = {self.time_dim}`. Found shape {list(x.shape)}."
-            )
+        check_input(x, self.size, self.time_dim)
         current = (x if self.time_dim == 0 else x.unsqueeze(0)).to(at_least_float32(x.dtype))
         before = self._state["y"]
         if before is not None and before.shape != current.shape[1:]:

@@ -10,11 +10,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_tensors, warn_below_step
+from lightning_accum._checks import warn_below_step
 from lightning_accum._compat import is_traced
 from lightning_accum._state import StateModule, check_that
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.nn._arguments import (
+    check_input,
     check_options,
     check_potentials,
     check_times,
@@ -149,17 +150,10 @@ class Neurons(StateModule, ABC):
             ValueError: if the shape does not fit.
             RuntimeError: if there is no compiler for ``compile=True``.
         """
-        check_tensors(x=x)
-        lead = 1 if self.time_dim is None else 2
-        if x.ndim != lead + len(self.size) or x.shape[lead:] != self.size:
-            expected = ", ".join(["T", "B"][2 - lead :] + [str(n) for n in self.size])
-            raise ValueError(
-                f"Argument `x` should have shape [{expected}], as `time_dim = {self.time_dim}`. "
-                f"Found shape {list(x.shape)}."
-            )
+        check_input(x, self.size, self.time_dim)
         # Half precision would lose small currents in the sum over time.
         dtype = at_least_float32(x.dtype)
-        steps, batch = (1, x.shape[0]) if lead == 1 else x.shape[:2]
+        steps, batch = (1, x.shape[0]) if self.time_dim is None else x.shape[:2]
         current = x.detach().to(dtype).reshape(steps, batch, math.prod(self.size))
         spike_dtype = self.spike_dtype or (x.dtype if x.is_floating_point() else dtype)
         state = self._load(current.new_empty(current.shape[1:]))

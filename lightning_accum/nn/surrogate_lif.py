@@ -7,12 +7,13 @@ from typing import Any, Literal, final, get_args
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite, check_tensors, warn_below_step
+from lightning_accum._checks import check_finite, warn_below_step
 from lightning_accum._compat import is_traced
 from lightning_accum._state import StateModule, check_that
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.functional.surrogates import Surrogate, Triangular
 from lightning_accum.functional.traces import decay_factor
+from lightning_accum.nn._arguments import check_input, check_options, check_times
 from lightning_accum.nn._fast_surrogate import SurrogateRun, SurrogateState, integrate_surrogate
 from lightning_accum.nn.recurrent_linear import RecurrentLinear
 
@@ -91,7 +92,9 @@ class SurrogateLIF(StateModule):
             raise ValueError(
                 f"Argument `size` should be a number of neurons. Found `size = {size!r}`."
             )
-        check_finite(v_threshold=v_threshold, beta=beta, dt=dt)
+        check_finite(v_threshold=v_threshold, beta=beta)
+        check_times(0.0, dt, time_dim)
+        check_options(spike_dtype, None, compile=False)
         if not v_threshold > 0:
             raise ValueError(
                 "Argument `v_threshold` should be positive, above rest. Found"
@@ -101,11 +104,6 @@ class SurrogateLIF(StateModule):
             raise ValueError(
                 f"Argument `gradient` should be one of {get_args(Gradient)}. Found"
                 f" `gradient = {gradient!r}`."
-            )
-        if time_dim is not None and not (isinstance(time_dim, int) and time_dim == 0):
-            raise ValueError(
-                "Argument `time_dim` should be `None` (one step per call) or 0 (a sequence, time"
-                f" first). Found `time_dim = {time_dim}`. Transpose the input."
             )
         if gradient != "none" and not (spike_dtype is None or spike_dtype.is_floating_point):
             raise ValueError(
@@ -200,13 +198,7 @@ class SurrogateLIF(StateModule):
         Raises:
             ValueError: if the shape does not fit.
         """
-        check_tensors(x=x)
-        lead = ["B"] if self.time_dim is None else ["T", "B"]
-        if x.ndim != len(lead) + 1 or x.shape[-1] != self.size or 0 in x.shape[: len(lead) - 1]:
-            raise ValueError(
-                f"Argument `x` should have shape [{', '.join(lead)}, {self.size}], as"
-                f" `time_dim = {self.time_dim}`. Found shape {list(x.shape)}."
-            )
+        check_input(x, (self.size,), self.time_dim, least_steps=1)
         dtype = at_least_float32(x.dtype)
         current = (x if self.time_dim == 0 else x.unsqueeze(0)).to(dtype)
         before = self._load(current.detach()[0])

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from lightning_accum._checks import check_numbers
-from lightning_accum._compat import foreach_add_call, foreach_subtract
+from lightning_accum._compat import foreach
 from lightning_accum.distributed.shards import is_sharded, local, shard_like, sharded_like
 from lightning_accum.updates.accumulator import Accumulator
 from lightning_accum.updates.nonfinite import NonFiniteGuard
@@ -111,7 +111,8 @@ def _sum(label: str, pending: Sequence[Pending], guard: NonFiniteGuard) -> Chang
         if len(set(factors)) > 1:
             deltas = [delta * factor for delta, factor in zip(deltas, factors, strict=True)]
             factors = [1.0]
-        calls = [foreach_add_call([local(param) for param in params], deltas, factors[0])]
+        targets = [local(param) for param in params]
+        calls = [partial(foreach("add_"), targets, deltas, alpha=factors[0])]
         # autograd saved the whole parameter, not the shard of this process
         calls += [partial(increment_version, p.param) for p in pending if is_sharded(p.param)]
     return Change([each.name for each in pending], calls, counts)
@@ -159,6 +160,6 @@ def _deltas(pending: Sequence[Pending]) -> dict[str, Tensor]:
             deltas[name] = delta
     if unbounded:
         pairs = unbounded.values()
-        found = foreach_subtract([pos for pos, _ in pairs], [neg for _, neg in pairs])
+        found = foreach("sub")([pos for pos, _ in pairs], [neg for _, neg in pairs])
         deltas.update(zip(unbounded, found, strict=True))
     return deltas

@@ -146,6 +146,8 @@ def test_half_precision_is_computed_in_single() -> None:
         ({"time_dim": 1}, "`time_dim = 1`"),
         ({"surrogate": "triangle"}, "`surrogate`"),
         ({"tc_mem": -1.0}, "time constant"),
+        ({"dt": 0.0}, "`dt = 0.0`"),
+        ({"spike_dtype": "bool"}, "`spike_dtype"),
     ],
 )
 def test_what_makes_no_sense_is_rejected(options: dict[str, Any], message: str) -> None:
