@@ -10,7 +10,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch.optim import Optimizer
 
 from lightning_accum._compat import skips_backward
-from lightning_accum.callbacks._gate import Recording, StepGate
+from lightning_accum.callbacks._gate import Recording, StepGate, scales_gradients
 from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._inputs import inputs_from
@@ -53,6 +53,7 @@ class Fit:
         self._overlap = Overlap(host)
         self._health: Health | None = None  # until training starts
         self._layout_checked = False
+        self._scaled = False
 
     def begin(self, trainer: pl.Trainer, resuming: bool) -> None:
         """Finds the optimizers, and prepares to record training steps.
@@ -61,7 +62,8 @@ class Fit:
             trainer: the Lightning trainer.
             resuming: whether the fit resumes one whose state was saved.
         """
-        self._check_scaler(trainer)
+        self._scaled = scales_gradients(trainer.strategy)
+        self._check_recorded_gradients()
         self._appliers.find(trainer)
         self._plan.schedule.begin(self._appliers.made, resuming)
         # Monitors register their hooks before the first compiled call, and keep them: in validation
@@ -78,19 +80,17 @@ class Fit:
         Raises:
             RuntimeError: if a gradient scaler would divide them by its scale.
         """
-        if self._scales:
+        if self._scaled:
             raise RuntimeError(
                 "Updates should become gradients without a gradient scaler, which would divide"
                 " them by its scale. Found `precision='16-mixed'`: take 'bf16-mixed' or '32-true'."
             )
         self._host.updates_as_gradients(**inputs)
 
-    def _check_scaler(self, trainer: pl.Trainer) -> None:
+    def _check_recorded_gradients(self) -> None:
         """Raises a ``ValueError`` if a rule would record gradients that a scaler has scaled."""
-        self._scales = getattr(trainer.precision_plugin, "scaler", None) is not None
-        if self._scales and any(
-            isinstance(m, GradientMonitor) for m in self._host.trainer.monitors
-        ):
+        records = any(isinstance(m, GradientMonitor) for m in self._host.trainer.monitors)
+        if records and self._scaled:
             raise ValueError(
                 "Argument `precision` of the Trainer should not be '16-mixed' for a rule that"
                 f" records gradients. Found a gradient scaler, which multiplies the loss, beside"

@@ -15,6 +15,11 @@ from lightning_accum.observe import unobserved
 from lightning_accum.optim import UpdateOptimizer
 
 
+def scales_gradients(strategy: Strategy) -> bool:
+    """Returns whether a gradient scaler multiplies the loss, as with ``precision="16-mixed"``."""
+    return getattr(strategy.precision_plugin, "scaler", None) is not None
+
+
 class Recording:
     """Has a host record the first training step of each batch.
 
@@ -114,8 +119,8 @@ class StepGate:
         reject, and updates are not scaled.
         """
         once = _Once(closure)
-        precision = self._strategy.precision_plugin
-        if isinstance(optimizer, UpdateOptimizer) and getattr(precision, "scaler", None):
+        if isinstance(optimizer, UpdateOptimizer) and scales_gradients(self._strategy):
+            precision = self._strategy.precision_plugin
             model = model or self._strategy.lightning_module
             return Precision.optimizer_step(precision, optimizer, model, once, **kwargs)
         return self._optimizer_step(optimizer, once, model, **kwargs)
