@@ -49,7 +49,7 @@ types: $(READY) ## mypy --strict
 
 docs: $(READY) ## the pages, and the code on them
 	$(PY) -m sphinx -q -E -W --keep-going -b html docs $(DOCS_OUT)/html
-	$(PY) -m sphinx -q -W --keep-going -b doctest docs $(DOCS_OUT)/doctest
+	$(PY) -m sphinx -q -W --keep-going -b doctest -d $(DOCS_OUT)/html/.doctrees docs $(DOCS_OUT)/doctest
 	@cat $(DOCS_OUT)/doctest/output.txt
 	@grep -qE '^ *[1-9][0-9]* tests?$$' $(DOCS_OUT)/doctest/output.txt || \
 		{ echo 'Expected code to run on the pages. Found none.'; exit 1; }

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import doctest
+import hashlib
 import importlib
+import os
+import sys
+from logging import getLogger
+from pathlib import Path
 from typing import Any
 
 from sphinx.util import logging
 
+import lightning_accum
 from lightning_accum import __version__
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_ext"))
 
 logger = logging.getLogger(__name__)
 
@@ -18,19 +27,59 @@ copyright = f"2026, {author}"
 release = version = __version__
 
 extensions = [
-    "myst_parser",
+    "mathml",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.doctest",
-    "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "sphinx_design",
 ]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "_ext"]
 html_theme = "furo"
 html_title = f"{project} {release}"
+html_static_path = ["_static"]
+html_math_renderer = "mathml"
+
+# What is copied are the statements: neither prompts nor what they print.
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
+
+
+# The tutorials' kernel has settings of its own, and none of whoever builds the pages.
+IPYTHON = HERE / "_build" / "ipython"
+(IPYTHON / "profile_default").mkdir(parents=True, exist_ok=True)
+(IPYTHON / "profile_default" / "ipython_kernel_config.py").write_text(
+    "c.IPKernelApp.log_level = 'ERROR'\n"
+)
+os.environ["IPYTHONDIR"] = str(IPYTHON)
+# What runs a notebook tells so, on stderr, where a quiet build prints warnings.
+getLogger("traitlets").setLevel("WARNING")
+
+
+def _source_digest() -> str:
+    """Changes with the package: what the tutorials print depends on it as on their own code."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(lightning_accum.__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+# The tutorials run when the pages are built, once for each state of theirs and of the package; a
+# cell that raises fails the build. They run in an empty folder, and what Lightning and progress bars
+# write to stderr is left out of the pages.
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(HERE / "_build" / "tutorials" / _source_digest())
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120
+nb_execution_show_tb = True
+nb_merge_streams = True
+nb_output_stderr = "remove"
 
 napoleon_numpy_docstring = False
 # Attributes as fields of their class: as entries of their own they would stand twice in the index.
@@ -129,6 +178,16 @@ _BETWEEN_PARTS = {
 }
 
 
+def _offer_notebook(app: Any, name: str, source: list[str]) -> None:
+    """Puts below a tutorial's title the link to it as a notebook, which its page was made of."""
+    if name.startswith("tutorials/") and "{code-cell}" in source[0]:
+        file = name.rpartition("/")[2]
+        head, title, text = source[0].partition("\n# ")
+        title, end, text = (title + text).partition("\n\n")
+        link = f"Download this page as a notebook, {{nb-download}}`{file}.ipynb`."
+        source[0] = f"{head}{title}{end}{link}\n\n{text}"
+
+
 def _skip_fields(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
     """Leaves out fields of named tuples, and methods that parts of the package call."""
     module = getattr(obj, "__module__", None) or ""  # which is None for some members
@@ -156,3 +215,4 @@ def setup(app: Any) -> None:
     app.connect("missing-reference", _resolve)
     app.connect("autodoc-process-bases", _show_public_bases)
     app.connect("autodoc-skip-member", _skip_fields)
+    app.connect("source-read", _offer_notebook)
