@@ -69,8 +69,8 @@ def _source_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-# The tutorials run when the pages are built, once for each state of theirs and of the package; a
-# cell that raises fails the build. They run in an empty folder, and what Lightning and progress bars
+# The tutorials run when the pages are built, once for each state of theirs and of the package. A
+# cell that raises fails the build. They run in an empty folder; what Lightning and progress bars
 # write to stderr is left out of the pages.
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(HERE / "_build" / "tutorials" / _source_digest())
