@@ -3,7 +3,11 @@
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
-READY := $(VENV)/.ready
+# Stamps: each target installs what it needs, and nothing else.
+DEMO := $(VENV)/.ready-demo
+TESTS := $(VENV)/.ready-tests
+DEV := $(VENV)/.ready-dev
+RIVALS := $(VENV)/.ready-rivals
 DOCS_OUT := docs/_build
 
 .DEFAULT_GOAL := help
@@ -12,59 +16,73 @@ DOCS_OUT := docs/_build
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
-setup: $(READY) ## make .venv and install everything into it
+setup: $(DEV) ## make .venv, with what tests, linters and the docs need
 
-$(READY): pyproject.toml scripts/install.py scripts/install_alone.py
-	test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	$(PY) scripts/install.py --editable '.[dev]'
-	$(PY) scripts/install_alone.py
+$(PY):
+	$(PYTHON) -m venv $(VENV)
+
+$(DEMO): pyproject.toml scripts/install.py | $(PY)
+	$(PY) scripts/install.py --editable '.[examples]'
 	@touch $@
 
-demo: $(READY) ## learn handwritten digits with STDP; options by ARGS="..."
+$(TESTS): pyproject.toml scripts/install.py scripts/install_alone.py | $(PY)
+	$(PY) scripts/install.py --editable '.[test]'
+	$(PY) scripts/install_alone.py neurons
+	@touch $@
+
+$(DEV): $(TESTS)
+	$(PY) scripts/install.py --editable '.[dev]'
+	@touch $@
+
+$(RIVALS): $(TESTS)
+	$(PY) scripts/install_alone.py rivals
+	@touch $@
+
+demo: $(DEMO) ## learn handwritten digits with STDP; options by ARGS="..."
 	$(PY) examples/digits_stdp.py $(ARGS)
 
 # One thread a worker: two workers with as many threads as cores each get in each other's way.
-test: $(READY) ## the tests, and the examples in the docstrings; options by ARGS="..."
+test: $(TESTS) ## the tests, and the examples in the docstrings; options by ARGS="..."
 	OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses 2 --doctest-modules lightning_accum tests $(ARGS)
 
-doctest: $(READY) ## the examples in the docstrings alone
+doctest: $(TESTS) ## the examples in the docstrings alone
 	OMP_NUM_THREADS=1 $(PY) -m pytest --doctest-modules lightning_accum $(ARGS)
 
-crash: $(READY) ## kill and resume training fifty times
+crash: $(TESTS) ## kill and resume training fifty times
 	OMP_NUM_THREADS=1 LIGHTNING_ACCUM_CUTS=50 $(PY) -m pytest tests/survival $(ARGS)
 
-mutate: $(READY) ## break single lines, and list those that no test notices; options by ARGS="..."
+mutate: $(TESTS) ## break single lines, and list those that no test notices; options by ARGS="..."
 	$(PY) scripts/mutate.py $(ARGS)
 
-lint: $(READY) ## ruff: rules and format
+lint: $(DEV) ## ruff: rules and format
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 
-format: $(READY) ## let ruff mend what it can
+format: $(DEV) ## let ruff mend what it can
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-types: $(READY) ## mypy --strict
+types: $(DEV) ## mypy --strict
 	$(PY) -m mypy
 
-docs: $(READY) ## the pages, and the code on them
+docs: $(DEV) ## the pages, and the code on them
 	$(PY) -m sphinx -q -E -W --keep-going -b html docs $(DOCS_OUT)/html
 	$(PY) -m sphinx -q -W --keep-going -b doctest -d $(DOCS_OUT)/html/.doctrees docs $(DOCS_OUT)/doctest
 	@cat $(DOCS_OUT)/doctest/output.txt
 	@grep -qE '^ *[1-9][0-9]* tests?$$' $(DOCS_OUT)/doctest/output.txt || \
 		{ echo 'Expected code to run on the pages. Found none.'; exit 1; }
 
-examples: $(READY) ## every example, in its short form
+examples: $(TESTS) ## every example, in its short form
 	$(PY) scripts/run_each.py examples --short
 
-bench-smoke: $(READY) ## every benchmark, just to see that it runs
+bench-smoke: $(RIVALS) ## every benchmark, just to see that it runs
 	$(PY) scripts/run_each.py benchmarks --smoke
 
-bench: $(READY) ## the page of benchmarks, or some of it by ARGS="competitors growth"
+bench: $(RIVALS) ## the page of benchmarks, or some of it by ARGS="competitors growth"
 	$(PY) scripts/bench.py $(ARGS)
 
 # From the files that git tracks: whatever else lies in the folders stays out.
-build: $(READY) ## the wheel and the source distribution, in dist/
+build: $(DEV) ## the wheel and the source distribution, in dist/
 	rm -rf dist build
 	mkdir -p build/tracked
 	git ls-files -z | tar -c --null -T - | tar -x -C build/tracked

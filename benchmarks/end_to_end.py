@@ -105,7 +105,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=12)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    for name in ("lightning.pytorch", "lightning_accum.callbacks"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", "The '.*dataloader' does not have many workers")
     warnings.filterwarnings("ignore", ".*treespec", FutureWarning)
     warnings.filterwarnings("ignore", "You defined a `validation_step`")  # it labels the neurons

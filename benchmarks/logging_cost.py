@@ -111,7 +111,8 @@ def main() -> None:
     args = parser.parse_args()
     rounds, batches = (1, 5) if args.smoke else (9, 150)
     torch.set_num_threads(1)
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    for name in ("lightning.pytorch", "lightning_accum.callbacks"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="lightning")
     times: dict[str, list[float]] = {name: [] for name in SETTINGS}
     with tempfile.TemporaryDirectory() as folder:

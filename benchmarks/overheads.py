@@ -149,7 +149,8 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="few calls, just to see it run")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    for name in ("lightning.pytorch", "lightning_accum.callbacks"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="lightning")
     print(f"{setting('lightning')}\n")
     found = hooks(2 if args.smoke else 200)

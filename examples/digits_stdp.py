@@ -169,8 +169,7 @@ def main() -> None:
     if args.short:
         args.seeds, args.epochs = 1, 2
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", "The '.*dataloader' does not have many workers")
-    warnings.filterwarnings("ignore", ".*treespec", FutureWarning)
+    warnings.filterwarnings("ignore", module="lightning")
     torch.set_num_threads(1)
 
     data = load_mnist(args.data_dir) if args.data == "mnist" else load_digits_split()

@@ -1,15 +1,16 @@
-"""Installs the libraries of the extras ``neurons`` and ``rivals``, with what is imported of them.
+"""Installs the libraries of the extras ``neurons`` or ``rivals``, with what is imported of them.
 
 A plain ``pip install`` of them also brings torchvision, of which the registry has no CPU build, and
 which breaks beside a torch of another build. Their neurons, rules and optimizers do without it; so
 each library is installed alone, with the few packages that it imports. One that cannot be installed
 is left out, for its tests, examples and benchmarks skip where it is missing.
 
-    .venv/bin/python scripts/install_alone.py
+    .venv/bin/python scripts/install_alone.py neurons
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 import sys
@@ -18,29 +19,36 @@ from pathlib import Path
 PYPROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
 
 # What importing them takes beside torch, NumPy and Matplotlib.
-IMPORTS = {
-    "snntorch": (),
-    "norse": ("nir", "nirtorch", "h5py"),
-    "spikingjelly": ("loguru",),
-    "pytorch_optimizer": (),
-    "timm": (),
-    "inferno-ai": ("einops",),
-    "bindsnet": (),
+IMPORTS: dict[str, dict[str, tuple[str, ...]]] = {
+    "neurons": {
+        "snntorch": (),
+        "norse": ("nir", "nirtorch", "h5py"),
+        "spikingjelly": ("loguru",),
+    },
+    "rivals": {
+        "pytorch_optimizer": (),
+        "timm": (),
+        "inferno-ai": ("einops",),
+        "bindsnet": (),
+    },
 }
 
 
-def main() -> None:
-    """Installs each library that pyproject.toml names, and says which are left out."""
+def main(extra: str) -> None:
+    """Installs each library of an extra, by pyproject.toml, and says which are left out."""
     text = PYPROJECT.read_text(encoding="utf-8")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    for library, imports in IMPORTS.items():
+    for library, imports in IMPORTS[extra].items():
         wanted = re.search(rf'"({library}>=[^"]+)"', text)
         if wanted is None:
             sys.exit(f"Expected a requirement `{library}>=VERSION` in {PYPROJECT}. Found none.")
+        print(f"Installing {wanted[1]}.", flush=True)
         done = subprocess.run([*pip, "--no-deps", wanted[1], *imports], check=False)
         if done.returncode != 0:
             print(f"{library} could not be installed: what tries it will be skipped.", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("extra", choices=IMPORTS)
+    main(parser.parse_args().extra)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import lightning.pytorch as pl
-from lightning.pytorch.utilities import rank_zero_info
+from lightning.pytorch.utilities import rank_zero_only
 from torch.optim import Optimizer
 
 from lightning_accum._compat import skips_backward
@@ -15,6 +15,7 @@ from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._inputs import inputs_from
 from lightning_accum.callbacks._layout import check_layout
+from lightning_accum.callbacks._logger import logger
 from lightning_accum.callbacks._logging import LogOptions
 from lightning_accum.callbacks._optimizers import Appliers
 from lightning_accum.callbacks._overlap import Overlap
@@ -151,7 +152,7 @@ class Fit:
         advice = self._health.fit_ended(optimizers, self._appliers.by)
         lines = self.report.summary(optimizers, advice, self._health.warned)
         if lines:
-            rank_zero_info("\n".join(lines))
+            rank_zero_only(logger.info)("\n".join(lines))
         self._health.warn_of_drops()
 
     def failed(self) -> None:

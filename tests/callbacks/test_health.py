@@ -47,7 +47,7 @@ def warned(net: Net, tmp_path: Path, *callbacks: pl.Callback, **options: Any) ->
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> Any:
     """The lines of a fit's summary, which has no table, and the beginnings of warnings."""
-    caplog.set_level(logging.INFO, "lightning.pytorch")
+    caplog.set_level(logging.INFO, "lightning_accum.callbacks")
 
     def fit(net: Net, *callbacks: pl.Callback, warns: str = "", **options: Any) -> list[str]:
         caplog.clear()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,7 @@ TITLE = "Local learning, by what the logging steps saw:"
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture) -> Any:
     """Gives the lines that were said, without the title."""
-    caplog.set_level(logging.INFO, "lightning.pytorch")  # others may have set it higher
+    caplog.set_level(logging.INFO, "lightning_accum.callbacks")  # others may have set it higher
 
     def lines() -> list[str]:
         found = [m for m in caplog.messages if m.startswith(TITLE)]
@@ -46,6 +48,25 @@ def rows(lines: list[str]) -> list[list[str]]:
     """The table, without its head and what follows."""
     assert lines[0].split("  ")[0] == "cell"
     return [line.split() for line in lines[1:] if not line.endswith(".")]
+
+
+def test_is_said_where_lightning_is_muted(said: Any, tmp_path: Path) -> None:
+    lightning = logging.getLogger("lightning.pytorch")
+    level = lightning.level
+    lightning.setLevel(logging.ERROR)
+    try:
+        trainer(tmp_path, callback(), log_every_n_steps=4).fit(Net(), loader(8))
+    finally:
+        lightning.setLevel(level)
+    assert len(rows(said())) == 1
+
+
+def test_is_printed_by_a_plain_program() -> None:
+    program = "from lightning_accum.callbacks._logger import logger; logger.info('learned')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == "learned\n"
 
 
 def test_the_table(said: Any, tmp_path: Path) -> None:

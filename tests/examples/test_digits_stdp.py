@@ -21,6 +21,8 @@ def demo(tmp_path: Path, *options: str) -> tuple[str, EventAccumulator]:
         [*command, *options], cwd=EXAMPLES, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("Local learning")  # and nothing that Lightning remarks
+    assert "lightning/" not in done.stderr
     events = EventAccumulator(str(tmp_path / "logs" / "digits_stdp" / "version_0"))
     events.Reload()
     return done.stdout, events
