@@ -95,26 +95,68 @@ def proportional_votes(mean_rates: Tensor) -> Tensor:
     return _averaging(mean_rates / total.where(total > 0, 1.0))
 
 
-def predict_class(rates: Tensor, votes: Tensor) -> Tensor:
-    r"""Returns the class with the most votes, :math:`\hat y_b = \arg\max_c \sum_n V_{cn} r_{bn}`.
+def bayes_votes(rate_sums: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Returns votes and offsets by Bayes' rule, for independent Poisson counts.
+
+    If each neuron's count is Poisson with mean :math:`\lambda_{cn}` in class :math:`c`, and classes
+    are equally likely, the log-likelihood of a sample is, but for what all classes share,
+
+    .. math::
+        \log p(r \mid c) = \sum_n V_{cn} r_n + o_c, \qquad
+        V_{cn} = \log \frac{\lambda_{cn}}{\bar r_n}, \qquad o_c = -\sum_n \lambda_{cn}, \qquad
+        \lambda_{cn} = \frac{R_{cn} + \bar r_n}{S_c + 1}
+
+    with :math:`\bar r_n` the mean over classes of the neuron's mean rate: each class is given one
+    sample more, in which neurons fire as on average, so that no rate is zero. A neuron that never
+    fired has no votes. Counting in other units, such as Hz, gives the same classes.
+
+    Args:
+        rate_sums: sum of the rates :math:`R_{cn}` for each class and neuron, ``[C, N]``.
+        samples: number of samples :math:`S_c` of each class, ``[C]``.
+
+    Returns:
+        Votes of shape ``[C, N]`` and offsets of shape ``[C]``; the offset of a class for which no
+        neuron fired is minus infinity.
+
+    Example:
+        >>> import torch
+        >>> bayes_votes(torch.tensor([[30.0, 10.0], [10.0, 30.0]]), torch.tensor([10, 10]))
+        (tensor([[ 0.3747, -0.6061],
+                [-0.6061,  0.3747]]), tensor([-4., -4.]))
+    """
+    count = samples.to(rate_sums.dtype).unsqueeze(1)
+    seen = rate_sums.any(dim=1)
+    mean_rates = rate_sums / count.clamp(min=1)
+    average = mean_rates.sum(dim=0) / seen.sum().clamp(min=1)
+    rate = (rate_sums + average) / (count + 1)
+    votes = torch.where(average > 0, (rate / average).log(), 0.0)
+    return votes, torch.where(seen, -rate.sum(dim=1), -torch.inf)
+
+
+def predict_class(rates: Tensor, votes: Tensor, offsets: Tensor | None = None) -> Tensor:
+    r"""Returns the class with the most votes, :math:`\hat y_b = \arg\max_c \sum_n V_{cn} r_{bn} + o_c`.
 
     Args:
         rates: rates or spike counts of shape ``[B, N]``, any dtype.
         votes: weight of each neuron's vote for each class, ``[C, N]``.
+        offsets: what each class has before any vote, ``[C]``; minus infinity for a class that
+            never wins. Default: minus infinity for classes without votes, and zero.
 
     Returns:
-        Classes of shape ``[B]``, the lowest for a tie. A class without votes never wins; −1 if
-        no class has votes.
+        Classes of shape ``[B]``, the lowest for a tie; −1 if no class can win.
 
     Example:
         >>> import torch
         >>> votes = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
         >>> predict_class(torch.tensor([[1.0, 3.0]]), votes)
         tensor([1])
+        >>> predict_class(torch.tensor([[1.0, 3.0]]), votes, torch.tensor([3.0, 0.0, 0.0]))
+        tensor([0])
     """
-    present = votes.any(dim=1)
-    scores = (rates.to(votes.dtype) @ votes.T).masked_fill(~present, -torch.inf)
-    return torch.where(present.any(), scores.argmax(dim=1), -1)
+    if offsets is None:
+        offsets = torch.where(votes.any(dim=1), 0.0, -torch.inf)
+    scores = rates.to(votes.dtype) @ votes.T + offsets
+    return torch.where((offsets > -torch.inf).any(), scores.argmax(dim=1), -1)
 
 
 def _averaging(share: Tensor) -> Tensor:

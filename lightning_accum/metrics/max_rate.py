@@ -11,13 +11,14 @@ from lightning_accum._checks import check_integers, check_strings, check_tensors
 from lightning_accum.functional.readout import (
     assign_classes,
     assigned_votes,
+    bayes_votes,
     class_rate_sums,
     predict_class,
     proportional_votes,
 )
 from lightning_accum.metrics._additive import AdditiveMetric
 
-_VOTES = {"assigned": assigned_votes, "proportional": proportional_votes}
+_VOTES = ("assigned", "proportional", "bayes")
 
 
 class MaxRateClassifier(AdditiveMetric):
@@ -30,14 +31,27 @@ class MaxRateClassifier(AdditiveMetric):
     .. math:: \hat y = \arg\max_c \frac{1}{|\{n : a_n = c\}|} \sum_{n : a_n = c} r_n
 
     or, with ``vote="proportional"``, the class with the highest mean over all neurons, each weighed
-    by its share of the class, :math:`p_{cn} = \bar r_{cn} / \sum_k \bar r_{kn}`.
+    by its share of the class, :math:`p_{cn} = \bar r_{cn} / \sum_k \bar r_{kn}`:
+
+    .. math:: \hat y = \arg\max_c \frac{\sum_n p_{cn} r_n}{\sum_n p_{cn}}
+
+    or, with ``vote="bayes"``, the class under which these rates are the most likely, if each neuron's
+    is an independent Poisson count with the class's mean:
+
+    .. math::
+        \hat y = \arg\max_c \sum_n \left( r_n \log \lambda_{cn} - \lambda_{cn} \right), \qquad
+        \lambda_{cn} = \frac{\sum_{b\,:\,y_b = c} r_{bn} + \bar r_n}{S_c + 1}
+
+    where :math:`S_c` counts the class's samples, and one sample more, with each neuron's mean rate
+    :math:`\bar r_n` over classes, keeps the logarithm finite. It uses all that a neuron tells, for
+    and against each class, and is worth most where several neurons answer each sample.
 
     The sums behind it add up over processes and in ``merge_state``, and are in the state dict.
 
     Args:
         num_neurons: number of neurons :math:`N`.
         num_classes: number of classes :math:`C`.
-        vote: ``"assigned"`` or ``"proportional"``.
+        vote: ``"assigned"``, ``"proportional"`` or ``"bayes"``.
         **kwargs: passed to :class:`torchmetrics.Metric`.
 
     Raises:
@@ -63,7 +77,7 @@ class MaxRateClassifier(AdditiveMetric):
         self,
         num_neurons: int,
         num_classes: int,
-        vote: Literal["assigned", "proportional"] = "assigned",
+        vote: Literal["assigned", "proportional", "bayes"] = "assigned",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -81,7 +95,7 @@ class MaxRateClassifier(AdditiveMetric):
         self.num_neurons = num_neurons
         self.num_classes = num_classes
         self.vote = vote
-        self._votes: Tensor | None = None
+        self._votes: tuple[Tensor, Tensor | None] | None = None
         self.add_sum("rate_sums", torch.zeros(num_classes, num_neurons))
         self.add_sum("samples", torch.zeros(num_classes, dtype=torch.long))
 
@@ -116,7 +130,12 @@ class MaxRateClassifier(AdditiveMetric):
         """Returns the class of each neuron, ``[N]``; −1 for a neuron that never fired."""
         mean_rates = self.rate_sums / self.samples.clamp(min=1).unsqueeze(1)
         # Computed here, because during `compute` the states are those of all processes.
-        self._votes = _VOTES[self.vote](mean_rates)
+        if self.vote == "bayes":
+            self._votes = bayes_votes(self.rate_sums, self.samples)
+        elif self.vote == "proportional":
+            self._votes = proportional_votes(mean_rates), None
+        else:
+            self._votes = assigned_votes(mean_rates), None
         return assign_classes(mean_rates)
 
     def predict(self, rates: Tensor) -> Tensor:
@@ -129,8 +148,9 @@ class MaxRateClassifier(AdditiveMetric):
             rates: rates or spike counts of shape ``[B, N]``, any dtype.
 
         Returns:
-            Classes of shape ``[B]``; the lowest class wins a tie, as for a silent sample. A class
-            without neurons never wins; −1 if no neuron has fired for any class.
+            Classes of shape ``[B]``; the lowest class wins a tie, as for a silent sample if votes
+            are not Bayes'. A class without neurons never wins, for Bayes' votes one for which no
+            neuron has fired; −1 if no neuron has fired for any class.
 
         Raises:
             ValueError: if the shape is wrong.
@@ -138,7 +158,9 @@ class MaxRateClassifier(AdditiveMetric):
         self._check_rates(rates)
         self.compute()
         assert self._votes is not None
-        return predict_class(rates, self._votes.to(rates.device))
+        votes, offsets = self._votes
+        offsets = None if offsets is None else offsets.to(rates.device)
+        return predict_class(rates, votes.to(rates.device), offsets)
 
     def plot(self, val: Tensor | None = None, ax: Any = None) -> Any:
         """Draws the number of neurons of each class as bars; the last bar is for no class.

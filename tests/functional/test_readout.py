@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from lightning_accum.functional.readout import (
     assign_classes,
     assigned_votes,
+    bayes_votes,
     class_rate_sums,
     predict_class,
     proportional_votes,
@@ -60,6 +63,70 @@ def test_proportional_votes_by_hand():
     assert predict_class(torch.tensor([[3.0, 0.0, 9.0], [1.0, 3.0, 0.0]]), votes).tolist() == [0, 1]
 
 
+@settings(deadline=None)
+@given(
+    batch=st.integers(0, 6),
+    neurons=st.integers(1, 5),
+    classes=st.integers(1, 4),
+    unit=st.sampled_from([1e-3, 1.0, 10.0]),
+    seed=st.integers(0, 2**16),
+)
+def test_bayes_readout_is_the_likelihood_of_poisson_counts(batch, neurons, classes, unit, seed):
+    generator = torch.Generator().manual_seed(seed)
+    counts = torch.randint(0, 4, (batch, neurons), generator=generator)
+    labels = torch.randint(0, classes, (batch,), generator=generator)
+    samples = torch.randint(0, 6, (7, neurons), generator=generator)
+
+    mean, size = {}, {}
+    for c in range(classes):
+        own = [counts[b].tolist() for b in range(batch) if labels[b] == c]
+        if sum(map(sum, own)):
+            mean[c], size[c] = [sum(column) / len(own) for column in zip(*own, strict=True)], len(own)
+    average = [sum(m[n] for m in mean.values()) / max(len(mean), 1) for n in range(neurons)]
+    fired = [n for n in range(neurons) if average[n] > 0]
+
+    def log_likelihood(sample: list[int], c: int) -> float:
+        total = 0.0
+        for n in fired:
+            rate = (mean[c][n] * size[c] + average[n]) / (size[c] + 1)
+            total += sample[n] * math.log(rate) - rate - math.lgamma(sample[n] + 1)
+        return total
+
+    # Counts in another unit, such as Hz, are as likely.
+    sums, sizes = class_rate_sums(unit * counts, labels, classes)
+    predicted = predict_class(unit * samples, *bayes_votes(sums.double(), sizes)).tolist()
+    for sample, found in zip(samples.tolist(), predicted, strict=True):
+        likelihoods = {c: log_likelihood(sample, c) for c in mean}
+        assert found in (likelihoods or {-1: 0.0})
+        if likelihoods:
+            assert likelihoods[found] >= max(likelihoods.values()) - 1e-4
+
+
+def test_bayes_votes_by_hand():
+    # Means are [3, 1, 0] and [1, 3, 0], the average 2; one sample more makes them 2.9 and 1.1.
+    sums = torch.tensor([[27.0, 9.0, 0.0], [9.0, 27.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
+    votes, offsets = bayes_votes(sums, torch.tensor([9, 9, 0]))
+    high, low = math.log(2.9 / 2), math.log(1.1 / 2)
+    expected = torch.tensor([[high, low, 0.0], [low, high, 0.0]], dtype=torch.float64)
+    torch.testing.assert_close(votes[:2], expected)
+    assert offsets.tolist() == [pytest.approx(-4.0), pytest.approx(-4.0), -math.inf]
+
+
+def test_a_neuron_that_answers_all_classes_alike_has_no_bayes_vote():
+    votes, offsets = bayes_votes(torch.tensor([[6.0, 4.0], [9.0, 0.0]]), torch.tensor([2, 3]))
+    torch.testing.assert_close(votes[:, 0], torch.zeros(2))
+    assert offsets.isfinite().all()  # also where every vote is zero
+
+
+def test_bayes_hears_what_speaks_against_a_class():
+    # Both neurons are of the first class, but the second also answers the other.
+    mean_rates = torch.tensor([[4.0, 4.0], [0.1, 3.0]])
+    size = torch.tensor([1000, 1000])
+    rates = torch.tensor([[0.0, 3.0], [4.0, 4.0]])
+    assert predict_class(rates, assigned_votes(mean_rates)).tolist() == [0, 0]
+    assert predict_class(rates, *bayes_votes(1000 * mean_rates, size)).tolist() == [1, 0]
+
+
 def test_many_lukewarm_neurons_do_not_outvote_few_keen_ones():
     mean_rates = torch.tensor([[1.0] + [0.0] * 9, [0.0] + [1.0] * 9])
     rates = torch.tensor([[1.0] + [0.5] * 9])
@@ -71,6 +138,11 @@ def test_a_class_without_votes_never_wins():
     votes = torch.tensor([[0.0, 0.0], [0.5, 0.5]])
     assert predict_class(torch.zeros(2, 2), votes).tolist() == [1, 1]
     assert predict_class(torch.zeros(2, 2), torch.zeros(3, 2)).tolist() == [-1, -1]
+    none = bayes_votes(torch.zeros(3, 2), torch.tensor([4, 0, 1]))
+    assert predict_class(torch.ones(2, 2), *none).tolist() == [-1, -1]
+    # Both votes are zero, and still each class can win.
+    alike = bayes_votes(torch.ones(2, 2), torch.tensor([1, 1]))
+    assert predict_class(torch.ones(2, 2), *alike).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])

@@ -16,6 +16,7 @@ RATES = torch.tensor([[4, 1, 0, 0], [6, 0, 0, 2], [1, 3, 0, 2], [0, 5, 0, 2]])
 LABELS = torch.tensor([0, 0, 2, 2])
 # Means: class 0 [5, .5, 0, 1], class 1 unseen, class 2 [.5, 4, 0, 2].
 ASSIGNED = [0, 2, -1, 2]
+VOTES = ["assigned", "proportional", "bayes"]
 
 
 def fitted(vote="assigned", rates=RATES, labels=LABELS):
@@ -47,9 +48,13 @@ def test_predictions_by_hand():
     expected = scores.nan_to_num(-torch.inf).argmax(1)
     assert fitted("proportional").predict(rates).tolist() == expected.tolist()
     assert (expected != 1).all()
+    # With one sample more, means are [4.25, 13/12, 0, 7/6] in class 0, [1.25, 41/12, 0, 11/6] in 2.
+    rate = torch.tensor([[4.25, 13 / 12, 7 / 6], [1.25, 41 / 12, 11 / 6]]).double()
+    scores = rates[:2, [0, 1, 3]].double() @ rate.log().T - rate.sum(1)
+    assert fitted("bayes").predict(rates[:2]).tolist() == (2 * scores.argmax(1)).tolist() == [0, 2]
 
 
-@pytest.mark.parametrize("vote", ["assigned", "proportional"])
+@pytest.mark.parametrize("vote", VOTES)
 def test_classes_that_no_neuron_stands_for_never_win(vote):
     readout = fitted(vote)
     predicted = readout.predict(torch.rand(50, 4, generator=torch.Generator().manual_seed(0)))
@@ -59,7 +64,7 @@ def test_classes_that_no_neuron_stands_for_never_win(vote):
     assert silent.predict(torch.ones(2, 4)).tolist() == [-1, -1]
 
 
-@pytest.mark.parametrize("vote", ["assigned", "proportional"])
+@pytest.mark.parametrize("vote", VOTES)
 def test_separable_data_are_classified(vote):
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(0, 5, (400,), generator=generator)
@@ -113,10 +118,12 @@ from lightning_accum.metrics import FiringStatistics, MaxRateClassifier, UpdateS
 rank = int(sys.argv[1])
 dist.init_process_group("gloo", init_method=sys.argv[2], rank=rank, world_size=2)
 rates = torch.tensor([[4, 1, 0, 0], [6, 0, 0, 2], [1, 3, 0, 2], [0, 5, 0, 2]])
-readout = MaxRateClassifier(4, 3)
+readout, bayes = MaxRateClassifier(4, 3), MaxRateClassifier(4, 3, vote="bayes")
 # Each process sees one class alone, and would assign every neuron to it.
 readout.update(rates[2 * rank : 2 * rank + 2], torch.tensor([2 * rank] * 2))
-assert readout.predict(torch.tensor([[1, 0, 0, 0], [0, 1, 0, 0]])).tolist() == [0, 2]
+bayes.update(rates[2 * rank : 2 * rank + 2], torch.tensor([2 * rank] * 2))
+for each in (readout, bayes):
+    assert each.predict(torch.tensor([[5, 0, 0, 0], [0, 5, 0, 0]])).tolist() == [0, 2]
 assert readout.assignments.tolist() == [0, 2, -1, 2]
 firing = FiringStatistics()
 firing.update(torch.eye(4)[rank].view(1, 1, 4))
@@ -166,9 +173,10 @@ def test_a_state_of_another_size_is_refused():
         MaxRateClassifier(5, 3).load_state_dict(fitted().state_dict())
 
 
+@pytest.mark.parametrize("vote", VOTES[1:])
 @pytest.mark.parametrize("predicted", [False, True])
-def test_copies_are_equal_and_independent(predicted):
-    readout = fitted("proportional")
+def test_copies_are_equal_and_independent(predicted, vote):
+    readout = fitted(vote)
     if predicted:
         readout.predict(RATES)
     for other in (copy.deepcopy(readout), pickle.loads(pickle.dumps(readout))):
@@ -190,8 +198,9 @@ def test_updates_in_and_out_of_inference_mode_and_in_low_precision():
     assert readout.rate_sums[0, 0] == 600 * 10
 
 
-def test_update_reads_nothing_on_the_host():
-    readout = MaxRateClassifier(4, 3).to("meta")
+@pytest.mark.parametrize("vote", VOTES)
+def test_update_reads_nothing_on_the_host(vote):
+    readout = MaxRateClassifier(4, 3, vote=vote).to("meta")
     readout.update(RATES.to("meta"), LABELS.to("meta"))
     assert readout.predict(RATES.to("meta")).shape == (4,)
 
