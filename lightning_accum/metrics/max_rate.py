@@ -35,8 +35,8 @@ class MaxRateClassifier(AdditiveMetric):
 
     .. math:: \hat y = \arg\max_c \frac{\sum_n p_{cn} r_n}{\sum_n p_{cn}}
 
-    or, with ``vote="bayes"``, the class under which these rates are the most likely, if each neuron's
-    is an independent Poisson count with the class's mean:
+    or, with ``vote="bayes"``, the class under which these rates are the most likely, if those of
+    each neuron are independent Poisson counts with the class's mean:
 
     .. math::
         \hat y = \arg\max_c \sum_n \left( r_n \log \lambda_{cn} - \lambda_{cn} \right), \qquad

@@ -81,7 +81,10 @@ def test_bayes_readout_is_the_likelihood_of_poisson_counts(batch, neurons, class
     for c in range(classes):
         own = [counts[b].tolist() for b in range(batch) if labels[b] == c]
         if sum(map(sum, own)):
-            mean[c], size[c] = [sum(column) / len(own) for column in zip(*own, strict=True)], len(own)
+            mean[c], size[c] = (
+                [sum(column) / len(own) for column in zip(*own, strict=True)],
+                len(own),
+            )
     average = [sum(m[n] for m in mean.values()) / max(len(mean), 1) for n in range(neurons)]
     fired = [n for n in range(neurons) if average[n] > 0]
 
