@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 SUPPORT = Path(__file__).parent / "_support"
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(SUPPORT), os.environ.get("PYTHONPATH")])
 )
+
+# Where tests that take the fixture make their tensors: `LIGHTNING_ACCUM_TEST_DEVICE=cuda make test`.
+DEVICE = os.environ.get("LIGHTNING_ACCUM_TEST_DEVICE", "cpu")
 
 # By folder: what takes long, and what starts several processes.
 MARKERS = {"science": "slow", "survival": "slow", "examples": "slow", "distributed": "distributed"}
@@ -21,3 +26,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         marker = MARKERS.get(Path(item.path).parent.name)
         if marker is not None:
             item.add_marker(marker)
+
+
+@pytest.fixture
+def device() -> Iterator[torch.device]:
+    """The device of the test, on which new tensors and modules are made."""
+    with torch.device(DEVICE) as device:
+        yield device

@@ -18,7 +18,6 @@ from lightning_accum.distributed.exchange import exchange
 from lightning_accum.distributed.fsdp import shard_holders, whole_parameters
 from lightning_accum.distributed.world import is_first
 from lightning_accum.optim import updates_as_gradients
-from lightning_accum.rules.base import Rule
 from lightning_accum.updates import Updater
 from lightning_accum.updates.nonfinite import NonFinite
 
@@ -159,10 +158,8 @@ class CellHost:
         Args:
             **inputs: the inputs of the rule, such as a ``reward``.
         """
-        if isinstance(self.trainer, Rule):
-            inputs["carry"] = self.carry
         with whole_parameters(self._sharded):
-            self.trainer(**inputs)
+            self.trainer.finish_batch(self.carry, **inputs)
         self._undo = None
         if not self.carry:
             self.trainer.clear()

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.exchange import Share
 from lightning_accum.distributed.world import processes
-from lightning_accum.functional.reductions import reduction
-from lightning_accum.rules.base import Rule
 
 
 def shares_of(trainer: CellTrainer, ids: set[int] | None = None) -> list[Share]:
@@ -30,16 +28,11 @@ def shares_of(trainer: CellTrainer, ids: set[int] | None = None) -> list[Share]:
 
 def _samples(trainer: CellTrainer, cells: Sequence[str], param: str) -> int | None:
     """Returns the weight of a change in the mean over processes; ``None`` if changes are summed."""
-    if not isinstance(trainer, Rule):
-        return 1
-    found: set[bool] = set()
-    samples = 0
-    for cell in cells:
-        state = trainer.state_of(cell)
-        if param in state.hyperparameters.params:
-            found.add(reduction(state.hyperparameters.batch_reduction).averages)
-            samples += state.samples.pop(param, 0)
-    return None if found == {False} else samples
+    own = [cell for cell in cells if param in trainer.params_of(cell)]
+    samples = sum(trainer.take_samples(cell, param) for cell in own)
+    found = [trainer.reduction_of(cell) for cell in own]
+    summed = found and all(how is not None and not how.averages for how in found)
+    return None if summed else samples
 
 
 def check_exchangeable(trainer: CellTrainer) -> None:
@@ -52,18 +45,19 @@ def check_exchangeable(trainer: CellTrainer) -> None:
         ValueError: if a cell reduces its batch by anything but sum and mean, or two cells reduce
             the same parameter in different ways.
     """
-    if processes() == 1 or not isinstance(trainer, Rule):
+    if processes() == 1:
         return
     for updater, cells in trainer.updaters.values():
         known: dict[str, str] = {}
         for cell in cells:
-            h = trainer.state_of(cell).hyperparameters
-            how = reduction(h.batch_reduction)
-            others = {known.setdefault(param, how.name) for param in h.params}
+            how, params = trainer.reduction_of(cell), trainer.params_of(cell)
+            if how is None:
+                continue
+            others = {known.setdefault(param, how.name) for param in params}
             if not how.adds or others != {how.name}:
                 raise ValueError(
                     f"Argument `batch_reduction` of cell `{cell}` should be 'mean' or 'sum', the"
                     " same for all cells of a parameter, if several processes train together:"
                     " other reductions of the processes' batches cannot be combined. Found"
-                    f" `{how.name}` for {sorted(h.params)} of {updater.label}."
+                    f" `{how.name}` for {sorted(params)} of {updater.label}."
                 )

@@ -8,6 +8,7 @@ from torch import nn
 
 from lightning_accum.cells.observer import CellObserver
 from lightning_accum.cells.tally import Tally
+from lightning_accum.functional.reductions import Reduction
 from lightning_accum.updates import Updater, attach_updater, get_updater
 
 
@@ -75,6 +76,34 @@ class CellTrainer(CellObserver):
     def tally(self, name: str) -> Tally | None:
         """Returns the counts of a cell's windows; ``None`` if the trainer does not count them."""
         return None
+
+    def reduction_of(self, name: str) -> Reduction | None:
+        """Returns how a cell reduces its batch; ``None`` if the trainer does not say.
+
+        Args:
+            name: the name of the cell.
+        """
+        return None
+
+    def take_samples(self, name: str, param: str) -> int:
+        """Returns how many samples' changes of a parameter are pending, and counts anew.
+
+        The counts weigh the means of several processes. They are alike unless a subclass counts.
+
+        Args:
+            name: the name of the cell.
+            param: the name of the parameter.
+        """
+        return 1
+
+    def finish_batch(self, carry: bool, **inputs: Any) -> None:
+        """Processes the last window of a batch.
+
+        Args:
+            carry: whether traces pass to the next batch, if the trainer has traces.
+            **inputs: passed to :meth:`forward`.
+        """
+        self(**inputs)
 
     def bind_model(self, model: nn.Module) -> None:
         """Looks up what the trainer needs of a model besides its cells; a callback calls it.

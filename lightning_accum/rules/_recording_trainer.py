@@ -13,6 +13,7 @@ from lightning_accum.cells.independent import IndependentCellTrainer, Registered
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.recording import Recorded
+from lightning_accum.functional.reductions import Reduction, reduction
 from lightning_accum.rules._recorded import RecordedSignal, read
 from lightning_accum.rules._warnings import warn_of_unused
 from lightning_accum.updates import Accumulator, get_updater
@@ -48,6 +49,23 @@ class RecordingTrainer(IndependentCellTrainer, ABC):
     def tally(self, name: str) -> Tally:
         """Returns the counts of a cell's windows."""
         return self.state_of(name).tally
+
+    def reduction_of(self, name: str) -> Reduction:
+        """Returns how a cell reduces its batch."""
+        return reduction(self.state_of(name).hyperparameters.batch_reduction)
+
+    def take_samples(self, name: str, param: str) -> int:
+        """Returns how many samples' changes of a parameter are pending, and counts anew."""
+        return self.state_of(name).samples.pop(param, 0)
+
+    def finish_batch(self, carry: bool, **inputs: Any) -> None:
+        """Evaluates the rest of a batch.
+
+        Args:
+            carry: whether traces pass to the next batch.
+            **inputs: what the rule's terms need.
+        """
+        self(carry=carry, **inputs)
 
     def _read(self, name: str, cell: Cell) -> dict[str, Recorded] | None:
         """Reads and checks what was recorded of a cell; returns ``None`` if it was nothing."""

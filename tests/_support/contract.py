@@ -27,7 +27,8 @@ class Case(NamedTuple):
 
 
 def rand(i: int, *shape: int) -> Tensor:
-    return torch.rand(shape, generator=torch.Generator().manual_seed(i))
+    generator = torch.Generator("cpu").manual_seed(i)
+    return torch.rand(shape, generator=generator, device="cpu").to(torch.get_default_device())
 
 
 def raster(i: int, *shape: int) -> Tensor:
