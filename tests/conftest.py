@@ -14,7 +14,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(SUPPORT), os.environ.get("PYTHONPATH")])
 )
 
-# Where tests that take the fixture make their tensors: `LIGHTNING_ACCUM_TEST_DEVICE=cuda make test`.
+# Where tests that take the fixture `device` make their tensors.
 DEVICE = os.environ.get("LIGHTNING_ACCUM_TEST_DEVICE", "cpu")
 
 # By folder: what takes long, and what starts several processes.
