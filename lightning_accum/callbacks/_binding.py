@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from lightning_accum.callbacks._same_step import check_same_step
 from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.independent import IndependentCellTrainer, cells_for
 from lightning_accum.cells.trainer import CellTrainer
@@ -90,6 +91,7 @@ class Binding:
                     "Argument `cells` should name at least one cell. Found none, and none"
                     " registered with the trainer."
                 )
+            check_same_step(self._trainer, model)
         except BaseException:
             self.release()
             raise

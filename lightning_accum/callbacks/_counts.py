@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from lightning_accum.cells.tally import Activity
+from lightning_accum.cells.tally import Activity, Silence
 
 By = Literal["callback", "module", "loop"]
 """Who applies updates: the callback, the module's own optimizer, or the user's own loop."""
@@ -63,6 +63,7 @@ class Counts:
         late_windows: number of windows since the first check.
         longest: number of steps of the longest window.
         activity: the activity on both sides of the cell.
+        silence: since when the neurons are silent; ``None`` if they are not, or always were.
         h: the hyperparameters of the cell.
         carry: whether traces pass from batch to batch.
         by: who applies updates.
@@ -80,6 +81,7 @@ class Counts:
     late_windows: int = 0
     longest: int = 2
     activity: Activity | None = None
+    silence: Silence | None = None
     h: Mapping[str, object] = field(default_factory=dict)
     carry: bool = False
     by: By = "callback"

@@ -11,6 +11,7 @@ from lightning_accum.callbacks._counts import Counts, Weights
 
 _GROWN = 10.0  # times the norm when the fit began
 _BUSY = 0.5  # share of steps with a spike
+_QUIET = 3  # windows in a row without a spike, since the first half of the fit
 _ENOUGH = 1000  # values from which a share is computed
 _TRACES = frozenset({"tc_pre", "tc_post", "tc_pos", "tc_neg"})
 
@@ -35,7 +36,11 @@ def findings(counts: Counts) -> list[Finding]:
     """Returns the findings on a cell; none if it learns well."""
     if counts.windows == 0:
         return list(_nothing_recorded(counts))
-    found = [finding for check in (_silence, _busy, _single_steps) for finding in check(counts)]
+    found = [
+        finding
+        for check in (_silence, _fell_silent, _busy, _single_steps)
+        for finding in check(counts)
+    ]
     checks: tuple[Callable[[Counts, Weights], Iterator[Finding]], ...]
     checks = (_nonfinite, _never_applied, _unmoved, _left_pending, _growth)
     for weights in counts.weights:
@@ -57,6 +62,19 @@ def _silence(c: Counts) -> Iterator[Finding]:
     if c.ended and c.late_batches and not c.late_windows and c.windows is not None:
         text = f"`{c.cell}` recorded nothing after its first epoch. {c.why_nothing}"
         yield Finding(c.cell, "recorded no more", text, False)
+
+
+def _fell_silent(c: Counts) -> Iterator[Finding]:
+    silence, spikes = c.silence, c.activity is not None and c.activity.spikes
+    if not (c.ended and spikes and silence and all(w.finite for w in c.weights)):
+        return
+    if silence.looks >= _QUIET and 2 * silence.since <= (c.windows or 0):
+        text = (
+            f"The neurons of `{c.cell}` fired at first, and in none of the last {silence.looks} of"
+            f" {silence.of} windows that were looked at: look for weights that a constraint or"
+            " depression moves to zero, or a threshold that rises too far (`theta_plus`)."
+        )
+        yield Finding(c.cell, "fell silent", text, False)
 
 
 def _busy(c: Counts) -> Iterator[Finding]:

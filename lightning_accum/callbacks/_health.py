@@ -75,6 +75,8 @@ class Health:
                 self._records[cell, param].epoch_ended(updater)
             else:  # the cell was registered during the fit
                 self._records[cell, param] = ParameterRecord(updater, param, late=True)
+        for tally in self._tallies():
+            tally.look()  # at the first window of the next epoch
         if self._first is None and self._batches:
             self._look(optimizers, by, ended=False)
 
@@ -172,6 +174,7 @@ class Health:
                 late_windows=(windows or 0) - self._first.get(name, 0),
                 longest=0 if tally is None else tally.longest,
                 activity=None if tally is None else tally.activity(),
+                silence=None if tally is None else tally.silence(),
                 h=vars(getattr(state, "hyperparameters", Hyperparameters())),
                 carry=self._host.carry,
                 by=by,

@@ -6,7 +6,6 @@ import warnings
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
 from torch import Tensor
 
 from lightning_accum.callbacks._host import CellHost
@@ -23,7 +22,6 @@ def check_layout(host: CellHost, trainer: pl.Trainer, batch: Any) -> None:
         trainer: the Lightning trainer, whose loader knows the size of a batch.
         batch: the batch of which activity was recorded.
     """
-    _check_order(host)
     size = getattr(trainer.train_dataloader, "batch_size", None)
     if not isinstance(size, int) or size < 2:
         return
@@ -55,30 +53,6 @@ def check_layout(host: CellHost, trainer: pl.Trainer, batch: Any) -> None:
                 " sequences, pass `time_dim=0` to the rule.",
                 UserWarning,
                 stacklevel=2,
-            )
-
-
-def _check_order(host: CellHost) -> None:
-    """Warns if the output of a neuron is the input of its connection, which then comes after it.
-
-    Only whole sequences are checked: step by step, a recurrent connection does take its neuron's
-    output.
-    """
-    recorders = {place: each.reducer for place, each in host.trainer.named_monitors}
-    for cell, _ in host.trainer.named_cells:
-        pre, post = (recorders.get((cell, side)) for side in ("pre", "post"))
-        if not isinstance(pre, WindowRecorder) or not isinstance(post, WindowRecorder):
-            continue
-        came, gave = pre.window(), post.window()
-        if pre.time_dim != 0 or not 0 < post.began < pre.began or came is None or gave is None:
-            continue
-        if torch.equal(came, gave):
-            warnings.warn(
-                f"The neuron of cell `{cell}` should come after its connection. Found it called"
-                " before, and its output as the connection's input: name the neuron whose input is"
-                " the connection's output.",
-                UserWarning,
-                stacklevel=3,
             )
 
 

@@ -69,6 +69,8 @@ class Report:
         for cell, activity in activities(self._host).items():
             for name, value in activity.values().items():
                 self._unlogged[f"activity/{self._prefix}{cell}/{name}"] = value
+            if (tally := self._host.trainer.tally(cell)) is not None:
+                tally.look()
             for watcher in self.watchers:
                 watcher.saw(cell, activity)
 

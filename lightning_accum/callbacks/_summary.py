@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import torch
@@ -15,7 +14,6 @@ _MOST = 0.9  # of neurons, or of weights
 _LARGE = 0.1  # ratio of an update to its weights
 _SMALL = 1e-4  # the same ratio, if `lr` is at most
 _FACTOR = 0.01
-_QUIET = 3  # logging steps in a row without a spike, and at least half of all
 _HEAD = ("cell", "parameter", "updates", "ratio", "at lower", "at upper", "silent")
 
 
@@ -28,17 +26,12 @@ class Summary(Watcher):
         self._lrs: dict[tuple[str, str], Tensor] = {}
         self._counts: dict[str, Tensor] = {}  # of the latest epoch with activity
         self._ended: set[str] = set()  # cells whose counts are of an earlier epoch
-        self._seen: Counter[str] = Counter()
-        self._quiet: dict[str, Tensor] = {}  # logging steps since the latest spike
 
     def saw(self, cell: str, activity: Activity) -> None:
-        """Counts the spikes of each neuron, and the logging steps since the latest spike."""
+        """Counts the spikes of each neuron."""
         counts = None if cell in self._ended else self._counts.get(cell)
         self._ended.discard(cell)
         self._counts[cell] = activity.counts if counts is None else counts + activity.counts
-        self._seen[cell] += 1
-        none = (activity.counts == 0).all()
-        self._quiet[cell] = (self._quiet.get(cell, torch.zeros_like(none).long()) + 1) * none
 
     def epoch_ended(self) -> None:
         """Counts the spikes of the next epoch from zero."""
@@ -86,7 +79,7 @@ class Summary(Watcher):
                 advice += _advice_on_lr(f"{cell}.{name}", ratio, float(self._lrs[cell, name]))
         for cell, share in silent.items():
             if cell not in warned:
-                advice += _advice_on_activity(cell, share, self._seen[cell], int(self._quiet[cell]))
+                advice += _advice_on_activity(cell, share)
         return ["Local learning, by what the logging steps saw:", *_table(rows), *advice, *further]
 
 
@@ -113,14 +106,8 @@ def _advice_on_lr(label: str, ratio: float, lr: float) -> Iterator[str]:
         )
 
 
-def _advice_on_activity(cell: str, silent: float, seen: int, quiet: int) -> Iterator[str]:
-    if _QUIET <= quiet < seen <= 2 * quiet:
-        yield (
-            f"The neurons of `{cell}` fired at first, and in none of the last {quiet} of {seen}"
-            " logging steps: look for weights that a constraint or depression moves to zero, or a"
-            " threshold that rises too far (`theta_plus`)."
-        )
-    elif silent >= _MOST:
+def _advice_on_activity(cell: str, silent: float) -> Iterator[str]:
+    if silent >= _MOST:
         yield (
             f"{silent:.0%} of the neurons of `{cell}` never fired in the last epoch: lower their"
             " threshold, or raise the rate of the input or the weights."

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import warnings
 
+import torch
 from torch import Tensor, nn
 
 from lightning_accum.cells.cell import Cell
+from lightning_accum.observe import Monitor, WindowRecorder
 
 
 def check_alike(
@@ -64,6 +66,43 @@ def warn_of_reset(name: str, cell: Cell, steps: int) -> None:
             RuntimeWarning,
             stacklevel=6,
         )
+
+
+def warn_of_order(name: str, *sides: Monitor | None) -> None:
+    """Warns if the neuron of a cell was called before the connection.
+
+    Step by step, the spikes of a step are then paired with an input that comes after them. Of whole
+    sequences, only those are certain in which the neuron's output is the connection's input: a
+    recurrent connection may be called after the neurons have computed their sequence.
+
+    Args:
+        name: the name of the cell.
+        *sides: the monitors of the connection's input and of the neuron's output.
+    """
+    pre, post = (None if monitor is None else monitor.reducer for monitor in sides)
+    if not (isinstance(pre, WindowRecorder) and isinstance(post, WindowRecorder)):
+        return
+    came, gave = pre.window(), post.window()
+    if not 0 < post.began < pre.began or came is None or gave is None:
+        return
+    same = came.dtype == gave.dtype and torch.equal(came, gave) and bool(came.any())
+    if same and pre.time_dim == 0:
+        what = ", and its output as the connection's input"
+        how = "name the neuron whose input is the connection's output"
+    elif pre.time_dim is None:
+        what = ", so that its spikes count as caused by input that comes after them"
+        how = (
+            "call the connection first in each step (a recurrent one with the spikes of the step"
+            " before), or name the neuron whose input is the connection's output"
+        )
+    else:
+        return
+    warnings.warn(
+        f"The neuron of cell `{name}` should come after its connection. Found it called"
+        f" before{what}: {how}.",
+        UserWarning,
+        stacklevel=6,
+    )
 
 
 def _steps(window: Tensor | None) -> str:

@@ -30,11 +30,26 @@ class Activity(NamedTuple):
     spikes_in: bool = False
 
 
+class Silence(NamedTuple):
+    """The latest of the windows that were looked at, none of which had a spike.
+
+    Attributes:
+        looks: their number.
+        of: the number of all windows that were looked at.
+        since: the first of them, as windows are counted from 1.
+    """
+
+    looks: int
+    of: int
+    since: int
+
+
 class Tally:
     """Counts the windows of a cell, without waiting for the device.
 
-    Non-zero values are counted in windows 1, 2, 4, 8 and so on: if activity is always zero or
-    nearly always one, a few windows show it.
+    Non-zero values are counted in windows 1, 2, 3, 4, 6, 8, 12, 16 and so on, and where
+    :meth:`look` asks for it: if activity is always zero or nearly always one, or if it ceases, a
+    few windows show it.
 
     Example:
         >>> import torch
@@ -59,8 +74,13 @@ class Tally:
         self.longest = 0
         self.dropped = 0  # steps that were recorded and cleared
         self.empty = 0  # calls of the rule that found nothing, before the first window
-        self._looks: list[tuple[Tensor, int, Tensor, int]] = []
+        self._looks: list[tuple[int, Tensor, int, Tensor, int]] = []
+        self._due = False
         self._spikes = self._spikes_in = self._told = False
+
+    def look(self) -> None:
+        """Has the next window looked at, whatever its number."""
+        self._due = True
 
     def note(self, pre: Tensor, post: Tensor) -> bool:
         """Counts a window, and returns whether its non-zero values were counted."""
@@ -68,11 +88,14 @@ class Tally:
         steps = pre.shape[0]
         if steps > self.longest:
             self.longest = steps
-        if self.windows & (self.windows - 1):
+        rest = self.windows & (self.windows - 1)  # 0 for 2 ** k, and 2 / 3 of 3 * 2 ** k
+        if rest and self.windows != rest + rest // 2 and not self._due:
             return False
+        self._due = False
         self._spikes = post.dtype == torch.bool
         self._spikes_in = pre.dtype == torch.bool
-        self._looks.append((pre.count_nonzero(), pre.numel(), post.count_nonzero(), post.numel()))
+        counts = pre.count_nonzero(), pre.numel(), post.count_nonzero(), post.numel()
+        self._looks.append((self.windows, *counts))
         return True
 
     def note_empty(self) -> bool:
@@ -109,10 +132,21 @@ class Tally:
         if not self._looks:
             return None
         pre, pres, post, posts = (
-            sum(int(n) for n in side) for side in zip(*self._looks, strict=True)
+            sum(int(n) for n in side) for side in list(zip(*self._looks, strict=True))[1:]
         )
         shares = pre / max(pres, 1), post / max(posts, 1)
         return Activity(*shares, posts, self._spikes, self._spikes_in)
+
+    def silence(self) -> Silence | None:
+        """Returns since when the neuron is silent; waits for the device.
+
+        ``None`` if it was not silent in the latest window that was looked at, or in all of them.
+        """
+        silent = [not int(spikes) for _, _, _, spikes, _ in self._looks]
+        if not silent or not silent[-1] or all(silent):
+            return None
+        first = len(silent) - silent[::-1].index(False)
+        return Silence(len(silent) - first, len(silent), self._looks[first][0])
 
 
 def why_nothing(connection: nn.Module, neuron: nn.Module, lightning: bool = False) -> str:

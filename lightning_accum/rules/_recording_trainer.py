@@ -10,6 +10,7 @@ from typing_extensions import Self
 
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.independent import IndependentCellTrainer, RegisteredCell
+from lightning_accum.cells.mismatch import warn_of_order
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.recording import Recorded
@@ -71,7 +72,10 @@ class RecordingTrainer(IndependentCellTrainer, ABC):
         """Reads and checks what was recorded of a cell; returns ``None`` if it was nothing."""
         h = self.state_of(name).hyperparameters
         monitors = {s.name: self.get_monitor(name, s.name) for s in self._recorded(cell, h)}
-        return read(name, cell, monitors, h.time_dim)
+        found = read(name, cell, monitors, h.time_dim)
+        if found is not None and not self.tally(name).windows:
+            warn_of_order(name, *(monitors[side] for side in ("pre", "post")))
+        return found
 
     def clear(self, **kwargs: Any) -> None:
         """Drops what was recorded and what is carried; what neurons have learned stays.

@@ -9,7 +9,7 @@ import torch
 
 from lightning_accum.callbacks._counts import Counts, Weights
 from lightning_accum.callbacks._findings import Finding, findings
-from lightning_accum.cells.tally import Activity
+from lightning_accum.cells.tally import Activity, Silence
 
 RATES = {"lr_post": 0.1, "lr_pre": -0.1}
 
@@ -57,6 +57,22 @@ def test_nothing_recorded_after_the_first_epoch() -> None:
     assert found({}, **{**counts, "late_windows": 1}) == []
     assert found({}, **{**counts, "ended": False}) == []
     assert found({}, **{**counts, "windows": None}) == []
+
+
+@pytest.mark.parametrize(("looks", "since", "told"), [(2, 3, 0), (3, 10, 1), (3, 11, 0), (9, 2, 1)])
+def test_neurons_that_fired_only_at_first(looks: int, since: int, told: int) -> None:
+    counts: dict[str, Any] = {
+        "silence": Silence(looks, 12, since),
+        "activity": Activity(0.1, 0.02, 10_000, True),
+        "windows": 20,
+        "batches": 20,
+        "ended": True,
+    }
+    lines = found({}, **counts)
+    assert len(lines) == told
+    assert all("in none of the last" in line.text and not line.warns for line in lines)
+    assert found({}, **{**counts, "ended": False}) == []
+    assert all("nonfinite" in each.key for each in found({"finite": False}, **counts))
 
 
 # ---------------------------------------------------------------------- never applied

@@ -297,6 +297,19 @@ def test_neurons_that_fire_in_most_steps(lines: Any) -> None:
     assert line.startswith("The neurons of `enc` spike in ")
 
 
+@pytest.mark.parametrize(("alive", "told"), [(2, True), (7, False)])
+def test_neurons_that_fall_silent_in_a_fit_without_logging_steps(
+    alive: int, told: bool, lines: Any
+) -> None:
+    class Dies(Net):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            self.lif.reset()
+            self.lif(self.fc(batch[0].transpose(0, 1)) * (self.global_step < alive))
+
+    said = lines(Dies(), callback(log=False), batches=12)
+    assert [line.split(",")[0] for line in said] == ["The neurons of `enc` fired at first"] * told
+
+
 @pytest.mark.parametrize("carry", [True, False])
 def test_windows_of_one_step(carry: bool, lines: Any) -> None:
     class Frames(Net):

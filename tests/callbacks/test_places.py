@@ -13,7 +13,8 @@ from callback_helpers import INPUTS, OUTPUTS, RULE, Net, callback, clean, loader
 from torch import nn
 
 from lightning_accum import STDP, CellSpec
-from lightning_accum.nn import LIF
+from lightning_accum.callbacks._host import CellHost
+from lightning_accum.nn import LIF, LeakyIntegrator, PoissonEncoder
 
 
 # ---------------------------------------------------------------------- one rule, one callback
@@ -75,6 +76,21 @@ def test_a_cell_that_is_deleted_in_a_fit(tmp_path: Path) -> None:
     trainer(tmp_path, use, max_epochs=2).fit(net, loader(2))
 
 
+# ---------------------------------------------------------------------- another step
+@pytest.mark.parametrize(("dt", "told"), [(1.0, 0), (0.1, 1)])
+@pytest.mark.parametrize("kind", ["encoder", "readout"])
+def test_the_step_of_an_encoder_or_a_readout(kind: str, dt: float, told: int) -> None:
+    net = Net()
+    net.part = PoissonEncoder(10, 100.0, dt=dt) if kind == "encoder" else LeakyIntegrator(2, dt=dt)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        host = CellHost(STDP(**RULE, time_dim=0), {"enc": CellSpec("fc", "lif")})
+        host.bind(net)
+        host.release()
+    assert len(found) == told
+    assert all("`part` should be the step of the cells, 1 ms" in str(w.message) for w in found)
+
+
 # ---------------------------------------------------------------------- the neuron before
 class Chain(Net):
     """A neuron, a connection as wide as that, and another neuron."""
@@ -109,6 +125,7 @@ def test_the_neuron_before_the_connection(tmp_path: Path) -> None:
     assert said(Chain(), "end", tmp_path) == []
 
 
-def test_a_recurrent_connection(tmp_path: Path) -> None:
-    """Step by step, what comes after the neuron may be what drives it in the next step."""
-    assert said(Chain(steps=True), "lif", tmp_path) == []
+def test_the_neuron_before_the_connection_step_by_step(tmp_path: Path) -> None:
+    (text,) = said(Chain(steps=True), "lif", tmp_path)
+    assert "call the connection first in each step" in text
+    assert said(Chain(steps=True), "end", tmp_path) == []

@@ -75,3 +75,41 @@ def test_other_samples() -> None:
     pair.neuron(pair.connection(ON[0])[:1])
     with pytest.raises(ValueError, match="let both see the same samples"):
         rule()
+
+
+class TestOrder:
+    """Step by step, the connection comes first; otherwise pairs are shifted by a step."""
+
+    def run(self, first: bool, calls: int = 1) -> None:
+        rule, pair = cell(time_dim=None)
+        current = torch.zeros(2, 2)
+        for _ in range(calls):
+            for x in ON:
+                if first:
+                    current = pair.connection(x)
+                pair.neuron(current)
+                if not first:
+                    current = pair.connection(x)
+            rule()
+
+    def test_the_neuron_first(self) -> None:
+        with pytest.warns(UserWarning, match="`enc` should come after.*first in each step") as said:
+            self.run(first=False, calls=3)
+        assert len(said) == 1
+
+    def test_the_connection_first(self) -> None:
+        self.run(first=True)
+
+    def test_a_recurrent_connection(self) -> None:
+        fc, pair = nn.Linear(4, 2), Cell(nn.Linear(2, 2, bias=False), Relay())
+        rule = STDP(0.1, -0.1)
+        rule.register_cell("recurrent", pair)
+        spikes = torch.zeros(2, 2)
+        for x in ON:
+            spikes = pair.neuron(fc(x) + pair.connection(spikes))
+        rule()
+
+    def test_a_recurrent_sequence_without_spikes(self) -> None:
+        rule, pair = cell(nn.Linear(2, 2, bias=False))
+        pair.connection(pair.neuron(torch.zeros(3, 1, 2)))
+        rule()

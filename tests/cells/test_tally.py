@@ -40,10 +40,10 @@ def calls(rule: STDP, count: int) -> None:
 # ---------------------------------------------------------------------- counting
 def test_counts_every_window_and_looks_at_few() -> None:
     tally = Tally()
-    looked = [tally.note(torch.ones(n, 1, 4), torch.zeros(n, 1, 2)) for n in range(1, 10)]
-    assert [n for n, look in enumerate(looked, 1) if look] == [1, 2, 4, 8]
-    assert (tally.windows, tally.longest) == (9, 9)
-    assert tally.activity() == (1.0, 0.0, 2 * (1 + 2 + 4 + 8), False, False)
+    looked = [tally.note(torch.ones(n, 1, 4), torch.zeros(n, 1, 2)) for n in range(1, 15)]
+    assert [n for n, look in enumerate(looked, 1) if look] == [1, 2, 3, 4, 6, 8, 12]
+    assert (tally.windows, tally.longest) == (14, 14)
+    assert tally.activity() == (1.0, 0.0, 2 * (1 + 2 + 3 + 4 + 6 + 8 + 12), False, False)
 
 
 def test_the_share_that_is_active() -> None:
@@ -51,6 +51,27 @@ def test_the_share_that_is_active() -> None:
     for active in (1, 3):
         tally.note(torch.arange(8).reshape(2, 1, 4) < active, torch.eye(4)[None])
     assert tally.activity() == (0.25, 0.25, 32, False, True)
+
+
+def test_looks_where_it_is_asked_to() -> None:
+    tally = Tally()
+    looked = []
+    for n in range(1, 8):
+        if n == 5:
+            tally.look()
+        looked.append(tally.note(ON, ON))
+    assert [n for n, look in enumerate(looked, 1) if look] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("spikes", "silence"),
+    [("1", None), ("0000", None), ("110", (1, 3, 3)), ("1000", (3, 4, 2)), ("0101", None)],
+)
+def test_neurons_that_fell_silent(spikes: str, silence: tuple[int, int, int] | None) -> None:
+    tally = Tally()
+    for each in spikes:
+        tally.note(ON, torch.full((2, 1, 3), each == "1"))
+    assert tally.silence() == silence
 
 
 def test_nothing_is_known_before_a_window_and_after_a_new_beginning() -> None:
@@ -68,7 +89,7 @@ def test_a_rule_counts_what_it_evaluates() -> None:
         rule()
     rule()  # finds nothing
     tally = rule.tally("enc")
-    assert (tally.windows, tally.longest, tally.activity()) == (3, 3, (1.0, 1.0, 24, True, True))
+    assert (tally.windows, tally.longest, tally.activity()) == (3, 3, (1.0, 1.0, 36, True, True))
     assert copy.deepcopy(rule).tally("enc").windows == 3
     assert not any("tally" in key for key in rule.state_dict())
 
