@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import lightning.pytorch as pl
@@ -22,6 +22,7 @@ from lightning_accum.callbacks._overlap import Overlap
 from lightning_accum.callbacks._places import check_places
 from lightning_accum.callbacks._plan import UpdatePlan
 from lightning_accum.callbacks._report import Report
+from lightning_accum.callbacks._untrained import check_trained
 from lightning_accum.observe import GradientMonitor
 from lightning_accum.optim import UpdateOptimizer
 
@@ -98,9 +99,15 @@ class Fit:
                 f" `{type(self._host.trainer).__name__}`: take 'bf16-mixed' or '32-true'."
             )
 
-    def training_begins(self, pl_module: pl.LightningModule) -> None:
-        """Begins to check the cells; a checkpoint is loaded by now."""
+    def training_begins(self, pl_module: pl.LightningModule, hosts: Sequence[CellHost]) -> None:
+        """Begins to check the cells; a checkpoint is loaded by now.
+
+        Args:
+            pl_module: the LightningModule.
+            hosts: the hosts of all callbacks of the Trainer.
+        """
         check_places(self._host, pl_module)
+        check_trained(self._host, hosts, pl_module)
         self._health = Health(self._host)
 
     def batch_begins(

@@ -163,7 +163,7 @@ class CellTrainerCallback(Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Begins to check the cells."""
-        self._running.training_begins(pl_module)
+        self._running.training_begins(pl_module, [each.host for each in learners_in(trainer)])
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int

@@ -105,6 +105,36 @@ def warn_of_order(name: str, *sides: Monitor | None) -> None:
     )
 
 
+def warn_of_streams(name: str, cell: Cell, carry: bool) -> None:
+    """Warns that traces and the neuron's state do not begin anew at the same windows.
+
+    Args:
+        name: the name of the cell.
+        cell: the cell.
+        carry: whether traces pass from window to window.
+    """
+    neuron = f"its neuron, a `{type(cell.neuron).__name__}`,"
+    found, mend = (
+        (
+            f"`carry=True`, by which traces do, and {neuron} reset in each",
+            "leave `carry` out if windows hold samples of their own, or reset the neuron only where"
+            " a stream begins",
+        )
+        if carry
+        else (
+            f"that traces begin at zero in each, and {neuron} not reset",
+            "call `reset()` on the neuron before each batch, or pass `carry=True` if batches are"
+            " pieces of one stream",
+        )
+    )
+    warnings.warn(
+        f"The traces and the neuron of cell `{name}` should both pass from window to window, or"
+        f" neither. Found {found}: {mend}.",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+
+
 def _steps(window: Tensor | None) -> str:
     count = 0 if window is None else len(window)
     return f"{count} step{'' if count == 1 else 's'}"

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+_APART = 3  # windows in a row
 _EMPTY = 8  # calls of a rule that find nothing before it warns
 # Changes that are pending, none ever applied, before it warns: of windows, of windows of one step.
 _WINDOWS, _STEPS = 1 << 10, 1 << 17
@@ -76,6 +77,7 @@ class Tally:
         self.empty = 0  # calls of the rule that found nothing, before the first window
         self._looks: list[tuple[int, Tensor, int, Tensor, int]] = []
         self._due = False
+        self._apart = 0  # the latest windows in which the neuron was reset, and traces were not
         self._spikes = self._spikes_in = self._told = False
 
     def look(self) -> None:
@@ -102,6 +104,18 @@ class Tally:
         """Counts a call that found nothing, and returns whether to warn now."""
         self.empty += 1
         return self.empty == _EMPTY and not self.windows and not self.watched
+
+    def note_apart(self, apart: bool) -> bool:
+        """Counts windows in a row with a mistake in their reset, and returns whether to warn.
+
+        Args:
+            apart: whether only one of traces and neuron begins anew at this window.
+        """
+        if apart:
+            self._apart += 1
+        elif self._apart < _APART:
+            self._apart = 0
+        return apart and self._apart == _APART
 
     def never_called(self, steps: int) -> bool:
         """Returns whether to warn, once, that so many steps were recorded and the rule not called.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -34,6 +35,9 @@ class CellTrainer(CellObserver):
         >>> cell.updater.weight = torch.ones(1, 2)
         >>> trainer.update()
     """
+
+    follows_error: ClassVar[bool] = False
+    """Whether changes follow the gradient of an error, by which the whole network should learn."""
 
     def update(self, **kwargs: Any) -> None:
         """Applies all pending changes of the cells, also those that others have accumulated.
@@ -110,6 +114,13 @@ class CellTrainer(CellObserver):
 
         Args:
             model: the model.
+        """
+
+    def check_trained(self, trained: Collection[int]) -> None:
+        """Warns if something that the trainer reads should be trained; a callback calls it.
+
+        Args:
+            trained: the ``id`` of every parameter that a cell or an optimizer trains.
         """
 
     def use_updater(self, cell: str, updater: Updater | None) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.mismatch import warn_of_streams
 from lightning_accum.cells.state import CellState
 from lightning_accum.engine.recording import Recorded, Recording, Target
 from lightning_accum.engine.state import StateKey
@@ -43,6 +45,27 @@ class ObservedCell(NamedTuple):
         connection, dt = self.cell.connection, self.state.hyperparameters.dt
         tensors = {name: getattr(connection, name).detach() for name in reads}
         return Recording(self.signals, dt, unit_dim_of(connection), tensors, inputs, carries)
+
+    def check_streams(self, carry: bool) -> None:
+        """Warns, once, if its traces and its neuron do not begin anew at the same windows.
+
+        Args:
+            carry: whether traces pass to the next window.
+        """
+        since = getattr(self.cell.neuron, "steps_since_reset", math.inf)
+        steps, apart = len(self.signals["post"].activity), False
+        if carry:
+            apart = since == steps
+        elif 1 < steps < since < math.inf:  # windows of one step are told otherwise
+            apart = all(key.scope != "sample" for key in self.state.carried)
+        if self.state.tally.note_apart(apart) and self._has_traces:
+            warn_of_streams(self.name, self.cell, carry)
+
+    @property
+    def _has_traces(self) -> bool:
+        """Whether the rule has a time constant, so that it compares steps."""
+        constants = vars(self.state.hyperparameters).items()
+        return any(name.startswith("tc_") and value is not None for name, value in constants)
 
     def targets(self, updater: Updater) -> list[Target]:
         """Returns the parameters to train.

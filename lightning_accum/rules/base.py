@@ -195,6 +195,9 @@ class Rule(RecordingTrainer):
         except BaseException:
             self.drop_window()
             raise
+        if carry is not None:  # a callback, or another caller, knows what a window is
+            for seen in {id(each.cell.neuron): each for each in found if each}.values():
+                seen.check_streams(carry)
         carry = self.carry if carry is None else carry
         runs = [self._run(seen, inputs, carry) for seen in found if seen is not None]
         for run in runs:

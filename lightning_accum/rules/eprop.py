@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import MappingProxyType
 from typing import Any, final
 
@@ -21,6 +21,7 @@ from lightning_accum.rules._eligibility import (
     SharedFolds,
 )
 from lightning_accum.rules._error import learning_signal
+from lightning_accum.rules._memory import warn_of_other_memory
 from lightning_accum.rules._recorded import StateSource
 from lightning_accum.rules.feedback import DirectFeedback, Feedback
 from lightning_accum.rules.potential import PotentialRule
@@ -181,12 +182,18 @@ class EProp(PotentialRule):
         return [product, CarriedEligibility(window, pre, folded, h.lr)]
 
     def bind_model(self, model: nn.Module) -> None:
-        """Looks up the readout of the feedback, if it was given by its path.
+        """Looks up the readout of the feedback, and compares ``tc_readout`` with the model's.
 
         Args:
             model: the model.
         """
         self.feedback.bind_model(model)
+        cells = {name: self.state_of(name).hyperparameters for name, _ in self.named_cells}
+        warn_of_other_memory(cells, self.feedback, model)
+
+    def check_trained(self, trained: Collection[int]) -> None:
+        """Warns if the feedback learns from a readout that nothing trains."""
+        self.feedback.check_trained(trained)
 
     def forward(self, carry: bool | None = None, **inputs: Any) -> None:
         """Evaluates the window since the last call and accumulates the change; applies nothing.

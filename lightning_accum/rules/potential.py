@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -22,6 +22,8 @@ _ALL_STEPS = slice(None)
 
 class PotentialRule(ThirdFactorRule):
     """Base of rules with the hyperparameters ``surrogate``, ``membrane`` and ``threshold``."""
+
+    follows_error: ClassVar[bool] = True
 
     def required(self, h: Hyperparameters) -> tuple[str, ...]:
         """Returns names of hyperparameters that should not be ``None`` once a cell is registered.

@@ -39,6 +39,13 @@ class Net(pl.LightningModule):
         return None
 
 
+class Streaming(Net):
+    """Takes batches as pieces of one stream."""
+
+    def forward(self, spikes: Tensor) -> Tensor:
+        return self.lif(self.fc(spikes))
+
+
 def data() -> list[Tensor]:
     generator = torch.Generator().manual_seed(1)
     return [(torch.rand(7, 3, 6, generator=generator) < 0.4).float() for _ in range(5)]
@@ -85,7 +92,7 @@ def test_as_the_trainer_does(wrapped: bool):
 
 def test_saved_between_accumulating_and_applying_it_resumes(tmp_path: Path):
     fabric = Fabric(accelerator="cpu", devices=1)
-    whole, begun, resumed = Net(), Net(), Net()
+    whole, begun, resumed = Streaming(), Streaming(), Streaming()
 
     def learn(model: Net, stop: bool) -> None:
         learner = FabricCellTrainer(rule(), CELLS, carry=True)
@@ -134,7 +141,7 @@ def test_a_batch_that_fails_takes_nothing_from_a_stream():
 
     streams = []
     for fails in (False, True):
-        model, learner = Net(), FabricCellTrainer(rule(), CELLS, carry=True)
+        model, learner = Streaming(), FabricCellTrainer(rule(), CELLS, carry=True)
         learner.setup(model)
         for i, x in enumerate(data()[:3]):
             if fails and i == 1:

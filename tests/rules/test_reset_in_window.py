@@ -61,3 +61,73 @@ def test_a_state_that_was_loaded_within_a_window() -> None:
     layer.neuron.load_state_dict(layer.neuron.state_dict())
     layer(torch.ones(1, 3))
     rule()
+
+
+APART = "The traces and the neuron of cell `enc` should both pass from window to window, or neither"
+
+
+def show(layer: la.Serial, rule: la.Rule, resets: list[bool], carry: bool | None) -> None:
+    """Shows windows, each after a reset or not, as a callback does."""
+    for reset in resets:
+        if reset:
+            layer.neuron.reset()
+        for x in torch.ones(5, 1, 3) if layer.neuron.time_dim is None else torch.ones(1, 5, 1, 3):
+            layer(x)
+        rule(carry=carry)
+        if carry is False:
+            rule.clear()
+
+
+@KINDS
+@pytest.mark.parametrize("time_dim", [None, 0])
+def test_neurons_that_are_never_reset_while_traces_begin_anew(
+    kind: type[nn.Module], time_dim: int | None
+) -> None:
+    with pytest.warns(RuntimeWarning) as found:
+        show(*learner(kind, time_dim), [False] * 12, carry=False)
+    assert len(found) == 1
+    assert f"{APART}. Found that traces begin at zero in each" in str(found[0].message)
+
+
+@KINDS
+@pytest.mark.parametrize("time_dim", [None, 0])
+def test_neurons_that_are_reset_in_each_window_of_a_stream(
+    kind: type[nn.Module], time_dim: int | None
+) -> None:
+    with pytest.warns(RuntimeWarning) as found:
+        show(*learner(kind, time_dim), [True] * 12, carry=True)
+    assert len(found) == 1
+    assert f"{APART}. Found `carry=True`, by which traces do" in str(found[0].message)
+
+
+@pytest.mark.parametrize(
+    ("resets", "carry"),
+    [
+        ([True] * 6, False),
+        ([False] * 6, True),
+        ([True, True, False, False] * 3, True),  # short streams
+        ([False, False, True] * 3, False),
+        ([True] * 6, None),  # a loop by hand does not say what a window is
+        ([False] * 6, None),
+    ],
+)
+def test_traces_and_neurons_that_agree(resets: list[bool], carry: bool | None) -> None:
+    show(*learner(LIF), resets, carry)
+
+
+@pytest.mark.parametrize("carry", [False, True])
+def test_a_rule_without_traces_compares_no_steps(carry: bool) -> None:
+    layer = la.Serial(nn.Linear(3, 2), LIF(2))
+    rule = la.Hebb(0.1)
+    rule.register_cell("enc", layer.cell)
+    show(layer, rule, [carry] * 6, carry)
+
+
+def test_two_cells_of_one_neuron_are_told_once() -> None:
+    layer, rule = learner(LIF)
+    other = nn.Linear(3, 2)
+    rule.register_cell("other", la.Cell(other, layer.neuron))
+    layer.connection.register_forward_hook(lambda module, args, out: out + other(args[0]))
+    with pytest.warns(RuntimeWarning) as found:
+        show(layer, rule, [False] * 6, carry=False)
+    assert len(found) == 1

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
+from collections.abc import Collection
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_finite
+from lightning_accum.distributed.world import is_first
 from lightning_accum.observe.paths import find_module
 from lightning_accum.rules.feedback.base import Feedback
 from lightning_accum.rules.feedback.fixed import RandomFeedback
@@ -50,7 +53,16 @@ class _OfReadout(Feedback):
 
         Raises:
             AttributeError: if the path does not lead to a module.
+            ValueError: if the readout was given itself, and is not a module of the model.
         """
+        given = None if self.path or self._readout is None else self._readout()
+        if given is not None and not any(module is given for module in model.modules()):
+            raise ValueError(
+                f"Argument `readout` of `{type(self).__name__}` should be a module of the model"
+                f" that is trained, a `{type(model).__name__}`. Found an `nn.Linear` of another"
+                " model, or of an earlier copy: give its path, as in"
+                f' `{type(self).__name__}("readout")`.'
+            )
         if self.path:
             try:
                 readout = find_module(model, self.path)
@@ -163,6 +175,22 @@ class LearnedFeedback(_OfReadout):
     def matrix(self) -> Tensor:
         """Returns the weights ``[classes, neurons]``."""
         return self.weight
+
+    def check_trained(self, trained: Collection[int]) -> None:
+        """Warns if nothing trains the readout, from whose updates the feedback learns.
+
+        Args:
+            trained: the ``id`` of every parameter that a cell or an optimizer trains.
+        """
+        if id(self.readout.weight) not in trained and is_first():
+            place = f" at `{self.path}`" if self.path else ""
+            warnings.warn(
+                f"The readout{place} of `LearnedFeedback` should be trained by a cell or an"
+                " optimizer, because the feedback learns from its updates. Found neither: train"
+                " it, as with a `DeltaRule`, or take `RandomFeedback`.",
+                UserWarning,
+                stacklevel=2,
+            )
 
     @torch.no_grad()
     def follow(self) -> None:

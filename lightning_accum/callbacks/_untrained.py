@@ -1,0 +1,86 @@
+"""The check when training begins that a network which follows an error learns as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import lightning.pytorch as pl
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import nn
+from torch.optim import Optimizer
+
+from lightning_accum.callbacks._host import CellHost
+from lightning_accum.optim import UpdateOptimizer
+from lightning_accum.updates import Updater, get_updater
+
+_MOST = 8  # names in a message
+
+
+def check_trained(host: CellHost, hosts: Sequence[CellHost], module: pl.LightningModule) -> None:
+    """Warns of parameters that neither a cell nor an optimizer trains.
+
+    Only the first of several hosts whose rules follow an error names them. Parameters without
+    ``requires_grad``, and those of modules in evaluation mode, may stay as they are.
+
+    Args:
+        host: the host whose training begins.
+        hosts: the hosts of all callbacks of this fit, whose cells are bound.
+        module: the LightningModule.
+    """
+    trained = set(_in_cells(hosts, module)).union(
+        id(param)
+        for optimizer in module.trainer.optimizers
+        for group in optimizer.param_groups
+        for param in group["params"]
+    )
+    host.trainer.check_trained(trained)
+    if host is not next((each for each in hosts if each.trainer.follows_error), None):
+        return
+    left = [name for name, param in _learning(module) if id(param) not in trained]
+    if left:
+        shown = ", ".join(f"`{name}`" for name in left[:_MOST])
+        more = f" and {len(left) - _MOST} more" if len(left) > _MOST else ""
+        rank_zero_warn(
+            f"Each parameter of a network that learns from an error, by"
+            f" `{type(host.trainer).__name__}`, should be trained by a cell or an optimizer. Found"
+            f" neither for {shown}{more}: name it in a cell, as in `CellSpec(connection, neuron,"
+            ' params=("weight", "bias"))`, pass it to an optimizer, or call'
+            " `requires_grad_(False)` on it if it is to stay as it is."
+        )
+
+
+def without_gradient(
+    optimizer: Optimizer, hosts: Sequence[CellHost], module: pl.LightningModule
+) -> list[str]:
+    """Returns the names of an optimizer's parameters that got no gradient, beside others that did.
+
+    Those that a cell trains are left out.
+
+    Args:
+        optimizer: the optimizer, whose step begins.
+        hosts: the hosts of all callbacks of this fit.
+        module: the LightningModule.
+    """
+    groups = [] if isinstance(optimizer, UpdateOptimizer) else optimizer.param_groups
+    held = {id(p): p.grad is None for group in groups for p in group["params"]}
+    if all(held.values()):
+        return []
+    local = set(_in_cells(hosts, module))
+    return [n for n, p in _learning(module) if held.get(id(p), False) and id(p) not in local]
+
+
+def _in_cells(hosts: Sequence[CellHost], module: nn.Module) -> Iterator[int]:
+    """Yields the ``id`` of every parameter of a cell, also of rules that are called by hand."""
+    updaters: list[Updater | None] = [each for host in hosts for each in host.updaters.values()]
+    updaters += [get_updater(each) for each in module.modules()]
+    for updater in updaters:
+        if updater is not None:
+            yield from (id(updater.target(name)) for name in updater.names)
+
+
+def _learning(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """Yields the parameters that require grad and belong to modules in training mode, by name."""
+    for path, each in module.named_modules():
+        for name, param in each.named_parameters(path, recurse=False):
+            if each.training and param.requires_grad:
+                yield name, param
