@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from torch import nn
 
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.distributed.world import is_first
-from lightning_accum.functional.traces import decay_factor
 from lightning_accum.nn.leaky_integrator import LeakyIntegrator
 from lightning_accum.rules.feedback import Feedback
 
@@ -36,23 +35,19 @@ def warn_of_other_memory(
         for path, module in model.named_modules()
         if isinstance(module, LeakyIntegrator) and module.size == (len(weight),)
     }
-    decays = [each.decay for each in found.values()]
-    others = {name: h for name, h in cells.items() if not _is_among(decays, h)}
+    constants = [readout.tc_mem for readout in found.values()]
+    others = {
+        name: h.tc_readout
+        for name, h in cells.items()
+        if h.tc_readout is None or not any(math.isclose(h.tc_readout, tc) for tc in constants)
+    }
     if not found or not others or not is_first():
         return
-    path, readout = next(iter(found.items()))
-    names, h = ", ".join(f"`{name}`" for name in others), next(iter(others.values()))
+    names, mine = ", ".join(f"`{name}`" for name in others), next(iter(others.values()))
     warnings.warn(
         f"Argument `tc_readout` should be, for {names}, the time constant of the readout"
-        f" `{path}`, {readout.tc_mem} ms in steps of {readout.dt} ms. Found"
-        f" `tc_readout = {h.tc_readout}` in steps of {h.dt} ms: give the rule"
-        f" `tc_readout={readout.tc_mem}`.",
+        f" `{next(iter(found))}`, {constants[0]} ms. Found `tc_readout = {mine}`: give the rule"
+        f" `tc_readout={constants[0]}`.",
         UserWarning,
         stacklevel=2,
     )
-
-
-def _is_among(decays: Sequence[float], h: Hyperparameters) -> bool:
-    """Returns whether the decay of a rule's filter is one of some."""
-    mine = 0.0 if h.tc_readout is None else decay_factor(h.tc_readout, h.dt)
-    return any(math.isclose(decay, mine) for decay in decays)

@@ -153,10 +153,7 @@ def test_another_time_constant_than_that_of_the_readout(feedback: Feedback) -> N
     for mine in (None, 200.0):
         (only,) = told(Net(), eprop(feedback=feedback, tc_readout=mine), delta())
         assert "for `input`, `recurrent`, the time constant of the readout `leak`, 20.0 ms" in only
-        assert only.endswith(f"Found `tc_readout = {mine}` in steps of 1.0 ms: give the rule"
-                             " `tc_readout=20.0`.")  # fmt: skip
-    (only,) = told(Net("readout", dt=0.5), eprop(feedback=feedback))
-    assert "20.0 ms in steps of 0.5 ms" in only
+        assert only.endswith(f"Found `tc_readout = {mine}`: give the rule `tc_readout=20.0`.")
 
 
 def test_a_readout_of_another_size_is_not_compared() -> None:
