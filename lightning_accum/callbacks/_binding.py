@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from typing import Any
 
@@ -11,6 +12,7 @@ from lightning_accum.callbacks._same_step import check_same_step
 from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.independent import IndependentCellTrainer, cells_for
 from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.distributed.world import is_first
 from lightning_accum.updates import Updater, attach_updater, get_updater
 from lightning_accum.updates.attached import set_updater
 from lightning_accum.updates.claims import claim, release
@@ -27,6 +29,22 @@ def check_carry(trainer: object, carry: bool) -> None:
         raise ValueError(
             f"Argument `carry` should be False for a `{type(trainer).__name__}` that was made with"
             " `carry=False`. Found `carry = True`: leave it out of one of the two."
+        )
+
+
+def warn_of_mode(trainer: CellTrainer) -> None:
+    """Warns if somebody has set a rule without cells, new to any run, to evaluation mode.
+
+    Args:
+        trainer: the trainer.
+    """
+    if not trainer.training and not list(trainer.registry) and is_first():
+        warnings.warn(
+            f"A `{type(trainer).__name__}` should be in training mode before a fit, which sets this"
+            " mode itself. Found evaluation mode, in spite of which it will learn: to keep a cell"
+            " as it is, call `eval()` on its modules, or leave the callback out.",
+            UserWarning,
+            stacklevel=2,
         )
 
 
@@ -83,6 +101,8 @@ class Binding:
         """
         if self.bound:
             self.release()
+        if self.cells is not None:
+            warn_of_mode(self._trainer)
         try:
             self._register(model)
             self._claim()

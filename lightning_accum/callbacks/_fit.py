@@ -13,7 +13,7 @@ from lightning_accum._compat import skips_backward
 from lightning_accum.callbacks._gate import Recording, StepGate, scales_gradients
 from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.callbacks._inputs import inputs_from
+from lightning_accum.callbacks._inputs import InputWatch, inputs_from
 from lightning_accum.callbacks._layout import check_layout
 from lightning_accum.callbacks._logger import logger
 from lightning_accum.callbacks._logging import LogOptions
@@ -22,7 +22,7 @@ from lightning_accum.callbacks._overlap import Overlap
 from lightning_accum.callbacks._places import check_places
 from lightning_accum.callbacks._plan import UpdatePlan
 from lightning_accum.callbacks._report import Report
-from lightning_accum.callbacks._untrained import check_trained
+from lightning_accum.callbacks._untrained import check_gradients, check_trained
 from lightning_accum.observe import GradientMonitor
 from lightning_accum.optim import UpdateOptimizer
 
@@ -53,7 +53,9 @@ class Fit:
         self._recording = Recording(host)
         self._appliers = Appliers(host, plan.lr, keys, self._before_apply, self._after_apply)
         self._overlap = Overlap(host)
+        self._inputs = InputWatch()
         self._health: Health | None = None  # until training starts
+        self._hosts: Sequence[CellHost] = []  # until training starts
         self._layout_checked = False
         self._scaled = False
 
@@ -88,6 +90,7 @@ class Fit:
                 " them by its scale. Found `precision='16-mixed'`: take 'bf16-mixed' or '32-true'."
             )
         self._host.updates_as_gradients(**inputs)
+        self._inputs.note(inputs)
 
     def _check_recorded_gradients(self) -> None:
         """Raises a ``ValueError`` if a rule would record gradients that a scaler has scaled."""
@@ -107,6 +110,7 @@ class Fit:
             hosts: the hosts of all callbacks of the Trainer.
         """
         check_places(self._host, pl_module)
+        self._hosts = hosts
         check_trained(self._host, hosts, pl_module)
         self._health = Health(self._host)
 
@@ -131,7 +135,9 @@ class Fit:
             self._layout_checked = True
             check_layout(self._host, trainer, batch)
         self.report.note_activity()
-        self._host.finish_batch(**inputs_from(outputs, self._keys))
+        inputs = inputs_from(outputs, self._keys)
+        self._host.finish_batch(**inputs)
+        self._inputs.note(inputs)
         self._recording.end_batch()
         if self._plan.batch_ended(trainer) and self._appliers.by == "callback":
             self._step(trainer)
@@ -156,7 +162,7 @@ class Fit:
         """Checks the cells, prints the summary, and warns of dropped updates."""
         assert self._health is not None
         optimizers = self._appliers.optimizers
-        advice = self._health.fit_ended(optimizers, self._appliers.by)
+        advice = self._health.fit_ended(optimizers, self._appliers.by) + self._inputs.lines()
         lines = self.report.summary(optimizers, advice, self._health.warned)
         if lines:
             rank_zero_only(logger.info)("\n".join(lines))
@@ -173,9 +179,11 @@ class Fit:
         self._plan.schedule.end()
         self._recording.leave()
 
-    def note_gradients(self, optimizer: Optimizer) -> None:
-        """Notes whether an optimizer trains parameters of cells by gradients."""
-        self._overlap.note(optimizer)
+    def note_gradients(self, pl_module: pl.LightningModule, optimizer: Optimizer) -> None:
+        """Notes whether an optimizer trains parameters of cells by gradients, or lacks some."""
+        first = self._overlap.note(optimizer)
+        if first and self._hosts[:1] == [self._host]:
+            check_gradients(optimizer, self._hosts, pl_module)
 
     def _step(self, trainer: pl.Trainer) -> None:
         self._appliers.step(trainer)

@@ -24,10 +24,17 @@ class Overlap:
         self._known: set[int] = set()  # ids of the optimizers that were checked
         self._shared: list[tuple[str, str, str]] = []  # cell, parameter, optimizer
 
-    def note(self, optimizer: Optimizer) -> None:
-        """Notes the cells' parameters that have a gradient when an optimizer begins to step."""
+    def note(self, optimizer: Optimizer) -> bool:
+        """Notes the cells' parameters that have a gradient when an optimizer begins to step.
+
+        Args:
+            optimizer: the optimizer.
+
+        Returns:
+            Whether this is its first step of the fit.
+        """
         if id(optimizer) in self._known or isinstance(optimizer, UpdateOptimizer):
-            return
+            return False
         self._known.add(id(optimizer))
         params = (param for group in optimizer.param_groups for param in group["params"])
         held = {id(param) for param in params if param.grad is not None}
@@ -37,6 +44,7 @@ class Overlap:
             for name in updater.names
             if id(updater.target(name)) in held
         ]
+        return True
 
     def check(self) -> None:
         """Warns if the cell of one of those parameters is about to change it too."""

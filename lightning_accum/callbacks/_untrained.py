@@ -1,4 +1,4 @@
-"""The check when training begins that a network which follows an error learns as a whole."""
+"""The checks that a network which learns from an error, or by gradients too, learns as a whole."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from lightning_accum.callbacks._host import CellHost
+from lightning_accum.nn.neuron import Neurons
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.updates import Updater, get_updater
 
@@ -38,35 +39,59 @@ def check_trained(host: CellHost, hosts: Sequence[CellHost], module: pl.Lightnin
         return
     left = [name for name, param in _learning(module) if id(param) not in trained]
     if left:
-        shown = ", ".join(f"`{name}`" for name in left[:_MOST])
-        more = f" and {len(left) - _MOST} more" if len(left) > _MOST else ""
         rank_zero_warn(
             f"Each parameter of a network that learns from an error, by"
             f" `{type(host.trainer).__name__}`, should be trained by a cell or an optimizer. Found"
-            f" neither for {shown}{more}: name it in a cell, as in `CellSpec(connection, neuron,"
+            f" neither for {_named(left)}: name it in a cell, as in `CellSpec(connection, neuron,"
             ' params=("weight", "bias"))`, pass it to an optimizer, or call'
             " `requires_grad_(False)` on it if it is to stay as it is."
         )
 
 
-def without_gradient(
+def check_gradients(
     optimizer: Optimizer, hosts: Sequence[CellHost], module: pl.LightningModule
-) -> list[str]:
-    """Returns the names of an optimizer's parameters that got no gradient, beside others that did.
+) -> None:
+    """Warns of an optimizer's parameters that got no gradient, if neurons of the model pass none.
 
-    Those that a cell trains are left out.
+    Parameters of a cell are left out, as are others of its connection if its rule is not one that
+    trains the network as a whole.
 
     Args:
         optimizer: the optimizer, whose step begins.
         hosts: the hosts of all callbacks of this fit.
         module: the LightningModule.
     """
-    groups = [] if isinstance(optimizer, UpdateOptimizer) else optimizer.param_groups
-    held = {id(p): p.grad is None for group in groups for p in group["params"]}
-    if all(held.values()):
-        return []
-    local = set(_in_cells(hosts, module))
-    return [n for n, p in _learning(module) if held.get(id(p), False) and id(p) not in local]
+    params = (param for group in optimizer.param_groups for param in group["params"])
+    lacks = {id(param): param.grad is None for param in params}
+    walls = [path for path, each in module.named_modules() if _passes_none(each)]
+    if isinstance(optimizer, UpdateOptimizer) or not walls or all(lacks.values()):
+        return
+    local = set(_in_cells(hosts, module)).union(
+        id(param)
+        for host in hosts
+        for cell, _ in host.trainer.cells
+        if not host.trainer.follows_error
+        for param in cell.connection.parameters()
+    )
+    left = [name for name, p in _learning(module) if lacks.get(id(p), False) and id(p) not in local]
+    if left:
+        rank_zero_warn(
+            f"Each parameter in `{type(optimizer).__name__}` should have a gradient when it steps."
+            f" Found none of {_named(left)}, and neurons that pass no gradient to what is below"
+            f" them: {_named(walls)}. Make these as"
+            ' `SurrogateLIF(..., gradient="step")` or `"time"`, train the parameters by a cell, or'
+            " leave them out of the optimizer."
+        )
+
+
+def _passes_none(module: nn.Module) -> bool:
+    """Returns whether a module is a layer of neurons whose spikes have no gradient."""
+    return isinstance(module, Neurons) or getattr(module, "gradient", None) == "none"
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
+    return ", ".join(f"`{name}`" for name in names[:_MOST]) + more
 
 
 def _in_cells(hosts: Sequence[CellHost], module: nn.Module) -> Iterator[int]:

@@ -175,7 +175,7 @@ class CellTrainerCallback(Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
     ) -> None:
         """Notes whether gradients train the parameters of cells too."""
-        self._running.note_gradients(optimizer)
+        self._running.note_gradients(pl_module, optimizer)
 
     def on_train_batch_end(
         self,

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import lightning_accum as la
 from lightning_accum import CellSpec
 from lightning_accum.callbacks import CellTrainerCallback
-from lightning_accum.nn import LeakyIntegrator, SurrogateLIF
+from lightning_accum.nn import LIF, LeakyIntegrator, SurrogateLIF
 from lightning_accum.rules import Feedback, LearnedFeedback, RandomFeedback, SymmetricFeedback
 
 STEPS, BATCH, INPUTS, NEURONS, CLASSES = 6, 4, 5, 8, 3
@@ -160,3 +160,51 @@ def test_a_readout_of_another_size_is_not_compared() -> None:
     model = Net()
     model.aside = LeakyIntegrator(CLASSES + 1, tc_mem=5.0)
     assert not told(model, eprop(), delta())
+
+
+class Deep(Net):
+    """Two layers of neurons and a readout; an optimizer trains the parts that are named."""
+
+    def __init__(self, *trained: str, gradient: Any = "none", neuron: Any = None) -> None:
+        super().__init__("readout")
+        self.trained = trained
+        self.below = nn.Linear(INPUTS, INPUTS)
+        self.first = neuron or SurrogateLIF(INPUTS, gradient=gradient, time_dim=0)
+        self.lif = SurrogateLIF(NEURONS, gradient=gradient, time_dim=0)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        x, labels = batch
+        self.first.reset()
+        spikes = self.first(self.below(x.expand(STEPS, -1, -1)))
+        return super().training_step((spikes, labels), batch_idx)
+
+    def configure_optimizers(self) -> Any:
+        params = [p for name in self.trained for p in self.get_submodule(name).parameters()]
+        return torch.optim.SGD(params, 0.01)
+
+
+def stdp() -> CellTrainerCallback:
+    return CellTrainerCallback(la.STDP(0.01, -0.01, time_dim=0), {"fc": CellSpec("fc", "lif")})
+
+
+@pytest.mark.parametrize("neuron", [None, LIF(INPUTS, time_dim=0)])
+def test_layers_below_neurons_that_pass_no_gradient(neuron: nn.Module | None) -> None:
+    (only,) = told(Deep("below", "readout", neuron=neuron), stdp(), epochs=2)
+    assert "Found none of `below.weight`, `below.bias`, and neurons that pass no gradient" in only
+    assert ": `first`, `lif`." in only or ": `lif`, `first`." in only
+
+
+def test_layers_that_get_a_gradient_or_a_rule() -> None:
+    assert not told(Deep("readout"), stdp())
+    assert not told(Deep("fc", "readout"), stdp())  # its bias belongs to the rule's connection
+    found = told(Deep("below", "readout", gradient="step"), stdp())
+    assert not found
+
+
+def test_a_rule_in_evaluation_mode_learns_and_says_so() -> None:
+    learner = stdp()
+    learner.cell_trainer.eval()
+    (only,) = told(Deep("readout"), learner)
+    assert "`STDP` should be in training mode before a fit, which sets this mode itself" in only
+    assert not learner.cell_trainer.training  # as any fit leaves it
+    assert not told(Deep("readout"), learner)
