@@ -13,6 +13,9 @@ from lightning_accum.cells.tally import Activity, Silence
 By = Literal["callback", "module", "loop"]
 """Who applies updates: the callback, the module's own optimizer, or the user's own loop."""
 
+Range = tuple[float | None, float | None]
+"""A lower and an upper limit, each of which may be missing."""
+
 
 @dataclass(frozen=True)
 class Weights:
@@ -33,6 +36,9 @@ class Weights:
         at_limits: the share of weights at a limit.
         largest: the largest absolute weight.
         dtype: the dtype of the weights.
+        outside: the share of weights outside the range that the rule assumes.
+        range: that range.
+        shared: the share of the weights' variance that is the same for all neurons.
     """
 
     name: str
@@ -49,6 +55,9 @@ class Weights:
     at_limits: float = 0.0
     largest: float = 1.0
     dtype: torch.dtype = torch.float32
+    outside: float = 0.0
+    range: Range = (None, None)
+    shared: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,9 @@ from lightning_accum.callbacks._counts import Counts, Weights
 _GROWN = 10.0  # times the norm when the fit began
 _BUSY = 0.5  # share of steps with a spike
 _QUIET = 3  # windows in a row without a spike, since the first half of the fit
+_OUTSIDE = 0.1  # share of weights outside the range that the rule assumes
+_NARROW = 0.01  # share of that range in which all weights are
+_ALIKE = 0.95  # share of the weights' variance that all neurons have in common
 _ENOUGH = 1000  # values from which a share is computed
 _TRACES = frozenset({"tc_pre", "tc_post", "tc_pos", "tc_neg"})
 
@@ -42,7 +45,7 @@ def findings(counts: Counts) -> list[Finding]:
         for finding in check(counts)
     ]
     checks: tuple[Callable[[Counts, Weights], Iterator[Finding]], ...]
-    checks = (_nonfinite, _never_applied, _unmoved, _left_pending, _growth)
+    checks = (_nonfinite, _never_applied, _unmoved, _left_pending, _growth, _range, _alike)
     for weights in counts.weights:
         found += [finding for check in checks for finding in check(counts, weights)]
     return found
@@ -211,6 +214,43 @@ def _growth(c: Counts, w: Weights) -> Iterator[Finding]:
         " depression balance potentiation."
     )
     yield Finding(c.cell, f"growth {w.name}", text, False)
+
+
+def _range(c: Counts, w: Weights) -> Iterator[Finding]:
+    lower, upper = w.range
+    if not (c.ended and w.moved and w.finite and lower is not None):
+        return
+    if w.outside >= _OUTSIDE:
+        limits = f"at least {lower:g}" if upper is None else f"from {lower:g} to {upper:g}"
+        how = (
+            "begin with positive weights and keep them so (`Clamp(min=0)`), and subtract the"
+            " connection's output from the neurons' input"
+            if upper is None
+            else "give the rule the limits of the weights, or begin with weights between them"
+        )
+        text = (
+            f"{w.outside:.0%} of the weights of `{c.cell}.{w.name}` are outside the range that the"
+            f" rule assumes, {limits}: {how}."
+        )
+        yield Finding(c.cell, f"range {w.name}", text, False)
+    elif upper is not None and 0 < w.largest - lower < _NARROW * (upper - lower):
+        text = (
+            f"The weights of `{c.cell}.{w.name}` reach {w.largest:.2g}, and the rule assumes them"
+            f" from {lower:g} to {upper:g}, so that the change hardly depends on them: give the"
+            " rule a smaller `w_max`."
+        )
+        yield Finding(c.cell, f"range {w.name}", text, False)
+
+
+def _alike(c: Counts, w: Weights) -> Iterator[Finding]:
+    if c.ended and w.moved and w.finite and w.shared >= _ALIKE and w.at_limits < _OUTSIDE:
+        text = (
+            f"The neurons of `{c.cell}` have nearly the same weights: {w.shared:.1%} of the"
+            f" variance of `{w.name}` is common to all. Let them compete, with"
+            " `LateralInhibition` or `WinnerTakeAll`, `AdaptiveLIF` and `Normalize`, and begin with"
+            " random weights."
+        )
+        yield Finding(c.cell, f"alike {w.name}", text, False)
 
 
 def _names(rates: Mapping[str, object]) -> str:

@@ -183,7 +183,9 @@ class Health:
                 why_nothing=why_nothing(cell.connection, cell.neuron, lightning=by != "loop"),
                 rests=learns and not (cell.connection.training and cell.neuron.training),
                 weights=tuple(
-                    self._records[cell_name, param].weights(updater, held)
+                    self._records[cell_name, param].weights(
+                        updater, held, trainer.weight_range(name)
+                    )
                     for cell_name, updater, param in self._params()
                     if cell_name == name and (cell_name, param) in self._records
                 ),

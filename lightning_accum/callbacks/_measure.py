@@ -16,6 +16,8 @@ from lightning_accum.functional.statistics import spike_counts, update_statistic
 from lightning_accum.observe import WindowRecorder
 from lightning_accum.updates import Updater
 
+_NEAR = 0.01  # distance from a limit, in terms of the largest weight
+
 Values = dict[str, Tensor]
 
 
@@ -109,6 +111,24 @@ class Before(NamedTuple):
         lower, upper = self.updater.limits(self.name)
         found = update_statistics(self.value, after, *self.parts, lower, upper)
         return {statistic: value.float() for statistic, value in found.items()}
+
+    def lost(self, after: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns how much of the pending change had no effect, and how much there was.
+
+        Weights near a limit do not count: what a limit or a soft bound holds back is not lost.
+
+        Args:
+            after: the whole parameter after the update.
+        """
+        pos, neg = (torch.zeros(()).to(after) if part is None else part for part in self.parts)
+        wanted = (pos - neg).abs()
+        if wanted.shape != after.shape:  # only a shard of it is here
+            return torch.zeros_like(after.sum()), torch.zeros_like(after.sum())
+        for limit in self.updater.limits(self.name):
+            if limit is not None:
+                near = (after - limit).abs() <= _NEAR * after.abs().max()
+                wanted = wanted.masked_fill(near, 0.0)
+        return wanted.masked_fill(after != self.value, 0.0).sum(), wanted.sum()
 
 
 def parameters_before(host: CellHost, ids: set[int]) -> list[Before]:

@@ -6,10 +6,11 @@ import math
 from collections.abc import Collection
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from lightning_accum.callbacks._counts import Weights
+from lightning_accum.callbacks._counts import Range, Weights
 from lightning_accum.distributed.shards import local
+from lightning_accum.functional.numbers import widened
 from lightning_accum.updates import Updater
 
 _SAMPLE = 1 << 16  # largest number of weights that are kept
@@ -48,12 +49,15 @@ class ParameterRecord:
         """Notes the norm, to compare it with that of the next epoch."""
         self._before, self._latest = self._latest, _sums(self._value(updater))[0]
 
-    def weights(self, updater: Updater, held: Collection[int]) -> Weights:
+    def weights(
+        self, updater: Updater, held: Collection[int], assumed: Range = (None, None)
+    ) -> Weights:
         """Returns what is known of the parameter now; waits for the device.
 
         Args:
             updater: the updater that applies changes to the parameter.
             held: the ``id`` of every parameter in the optimizers that apply updates.
+            assumed: the range that the rule assumes of the weights.
         """
         name, value = self.name, self._value(updater)
         norm, total = (float(each) for each in _sums(value))
@@ -79,6 +83,9 @@ class ParameterRecord:
             at_limits=_share_at(value, lower, upper),
             largest=float(value.abs().max()) if value.numel() else 0.0,
             dtype=value.dtype,
+            outside=_share_beyond(value, *assumed),
+            range=assumed,
+            shared=_share_in_common(value) if isinstance(updater.parent, nn.Linear) else 0.0,
         )
 
     def _value(self, updater: Updater) -> Tensor:
@@ -95,6 +102,26 @@ def _sums(value: Tensor) -> tuple[Tensor, Tensor]:
     wide = value.to(torch.float32 if value.device.type == "mps" else torch.float64)
     norm: Tensor = torch.linalg.vector_norm(wide)
     return norm, wide.sum()
+
+
+def _share_in_common(value: Tensor) -> float:
+    """Returns the share of the weights' variance that is the same for all neurons."""
+    if value.ndim != 2 or min(value.shape) < 2:
+        return 0.0
+    wide = widened(value)
+    of_each = float((wide - wide.mean(0)).square().mean())
+    of_all = float((wide - wide.mean()).square().mean())
+    return 1.0 - of_each / of_all if of_all else 1.0
+
+
+def _share_beyond(value: Tensor, lower: float | None, upper: float | None) -> float:
+    """Returns the share of weights beyond a limit."""
+    beyond = torch.zeros_like(value, dtype=torch.bool)
+    if lower is not None:
+        beyond |= value < value.new_full((), lower)
+    if upper is not None:
+        beyond |= value > value.new_full((), upper)
+    return float(beyond.float().mean()) if value.numel() else 0.0
 
 
 def _share_at(value: Tensor, lower: float | None, upper: float | None) -> float:

@@ -11,6 +11,7 @@ from lightning_accum.callbacks._measure import Activity, Before, Values
 from lightning_accum.callbacks._watcher import Watcher
 
 _MOST = 0.9  # of neurons, or of weights
+_LOST = 0.5  # of the change
 _LARGE = 0.1  # ratio of an update to its weights
 _SMALL = 1e-4  # the same ratio, if `lr` is at most
 _FACTOR = 0.01
@@ -23,6 +24,7 @@ class Summary(Watcher):
     def __init__(self) -> None:
         self._ratios: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
         self._limits: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
+        self._lost: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
         self._lrs: dict[tuple[str, str], Tensor] = {}
         self._counts: dict[str, Tensor] = {}  # of the latest epoch with activity
         self._ended: set[str] = set()  # cells whose counts are of an earlier epoch
@@ -43,6 +45,9 @@ class Summary(Watcher):
         total, number = self._ratios.get(key, (torch.zeros_like(ratio), torch.zeros_like(ratio)))
         finite = ratio.isfinite()  # that of weights that were all zero is infinite
         self._ratios[key] = total + torch.where(finite, ratio, 0.0), number + finite
+        lost, wanted = before.lost(after)
+        so_far = self._lost.get(key, (torch.zeros_like(lost), torch.zeros_like(wanted)))
+        self._lost[key] = so_far[0] + lost, so_far[1] + wanted
         self._limits[key] = values["at_lower"], values["at_upper"]
         self._lrs[key] = torch.maximum(self._lrs.get(key, values["lr"]), values["lr"])
 
@@ -76,6 +81,8 @@ class Summary(Watcher):
             rows.append((cell, name, str(steps[cell, name]), f"{ratio:.1e}", *shown))
             if cell not in warned:
                 advice += _advice_on_weights(f"{cell}.{name}", ratio, lower, upper, rates)
+                lost, wanted = (float(each) for each in self._lost[cell, name])
+                advice += _advice_on_rounding(f"{cell}.{name}", lost, wanted, rates)
                 advice += _advice_on_lr(f"{cell}.{name}", ratio, float(self._lrs[cell, name]))
         for cell, share in silent.items():
             if cell not in warned:
@@ -95,6 +102,17 @@ def _advice_on_weights(
                 f"{share:.0%} of the weights of `{label}` sit at the {side} limit: weaken {part},"
                 " or bound it softly, as with `bound_power`."
             )
+
+
+def _advice_on_rounding(
+    label: str, lost: float, wanted: float, rates: Sequence[str]
+) -> Iterator[str]:
+    if wanted and lost / wanted >= _LOST:
+        which = " and ".join(f"`{name}`" for name in rates) or "the rates"
+        yield (
+            f"{lost / wanted:.0%} of the change of `{label}` was lost, because it was smaller than"
+            f" a step of the weights' dtype: keep the weights in float32, or raise {which}."
+        )
 
 
 def _advice_on_lr(label: str, ratio: float, lr: float) -> Iterator[str]:

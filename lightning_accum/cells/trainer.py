@@ -77,6 +77,14 @@ class CellTrainer(CellObserver):
         updater = self.registry.updater(name)
         return () if updater is None else updater.names
 
+    def weight_range(self, name: str) -> tuple[float | None, float | None]:
+        """Returns the limits between which the trainer assumes the weights of a cell.
+
+        Args:
+            name: the name of the cell.
+        """
+        return None, None
+
     def tally(self, name: str) -> Tally | None:
         """Returns the counts of a cell's windows; ``None`` if the trainer does not count them."""
         return None

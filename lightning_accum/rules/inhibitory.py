@@ -77,6 +77,10 @@ class InhibitorySTDP(Rule):
                 f" `target_rate = {h.target_rate!r}`."
             )
 
+    def weight_range(self, name: str) -> tuple[float | None, float | None]:
+        """Returns zero, as the weights count the strength of inhibition."""
+        return 0.0, None
+
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
         """Pairs of spikes in either order potentiate, every presynaptic spike depresses."""
         alpha = 2.0 * h.target_rate / 1000.0 * h.tc_trace

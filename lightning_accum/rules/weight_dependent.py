@@ -108,6 +108,11 @@ class WeightDependentSTDP(PairRule):
                 f" `w_min = {h.w_min!r}`, `w_max = {h.w_max!r}`."
             )
 
+    def weight_range(self, name: str) -> tuple[float | None, float | None]:
+        """Returns ``w_min`` and ``w_max`` of a cell."""
+        h = self.state_of(name).hyperparameters
+        return h.w_min, h.w_max
+
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
         """Pairs of spikes, scaled by how much room the weight has."""
         param = window.param.to(at_least_float32(window.param.dtype))

@@ -13,12 +13,23 @@ import torch
 from callback_helpers import RULE, Net, Probe, callback, loader, trainer
 from torch import nn
 
-from lightning_accum import STDP, Cell, CellSpec, Clamp, Hebb, Term, attach_updater
+from lightning_accum import (
+    STDP,
+    Cell,
+    CellSpec,
+    Clamp,
+    Hebb,
+    InhibitorySTDP,
+    Normalize,
+    Term,
+    WeightDependentSTDP,
+    attach_updater,
+)
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._record import ParameterRecord
-from lightning_accum.nn import LIF
+from lightning_accum.nn import LIF, AdaptiveLIF, WinnerTakeAll
 from lightning_accum.optim import UpdateOptimizer
 
 
@@ -282,7 +293,7 @@ def test_weights_that_are_nan(lines: Any) -> None:
 
 def test_weights_that_grow_without_end(lines: Any) -> None:
     rule = STDP(2.0, 0.0, time_dim=0)
-    (line,) = lines(Net(), callback(rule), max_epochs=3)
+    line, *_ = lines(Net(), callback(rule), max_epochs=3)
     assert line.startswith("The norm of `enc.weight` grew")
     net = Net()
     attach_updater(net.fc, "weight").register_constraint(Clamp(0.0, 100.0))
@@ -293,8 +304,49 @@ def test_neurons_that_fire_in_most_steps(lines: Any) -> None:
     net = Net(outputs=20)
     net.lif = LIF(20, v_threshold=1e-3, time_dim=0)
     nn.init.constant_(net.fc.weight, 0.4)
-    (line,) = lines(net, callback(), batches=8)
+    line, *_ = lines(net, callback(), batches=8)
     assert line.startswith("The neurons of `enc` spike in ")
+
+
+@pytest.mark.parametrize("compete", [True, False])
+def test_neurons_all_alike(compete: bool, lines: Any) -> None:
+    inhibition = WinnerTakeAll(steps=0) if compete else None
+    net = Net(outputs=20)
+    net.lif = AdaptiveLIF(20, v_threshold=0.1, time_dim=0, inhibition=inhibition)
+    attach_updater(net.fc, "weight").register_constraint(Normalize(1.0, order=2))
+    said = lines(net, callback(STDP(0.05, -0.01, time_dim=0)), max_epochs=6, batches=8)
+    told = ["The neurons of `enc` have nearly the same weights" in line for line in said]
+    assert any(told) is not compete
+
+
+@pytest.mark.parametrize(("shape", "told"), [((1, 6), 0), ((6, 1), 0), ((3, 6), 1)])
+def test_a_single_neuron_or_input_is_not_alike(shape: tuple[int, int], told: int) -> None:
+    fc = nn.Linear(*shape[::-1], bias=False)
+    updater = attach_updater(fc, "weight")
+    nn.init.constant_(fc.weight, 0.5)
+    assert ParameterRecord(updater, "weight").weights(updater, ()).shared == told
+
+
+@pytest.mark.parametrize(
+    ("rule", "began", "told"),
+    [
+        (WeightDependentSTDP(0.01, -0.01, time_dim=0), 0.45, None),
+        (WeightDependentSTDP(0.01, -0.01, w_max=100.0, time_dim=0), 0.45, "smaller `w_max`"),
+        (WeightDependentSTDP(1e-4, -1e-4, w_max=0.2, time_dim=0), 0.45, "from 0 to 0.2"),
+        (InhibitorySTDP(0.01, time_dim=0), 0.45, None),
+        (InhibitorySTDP(0.001, time_dim=0), -0.45, "assumes, at least 0: begin with positive"),
+    ],
+)
+def test_weights_outside_the_range_of_a_rule(
+    rule: Any, began: float, told: str | None, lines: Any
+) -> None:
+    net = Net()
+    net.lif = LIF(4, v_threshold=-0.5, v_reset=-1.0, v_rest=-1.0, time_dim=0)
+    with torch.no_grad():
+        net.fc.weight.mul_(began / 0.45)
+    said = [line for line in lines(net, callback(rule)) if "the rule assumes" in line]
+    assert len(said) == (told is not None)
+    assert all(told in line for line in said if told)
 
 
 @pytest.mark.parametrize(("alive", "told"), [(2, True), (7, False)])

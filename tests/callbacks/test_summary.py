@@ -204,6 +204,42 @@ def test_a_factor_as_of_adam(
     assert len(found) == told
 
 
+@pytest.mark.parametrize(
+    ("dtype", "rate", "told"),
+    [
+        (torch.bfloat16, 1e-4, True),
+        (torch.bfloat16, 0.2, False),
+        (torch.float32, 1e-4, False),
+        (torch.float32, 2e-9, True),
+    ],
+)
+def test_most_of_a_change_lost_in_rounding(
+    dtype: torch.dtype, rate: float, told: bool, said: Any, tmp_path: Path
+) -> None:
+    class Narrow(Net):
+        def __init__(self) -> None:
+            super().__init__(outputs=20)
+            self.fc.to(dtype)
+            self.fc.weight.data[0] = 1e-3  # one neuron's weights are small, and move
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.lif.reset()
+            return self.lif(self.fc(x.transpose(0, 1).to(dtype)) + 0.5)
+
+    trainer(tmp_path, callback(STDP(rate, -rate, time_dim=0))).fit(Narrow(), loader(3))
+    found = [line for line in said() if "was lost, because it was smaller than a step" in line]
+    assert len(found) == told
+
+
+def test_what_a_limit_holds_back_is_not_lost(said: Any, tmp_path: Path) -> None:
+    net = Net()
+    attach_updater(net.fc, "weight").register_constraint(Clamp(0.0, 0.45))
+    trainer(tmp_path, callback(STDP(0.5, 0.0, time_dim=0))).fit(net, loader(6))
+    lines = said()
+    assert any("sit at the upper limit" in line for line in lines)
+    assert not any("was lost" in line for line in lines)
+
+
 @pytest.mark.parametrize(("lr", "side", "part"), [(1.0, "upper", "po"), (-1.0, "lower", "de")])
 def test_advice_on_limits(lr: float, side: str, part: str, said: Any, tmp_path: Path) -> None:
     net = Net()
