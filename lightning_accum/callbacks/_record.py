@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lightning_accum.callbacks._counts import Range, Weights
 from lightning_accum.distributed.shards import local
-from lightning_accum.functional.numbers import widened
+from lightning_accum.functional.numbers import fingerprint, widened
 from lightning_accum.updates import Updater
 
 _SAMPLE = 1 << 16  # largest number of weights that are kept
@@ -37,7 +37,7 @@ class ParameterRecord:
         value = self._value(updater)
         self._shape = value.shape
         self._sample = _sample(value).clone()
-        self._began = _sums(value)
+        self._began = fingerprint(value)
         self._before = self._latest = self._began[0]  # norms at the ends of two epochs
 
     @property
@@ -47,7 +47,7 @@ class ParameterRecord:
 
     def epoch_ended(self, updater: Updater) -> None:
         """Notes the norm, to compare it with that of the next epoch."""
-        self._before, self._latest = self._latest, _sums(self._value(updater))[0]
+        self._before, self._latest = self._latest, fingerprint(self._value(updater))[0]
 
     def weights(
         self, updater: Updater, held: Collection[int], assumed: Range = (None, None)
@@ -60,7 +60,7 @@ class ParameterRecord:
             assumed: the range that the rule assumes of the weights.
         """
         name, value = self.name, self._value(updater)
-        norm, total = (float(each) for each in _sums(value))
+        norm, total = (float(each) for each in fingerprint(value))
         began, began_total = (float(each) for each in self._began)
         moved: float | None = None
         if not self._late and value.shape == self._shape:
@@ -95,13 +95,6 @@ class ParameterRecord:
 
 def _sample(value: Tensor) -> Tensor:
     return value.reshape(-1)[:: -(-value.numel() // _SAMPLE) or 1]
-
-
-def _sums(value: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the norm and the sum of weights, without waiting for the device."""
-    wide = value.to(torch.float32 if value.device.type == "mps" else torch.float64)
-    norm: Tensor = torch.linalg.vector_norm(wide)
-    return norm, wide.sum()
 
 
 def _share_in_common(value: Tensor) -> float:

@@ -18,6 +18,7 @@ from lightning_accum.callbacks._logging import LogOptions
 from lightning_accum.callbacks._logging_methods import own_state, remove_lent
 from lightning_accum.callbacks._plan import UpdatePlan
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler
+from lightning_accum.callbacks._twins import check_own_trainer, warn_of_twins
 from lightning_accum.callbacks._watcher import Watcher
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
@@ -140,26 +141,18 @@ class CellTrainerCallback(Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Binds the cells, and finds or makes the optimizer that applies their updates."""
-        self._check_trainer_is_own(trainer)
+        others = {e.name: e.host for e in learners_in(trainer) if e is not self}
+        check_own_trainer(self.name, self.host, others)
         resuming = self.host.resuming
         if not resuming:
             self.plan.batches = 0
         self._processes.failed = False
         self.host.bind(pl_module)
+        warn_of_twins(self.name, self.host, others)
         self._processes.load_modules(pl_module)
         prefix = self.prefix_in(trainer)
         self._fit = Fit(self.host, self.plan, self.input_keys, self.log_options, prefix)
         self._fit.begin(trainer, resuming)
-
-    def _check_trainer_is_own(self, trainer: pl.Trainer) -> None:
-        """Raises a ``ValueError`` if another callback has the same CellTrainer."""
-        for other in learners_in(trainer):
-            if other is not self and other.cell_trainer is self.cell_trainer:
-                raise ValueError(
-                    "Argument `cell_trainer` should be another object for each CellTrainerCallback."
-                    f" Found the same {type(self.cell_trainer).__name__} in `{self.name}` and"
-                    f" `{other.name}`: make a rule for each, or one callback with all `cells`."
-                )
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Begins to check the cells."""

@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from lightning_accum._checks import nearest
 from lightning_accum._state import COUNT, FLOATS, CheckedState, check_state, named
@@ -55,6 +55,28 @@ def frozen(name: str, where: str) -> FrozenInstanceError:
         " rule, or, for a rate that changes in a run, scale its updates, with `lr` and"
         " `lr_scheduler` of the CellTrainerCallback or `lr` of an UpdateOptimizer."
     )
+
+
+def same_settings(one: object, other: object) -> bool:
+    """Returns whether two states of cells have equal hyperparameters.
+
+    Modules are equal if they are of one class, as two copies of one rule have their own.
+
+    Args:
+        one: the state of a cell.
+        other: the state of another one.
+    """
+    if not (isinstance(one, CellState) and isinstance(other, CellState)):
+        return False
+    first, second = vars(one.hyperparameters), vars(other.hyperparameters)
+    return first.keys() == second.keys() and all(
+        value is second[name] or _equal(value, second[name]) for name, value in first.items()
+    )
+
+
+def _equal(one: object, other: object) -> bool:
+    plain = isinstance(one, (int, float, str, tuple)) and one == other
+    return type(one) is type(other) and (plain or isinstance(one, nn.Module))
 
 
 class CellState(CheckedState):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from lightning_accum.functional.numbers import fingerprint
 
 _APART = 3  # windows in a row
 _EMPTY = 8  # calls of a rule that find nothing before it warns
@@ -78,6 +81,7 @@ class Tally:
         self._looks: list[tuple[int, Tensor, int, Tensor, int]] = []
         self._due = False
         self._apart = 0  # the latest windows in which the neuron was reset, and traces were not
+        self._began: dict[str, tuple[Tensor, Tensor]] = {}  # parameters before the first window
         self._spikes = self._spikes_in = self._told = False
 
     def look(self) -> None:
@@ -132,6 +136,34 @@ class Tally:
             contributions: how many changes are pending.
         """
         return min(contributions, self.windows) >= _EMPTY and self._warns()
+
+    def remember(self, name: str, param: Tensor) -> None:
+        """Remembers a parameter as it is before the first window.
+
+        Args:
+            name: the name of the parameter.
+            param: its value.
+        """
+        if not (self.watched or self.windows):
+            self._began[name] = fingerprint(param)
+
+    def never_moved(self, params: Mapping[str, Tensor]) -> list[str]:
+        """Returns the parameters to warn of, once, that applied changes have not moved them.
+
+        Waits for the device.
+
+        Args:
+            params: by name, the values of those to which changes were applied.
+        """
+        if self.windows < _EMPTY or self._told or self.watched:
+            return []
+        known = (name for name in params if name in self._began)
+        still = [
+            name
+            for name in known
+            if all(map(torch.equal, fingerprint(params[name]), self._began[name]))
+        ]
+        return still if still and self._warns() else []
 
     def _warns(self) -> bool:
         warns, self._told = not (self.watched or self._told), True

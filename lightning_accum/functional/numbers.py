@@ -36,6 +36,24 @@ def widened(values: Tensor) -> Tensor:
     return values.to(at_least_float32(values.dtype))
 
 
+def fingerprint(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the norm and the sum of values, one of which changes with any value.
+
+    Both are computed in float64 where the device has it, without waiting for the device.
+
+    Args:
+        values: a tensor of any dtype.
+
+    Example:
+        >>> import torch
+        >>> [float(each) for each in fingerprint(torch.tensor([3.0, 4.0]))]
+        [5.0, 7.0]
+    """
+    wide = values.to(torch.float32 if values.device.type == "mps" else torch.float64)
+    norm: Tensor = torch.linalg.vector_norm(wide)
+    return norm, wide.sum()
+
+
 def as_bytes(values: Tensor) -> Tensor:
     """Views booleans as bytes of 0 and 1, which torch converts ten times as fast.
 

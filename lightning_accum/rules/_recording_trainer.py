@@ -11,12 +11,12 @@ from typing_extensions import Self
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.independent import IndependentCellTrainer, RegisteredCell
 from lightning_accum.cells.mismatch import warn_of_order
-from lightning_accum.cells.state import Hyperparameters
+from lightning_accum.cells.state import Hyperparameters, same_settings
 from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.recording import Recorded
 from lightning_accum.functional.reductions import Reduction, reduction
 from lightning_accum.rules._recorded import RecordedSignal, read
-from lightning_accum.rules._warnings import warn_of_unused
+from lightning_accum.rules._warnings import warn_of_twin, warn_of_unmoved, warn_of_unused
 from lightning_accum.updates import Accumulator, get_updater
 
 
@@ -42,6 +42,9 @@ class RecordingTrainer(IndependentCellTrainer, ABC):
         state = self.state_of(name)
         state.checked.clear()
         h = state.hyperparameters
+        for other, (known, _) in self.named_cells:
+            if other != name and known == cell and same_settings(state, self.state_of(other)):
+                warn_of_twin(type(self).__name__, name, other)
         for signal in self._recorded(cell, h):
             make = signal.constructor(name, h)
             self.add_monitor(name, signal.name, signal.attr, make, **signal.tags(h))
@@ -101,6 +104,10 @@ class RecordingTrainer(IndependentCellTrainer, ABC):
         """
         if self.training and not mode and "registry" in vars(self):
             warn_of_unused(type(self).__name__, dict(self._unused()))
+            for name, (cell, _) in self.named_cells:
+                h, updater = self.state_of(name).hyperparameters, get_updater(cell.connection)
+                if updater is not None:
+                    warn_of_unmoved(type(self).__name__, name, updater, h, self.tally(name))
         return super().train(mode)
 
     def _unused(self) -> Iterator[tuple[str, tuple[Tally, int, Mapping[str, Accumulator]]]]:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 
 from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.cells.tally import Tally, why_nothing
 from lightning_accum.updates import Accumulator, Updater
 
@@ -52,6 +53,50 @@ def warn_of_unused(
             RuntimeWarning,
             stacklevel=4,
         )
+
+
+def warn_of_unmoved(
+    rule: str, cell: str, updater: Updater, h: Hyperparameters, tally: Tally
+) -> None:
+    """Warns, when a rule leaves training mode, if applied changes have not moved a parameter.
+
+    Args:
+        rule: the name of the rule.
+        cell: the name of the cell.
+        updater: the updater that applied the changes.
+        h: the hyperparameters of the cell.
+        tally: the counts of the cell's windows.
+    """
+    rates = {k: v for k, v in vars(h).items() if k == "lr" or k.startswith("lr_")}
+    if rates and not any(rates.values()):
+        return  # which may be meant
+    params = {p: updater.target(p).detach() for p in h.params if updater.applied.get(p)}
+    for param in tally.never_moved(params):
+        warnings.warn(
+            f"`{rule}` should have moved `{param}` of cell `{cell}` before it leaves training mode."
+            f" Found it as it was, after {tally.windows} calls and {updater.applied[param]} applied"
+            " updates, which were 0 or lost in rounding: look at the activity, at the reduction of"
+            " batches and of the updater, and at limits, and raise the rates.",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
+def warn_of_twin(rule: str, cell: str, other: str) -> None:
+    """Warns if a cell is registered twice with equal settings, so that it learns twice as fast.
+
+    Args:
+        rule: the name of the rule.
+        cell: the name of the cell.
+        other: the name under which it was registered before.
+    """
+    warnings.warn(
+        f"The connection and the neuron of cell `{cell}` should be registered once with the same"
+        f" settings. Found them in cell `{other}` of `{rule}` too, so that they learn twice as"
+        " fast: leave one out, or raise the rates.",
+        UserWarning,
+        stacklevel=4,
+    )
 
 
 def warn_of_pending(

@@ -31,6 +31,17 @@ def test_a_rule_of_two_callbacks(tmp_path: Path) -> None:
     assert not torch.equal(net.fc.weight, before["fc.weight"])
 
 
+@pytest.mark.parametrize(("lr", "told"), [(RULE["lr_post"], 1), (0.5, 0)])
+def test_a_callback_that_was_pasted_twice(lr: float, told: int, tmp_path: Path) -> None:
+    other = STDP(**{**RULE, "lr_post": lr}, time_dim=0)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        trainer(tmp_path, callback(), callback(other, name="two")).fit(Net(), loader(2))
+    texts = [str(w.message) for w in found if "learn twice as fast" in str(w.message)]
+    assert len(texts) == told
+    assert all("in the callbacks `STDP,enc` and `two`" in text for text in texts)
+
+
 # ---------------------------------------------------------------------- modules that are replaced
 def other(name: str) -> nn.Module:
     if name == "lif":

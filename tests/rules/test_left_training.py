@@ -106,3 +106,34 @@ def test_under_a_trainer_it_is_said_when_validation_begins(tmp_path: Path) -> No
         warnings.simplefilter("always")
         pl.Trainer(**options).fit(ByHand(), data, data)
     assert sum("12 calls, and none applied" in str(w.message) for w in seen) == 1
+
+
+class TestUnmoved:
+    """Changes that are applied, and zero."""
+
+    def run(self, rule: la.STDP, calls: int = 12, **updater: Any) -> None:
+        fc, neuron = nn.Linear(4, 3), nn.Identity()
+        la.attach_updater(fc, "weight", **updater)
+        rule.register_cell("enc", la.Cell(fc, neuron))
+        for i in range(calls):
+            fc(raster(2, 4, seed=i).float())
+            neuron(raster(2, 3, seed=i + 1).float())
+            rule()
+            rule.update()
+        rule.eval()
+        rule.train()
+        rule.eval()  # says it once
+
+    @pytest.mark.parametrize("where", ["batch", "updater", "rounding"])
+    def test_is_told(self, where: str) -> None:
+        nothing = (lambda values, dim: values.sum(dim) * 0) if where != "rounding" else "sum"
+        batch = {"batch_reduction": nothing} if where == "batch" else {}
+        updater = {"reduction": nothing} if where == "updater" else {}
+        rule = la.STDP(1e-12, 1e-12, **batch)
+        with pytest.warns(RuntimeWarning, match="12 calls and 12 applied updates.*reduc") as said:
+            self.run(rule, **updater)
+        assert len(said) == 1
+
+    @pytest.mark.parametrize(("rate", "calls"), [(0.1, 12), (0.0, 12), (1e-12, 3)])
+    def test_nothing_to_say(self, rate: float, calls: int) -> None:
+        self.run(la.STDP(rate, rate), calls)
