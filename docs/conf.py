@@ -18,6 +18,7 @@ from lightning_accum import __version__
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
+importlib.import_module("page_environment")  # also for the tutorials
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +28,9 @@ copyright = f"2026, {author}"
 release = version = __version__
 
 extensions = [
+    "gallery",
     "mathml",
+    "summary",
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.doctest",
@@ -37,6 +40,7 @@ extensions = [
     "sphinx_design",
 ]
 exclude_patterns = ["_build", "_ext"]
+autosummary_generate = False
 html_theme = "furo"
 html_title = f"{project} {release}"
 html_static_path = ["_static"]
@@ -121,6 +125,8 @@ nitpick_ignore_regex = [
 
 # The pages' own code runs here; pytest runs the docstrings', with their modules' names in scope.
 doctest_test_doctest_blocks = ""
+doctest_global_setup = "import page_environment; page_environment.enter(); del page_environment"
+doctest_global_cleanup = "import page_environment; page_environment.leave()"
 # Sphinx would not compare the messages of exceptions, of which the pages show some.
 doctest_default_flags = (
     doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.DONT_ACCEPT_TRUE_FOR_1

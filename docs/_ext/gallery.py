@@ -1,0 +1,152 @@
+"""The gallery: a page for each of ``examples/``, written when the pages are built.
+
+A page has the example's docstring, picture, output and source. The pictures and outputs were made
+before: most examples take longer to run than all pages to build. `python scripts/record.py` runs
+them and keeps what they print.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+from sphinx.util import logging
+
+logger = logging.getLogger(__name__)
+
+# Examples by what they show, with the titles of their pages.
+SECTIONS = {
+    "Learn without labels": {
+        "digits_stdp": "Handwritten digits by STDP",
+        "no_optimizer": "Digits without an optimizer",
+        "foreign_neurons": "Neurons of snnTorch, Norse and SpikingJelly",
+        "receptive_fields": "Receptive fields from photographs",
+        "oja_pca": "Principal components by Oja and Sanger",
+        "bcm_selectivity": "Selective neurons by BCM",
+    },
+    "Learn from reward or from an error": {
+        "reward_xor": "XOR from reward",
+        "pattern_generation": "Generate patterns by e-prop",
+        "evidence_accumulation": "Accumulate evidence by e-prop",
+        "digits_rows": "Digits row by row by e-prop",
+        "digits_ottt": "A deep network by OTTT",
+    },
+    "Learn beside backpropagation": {
+        "hybrid_backprop": "STDP under a backprop head",
+        "manual_optimization": "Manual optimization",
+    },
+    "Compare with experiment and theory": {
+        "stdp_window": "The STDP window",
+        "triplet_frequency": "Triplet STDP and the frequency of pairings",
+        "homeostasis": "Homeostasis of firing rates",
+    },
+    "Optimizers and streams": {
+        "cnn_optimizers": "A CNN with any optimizer, by LightningCLI",
+        "compare_optimizers": "Optimizers side by side",
+        "amsgrad_problem": "Where Adam fails and AMSGrad does not",
+    },
+}
+DOCS = Path(__file__).resolve().parent.parent
+EXAMPLES = DOCS.parent / "examples"
+
+
+def _linked(text: str) -> str:
+    """Makes links of the DOIs and of arXiv's numbers in a text."""
+    text = re.sub(r"doi:([^\s,;)]+(?:\([^\s)]*\)[^\s,;)]*)?)", r"[doi:\1](https://doi.org/\1)", text)
+    return re.sub(r"arXiv:(\d+\.\d+)", r"[arXiv:\1](https://arxiv.org/abs/\1)", text)
+
+
+def _imports(tree: ast.Module) -> tuple[list[str], list[str]]:
+    """The package's names that an example imports, and the examples' files that it imports from."""
+    ours, beside = [], []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            if node.module.split(".")[0] == "lightning_accum":
+                ours += [f"{node.module}.{alias.name}" for alias in node.names]
+            elif (EXAMPLES / f"{node.module}.py").exists():
+                beside.append(node.module)
+    return sorted(ours, key=lambda name: name.rpartition(".")[2].lower()), sorted(beside)
+
+
+def _page(name: str, title: str) -> str:
+    tree = ast.parse((EXAMPLES / f"{name}.py").read_text(encoding="utf-8"))
+    paragraphs = (ast.get_docstring(tree) or "").split("\n\n")
+    usage = [p for p in paragraphs if p.startswith("    ")]
+    ours, beside = _imports(tree)
+    blocks = [f"# {title}", *(_linked(p) for p in paragraphs if p not in usage)]
+    if (DOCS / "pictures" / f"{name}.png").exists():
+        blocks.append(f"![{paragraphs[0].rstrip('.')}](../pictures/{name}.png)")
+    output = DOCS / "outputs" / f"{name}.txt"
+    if output.exists():
+        blocks.append(f"```{{literalinclude}} ../outputs/{name}.txt\n:language: console\n```")
+    else:
+        logger.warning(
+            "The gallery should show what each example prints. Found no"
+            f" `docs/outputs/{name}.txt`: run `python scripts/record.py {name}`."
+        )
+    links = [f"{{py:obj}}`{path.rpartition('.')[2]} <{path}>`" for path in ours]
+    blocks.append(f"It uses {', '.join(links)}.")
+    blocks += ["## Options", "```bash\n" + "\n".join(p.replace("    ", "", 1) for p in usage) + "\n```"]
+    blocks += ["## Source", f"{{download}}`{name}.py <../../examples/{name}.py>`"]
+    blocks.append(f"```{{literalinclude}} ../../examples/{name}.py\n:language: python\n```")
+    for other in beside:
+        where = f"../../examples/{other}.py"
+        page = f", see {{doc}}`{other}`" if _title(other) else ""
+        blocks.append(f"It imports {{download}}`{other}.py <{where}>`{page}.")
+        if not page:
+            blocks.append(f"```{{literalinclude}} {where}\n:language: python\n```")
+    return "\n\n".join(blocks) + "\n"
+
+
+def _title(name: str) -> str | None:
+    return next((titles[name] for titles in SECTIONS.values() if name in titles), None)
+
+
+def _index() -> str:
+    blocks = ["# Gallery", "Every program of `examples/`, with what it prints and draws. Each runs"]
+    blocks[-1] += " with `--short` in seconds, and takes its options from the command line."
+    for section, titles in SECTIONS.items():
+        cards = []
+        for name, title in titles.items():
+            picture = DOCS / "pictures" / f"{name}.png"
+            image = f":img-top: ../pictures/{name}.png\n" if picture.exists() else ""
+            tree = ast.parse((EXAMPLES / f"{name}.py").read_text(encoding="utf-8"))
+            first = (ast.get_docstring(tree) or "").partition("\n")[0]
+            options = f":link: {name}\n:link-type: doc\n{image}"
+            cards.append(f":::{{grid-item-card}} {title}\n{options}\n{first}\n:::")
+        grid = "\n\n".join(cards)
+        blocks += [f"## {section}", f"::::{{grid}} 1 2 2 3\n:gutter: 3\n\n{grid}\n::::"]
+    names = "\n".join(name for titles in SECTIONS.values() for name in titles)
+    blocks.append(f"```{{toctree}}\n:hidden:\n\n{names}\n```")
+    return "\n\n".join(blocks) + "\n"
+
+
+def _write(app: Any) -> None:
+    """Writes the pages that changed, and removes those of examples that are gone."""
+    folder = DOCS / "gallery"
+    folder.mkdir(exist_ok=True)
+    found = {p.stem for p in EXAMPLES.glob("*.py") if not p.name.startswith("_")}
+    shown = {name: title for titles in SECTIONS.values() for name, title in titles.items()}
+    if found != shown.keys():
+        logger.warning(
+            "The gallery should show each example once. Found"
+            f" {', '.join(sorted(found ^ shown.keys()))} only in `examples/` or only in the"
+            " gallery: mend `SECTIONS` in `docs/_ext/gallery.py`."
+        )
+    pages = {name: _page(name, title) for name, title in shown.items() if name in found}
+    pages["index"] = _index()
+    for path in folder.glob("*.md"):
+        if path.stem not in pages:
+            path.unlink()
+    for name, text in pages.items():
+        path = folder / f"{name}.md"
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Writes the pages before Sphinx looks for them."""
+    app.connect("builder-inited", _write)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,41 @@
+"""Where the code of the pages runs when `make docs` tests it: the part that is not on the pages.
+
+It gives a page no names: what is on it can be pasted into an empty file. Each page has an empty
+folder of its own, and Lightning says nothing that would stand among what the page prints.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import warnings
+
+# Lightning reads these as the defaults of `Trainer`; the tutorials' kernels inherit them.
+TRAINER = {
+    "PL_TRAINER_ACCELERATOR": "cpu",
+    "PL_TRAINER_ENABLE_PROGRESS_BAR": "False",
+    "PL_TRAINER_ENABLE_MODEL_SUMMARY": "False",
+}
+os.environ.update(TRAINER)
+
+_before: list[tuple[str, tempfile.TemporaryDirectory[str]]] = []
+
+
+def enter() -> None:
+    """Begins a page."""
+    import lightning_accum.callbacks  # noqa: F401  # and Lightning, which sets its loggers' level
+
+    for name in ("lightning.pytorch", "lightning.fabric", "lightning_accum.callbacks"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning")
+    folder = tempfile.TemporaryDirectory()
+    _before.append((os.getcwd(), folder))
+    os.chdir(folder.name)
+
+
+def leave() -> None:
+    """Ends it."""
+    before, folder = _before.pop()
+    os.chdir(before)
+    folder.cleanup()

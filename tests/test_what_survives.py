@@ -1,0 +1,102 @@
+"""The pipe's table of what survives what, row by row."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lightning_accum import STDP, Clamp, Serial, Updater, attach_updater, get_updater
+from lightning_accum.functional import bound_power
+from lightning_accum.nn import AdaptiveLIF, Linear
+
+SPIKES = (torch.rand(20, 2, 4, generator=torch.Generator().manual_seed(0)) < 0.5).float()
+
+
+def carried(rule: STDP) -> Any:
+    return rule.state_dict()["_states.enc._extra_state"]["carried"]
+
+
+def recorded(rule: STDP) -> int:
+    return rule.get_monitor("enc", "post").reducer.length  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def trained() -> tuple[Serial, STDP, Updater]:
+    """A layer with a change pending, traces carried and a window recorded."""
+    layer = Serial(Linear(4, 3, bias=False), AdaptiveLIF(3, time_dim=0))
+    nn.init.ones_(layer.connection.weight)
+    updater = attach_updater(layer.connection, "weight")
+    updater.weight.fullbound(bound_power, 1.0, 0.0)
+    updater.register_constraint(Clamp(0.0, 1.0))
+    rule = STDP(lr_post=0.1, lr_pre=-0.1, time_dim=0)
+    rule.register_cell("enc", layer.cell, tc_pre=5.0)
+    layer(SPIKES)
+    rule()
+    layer(SPIKES)
+    assert recorded(rule) == 20 and carried(rule) and pending(updater).sum() > 0
+    return layer, rule, updater
+
+
+def pending(updater: Updater) -> Tensor:
+    pos = updater.weight.pos
+    assert pos is not None
+    return pos
+
+
+def test_the_models_state_has_nothing_of_the_updater(trained: tuple[Serial, STDP, Updater]) -> None:
+    state = trained[0].state_dict()
+    assert set(state) == {"connection.weight", "neuron.theta", "neuron._extra_state"}
+    assert state["neuron._extra_state"]["voltage"] is not None
+
+
+def test_the_callbacks_part_restores_all_but_hyperparameters(
+    trained: tuple[Serial, STDP, Updater],
+) -> None:
+    layer, rule, updater = trained
+    fresh, other = STDP(lr_post=0.1, lr_pre=-0.1, time_dim=0), copy.deepcopy(layer)
+    into = get_updater(other.connection)
+    into.clear()
+    into.weight.fullbound(bound_power, 5.0, -5.0)
+    fresh.register_cell("enc", other.cell)
+    fresh.load_state_dict(rule.state_dict())
+    into.load_state_dict(updater.state_dict())
+    assert recorded(fresh) == 20
+    assert set(carried(fresh)) == set(carried(rule))
+    assert fresh.get_cell("enc")[1].hyperparameters.tc_pre == 20.0
+    assert torch.equal(pending(into), pending(updater))
+    assert into.weight.limits == (0.0, 1.0)
+
+
+def test_copies_are_independent(trained: tuple[Serial, STDP, Updater]) -> None:
+    layer, rule, updater = trained
+    twin = copy.deepcopy(layer)
+    assert torch.equal(pending(get_updater(twin.connection)), pending(updater))
+    assert get_updater(twin.connection).limits("weight") == (0.0, 1.0)
+    twin(SPIKES)
+    assert recorded(rule) == 20
+    again = copy.deepcopy(rule)
+    assert not list(again.cells)
+    again.register_cell("enc", twin.cell)
+    assert again.get_cell("enc")[1].hyperparameters.tc_pre == 5.0
+    assert set(carried(again)) == set(carried(rule))
+    assert recorded(again) == 20
+
+
+def test_each_verb_drops_its_own(trained: tuple[Serial, STDP, Updater]) -> None:
+    layer, rule, updater = trained
+    rule.eval()
+    layer(SPIKES)
+    rule.train()
+    assert recorded(rule) == 20
+    theta = layer.neuron.theta.clone()
+    layer.neuron.reset()
+    assert layer.neuron.voltage is None and torch.equal(layer.neuron.theta, theta)
+    rule.clear()
+    assert recorded(rule) == 0 and not carried(rule)
+    assert pending(updater).sum() > 0
+    updater.clear()
+    assert updater.weight.pos is None and updater.weight.limits == (0.0, 1.0)
