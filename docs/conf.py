@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import hashlib
 import importlib
+import importlib.metadata
 import os
 import sys
 from logging import getLogger
@@ -34,6 +35,7 @@ extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.doctest",
+    "sphinx.ext.intersphinx",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
@@ -44,6 +46,18 @@ autosummary_generate = False
 html_theme = "furo"
 html_title = f"{project} {release}"
 html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_theme_options = {}
+# With the repository's address, each page links to its source there.
+_urls = dict(
+    url.split(", ", 1) for url in importlib.metadata.metadata(project).get_all("Project-URL", [])
+)
+if "Repository" in _urls:
+    html_theme_options = {
+        "source_repository": _urls["Repository"],
+        "source_branch": "main",
+        "source_directory": "docs/",
+    }
 html_math_renderer = "mathml"
 
 # What is copied are the statements: neither prompts nor what they print.
@@ -52,6 +66,23 @@ copybutton_prompt_is_regexp = True
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
+
+# Names of these libraries are links if their inventories can be had, which the build says where: it
+# fetches none by itself, so that it ends alike with internet and without.
+#     INVENTORIES=online make docs     # or a folder with torch.inv, lightning.inv, ...
+_inventories = os.environ.get("INVENTORIES", "online" if "READTHEDOCS" in os.environ else "")
+_libraries = {
+    "python": "https://docs.python.org/3/",
+    "torch": "https://docs.pytorch.org/docs/stable/",
+    "lightning": "https://lightning.ai/docs/pytorch/stable/",
+    "torchmetrics": "https://lightning.ai/docs/torchmetrics/stable/",
+}
+intersphinx_timeout = 10
+intersphinx_mapping = {
+    name: (address, None if _inventories == "online" else str(Path(_inventories) / f"{name}.inv"))
+    for name, address in _libraries.items()
+    if _inventories == "online" or (Path(_inventories) / f"{name}.inv").is_file()
+}
 
 
 # The tutorials' kernel has settings of its own, and none of whoever builds the pages.

@@ -24,6 +24,7 @@ ARGUMENTS = {"cnn_optimizers": ("--short",)}
 def record(script: Path, arguments: tuple[str, ...], seconds: float) -> bool:
     """Writes what a script prints to stdout; returns whether it came to its end."""
     environ = {**os.environ, "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
+    environ["PL_TRAINER_ENABLE_PROGRESS_BAR"] = "False"
     command = ("python", f"examples/{script.name}", *arguments)
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:

@@ -80,6 +80,9 @@ def _page(name: str, title: str) -> str:
         blocks.append(f"![{paragraphs[0].rstrip('.')}](../pictures/{name}.png)")
     output = DOCS / "outputs" / f"{name}.txt"
     if output.exists():
+        short = output.read_text(encoding="utf-8").partition("\n")[0].endswith(" --short")
+        if short and (DOCS / "pictures" / f"{name}.png").exists():
+            blocks.append("The picture is of the full run, and this is what the short one prints:")
         blocks.append(f"```{{literalinclude}} ../outputs/{name}.txt\n:language: console\n```")
     else:
         logger.warning(

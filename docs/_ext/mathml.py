@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from docutils import nodes
 from latex2mathml.converter import convert
+from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
+
+logger = logging.getLogger(__name__)
+# What the converter does not know, in words that it does.
+_REPLACED = {r"\arg": r"\operatorname{arg}"}
+
+
+def _mathml(formula: str, node: nodes.Node, display: str) -> str:
+    for command, known in _REPLACED.items():
+        formula = re.sub(re.escape(command) + r"(?![a-zA-Z])", lambda _, to=known: to, formula)
+    result = convert(formula, display=display).replace(r"\_", "_")
+    if "\\" in re.sub(r"<[^>]*>", "", result):
+        logger.warning(
+            f"Formulas should have no command left. Found one in `{formula}`: write it with another"
+            " one, or add it to `docs/_ext/mathml.py`.",
+            location=node,
+        )
+    return result
 
 
 def _inline(self: Any, node: nodes.math) -> None:
-    self.body.append(convert(node.astext()))
+    self.body.append(_mathml(node.astext(), node, "inline"))
     raise nodes.SkipNode
 
 
@@ -22,7 +41,7 @@ def _block(self: Any, node: nodes.math_block) -> None:
     lines = node.astext()
     if r"\\" in lines and r"\begin" not in lines:
         lines = rf"\begin{{aligned}}{lines}\end{{aligned}}"
-    self.body.append(convert(lines, display="block"))
+    self.body.append(_mathml(lines, node, "block"))
     self.body.append("</div>")
     raise nodes.SkipNode
 
