@@ -1,7 +1,7 @@
 """Runs examples and keeps what they print, for the gallery: ``docs/outputs/NAME.txt``.
 
-The first line of a file is the command, so that the page shows how its output was made. Pictures are
-drawn into a temporary folder: those of ``docs/pictures`` are made on purpose.
+The first line of a file is the command, so that the page shows how its output was made. Pictures
+are drawn into a temporary folder: those of ``docs/pictures`` are made on purpose.
 
     .venv/bin/python scripts/record.py [NAME ...] [--short] [--seconds 600]
 """
@@ -45,7 +45,8 @@ def record(script: Path, arguments: tuple[str, ...], seconds: float) -> bool:
         print(f"{script.stem}: exit {result.returncode}\n{result.stderr}", flush=True)
         return False
     lines = "\n".join(line.rstrip() for line in result.stdout.strip("\n").splitlines())
-    (ROOT / "docs" / "outputs" / f"{script.stem}.txt").write_text(f"$ {' '.join(command)}\n{lines}\n")
+    text = f"$ {' '.join(command)}\n{lines}\n"
+    (ROOT / "docs" / "outputs" / f"{script.stem}.txt").write_text(text, encoding="utf-8")
     print(f"{script.stem}: {time.perf_counter() - start:.1f} s", flush=True)
     return True
 
@@ -60,7 +61,8 @@ def main() -> None:
     scripts = [p for p in sorted((ROOT / "examples").glob("*.py")) if not p.name.startswith("_")]
     unknown = set(args.names) - {p.stem for p in scripts}
     if unknown:
-        sys.exit(f"Expected names of examples. Found no example called {', '.join(sorted(unknown))}.")
+        listed = ", ".join(sorted(unknown))
+        sys.exit(f"Expected names of examples. Found no example called {listed}.")
     scripts = [p for p in scripts if not args.names or p.stem in args.names]
     given = ("--short",) if args.short else ()
     done = [record(p, given or ARGUMENTS.get(p.stem, ()), args.seconds) for p in scripts]

@@ -37,7 +37,9 @@ def trained() -> tuple[Serial, STDP, Updater]:
     layer(SPIKES)
     rule()
     layer(SPIKES)
-    assert recorded(rule) == 20 and carried(rule) and pending(updater).sum() > 0
+    assert recorded(rule) == 20
+    assert carried(rule)
+    assert pending(updater).sum() > 0
     return layer, rule, updater
 
 
@@ -94,9 +96,12 @@ def test_each_verb_drops_its_own(trained: tuple[Serial, STDP, Updater]) -> None:
     assert recorded(rule) == 20
     theta = layer.neuron.theta.clone()
     layer.neuron.reset()
-    assert layer.neuron.voltage is None and torch.equal(layer.neuron.theta, theta)
+    assert layer.neuron.voltage is None
+    assert torch.equal(layer.neuron.theta, theta)
     rule.clear()
-    assert recorded(rule) == 0 and not carried(rule)
+    assert recorded(rule) == 0
+    assert not carried(rule)
     assert pending(updater).sum() > 0
     updater.clear()
-    assert updater.weight.pos is None and updater.weight.limits == (0.0, 1.0)
+    assert updater.weight.pos is None
+    assert updater.weight.limits == (0.0, 1.0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ EXAMPLES = DOCS.parent / "examples"
 
 def _linked(text: str) -> str:
     """Makes links of the DOIs and of arXiv's numbers in a text."""
-    text = re.sub(r"doi:([^\s,;)]+(?:\([^\s)]*\)[^\s,;)]*)?)", r"[doi:\1](https://doi.org/\1)", text)
+    doi = r"doi:((?:[^\s,;()]|\([^\s()]*\))+)"
+    text = re.sub(doi, r"[doi:\1](<https://doi.org/\1>)", text)
     return re.sub(r"arXiv:(\d+\.\d+)", r"[arXiv:\1](https://arxiv.org/abs/\1)", text)
 
 
@@ -91,7 +93,8 @@ def _page(name: str, title: str) -> str:
         )
     links = [f"{{py:obj}}`{path.rpartition('.')[2]} <{path}>`" for path in ours]
     blocks.append(f"It uses {', '.join(links)}.")
-    blocks += ["## Options", "```bash\n" + "\n".join(p.replace("    ", "", 1) for p in usage) + "\n```"]
+    options = "\n".join(textwrap.dedent(p) for p in usage)
+    blocks += ["## Options", f"```bash\n{options}\n```"]
     blocks += ["## Source", f"{{download}}`{name}.py <../../examples/{name}.py>`"]
     blocks.append(f"```{{literalinclude}} ../../examples/{name}.py\n:language: python\n```")
     for other in beside:
