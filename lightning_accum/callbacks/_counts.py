@@ -80,6 +80,7 @@ class Counts:
         ended: whether the fit is over.
         why_nothing: why the cell may have recorded nothing, and the remedy.
         rests: whether its modules are in evaluation mode while other cells learn.
+        undefined: whether the membrane potential of its neurons holds NaN.
         weights: what is known of its parameters.
     """
 
@@ -98,6 +99,7 @@ class Counts:
     ended: bool = False
     why_nothing: str = ""
     rests: bool = False
+    undefined: bool = False
     weights: tuple[Weights, ...] = ()
 
     @property

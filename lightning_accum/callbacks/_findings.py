@@ -172,6 +172,11 @@ def _why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
         return "the `lr` of the optimizer that applies updates is 0.", False
     if c.activity is not None and not c.activity.pre:
         return "Its input was always 0: look at the data, and at the rate of the encoder.", True
+    if c.undefined and c.activity is not None and not c.activity.post:
+        return (
+            "Its neurons never fired, for their membrane potential is NaN: look for NaN in the"
+            " data, in the weights, and in what else enters the current."
+        ), True
     if c.activity is not None and not c.activity.post:
         return (
             "Its neurons never fired: lower their threshold, or raise the rate of the input or the"

@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 
+from torch import Tensor, nn
+
 from lightning_accum.callbacks._counts import By, Counts
 from lightning_accum.callbacks._findings import findings
 from lightning_accum.callbacks._host import CellHost
@@ -182,6 +184,7 @@ class Health:
                 ended=ended,
                 why_nothing=why_nothing(cell.connection, cell.neuron, lightning=by != "loop"),
                 rests=learns and not (cell.connection.training and cell.neuron.training),
+                undefined=_is_undefined(cell.neuron),
                 weights=tuple(
                     self._records[cell_name, param].weights(
                         updater, held, trainer.weight_range(name)
@@ -192,3 +195,9 @@ class Health:
             )
         if first is None:
             self._first_batches = self._batches
+
+
+def _is_undefined(neuron: nn.Module) -> bool:
+    """Returns whether the potential of native neurons holds NaN; waits for the device."""
+    potentials = (getattr(neuron, name, None) for name in ("voltage", "membrane"))
+    return any(isinstance(v, Tensor) and bool(v.isnan().any()) for v in potentials)

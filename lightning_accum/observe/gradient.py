@@ -54,6 +54,8 @@ class GradientMonitor(Monitor):
         if output.requires_grad:
             output.register_hook(_Receiver(self, self._calls, self._round))
             self._calls += 1
+        else:
+            self._without += 1
 
     def receive(self, call: int, round_: object, gradient: Tensor) -> None:
         """Records the gradient of a call as soon as those of all earlier calls are there.
@@ -89,17 +91,40 @@ class GradientMonitor(Monitor):
         super().clear(**kwargs)
         self._begin()
 
+    def why_missing(self) -> str:
+        """Returns how to mend that gradients of some or all calls are missing."""
+        kind = type(self.module).__name__
+        if self._without:
+            return (
+                f"the output of the {kind} did not require grad in {self._without} of"
+                f" {self._without + self._calls} calls. Let the connection's weights or its input"
+                " require grad (`x.requires_grad_()`), take neurons that pass a gradient, such as"
+                ' `SurrogateLIF(..., gradient="step")`, and call nothing under `torch.no_grad()`'
+                " or after `detach()`."
+            )
+        return (
+            f"no backward pass has reached each call of the {kind}: call `backward()` on a loss"
+            " that depends on each, before the rule."
+        )
+
     def _value(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
         (result,) = rest
         return result
 
     def _begin(self) -> None:
-        self._calls = self._next = 0
+        self._calls = self._next = self._without = 0
         self._early: dict[int, Tensor] = {}
         self._round = object()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_calls": 0, "_next": 0, "_early": {}, "_round": None}
+        return {
+            **super().__getstate__(),
+            "_calls": 0,
+            "_next": 0,
+            "_without": 0,
+            "_early": {},
+            "_round": None,
+        }
 
 
 class _Receiver:

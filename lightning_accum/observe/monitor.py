@@ -227,6 +227,10 @@ class Monitor(CheckedState, ABC):
         """Returns the reducer's whole history, oldest first."""
         return self.reducer.dump()
 
+    def why_missing(self) -> str:
+        """Returns how to mend that it has recorded less often than the module was called."""
+        return "name a state that the neuron has at every step."
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_registration": None, "_module": None}
 

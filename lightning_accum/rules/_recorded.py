@@ -149,16 +149,14 @@ def read(
             f"Activity of cell `{name}` should be real. Found {pre.dtype} before and"
             f" {post.dtype} after the connection: record its magnitude or its real part."
         )
-    for signal in monitors:
+    for signal, monitor in monitors.items():
         steps = None if signal not in activity else tuple(activity[signal].shape[:2])
         if steps != tuple(pre.shape[:2]):
             found = "nothing" if steps is None else f"steps and samples {steps}"
+            how = "register the cell again." if monitor is None else monitor.why_missing()
             raise ValueError(
                 f"Signal `{signal}` of cell `{name}` should be recorded as often as the neuron"
-                f" gives out spikes, [T, B, ...] with {tuple(pre.shape[:2])}. Found {found}: name a"
-                " state that the neuron has at every step. For a gradient, take neurons that pass"
-                ' one, such as `SurrogateLIF(..., gradient="step")`, and call `backward()` before'
-                " the rule."
+                f" gives out spikes, [T, B, ...] with {tuple(pre.shape[:2])}. Found {found}: {how}"
             )
     if pre.shape[1] == 0:
         return None

@@ -208,3 +208,10 @@ def test_a_rule_in_evaluation_mode_learns_and_says_so() -> None:
     assert "`STDP` should be in training mode before a fit, which sets this mode itself" in only
     assert not learner.cell_trainer.training  # as any fit leaves it
     assert not told(Deep("readout"), learner)
+
+
+def test_neurons_whose_potential_is_nan() -> None:
+    model = Deep("readout")
+    nn.init.constant_(model.fc.bias, torch.nan)
+    (only,) = told(model, stdp())
+    assert "never fired, for their membrane potential is NaN: look for NaN in the data" in only

@@ -129,7 +129,27 @@ def test_ottt_names_the_gradient_that_it_needs(gradient: Any) -> None:
 def test_ottt_without_a_backward_pass_names_it() -> None:
     rule = la.OTTT(0.1, time_dim=0)
     cell = shown(rule, SurrogateLIF(NEURONS, gradient="step", time_dim=0))
-    with pytest.raises(ValueError, match=r'gradient="step"\)`, and call `backward\(\)` before'):
+    with pytest.raises(
+        ValueError, match=r"no backward pass has reached .*: call `backward\(\)` on"
+    ):
+        rule()
+    assert get_updater(cell.connection).weight.empty
+
+
+@pytest.mark.parametrize("calls", [0, 1])
+def test_ottt_names_calls_without_a_gradient(calls: int) -> None:
+    rule = la.OTTT(0.1, time_dim=0)
+    cell = Cell(
+        nn.Linear(INPUTS, NEURONS).requires_grad_(False),
+        SurrogateLIF(NEURONS, gradient="step", time_dim=0),
+    )
+    rule.register_cell("hidden", cell)
+    x = torch.ones(STEPS, BATCH, INPUTS)
+    cell.neuron(cell.connection(x))
+    for _ in range(calls):
+        cell.neuron(cell.connection(x.clone().requires_grad_())).sum().backward()
+    message = rf"of the SurrogateLIF did not require grad in 1 of {1 + calls} calls\. Let the"
+    with pytest.raises(ValueError, match=message):
         rule()
     assert get_updater(cell.connection).weight.empty
 
@@ -197,3 +217,10 @@ def test_a_readout_that_was_never_looked_up() -> None:
 def test_neurons_far_from_their_threshold_are_told(bias: float, message: str) -> None:
     with warning_of(message):
         fit(Model(bias=bias), SymmetricFeedback("readout"))
+
+
+def test_input_of_nan_is_told() -> None:
+    rule = eprop()
+    cell = shown(rule)
+    with pytest.raises(ValueError, match=r"Found nan before the connection .*: look for NaN in"):
+        cell.connection(torch.full((STEPS, BATCH, INPUTS), torch.nan))

@@ -156,8 +156,11 @@ class SpikeCheck:
             )
 
     def _message(self, found: object) -> str:
-        return (
-            f"Activity of a rule on spikes should be 0 or 1. Found {found} {self.label}: is a"
-            " neuron's output missing in between? Use a rate-based rule for real-valued activity,"
-            " or `graded_input=True` of a rule that has it."
+        how = (
+            "look for NaN in the data, in the weights, and in what else the module is given."
+            if found != found
+            else "is a neuron's output missing in between? If input is meant to be real-valued,"
+            " pass `graded_input=True` to a rule that learns from an error or a gradient; for"
+            " others, use a rate-based rule."
         )
+        return f"Activity of a rule on spikes should be 0 or 1. Found {found} {self.label}: {how}"
