@@ -39,6 +39,7 @@ class Source(Flow):
         self.pipes = Split()
         self._link = self.pipes.link()
         self._epoch: int | None = None
+        self._training: bool | None = None
         if module is not None:
             self.bind(module)
 
@@ -59,7 +60,7 @@ class Source(Flow):
         self._link.step(item)
 
     def _check_epoch(self) -> None:
-        """Warns if items of an epoch come before the end of the epoch before."""
+        """Warns if items of two epochs, or of training and validation, are accumulated together."""
         for module in self._owner:
             epoch = getattr(module, "current_epoch", None)
             if self._epoch not in (None, epoch):
@@ -69,6 +70,14 @@ class Source(Flow):
                     " `on_train_epoch_end`, or in the corresponding hook of another stage."
                 )
             self._epoch = epoch
+            training = getattr(module, "training", None)
+            if self._training not in (None, training):
+                rank_zero_warn(
+                    "A source should have items of training, or of validation. Found items of both,"
+                    " which are accumulated together: make a source for each, or call `end()` in"
+                    " `on_train_epoch_end` and in `on_validation_epoch_start`."
+                )
+            self._training = training
 
     def bind_stages(self, module: Any) -> None:
         """Binds all pipes to a module."""
@@ -85,11 +94,11 @@ class Source(Flow):
 
     def ends(self) -> Ends:
         """Yields the calls that send the results of all pipes on."""
-        self._epoch = None
+        self._epoch = self._training = None
         yield from self._link.ends()
         yield lambda: None
 
     def forget(self) -> None:
         """Has all pipes forget the iteration."""
-        self._epoch = None
+        self._epoch = self._training = None
         self._link.forget()

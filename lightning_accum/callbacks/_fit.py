@@ -163,6 +163,7 @@ class Fit:
         assert self._health is not None
         optimizers = self._appliers.optimizers
         advice = self._health.fit_ended(optimizers, self._appliers.by) + self._inputs.lines()
+        advice += self._plan.schedule.advice()
         lines = self.report.summary(optimizers, advice, self._health.warned)
         if lines:
             rank_zero_only(logger.info)("\n".join(lines))

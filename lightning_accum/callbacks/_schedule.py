@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
+from lightning.pytorch.utilities import rank_zero_warn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -12,6 +13,9 @@ from lightning_accum._state import MAPPING, check_state, optional
 
 MakeScheduler = Callable[[Optimizer], LRScheduler]
 Interval = Literal["update", "epoch"]
+
+
+_SMALL = 1e-3  # of the rate at first
 
 
 class Schedule:
@@ -42,6 +46,7 @@ class Schedule:
         self.interval = interval
         self.scheduler: LRScheduler | None = None
         self._optimizer: Optimizer | None = None
+        self._steps = self._idle = 0  # steps of the scheduler in this fit, and those without a rate
         self._saved: dict[str, Any] | None = None  # a state while there is no optimizer
 
     def begin(self, optimizer: Optimizer | None, resuming: bool) -> None:
@@ -55,11 +60,14 @@ class Schedule:
             ValueError: if the module has its own optimizer, and so its own scheduler.
         """
         saved, self._saved = self._saved, None
+        self._steps = self._idle = 0
         self._optimizer, self.scheduler = optimizer, None
         if optimizer is not None:
             self.scheduler = None if self.make is None else self.make(optimizer)
             if resuming and saved is not None:
+                given = _rates_at_first(optimizer)
                 self._load(saved)
+                _warn_of_another_lr(given, _rates_at_first(optimizer))
         elif self.make is not None:
             raise ValueError(
                 "Argument `lr_scheduler` should be None if the module has its own UpdateOptimizer."
@@ -70,6 +78,20 @@ class Schedule:
         """Steps the scheduler if it steps after every update or epoch, whichever has passed."""
         if self.scheduler is not None and what == self.interval:
             self.scheduler.step()
+            self._steps += 1
+            groups = self.scheduler.optimizer.param_groups
+            self._idle += all(g["lr"] <= _SMALL * g["initial_lr"] for g in groups)
+
+    def advice(self) -> list[str]:
+        """Returns a line if the rate was practically zero in half of the fit or more."""
+        if not self._idle or 2 * self._idle < self._steps:
+            return []
+        return [
+            f"`lr_scheduler` brought `lr` below a thousandth in {self._idle} of {self._steps}"
+            f" steps, one after each {self.interval}, so that little was learned then: count its"
+            f" steps in {self.interval}s, or pass `lr_interval="
+            f"'{'epoch' if self.interval == 'update' else 'update'}'`."
+        ]
 
     def end(self) -> None:
         """Drops the optimizer, and keeps its state for a checkpoint."""
@@ -105,3 +127,17 @@ class Schedule:
     def __getstate__(self) -> dict[str, Any]:
         gone = {"_optimizer": None, "scheduler": None}
         return {**self.__dict__, **gone, "_saved": self.state_dict()}
+
+
+def _rates_at_first(optimizer: Optimizer) -> list[float]:
+    return [float(group.get("initial_lr", group["lr"])) for group in optimizer.param_groups]
+
+
+def _warn_of_another_lr(given: list[float], loaded: list[float]) -> None:
+    """Warns if a fit resumes with another rate than was given now."""
+    if given != loaded:
+        rank_zero_warn(
+            f"Argument `lr` should be that of the fit that is resumed, {loaded[0]:g}, which goes on"
+            f" with the state of its optimizer. Found `lr = {given[0]:g}`, which has no effect:"
+            " change the rates of the rule, or begin a new fit with the weights of the checkpoint."
+        )

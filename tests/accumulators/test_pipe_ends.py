@@ -195,6 +195,20 @@ def test_a_source_that_is_never_ended_says_so_in_the_next_epoch():
     assert len(all_) == 1
 
 
+def test_a_source_of_training_and_validation_says_so():
+    module = Module()
+    source = Source(module)
+    source ** Mean() ** Log("loss")
+    for training in (True, False):  # one after the other is fine
+        module.training = training
+        source.run([1.0, 2.0])
+    source(1.0)
+    module.training = True
+    with pytest.warns(UserWarning, match=r"Found items of both.*call `end\(\)`") as all_:
+        list(map(source, [1.0, 1.0]))
+    assert len(all_) == 1
+
+
 def test_a_source_that_was_cut_off_begins_anew():
     module = Module()
     source = Source(module)

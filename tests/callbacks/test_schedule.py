@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import CSVLogger
 from test_resume import Resumable, SaveAt
 from test_three_ways import WithHead
-from torch.optim.lr_scheduler import ExponentialLR, StepLR
+from torch.optim.lr_scheduler import ExponentialLR, LinearLR, StepLR
 from torch.utils.data import TensorDataset
 
 from lightning_accum.optim import UpdateOptimizer
@@ -105,3 +106,41 @@ def test_what_makes_no_sense():
         callback(lr_scheduler=0.5)
     with pytest.raises(ValueError, match="`lr_interval` should be one of"):
         callback(lr_scheduler=halve, lr_interval="step")
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "interval", "told"),
+    [
+        (functools.partial(LinearLR, start_factor=1.0, end_factor=0.0, total_iters=3), "update", 6),
+        (functools.partial(LinearLR, start_factor=1.0, end_factor=0.0, total_iters=3), "epoch", 0),
+        (functools.partial(LinearLR, start_factor=1.0, end_factor=0.0, total_iters=8), "update", 0),
+        (halve, "update", 0),
+        (None, "update", 0),
+    ],
+)
+def test_a_rate_that_runs_out_early(
+    scheduler: Any, interval: Any, told: int, caplog: Any, tmp_path: Path
+) -> None:
+    caplog.set_level("INFO")
+    use = callback(lr_scheduler=scheduler, lr_interval=interval)
+    trainer(tmp_path, use, max_epochs=2).fit(Net(), loader(4))
+    found = [text for text in caplog.messages if "below a thousandth" in text]
+    assert len(found) == bool(told)
+    assert all(f"in {told} of 8 steps, one after each update" in text for text in found)
+
+
+@pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before")
+@pytest.mark.parametrize("scheduler", [None, halve])
+@pytest.mark.parametrize("lr", [0.5, 0.25])
+def test_another_rate_in_a_fit_that_resumes(lr: float, scheduler: Any, tmp_path: Path) -> None:
+    path, options = tmp_path / "middle.ckpt", {"lr_scheduler": scheduler}
+    first = trainer(tmp_path, callback(lr=0.5, **options), max_epochs=1)
+    first.fit(Net(), loader(2))
+    first.save_checkpoint(path)
+    run = trainer(tmp_path, callback(lr=lr, **options), max_epochs=2)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        run.fit(Net(), loader(2), ckpt_path=path)
+    texts = [str(w.message) for w in found if "no effect" in str(w.message)]
+    assert len(texts) == (lr != 0.5)
+    assert all("that is resumed, 0.5" in text and "Found `lr = 0.25`" in text for text in texts)
