@@ -126,4 +126,7 @@ class Report:
         }
         defaults = getattr(self._host.trainer, "defaults", None)
         rates = [] if defaults is None else [n for n in vars(defaults) if n.startswith("lr")]
+        tallies = ((n, self._host.trainer.tally(n)) for n, _ in self._host.trainer.named_cells)
+        both = {cell for cell, t in tallies if t is not None and t.both_signs} - set(warned)
+        advice = [*self._summary.one_sided(both), *advice]
         return self._summary.lines(steps, rates, advice, warned)

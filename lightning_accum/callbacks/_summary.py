@@ -11,6 +11,7 @@ from lightning_accum.callbacks._measure import Activity, Before, Values
 from lightning_accum.callbacks._watcher import Watcher
 
 _MOST = 0.9  # of neurons, or of weights
+_MEASURED = 3  # updates
 _LOST = 0.5  # of the change
 _LARGE = 0.1  # ratio of an update to its weights
 _SMALL = 1e-4  # the same ratio, if `lr` is at most
@@ -25,6 +26,7 @@ class Summary(Watcher):
         self._ratios: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
         self._limits: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
         self._lost: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
+        self._parts: dict[tuple[str, str], tuple[Tensor, Tensor, int]] = {}
         self._lrs: dict[tuple[str, str], Tensor] = {}
         self._counts: dict[str, Tensor] = {}  # of the latest epoch with activity
         self._ended: set[str] = set()  # cells whose counts are of an earlier epoch
@@ -45,11 +47,30 @@ class Summary(Watcher):
         total, number = self._ratios.get(key, (torch.zeros_like(ratio), torch.zeros_like(ratio)))
         finite = ratio.isfinite()  # that of weights that were all zero is infinite
         self._ratios[key] = total + torch.where(finite, ratio, 0.0), number + finite
+        zero = torch.zeros_like(ratio)
+        pos, neg, count = self._parts.get(key, (zero, zero, 0))
+        self._parts[key] = pos + values["pos_norm"], neg + values["neg_norm"], count + 1
         lost, wanted = before.lost(after)
         so_far = self._lost.get(key, (torch.zeros_like(lost), torch.zeros_like(wanted)))
         self._lost[key] = so_far[0] + lost, so_far[1] + wanted
         self._limits[key] = values["at_lower"], values["at_upper"]
         self._lrs[key] = torch.maximum(self._lrs.get(key, values["lr"]), values["lr"])
+
+    def one_sided(self, cells: Collection[str]) -> Iterator[str]:
+        """Yields advice on parts that were always zero.
+
+        Args:
+            cells: names of the cells whose rules both potentiate and depress.
+        """
+        for (cell, name), (pos, neg, count) in self._parts.items():
+            up, down = float(pos) > 0, float(neg) > 0
+            if cell in cells and count >= _MEASURED and up != down:
+                never, only = ("depression", "potentiated") if up else ("potentiation", "depressed")
+                yield (
+                    f"The rule only {only} `{cell}.{name}` in all {count} updates that were"
+                    f" measured, although it has terms of {never}: look at its thresholds, at its"
+                    " reward or its error, and at the activity of both sides."
+                )
 
     def lines(
         self,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from lightning_accum.engine.terms import Term
 from lightning_accum.functional.numbers import fingerprint
+
+T = TypeVar("T")
 
 _APART = 3  # windows in a row
 _EMPTY = 8  # calls of a rule that find nothing before it warns
@@ -79,6 +82,7 @@ class Tally:
         self.dropped = 0  # steps that were recorded and cleared
         self.empty = 0  # calls of the rule that found nothing, before the first window
         self._looks: list[tuple[int, Tensor, int, Tensor, int]] = []
+        self.both_signs = False  # whether the rule's terms potentiate and depress
         self._due = False
         self._apart = 0  # the latest windows in which the neuron was reset, and traces were not
         self._began: dict[str, tuple[Tensor, Tensor]] = {}  # parameters before the first window
@@ -136,6 +140,22 @@ class Tally:
             contributions: how many changes are pending.
         """
         return min(contributions, self.windows) >= _EMPTY and self._warns()
+
+    def note_signs(self, terms: Callable[[T], object]) -> Callable[[T], object]:
+        """Returns ``terms``, which note, in the first window, whether their rates have both signs.
+
+        Args:
+            terms: returns the terms of a window.
+        """
+
+        def noting(window: T) -> object:
+            found = terms(window)
+            if isinstance(found, (list, tuple)):
+                rates = [term.rate for term in found if isinstance(term, Term)]
+                self.both_signs = self.both_signs or (max(rates, default=0) > 0 > min(rates))
+            return found
+
+        return terms if self.windows else noting
 
     def remember(self, name: str, param: Tensor) -> None:
         """Remembers a parameter as it is before the first window.

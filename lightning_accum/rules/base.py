@@ -242,7 +242,8 @@ class Rule(RecordingTrainer):
         rule, recording = type(self).__name__, seen.recording(self.reads(h), inputs, carry)
         recording = replace(recording, prepared=self.prepare(recording, h))
         how = Evaluation(reduction(h.batch_reduction), self.backend, carry, self._traces)
-        terms, targets = partial(self.terms, h=h), seen.targets(updater)
+        terms = seen.state.tally.note_signs(partial(self.terms, h=h))
+        targets = seen.targets(updater)
         carried = yield from run_rule(terms, rule, recording, targets, seen.state.carried, how)
         if seen.note(carried):
             warn_of_pending(rule, seen.name, updater, h.params, seen.state.tally)

@@ -22,8 +22,9 @@ from callback_helpers import (
     warning_of,
 )
 
-from lightning_accum import STDP, CellSpec, Clamp, attach_updater
+from lightning_accum import STDP, CellSpec, Clamp, Clopath, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.nn import SurrogateLIF
 from lightning_accum.optim import UpdateOptimizer
 
 TITLE = "Local learning, by what the logging steps saw:"
@@ -229,6 +230,23 @@ def test_most_of_a_change_lost_in_rounding(
     trainer(tmp_path, callback(STDP(rate, -rate, time_dim=0))).fit(Narrow(), loader(3))
     found = [line for line in said() if "was lost, because it was smaller than a step" in line]
     assert len(found) == told
+
+
+@pytest.mark.parametrize(
+    ("theta_pos", "lr_ltd", "told"), [(0.0, 0.1, 0), (9.0, 0.1, 1), (9.0, 0.0, 0), (0.0, 0.0, 0)]
+)
+def test_a_side_that_never_acts(
+    theta_pos: float, lr_ltd: float, told: int, said: Any, tmp_path: Path
+) -> None:
+    net = Net()
+    net.lif = SurrogateLIF(4, time_dim=0)
+    rule = Clopath(0.1, lr_ltd, theta_neg=0.0, theta_pos=theta_pos, time_dim=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of the one without any change
+        trainer(tmp_path, callback(rule)).fit(net, loader(4))
+    found = [line for line in said() if "in all 4 updates that were measured" in line]
+    assert len(found) == told
+    assert all("only depressed `enc.weight`" in line for line in found)
 
 
 def test_what_a_limit_holds_back_is_not_lost(said: Any, tmp_path: Path) -> None:
