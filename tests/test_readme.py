@@ -33,7 +33,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_readme_code_learns_and_logs(seed: int, capfd: pytest.CaptureFixture[str]) -> None:
-    (code,) = blocks(README, "python")
+    code, _ = blocks(README, "python")
     torch.manual_seed(seed)  # which the page leaves open
     exec(compile(code, "README.md", "exec"), {"__name__": "__main__"})
     shown = capfd.readouterr().out
@@ -44,6 +44,26 @@ def test_readme_code_learns_and_logs(seed: int, capfd: pytest.CaptureFixture[str
     events.Reload()
     steps = [logged.step for logged in events.Scalars("updates/input/weight/update_norm")]
     assert steps == [49, 99, 149, 199]
+
+
+def test_readme_code_monitors_any_module(capfd: pytest.CaptureFixture[str]) -> None:
+    _, code = blocks(README, "python")
+    exec(compile(code, "README.md", "exec"), {"__name__": "__main__"})
+    events = EventAccumulator("lightning_logs/version_0")
+    events.Reload()
+    (logged,) = events.Scalars("updates/layer.weight/ratio")
+    assert logged.value > 0
+
+
+def test_readme_bars_are_those_of_the_benchmarks() -> None:
+    page = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
+    table = page.partition("### 784 → 400, batch 32, 250 steps, input at 2%\n\n")[2]
+    rows = table.partition("\n\n")[0].splitlines()[2:]
+    times = [row.split("|")[4].split()[0] for row in rows]
+    measured = sorted(round(float(time)) for time in times if time != "–")
+    picture = (ROOT / "docs/pictures/speed.svg").read_text(encoding="utf-8")
+    drawn = re.findall(r">([\d,]+) ms<", picture)
+    assert sorted(int(ms.replace(",", "")) for ms in drawn) == measured
 
 
 def test_readme_names_targets_that_there_are() -> None:
