@@ -11,7 +11,7 @@ RIVALS := $(VENV)/.ready-rivals
 DOCS_OUT := docs/_build
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test doctest crash mutate lint format types docs examples bench-smoke bench build matrix ci clean
+.PHONY: help setup demo test doctest crash mutate lint format types docs outputs examples bench-smoke bench build matrix ci clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -71,6 +71,9 @@ docs: $(DEV) ## the pages, and the code on them
 	@cat $(DOCS_OUT)/doctest/output.txt
 	@grep -qE '^ *[1-9][0-9]* tests?$$' $(DOCS_OUT)/doctest/output.txt || \
 		{ echo 'Expected code to run on the pages. Found none.'; exit 1; }
+
+outputs: $(TESTS) ## what examples print, for the gallery; some by ARGS="digits_stdp --short"
+	$(PY) scripts/record.py $(ARGS)
 
 examples: $(TESTS) ## every example, in its short form
 	$(PY) scripts/run_each.py examples --short

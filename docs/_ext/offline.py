@@ -1,12 +1,18 @@
-"""Formulas as MathML, which browsers render by themselves: no script, no font from elsewhere."""
+"""The pages need nothing from elsewhere.
+
+Formulas are MathML, which browsers render by themselves, and a page that loads a script, a style
+or a picture from another site fails the build.
+"""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from latex2mathml.converter import convert
+from sphinx.errors import ExtensionError
 from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
 
@@ -46,7 +52,27 @@ def _block(self: Any, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
+# What a browser loads by itself; where a link leads is the reader's to choose.
+_LOADED = re.compile(
+    r"""<(?:script|img|iframe|source|video)\b[^>]*\bsrc=["']((?:https?:)?//[^"']+)"""
+    r"""|<link\b(?=[^>]*stylesheet)[^>]*\bhref=["']((?:https?:)?//[^"']+)"""
+)
+
+
+def _check(app: Any, exception: Exception | None) -> None:
+    if exception is not None or app.builder.format != "html":
+        return
+    for page in sorted(Path(app.outdir).rglob("*.html")):
+        found = _LOADED.search(page.read_text(encoding="utf-8"))
+        if found:
+            raise ExtensionError(
+                "Pages should load nothing from elsewhere. Found"
+                f" {found[1] or found[2]} in {page.name}: put a copy into `docs/_static`."
+            )
+
+
 def setup(app: Any) -> dict[str, bool]:
-    """Makes ``html_math_renderer = "mathml"`` known."""
+    """Makes ``html_math_renderer = "mathml"`` known, and checks what was built."""
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
+    app.connect("build-finished", _check)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,132 @@
+"""What the reference shows: public names under their public paths, and all of them.
+
+``.. summary:: lightning_accum.rules`` is a table of a package's names, each with its first line.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.ext.autosummary import Autosummary
+from sphinx.ext.intersphinx import missing_reference
+from sphinx.util import logging
+
+logger = logging.getLogger(__name__)
+
+_PACKAGES = (
+    *("functional", "updates", "observe", "accumulators", "optim"),
+    *("nn", "engine", "cells", "rules", "metrics", "callbacks"),
+)
+
+
+def _public(name: str) -> str | None:
+    """Where the reference has what ``name``, a path into this package, is: its public path."""
+    for package in _PACKAGES:
+        module = importlib.import_module(f"lightning_accum.{package}")
+        head, _, tail = name.rpartition(".")
+        for path, member in ((name, ""), (head, f".{tail}")):
+            last = path.rpartition(".")[2]
+            if last in module.__all__:
+                return f"{module.__name__}.{last}{member}"
+    return None
+
+
+def _resolve_others(app: Any, env: Any, node: Any, content: Any) -> Any:
+    """Finds a name of another library that its reference has under a shorter path."""
+    target = str(node.get("reftarget", ""))
+    *path, last = target.split(".")
+    for length in range(len(path) - 1, 0, -1):
+        node["reftarget"] = ".".join([*path[:length], last])
+        found = missing_reference(app, env, node, content)
+        if found is not None:
+            return found
+    node["reftarget"] = target
+    return None
+
+
+def _resolve(app: Any, env: Any, node: Any, content: Any) -> Any:
+    """Finds what is referred to by another path than the reference's, such as the top level's."""
+    target = str(node.get("reftarget", ""))
+    ours = target.startswith("lightning_accum.")
+    found = _public(target if ours else f"lightning_accum.{target}")
+    if node.get("refdomain") != "py":
+        return None
+    if not ours and "." in target:
+        return _resolve_others(app, env, node, content)
+    if found in (None, target):
+        return None
+    return env.get_domain("py").resolve_xref(
+        env, node["refdoc"], app.builder, node["reftype"], found, node, content
+    )
+
+
+def _show_public_bases(app: Any, name: str, cls: type, options: Any, bases: list[Any]) -> None:
+    """Shows in place of a base that is not public the bases that it has itself."""
+    shown: list[Any] = []
+    waiting = list(bases)
+    while waiting:
+        base = waiting.pop(0)
+        ours = getattr(base, "__module__", "").startswith("lightning_accum")
+        if ours and _public(f"{base.__module__}.{base.__qualname__}") is None:
+            waiting = [*base.__bases__, *waiting]
+        else:
+            shown.append(base)
+    bases[:] = shown
+
+
+# Methods that parts of the package call on each other: those of pipes and of optimizers.
+_BETWEEN_PARTS = {
+    *("link", "keep_local", "compute_over", "add_data", "attach_to", "bind_as", "bind_stages"),
+    *("begin", "check", "ends", "forget", "settle", "as_branch", "send"),
+    *("ready_state", "step_groups"),
+}
+
+
+def _skip_fields(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+    """Leaves out fields of named tuples, and methods that parts of the package call."""
+    module = getattr(obj, "__module__", None) or ""  # which is None for some members
+    inner = module.split(".")[1:2] in (["accumulators"], ["optim"])
+    if type(obj).__name__ == "_tuplegetter" or (inner and name in _BETWEEN_PARTS):
+        return True
+    return None
+
+
+def _check_complete(app: Any, env: Any) -> None:
+    """Warns of public names that the reference lacks; of those that it has twice, Sphinx does."""
+    described = env.get_domain("py").objects
+    for package in _PACKAGES:
+        for name in importlib.import_module(f"lightning_accum.{package}").__all__:
+            if f"lightning_accum.{package}.{name}" not in described:
+                logger.warning(
+                    "The reference should describe every public name. Found no"
+                    f" `lightning_accum.{package}.{name}`: describe it in `api/{package}.md`."
+                )
+
+
+class Summary(Autosummary):
+    """An autosummary of what a package's ``__all__`` lists, without the signatures."""
+
+    required_arguments = 1
+    has_content = False
+
+    def run(self) -> list[nodes.Node]:
+        """Lists the names, and lets autosummary find their first lines."""
+        package = self.arguments[0]
+        names = sorted(importlib.import_module(package).__all__, key=str.lower)
+        self.options["nosignatures"] = None
+        self.content = StringList([f"~{package}.{name}" for name in names], source=package)
+        return super().run()
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Connects the functions above; of autosummary, it takes the tables, and no pages."""
+    app.setup_extension("sphinx.ext.autosummary")
+    app.add_directive("summary", Summary)
+    app.connect("env-check-consistency", _check_complete)
+    app.connect("missing-reference", _resolve)
+    app.connect("autodoc-process-bases", _show_public_bases)
+    app.connect("autodoc-skip-member", _skip_fields)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
