@@ -18,16 +18,15 @@ from torch import Tensor, nn
 
 DT, TC = 1.0, 20.0
 DECAY, LEAK = math.exp(-DT / TC), math.exp(-DT / 100.0)  # of traces and membranes, in a step
-DECAY_THETA = math.exp(-DT / 2e5)
 PRE = 0.3  # depression beside potentiation
 
 
 class Competition:
     """Adaptive thresholds, and at most one winner a step; as ``AdaptiveLIF`` of the demo."""
 
-    def __init__(self, neurons: int, scale: float) -> None:
+    def __init__(self, neurons: int, threshold: float, plus: float) -> None:
         self.theta = torch.zeros(neurons)
-        self.threshold, self.plus = 10.0 * scale, 0.002 * neurons * scale
+        self.threshold, self.plus = threshold, plus
         self.learning = True
 
     def __call__(self, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -36,16 +35,16 @@ class Competition:
         fired = (best >= 0).float()
         spikes = torch.zeros_like(v).scatter_(-1, winner, fired)
         if self.learning:
-            self.theta.mul_(DECAY_THETA).add_(spikes.mean(0), alpha=self.plus)
+            self.theta.add_(spikes.mean(0), alpha=self.plus)
         return spikes, fired
 
 
 class Rival:
     """A layer that is shown a batch, and gives the number of spikes of each neuron."""
 
-    def __init__(self, pixels: int, neurons: int, scale: float) -> None:
+    def __init__(self, pixels: int, neurons: int, threshold: float, plus: float) -> None:
         self.fc = nn.Linear(pixels, neurons, bias=False).requires_grad_(False)
-        self.compete = Competition(neurons, scale)
+        self.compete = Competition(neurons, threshold, plus)
 
     def show(self, spikes: Tensor, lr: float) -> Tensor:
         """Learns from ``[T, B, pixels]`` at this rate, and not at all at zero."""
@@ -88,7 +87,7 @@ class SpikingJelly(Rival):
             rates = rates + self.lif(self.fc(step))
             if lr:
                 change += self.rule.step(on_grad=False)
-        self.weight.add_(change, alpha=1 / spikes.shape[1])
+        self.weight.add_(change)
         return rates
 
 
@@ -111,7 +110,7 @@ class Norse(Rival):
 
     def show(self, spikes: Tensor, lr: float) -> Tensor:
         batch, (neurons, pixels) = spikes.shape[1], self.weight.shape
-        self.rule.eta_plus, self.rule.eta_minus = lr / batch, PRE * lr / batch
+        self.rule.eta_plus, self.rule.eta_minus = lr, PRE * lr
         state, rates, change = None, torch.zeros(()), torch.zeros_like(self.weight)
         traces = self.stdp.STDPState(torch.zeros(batch, pixels), torch.zeros(batch, neurons))
         for step in spikes:
@@ -145,7 +144,7 @@ class BindsNet(Rival):
                 nodes.Nodes.forward(self, x)
 
         traces = {"traces": True, "traces_additive": True, "tc_trace": TC}
-        pixels, neurons, _ = sizes
+        pixels, neurons, *_ = sizes
         source = nodes.Input(pixels, **traces)
         target = Node(neurons, rest=0.0, reset=0.0, tc_decay=100.0, **traces)
         self.net = Network(dt=DT, batch_size=2)
@@ -159,7 +158,7 @@ class BindsNet(Rival):
 
     def show(self, spikes: Tensor, lr: float) -> Tensor:
         layers, seen = self.net.layers, []
-        self.connection.update_rule.nu = torch.tensor([PRE * lr, lr]) / spikes.shape[1]
+        self.connection.update_rule.nu = torch.tensor([PRE * lr, lr])
         self.net.learning = lr > 0
         # an input layer comes to rest by writing zeros to the last input that it was given
         layers["in"].s = torch.zeros_like(layers["in"].s)

@@ -6,7 +6,7 @@ libraries. All have the same encoder, constants, schedule, order of presentation
 what they lack for this network, `_digits.py` adds. BindsNET alone changes the weights in every
 step, which here costs it accuracy. They run one after the other, on one thread.
 
-    python benchmarks/end_to_end.py [--smoke] [--neurons 1600] [--epochs 12]
+    python benchmarks/end_to_end.py [--smoke] [--neurons 1600] [--epochs 6]
 """
 
 from __future__ import annotations
@@ -20,30 +20,27 @@ from collections.abc import Callable
 
 import lightning.pytorch as pl
 import torch
-from _digits import BindsNet, Norse, Rival, SpikingJelly
+from _digits import TC, BindsNet, Norse, Rival, SpikingJelly
 from _measure import ROOT, setting, table
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_accum import STDP, CellSpec
+from lightning_accum import CellSpec
 from lightning_accum.callbacks import CellTrainerCallback
-from lightning_accum.metrics import MaxRateClassifier
-from lightning_accum.nn import PoissonEncoder
 
 sys.path.insert(0, str(ROOT / "examples"))
 from _data import Split, load_digits_split
-from digits_stdp import STEPS, DiehlCook, drive
+from digits_stdp import LR, STEPS, STEPS_READOUT, DiehlCook, learning_rule
 
-BATCH, LR, SEED = 16, 0.16, 0
+BATCH, SEED = 64, 0
 Result = tuple[float, float]  # test accuracy, samples a second in training
 
 
 def ours(data: Split, neurons: int, epochs: int) -> Result:
     """The demo itself, but for its pictures and logs."""
     train = TensorDataset(data.train_images, data.train_labels)
-    loader = DataLoader(train, BATCH, shuffle=True)
-    model = DiehlCook(data.train_images[0].numel(), neurons, epochs * len(loader))
-    lr = LR / drive(data.train_images[0].numel())
-    rule = STDP(lr_post=lr, lr_pre=-0.3 * lr, time_dim=0)
+    loader = DataLoader(train, BATCH, shuffle=True, drop_last=True)
+    model = DiehlCook(data.train_images, neurons, BATCH, epochs * len(loader))
+    rule = learning_rule(LR, model)
     trainer = pl.Trainer(
         max_epochs=epochs,
         accelerator="cpu",
@@ -55,7 +52,7 @@ def ours(data: Split, neurons: int, epochs: int) -> Result:
     )
     start = time.perf_counter()
     trainer.fit(model, loader)
-    speed = epochs * len(train) / (time.perf_counter() - start)
+    speed = epochs * len(loader) * BATCH / (time.perf_counter() - start)
     model.readout.reset()
     trainer.validate(model, DataLoader(train, 256), verbose=False)
     test = DataLoader(TensorDataset(data.test_images, data.test_labels), 256)
@@ -65,27 +62,29 @@ def ours(data: Split, neurons: int, epochs: int) -> Result:
 def loop(make: type[Rival]) -> Callable[[Split, int, int], Result]:
     @torch.no_grad()
     def run(data: Split, neurons: int, epochs: int) -> Result:
-        pixels = data.train_images[0].numel()
-        net, encoder = make(pixels, neurons, drive(pixels)), PoissonEncoder(STEPS, max_rate=1000.0)
-        net.weight.copy_(torch.nn.functional.normalize(torch.rand(neurons, pixels), dim=1))
         train = TensorDataset(data.train_images, data.train_labels)
-        loader = DataLoader(train, BATCH, shuffle=True)
-        lr, decay = LR / drive(pixels), 0.01 ** (1 / (epochs * len(loader)))
+        loader = DataLoader(train, BATCH, shuffle=True, drop_last=True)
+        demo = DiehlCook(data.train_images, neurons, BATCH, epochs * len(loader))
+        net = make(demo.fc.in_features, neurons, demo.lif.v_threshold, demo.lif.theta_plus)
+        net.weight.copy_(demo.fc.weight)
+        lr, decay = LR / (TC * demo.norm), 0.01 ** (1 / (epochs * len(loader)))
         start = time.perf_counter()
         for _ in range(epochs):
             for images, _ in loader:
-                net.show(encoder(images.flatten(1)).float(), lr)
+                net.show(demo.encode(images).float(), lr)
                 net.weight.clamp_(min=0.0)
                 net.weight.div_(net.weight.norm(dim=1, keepdim=True).clamp_(min=1e-12))
+                net.compete.theta -= net.compete.theta.mean()
                 lr *= decay
-        speed = epochs * len(train) / (time.perf_counter() - start)
-        net.compete.theta.fill_(net.compete.theta.mean())
+        speed = epochs * len(loader) * BATCH / (time.perf_counter() - start)
+        net.compete.theta.zero_()
         net.compete.learning = False
-        readout = MaxRateClassifier(neurons, 10)
+        demo.encoder.steps = STEPS_READOUT
         for images, labels in DataLoader(train, 256):
-            readout.update(net.show(encoder(images.flatten(1)).float(), 0.0), labels)
-        test = net.show(encoder(data.test_images.flatten(1)).float(), 0.0)
-        return (readout.predict(test) == data.test_labels).float().mean().item(), speed
+            demo.readout.update(net.show(demo.encode(images).float(), 0.0), labels)
+        test = net.show(demo.encode(data.test_images).float(), 0.0)
+        right = demo.readout.predict(test) == data.test_labels
+        return right.float().mean().item(), speed
 
     return run
 
@@ -102,7 +101,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--smoke", action="store_true", help="64 digits, just to see it run")
     parser.add_argument("--neurons", type=int, action="append", help="100, 400 and 1600 by default")
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=6)
     args = parser.parse_args()
     torch.set_num_threads(1)
     for name in ("lightning.pytorch", "lightning_accum.callbacks"):
@@ -112,10 +111,10 @@ def main() -> None:
     warnings.filterwarnings("ignore", "You defined a `validation_step`")  # it labels the neurons
     data, epochs = load_digits_split(), args.epochs
     if args.smoke:
-        data, epochs = Split(*(part[:64] for part in data)), 1
+        data, epochs = Split(*(part[:BATCH] for part in data)), 1
     print(setting("lightning", "norse", "bindsnet", "spikingjelly"))
     for neurons in [16] if args.smoke else args.neurons or [100, 400, 1600]:
-        presented = epochs * len(data.train_labels)
+        presented = epochs * (len(data.train_labels) // BATCH) * BATCH
         print(f"\n### {neurons} neurons, {presented:,} presentations of {STEPS} steps\n")
         rows = []
         for name, run in NETWORKS.items():
