@@ -26,10 +26,10 @@ from digits_stdp import LR, learn
 
 USUAL = {"rate": 1000.0, "batch_size": 64, "contrast": 1.0, "lr": LR}
 VARIED = {
-    "rate": (500.0, 250.0, 100.0),
-    "contrast": (0.5, 0.25),
     "lr": (LR / 3, 3 * LR),
+    "contrast": (0.5, 0.25),
     "batch_size": (16, 4, 1),
+    "rate": (500.0, 250.0, 100.0),
 }
 NAMES = {
     "rate": "rate of the brightest pixel {:g} Hz",

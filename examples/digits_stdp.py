@@ -74,7 +74,7 @@ class DiehlCook(pl.LightningModule):
             neurons,
             tc_mem=TC_MEM * self.interval,
             v_threshold=threshold,
-            theta_plus=5e-6 * neurons * threshold * batch_size,
+            theta_plus=1e-6 * neurons * threshold * batch_size,
             time_dim=0,
             inhibition=WinnerTakeAll(steps=0),
         )
@@ -171,6 +171,7 @@ def learn(data: Split, seed: int, args: argparse.Namespace) -> tuple[float, floa
             TensorBoardPictures(every_n_logs=1),
             LearningRateMonitor(),
         ],
+        log_every_n_steps=10,
         enable_model_summary=False,
     )
     start = time.perf_counter()
