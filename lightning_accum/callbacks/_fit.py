@@ -9,7 +9,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.utilities import rank_zero_only
 from torch.optim import Optimizer
 
-from lightning_accum._compat import skips_backward
+from lightning_accum._compat import logs_now, skips_backward
 from lightning_accum.callbacks._gate import Recording, StepGate, scales_gradients
 from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._host import CellHost
@@ -17,6 +17,7 @@ from lightning_accum.callbacks._inputs import InputWatch, inputs_from
 from lightning_accum.callbacks._layout import check_layout
 from lightning_accum.callbacks._logger import logger
 from lightning_accum.callbacks._logging import LogOptions
+from lightning_accum.callbacks._loss import LossWatch
 from lightning_accum.callbacks._optimizers import Appliers
 from lightning_accum.callbacks._overlap import Overlap
 from lightning_accum.callbacks._places import check_places
@@ -54,6 +55,7 @@ class Fit:
         self._appliers = Appliers(host, plan.lr, keys, self._before_apply, self._after_apply)
         self._overlap = Overlap(host)
         self._inputs = InputWatch()
+        self._loss: LossWatch | None = None  # of a network that learns from an error
         self._health: Health | None = None  # until training starts
         self._hosts: Sequence[CellHost] = []  # until training starts
         self._layout_checked = False
@@ -111,7 +113,8 @@ class Fit:
         """
         check_places(self._host, pl_module)
         self._hosts = hosts
-        check_trained(self._host, hosts, pl_module)
+        if check_trained(self._host, hosts, pl_module):
+            self._loss = LossWatch()
         self._health = Health(self._host)
 
     def batch_begins(
@@ -138,6 +141,8 @@ class Fit:
         inputs = inputs_from(outputs, self._keys)
         self._host.finish_batch(**inputs)
         self._inputs.note(inputs)
+        if self._loss is not None and logs_now(trainer):
+            self._loss.note(outputs)
         self._recording.end_batch()
         if self._plan.batch_ended(trainer) and self._appliers.by == "callback":
             self._step(trainer)
@@ -164,6 +169,8 @@ class Fit:
         optimizers = self._appliers.optimizers
         advice = self._health.fit_ended(optimizers, self._appliers.by) + self._inputs.lines()
         advice += self._plan.schedule.advice()
+        if self._loss is not None:
+            advice += self._loss.lines(type(self._host.trainer).__name__)
         lines = self.report.summary(optimizers, advice, self._health.warned)
         if lines:
             rank_zero_only(logger.info)("\n".join(lines))

@@ -17,7 +17,7 @@ from lightning_accum.updates import Updater, get_updater
 _MOST = 8  # names in a message
 
 
-def check_trained(host: CellHost, hosts: Sequence[CellHost], module: pl.LightningModule) -> None:
+def check_trained(host: CellHost, hosts: Sequence[CellHost], module: pl.LightningModule) -> bool:
     """Warns of parameters that neither a cell nor an optimizer trains.
 
     Only the first of several hosts whose rules follow an error names them. Parameters without
@@ -27,6 +27,9 @@ def check_trained(host: CellHost, hosts: Sequence[CellHost], module: pl.Lightnin
         host: the host whose training begins.
         hosts: the hosts of all callbacks of this fit, whose cells are bound.
         module: the LightningModule.
+
+    Returns:
+        Whether this is the first of those whose rules follow an error.
     """
     trained = set(_in_cells(hosts, module)).union(
         id(param)
@@ -36,7 +39,7 @@ def check_trained(host: CellHost, hosts: Sequence[CellHost], module: pl.Lightnin
     )
     host.trainer.check_trained(trained)
     if host is not next((each for each in hosts if each.trainer.follows_error), None):
-        return
+        return False
     left = [name for name, param in _learning(module) if id(param) not in trained]
     if left:
         rank_zero_warn(
@@ -46,6 +49,7 @@ def check_trained(host: CellHost, hosts: Sequence[CellHost], module: pl.Lightnin
             ' params=("weight", "bias"))`, pass it to an optimizer, or call'
             " `requires_grad_(False)` on it if it is to stay as it is."
         )
+    return True
 
 
 def check_gradients(

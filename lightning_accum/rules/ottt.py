@@ -30,9 +30,9 @@ class OTTT(PotentialRule):
     with the gradient of the loss by the spikes :math:`z` of the same step, the pseudo-derivative
     :math:`\psi` and the decay :math:`\alpha` of the membrane. The gradient runs through the layers
     of one step and not through time: make :class:`~lightning_accum.nn.SurrogateLIF` neurons with
-    ``gradient="step"``, and call ``backward()`` on the loss, summed over the samples, after each
-    step or once. Lightning divides the loss by ``accumulate_grad_batches``, and so this rule's
-    change. The rule records the gradient by a :class:`~lightning_accum.observe.GradientMonitor`.
+    ``gradient="step"``, and call ``backward()`` on the loss after each step or once. Lightning
+    divides the loss by ``accumulate_grad_batches``, and so this rule's change. The rule records the
+    gradient by a :class:`~lightning_accum.observe.GradientMonitor`.
 
     Args:
         lr: rate :math:`\eta`.
@@ -45,8 +45,9 @@ class OTTT(PotentialRule):
         threshold: where the threshold is found, likewise; or the threshold, a number.
         graded_input: whether the input of the connection is real-valued instead of spikes.
         dt: step, in ms.
-        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``. For a loss that is
-            averaged over samples, pass ``"sum"``.
+        batch_reduction: ``"sum"``, ``"mean"``, or any ``fn(per_sample, dim)``. The sum follows the
+            gradient of the loss, be this a sum or a mean over samples; a mean of a mean loss would
+            be divided by the size of the batch twice.
         **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
             :class:`~lightning_accum.rules.base.Rule`.
 
@@ -84,7 +85,7 @@ class OTTT(PotentialRule):
         threshold: StateSource | float = "threshold",
         graded_input: bool = False,
         dt: float = 1.0,
-        batch_reduction: ReductionFn | str = "mean",
+        batch_reduction: ReductionFn | str = "sum",
         **options: Any,
     ) -> None:
         own = {

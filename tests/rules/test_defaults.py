@@ -43,6 +43,7 @@ DEFAULTS = {
     "MSTDPET": {**PAIR, "tc_eligibility": 25.0},
     "OTTT": {
         **EVERY,
+        "batch_reduction": "sum",
         **dict.fromkeys(("tc_mem", "surrogate")),
         "membrane": "membrane",
         "threshold": "threshold",

@@ -189,7 +189,7 @@ def test_online_training_is_the_gradient_with_time_cut(calls: int) -> None:
     layers = [nn.Linear(a, b).double() for a, b in itertools.pairwise(sizes)]
     neurons = [SurrogateLIF(n, 15.0, gradient="step", time_dim=0) for n in sizes[1:]]
     readout = nn.Linear(NEURONS, CLASSES).double()
-    rule = la.OTTT(0.7, batch_reduction="sum", time_dim=0)
+    rule = la.OTTT(0.7, time_dim=0)
     for i, pair in enumerate(zip(layers, neurons, strict=True)):
         rule.register_cell(f"layer {i}", Cell(*pair))
     for x in X.chunk(calls):
