@@ -15,6 +15,7 @@ from lightning_accum.callbacks._measure import Before, Values, activities, param
 from lightning_accum.callbacks._summary import Summary
 from lightning_accum.callbacks._watcher import Watcher
 from lightning_accum.optim import UpdateOptimizer
+from lightning_accum.sparse.build import why_not
 
 
 class Report:
@@ -129,4 +130,9 @@ class Report:
         tallies = ((n, self._host.trainer.tally(n)) for n, _ in self._host.trainer.named_cells)
         both = {cell for cell, t in tallies if t is not None and t.both_signs} - set(warned)
         advice = [*self._summary.one_sided(both), *advice]
-        return self._summary.lines(steps, rates, advice, warned)
+        lines, reason = self._summary.lines(steps, rates, advice, warned), why_not()
+        if lines and reason is not None:
+            lines.append(
+                f"Sums over spikes ran in plain torch instead of the compiled kernel: {reason}."
+            )
+        return lines

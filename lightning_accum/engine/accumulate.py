@@ -13,8 +13,9 @@ from lightning_accum.engine.terms import Change, Term
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.sparse.costs import Choice, alike, cheapest, larger_side
-from lightning_accum.sparse.fold import add_linear, add_matrix, add_step
+from lightning_accum.sparse.fold import add_linear, add_matrix
 from lightning_accum.sparse.per_sample import add_per_sample
+from lightning_accum.sparse.step import add_step
 from lightning_accum.updates.accumulator import Accumulator
 
 Backend: TypeAlias = Literal["auto", "plain", "dense", "pre", "post"]

@@ -117,6 +117,14 @@ class Signal:
         self.source.use(self.decay, self.mode)
         return self.source.initial(self.decay, self.mode)
 
+    def edges(self) -> tuple[Tensor | None, Tensor] | None:
+        """Returns a trace before the first step, and memory that is to receive it of the last.
+
+        It is ``None`` for a trace that is known.
+        """
+        assert self.decay is not None
+        return self.source.edges(self.decay, self.mode)
+
     def events(self) -> Events:
         """Returns the spikes' indices in ``[K, neurons]``."""
         return self.source.events()

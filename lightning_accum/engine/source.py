@@ -90,6 +90,18 @@ class Source:
         self._last[decay, mode] = out[-1].clone()
         return out
 
+    def edges(self, decay: float, mode: TraceMode) -> tuple[Tensor | None, Tensor] | None:
+        """Returns a trace before the first step, and memory that is to receive it of the last.
+
+        It is ``None`` for a trace that is known. Who asks computes the trace, and need not keep it.
+        """
+        if (decay, mode) in self._traces:
+            return None
+        self.use(decay, mode)
+        if (decay, mode) not in self._last:
+            self._last[decay, mode] = torch.empty_like(self.activity[0], dtype=self.dtype)
+        return self.initial(decay, mode), self._last[decay, mode]
+
     def left_by_last_spike(self, decay: float) -> Tensor:
         """Returns ``[events]``, the nearest trace just before each spike."""
         if decay not in self._left:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lightning_accum.nn._compiled import integrate_blocks
 from lightning_accum.nn.recurrence import NeuronState, Recurrence
+from lightning_accum.sparse.kernel_neurons import integrate_neurons
 
 # Sequences of up to so many steps are not worth the preparation of the loop for long sequences.
 _SHORT = 3
@@ -44,6 +45,8 @@ def integrate(
     """
     r, (v, hold, theta) = recurrence, state
     out = torch.empty(current.shape, dtype=spike_dtype, device=current.device)
+    if not compile and _by_kernel(r, current, out, state):
+        return out, state
     if r.rest:
         current = current + (1 - r.decay) * r.rest
     threshold = theta.to(v) + r.threshold
@@ -67,6 +70,16 @@ def integrate(
     else:
         _loop(r, current, spikes, v, hold, threshold, adaptation)
     return out, NeuronState(v, hold, theta)
+
+
+def _by_kernel(r: Recurrence, current: Tensor, out: Tensor, state: NeuronState) -> bool:
+    """Integrates with the compiled kernel; returns whether there is one for these neurons."""
+    if r.inhibition is not None:
+        return False
+    adaptation = (r.decay_theta, r.theta_plus) if r.adapts else (1.0, 0.0)
+    constants = (r.decay, (1 - r.decay) * r.rest, r.threshold, *adaptation)
+    hold, theta = state.hold if r.period else None, state.theta if state.theta.ndim else None
+    return integrate_neurons(current, out, state.v, hold, theta, constants, r.period)
 
 
 def _loop(

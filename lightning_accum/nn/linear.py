@@ -60,8 +60,7 @@ class Linear(Updatable, nn.Linear):
             if events_pay(raster, self.out_features):
                 events = Events(raster)
                 publish_events(x, events)
-                out = event_matmul(events, self.weight.t())
-                out = out if self.bias is None else out + self.bias
+                out = event_matmul(events, self.weight.t(), self.bias)
                 return out.view(*x.shape[:-1], self.out_features)
         if not x.is_floating_point() and not x.is_complex():
             x = as_numbers(x, self.weight.dtype)

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from lightning_accum._checks import check_matrix, check_tensors
 from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.kernel_sums import Rows, multiply_events, outer_events
 
 # The gathered rows should stay in cache: near 400 columns was fastest.
 _CHUNK = 400
 
 
-def event_matmul(events: Tensor | Events, table: Tensor) -> Tensor:
-    r"""Multiplies a raster by a matrix: :math:`Y_{kd} = \sum_e s_{ke} W_{ed}`.
+def event_matmul(events: Tensor | Events, table: Tensor, bias: Tensor | None = None) -> Tensor:
+    r"""Multiplies a raster by a matrix: :math:`Y_{kd} = \sum_e s_{ke} W_{ed} + b_d`.
 
     The plain form is ``raster.to(table.dtype) @ table``; this adds one row for each event.
 
     Args:
         events: ``[K, E]`` raster of events, or its :class:`Events`.
-        table: ``[E, D]`` the row :math:`W_e` that an event in column ``e`` adds, floating point.
+        table: ``[E, D]`` the row :math:`W_e` that an event in column ``e`` adds, floating point; it
+            is fastest if its transpose is contiguous.
+        bias: ``[D]`` what is added to every row; nothing when ``None``.
 
     Returns:
-        ``[K, D]`` in the dtype of ``table``, and differentiable by it.
+        ``[K, D]`` in the dtype of ``table``, and differentiable by it and ``bias``.
 
     Raises:
         ValueError: if ``table`` does not have a row for each column of the raster.
@@ -38,7 +43,12 @@ def event_matmul(events: Tensor | Events, table: Tensor) -> Tensor:
     found = events if isinstance(events, Events) else Events(events)
     _check_floating("table", table)
     _check_rows("table", table, found.shape[1], "column")
-    return F.embedding_bag(found.columns, table.contiguous(), found.row_starts(), mode="sum")
+    starts = found.row_starts()
+    out = multiply_events(starts, found.columns, table.t(), bias)
+    if out is None:
+        out = F.embedding_bag(found.columns, table.contiguous(), starts, mode="sum")
+        out = out if bias is None else out + bias
+    return out
 
 
 def event_outer_sum(events: Tensor | Events, rows: Tensor, values: Tensor | None = None) -> Tensor:
@@ -93,6 +103,29 @@ def _check_rows(name: str, value: Tensor, count: int, of: str) -> None:
             f"Argument `{name}` should have a row for each {of} of the events, {count}. Found"
             f" `{name}.shape = {tuple(value.shape)}`."
         )
+
+
+def outer_sum_of_rows(
+    events: Events, sources: Sequence[tuple[float, Rows]], values: Tensor | None, dtype: torch.dtype
+) -> Tensor | None:
+    r"""Sums outer products with rows that are made on the way, and never kept.
+
+    Its plain form is :func:`event_outer_sum` of the sum of all sources, transposed.
+
+    Args:
+        events: the events of a raster ``[K, E]``.
+        sources: what the rows are the sum of, each with a factor.
+        values: weights as in :func:`event_outer_sum`.
+        dtype: the dtype of the sum.
+
+    Returns:
+        ``[D, E]``; ``None`` if there is no compiled kernel for these.
+    """
+    at, columns, starts, order = events.ordered()
+    if values is not None:
+        each = values.ndim == 1
+        values = (values[order] if each else values[at, columns]).to(dtype)
+    return outer_events(starts, at, values, sources, dtype)
 
 
 def _check_floating(name: str, value: Tensor) -> None:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_integers, check_matrix
+from lightning_accum.sparse.kernel_search import order_events
 from lightning_accum.sparse.search import find, first_of_each, stable_order
 
 
@@ -58,6 +59,8 @@ class Events:
         """Returns what :meth:`by_column` and :meth:`order` do, to be read only."""
         if self._by_column is None:
             # in a stable order, sums do not depend on how the raster was searched
+            self._by_column = order_events(self.rows, self.columns, self.shape[1])
+        if self._by_column is None:
             order = stable_order(self.columns, self.shape[1])
             rows, columns = (side.index_select(0, order) for side in (self.rows, self.columns))
             self._by_column = rows, columns, first_of_each(columns, self.shape[1]), order

@@ -19,23 +19,11 @@ from torch import Tensor
 from lightning_accum.functional.numbers import as_bytes, as_numbers
 from lightning_accum.functional.traces import reverse_trace
 from lightning_accum.sparse.buffers import Scratch
-from lightning_accum.sparse.event_sums import event_outer_sum
+from lightning_accum.sparse.compiled import has_kernel
+from lightning_accum.sparse.event_sums import event_outer_sum, outer_sum_of_rows
+from lightning_accum.sparse.kernel_sums import Rows
 from lightning_accum.sparse.products import Factor, LinearMap, Product, Side, Sink
-
-
-def add_step(sink: Sink, products: Sequence[Product], scale: float) -> None:
-    """Adds products of a single step, which has no sum over time."""
-    dtype = widest(products)
-    for negative in (False, True):
-        own = [product for product in products if (product.rate < 0) == negative]
-        if own:
-            sides = [[_flat(_plain(side, dtype)) for side in each.operands] for each in own]
-            sink.accumulate_outer(
-                [post for post, _ in sides],
-                [pre for _, pre in sides],
-                [abs(product.rate) * scale for product in own],
-                negative=negative,
-            )
+from lightning_accum.sparse.step import flat, widest
 
 
 def add_matrix(
@@ -68,23 +56,17 @@ def add_linear(
         folded.through(parameter, sink, scale)
 
 
-def widest(products: Sequence[Product]) -> torch.dtype:
-    """Returns the dtype in which all products are computed, float32 or wider."""
-    dtype = torch.float32
-    for product in products:
-        for side in product.operands:
-            dtype = torch.promote_types(dtype, side.dtype)
-    return dtype
-
-
 class _Group:
-    """Factors of one raster and its weights, by part: each a rate and values."""
+    """Factors of one raster and its weights, by part: each a rate and values, or a trace of them.
+
+    A trace that is not computed yet is only in a group whose events the kernel visits.
+    """
 
     def __init__(self, raster: Tensor, weights: Tensor | None, factor: Factor | None) -> None:
         self.raster = raster
         self.weights = weights
         self.factor = factor  # has the raster's events
-        self.parts: dict[bool, list[tuple[float, Tensor]]] = {}
+        self.parts: dict[bool, list[tuple[float, Rows]]] = {}
 
 
 class _Folded:
@@ -95,6 +77,7 @@ class _Folded:
         self.events = events
         self.dtype = dtype
         self.scratch = scratch
+        self._kernel = events and has_kernel(torch.device("cpu"), dtype)
         self._traces: dict[tuple[int, float, str], Tensor] = {}
         self._groups: dict[tuple[int, int], _Group] = {}
         self._own: dict[int, Tensor] = {}  # tensors that nothing else reads
@@ -105,47 +88,61 @@ class _Folded:
         own, other = (pre, post) if self.side == "pre" else (post, pre)
         negative, rate = product.rate < 0, abs(product.rate)
         if own.decay is None:
-            if own.weights is None or self._by_events(own.activity):
-                values = self._numbers(other)
-                self._group(own.activity, own.weights, negative, rate, values, own)
+            if self._by_events(own.activity):
+                self._group(own.activity, own.weights, negative, rate, self._rows(other), own)
+            elif own.weights is None:
+                self._add_values(own.activity, negative, rate, other)
             else:
-                self._group(own.values(), None, negative, rate, self._numbers(other))
+                self._add_values(own.values(), negative, rate, other)
             return
         nearest = own.mode == "nearest"
         unmoved = len(own.activity) == 1 or own.weights is not None
         if unmoved or (nearest and not self._by_events(own.activity)):
-            self._group(own.values(), None, negative, rate, self._numbers(other))
+            self._add_values(own.values(), negative, rate, other)
             return
         plain = other.decay is None and other.weights is None
         values = other.activity if plain else self._numbers(other)
-        room = values if id(values) in self._own else self._mine(self._room(values))
-        reverse = reverse_trace(values, own.decay, room)
         initial = own.initial()
+        if self._kernel and self._by_events(own.activity):
+            first = None if initial is None else torch.empty_like(values[0], dtype=self.dtype)
+            reverse = Rows(self._taken(values), "reverse", own.decay, last=first)
+        else:
+            room = values if id(values) in self._own else self._mine(self._room(values))
+            reverse = Rows(reverse_trace(values, own.decay, room))
+            first = None if initial is None else reverse.values[0].clone()
         # The influence of a spike on a nearest trace ends at the next spike, which therefore counts
         # only for what it adds.
         weights = own.shares_of_events() if nearest else None
         self._group(own.activity, weights, negative, rate, reverse, own)
-        if initial is not None:
-            self._group(initial.unsqueeze(0), None, negative, rate * own.decay, reverse[:1].clone())
+        if initial is not None and first is not None:
+            rows = Rows(first.unsqueeze(0))
+            self._group(initial.unsqueeze(0), None, negative, rate * own.decay, rows)
 
     def into(self, sink: Sink, scale: float) -> None:
         """Adds the sums of all groups as outer products."""
         totals: dict[bool, Tensor] = {}
         products: dict[bool, list[tuple[Tensor, Tensor, float]]] = {False: [], True: []}
         for group in self._groups.values():
-            flat = _flat(group.raster)
+            raster = flat(group.raster)
             if not self._by_events(group.raster):
                 for negative, parts in group.parts.items():
-                    products[negative] += [(_flat(values), flat, rate) for rate, values in parts]
+                    products[negative] += [(flat(rows.values), raster, r) for r, rows in parts]
                 continue
             assert group.factor is not None
             events, weights = group.factor.events(), group.weights
             if weights is not None and weights.ndim > 1:
-                weights = _flat(weights.expand(group.raster.shape))
+                weights = flat(weights.expand(group.raster.shape))
             for negative, parts in group.parts.items():
-                rate, values = self._summed(parts)
-                gathered = event_outer_sum(events, _flat(values), weights).mul_(scale * rate)
-                oriented = gathered.T if self.side == "pre" else gathered
+                scaled = [(scale * rate, rows) for rate, rows in parts]
+                found_by_kernel = (
+                    outer_sum_of_rows(events, scaled, weights, self.dtype) if self._kernel else None
+                )
+                if found_by_kernel is None:
+                    rate, values = self._summed(scaled)
+                    gathered = event_outer_sum(events, flat(values), weights).mul_(rate).T
+                else:
+                    gathered = found_by_kernel
+                oriented = gathered if self.side == "pre" else gathered.T
                 known = totals.get(negative)
                 totals[negative] = oriented if known is None else known.add_(oriented)
         for negative, found in products.items():
@@ -204,9 +201,27 @@ class _Folded:
         self._own[id(room)] = room
         return room
 
-    def _summed(self, parts: list[tuple[float, Tensor]]) -> tuple[float, Tensor]:
+    def _add_values(self, raster: Tensor, negative: bool, rate: float, other: Factor) -> None:
+        self._group(raster, None, negative, rate, Rows(self._numbers(other)))
+
+    def _rows(self, factor: Factor) -> Rows:
+        """Returns the values of a factor, or how the kernel computes its trace on the way."""
+        if self._kernel and factor.weights is None:
+            if factor.decay is None:
+                return Rows(self._taken(factor.activity))
+            edges = factor.edges()
+            if edges is not None:
+                return Rows(self._taken(factor.activity), factor.mode, factor.decay, *edges)
+        return Rows(self._numbers(factor))
+
+    def _taken(self, values: Tensor) -> Tensor:
+        """Returns spikes or values in the form that the kernel reads."""
+        values = values if values.dtype == torch.bool else values.to(self.dtype)
+        return values.contiguous()
+
+    def _summed(self, parts: list[tuple[float, Rows]]) -> tuple[float, Tensor]:
         """Returns the sum of several factors as one rate and values; a single one is not copied."""
-        (rate, total), *others = parts
+        (rate, total), *others = ((rate, rows.values) for rate, rows in parts)
         if others and id(total) not in self._own:
             total = self._room(total).copy_(total)
         for other, values in others:
@@ -222,21 +237,9 @@ class _Folded:
         weights: Tensor | None,
         negative: bool,
         rate: float,
-        values: Tensor,
+        values: Rows,
         factor: Factor | None = None,
     ) -> None:
         key = (id(raster), 0 if weights is None else id(weights))
         group = self._groups.setdefault(key, _Group(raster, weights, factor))
         group.parts.setdefault(negative, []).append((rate, values))
-
-
-def _plain(factor: Factor, dtype: torch.dtype) -> Tensor:
-    """Returns values in ``dtype``, or spikes if the product converts them to it by itself."""
-    if factor.decay is None and factor.weights is None and dtype == torch.float32:
-        return factor.activity
-    return as_numbers(factor.values(), dtype)
-
-
-def _flat(tensor: Tensor) -> Tensor:
-    """Returns ``[T, B, ..., N]`` as ``[K, N]``."""
-    return tensor.flatten(0, -2)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from lightning_accum.functional.reductions import Reduction
-from lightning_accum.sparse.fold import widest
 from lightning_accum.sparse.products import Product, Sink
+from lightning_accum.sparse.step import widest
 
 _BLOCK_ELEMENTS = 1 << 24
 

@@ -1,7 +1,8 @@
 """Finds the non-zero entries of a raster, and puts them in order.
 
-On the CPU, NumPy searches booleans and sorts small integers several times as fast as torch, and
-divides integers by one integer ten times as fast.
+The compiled kernel does it where there is one. Without, on the CPU, NumPy searches booleans and
+sorts small integers several times as fast as torch, and divides integers by one integer ten times
+as fast.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from lightning_accum._checks import check_integers, check_matrix
 from lightning_accum._compat import is_traced
+from lightning_accum.sparse import kernel_search
 
 # Entries from which, and density up to which, a search by words of eight entries is faster.
 _MANY, _RARE = 1 << 18, 0.15
@@ -49,6 +51,9 @@ def find(raster: Tensor) -> tuple[Tensor, Tensor]:
     Args:
         raster: ``[K, E]``.
     """
+    found = kernel_search.find_events(raster)
+    if found is not None:
+        return found
     whole = raster.is_cpu and raster.is_contiguous() and raster.numel() < 2**31
     if raster.dtype != torch.bool or not whole or is_traced():
         rows, columns = raster.nonzero().unbind(1)
@@ -93,5 +98,8 @@ def first_of_each(ordered: Tensor, count: int) -> Tensor:
         ordered: ``[events]`` rows or columns in increasing order.
         count: the number of rows or columns.
     """
+    starts = kernel_search.first_places(ordered, count)
+    if starts is not None:
+        return starts
     every = torch.arange(count, dtype=ordered.dtype, device=ordered.device)
     return torch.searchsorted(ordered, every, out_int32=ordered.dtype == torch.int32)

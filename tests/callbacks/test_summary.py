@@ -26,6 +26,7 @@ from lightning_accum import STDP, CellSpec, Clamp, Clopath, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.nn import SurrogateLIF
 from lightning_accum.optim import UpdateOptimizer
+from lightning_accum.sparse import build
 
 TITLE = "Local learning, by what the logging steps saw:"
 
@@ -67,6 +68,24 @@ def test_is_printed_by_a_plain_program() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stderr == "learned\n"
+
+
+def test_a_kernel_that_is_missing_is_told_once(
+    said: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = "Sums over spikes ran in plain torch instead of the compiled kernel:"
+    trainer(tmp_path, callback(), log_every_n_steps=4).fit(Net(), loader(8))
+    assert not any(line.startswith(told) for line in said()) or build.why_not()
+    monkeypatch.setenv("CC", "no-such-compiler")
+    monkeypatch.setattr(build, "_failures", {})
+    build.library.cache_clear()
+    try:
+        build.library(torch.float32)  # as the first sum over spikes does
+        trainer(tmp_path, callback(), log_every_n_steps=4).fit(Net(), loader(8))
+    finally:
+        build.library.cache_clear()
+    found = [line for line in said() if line.startswith(told)]
+    assert found == [f"{told} no C compiler `no-such-compiler` was found."]
 
 
 def test_the_table(said: Any, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lightning_accum.sparse import compiled
 from lightning_accum.sparse.event_sums import event_matmul, event_outer_sum
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.search import density
@@ -19,6 +20,14 @@ sizes = {
     "p": st.sampled_from([0.0, 0.1, 0.5, 1.0]),
 }
 quick = settings(deadline=None, derandomize=True, max_examples=60)
+
+
+@pytest.fixture(params=["with the kernel", "without"], autouse=True, scope="module")
+def kernel(request):
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "without":
+            patch.setattr(compiled, "library", lambda dtype: None)
+        yield
 
 
 def generator(seed: int) -> torch.Generator:

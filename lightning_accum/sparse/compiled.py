@@ -1,0 +1,74 @@
+"""How Python calls the compiled kernel: what C may read, its work memory, and its threads.
+
+The kernel's functions are in ``kernel_search.py``, ``kernel_sums.py`` and ``kernel_neurons.py``.
+They check everything that C reads and writes, and return ``None`` if there is no kernel for their
+arguments, which are then left to plain torch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from lightning_accum._compat import is_traced
+from lightning_accum.sparse.buffers import Scratch
+from lightning_accum.sparse.build import library
+
+Int, Real, At = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+
+COLUMN_BYTES = 128
+"""Bytes of the columns of a sum that a thread works on at a time."""
+MOST_THREADS = 64
+SHARE = 1 << 18
+"""Elements that are worth a thread of their own, which takes about 20 µs to start."""
+
+
+def has_kernel(device: torch.device, dtype: torch.dtype) -> bool:
+    """Returns whether there is a kernel for tensors of a device and dtype."""
+    return device.type == "cpu" and library(dtype) is not None and not is_traced()
+
+
+def kernel_for(dtype: torch.dtype) -> ctypes.CDLL | None:
+    """Returns the kernel for a dtype, unless torch traces a function or there is none."""
+    return None if is_traced() else library(dtype)
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Returns whether C reads the memory of a tensor as torch does."""
+    plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
+    return plain and tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg()
+
+
+def are_places(tensor: Tensor) -> bool:
+    """Returns whether a tensor is a list of places, rows or columns."""
+    return tensor.dtype == torch.int32 and tensor.ndim == 1 and is_plain(tensor)
+
+
+def are_values(tensor: Tensor, shape: torch.Size, dtype: torch.dtype) -> bool:
+    """Returns whether a tensor has a shape and dtype, and C reads it as torch does."""
+    return tensor.dtype == dtype and tensor.shape == shape and is_plain(tensor)
+
+
+def threads_for(columns: int, size: int, work: int) -> int:
+    """Returns how many threads share the columns of a sum; no result depends on it."""
+    pieces = -(-columns * size // COLUMN_BYTES)
+    return max(1, min(pieces, MOST_THREADS, torch.get_num_threads(), 1 + work // (8 * SHARE)))
+
+
+def work_memory(scratch: Scratch, size: int) -> ctypes.c_void_p:
+    """Returns work memory that begins with a cache line."""
+    lent = scratch.empty((size + 64,), torch.uint8, torch.device("cpu"))
+    return At(-(-lent.data_ptr() // 64) * 64)
+
+
+def pointer(tensor: Tensor | None) -> ctypes.c_void_p:
+    """Returns where a tensor begins; null for ``None``."""
+    return At(None if tensor is None else tensor.data_ptr())
+
+
+def check_done(code: int) -> None:
+    """Raises an ``IndexError`` if a function has found an index that is outside."""
+    if code:
+        raise IndexError("Events should be in the rows and columns of their raster. Found others.")

@@ -1,0 +1,103 @@
+/* The search for the spikes of a raster. */
+
+#include <stdint.h>
+#include <string.h>
+
+#include "threads.h"
+
+#if defined(__AVX512BW__)
+#include <immintrin.h>
+static uint64_t nonzero(const uint8_t *at)
+{
+    __m512i x = _mm512_loadu_si512((const void *)at);
+    return _mm512_test_epi8_mask(x, x);
+}
+#elif defined(__SSE2__)
+#include <emmintrin.h>
+static uint64_t nonzero(const uint8_t *at)
+{
+    uint64_t found = 0;
+    for (int i = 0; i < 4; i++) {
+        __m128i x = _mm_loadu_si128((const __m128i *)(at + 16 * i));
+        int zero = _mm_movemask_epi8(_mm_cmpeq_epi8(x, _mm_setzero_si128()));
+        found |= (uint64_t)(uint16_t)~zero << (16 * i);
+    }
+    return found;
+}
+#else
+static uint64_t nonzero(const uint8_t *at)
+{
+    uint64_t found = 0;
+    for (int i = 0; i < 64; i++) found |= (uint64_t)(at[i] != 0) << i;
+    return found;
+}
+#endif
+
+static uint64_t nonzero_of(const uint8_t *at, int64_t length)
+{
+    if (length >= 64) return nonzero(at);
+    uint8_t padded[64] = {0};
+    memcpy(padded, at, (size_t)length);
+    return nonzero(padded);
+}
+
+/* Counts the non-zero bytes. */
+int64_t count_events(const uint8_t *raster, int64_t length)
+{
+    int64_t count = 0;
+    for (int64_t at = 0; at < length; at += 64)
+        count += __builtin_popcountll(nonzero_of(raster + at, length - at));
+    return count;
+}
+
+/* Writes the row and the column of up to `room` non-zero bytes of [K, E]; returns their number. */
+int64_t find_events(const uint8_t *raster, int64_t K, int64_t E, int32_t *rows, int32_t *columns,
+                    int64_t room)
+{
+    int64_t n = 0;
+    for (int64_t k = 0; k < K; k++)
+        for (int64_t e = 0; e < E; e += 64) {
+            uint64_t found = nonzero_of(raster + k * E + e, E - e);
+            while (found) {
+                if (n == room) return n;
+                rows[n] = (int32_t)k;
+                columns[n++] = (int32_t)(e + __builtin_ctzll(found));
+                found &= found - 1;
+            }
+        }
+    return n;
+}
+
+/* Writes the place of the first event of each of `count` rows to `starts`; rows are in order. */
+void first_places(const int32_t *rows, int64_t n, int64_t count, int32_t *starts)
+{
+    int64_t next = 0;
+    for (int64_t i = 0; i < n; i++)
+        while (next <= rows[i] && next < count) starts[next++] = (int32_t)i;
+    while (next < count) starts[next++] = (int32_t)n;
+}
+
+/* Sorts events by column, and keeps the order within a column. `starts` [E] receives each column's
+   first place, and `order` what was at each place before. */
+int order_events(const int32_t *rows, const int32_t *columns, int64_t n, int64_t E,
+                 int32_t *rows_of, int32_t *columns_of, int32_t *starts, int32_t *order)
+{
+    memset(starts, 0, (size_t)E * sizeof(int32_t));
+    for (int64_t i = 0; i < n; i++) {
+        if (columns[i] < 0 || columns[i] >= E) return OUTSIDE;
+        starts[columns[i]]++;
+    }
+    for (int64_t e = 0, sum = 0; e < E; e++) {
+        sum += starts[e];
+        starts[e] = (int32_t)(sum - starts[e]);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int32_t place = starts[columns[i]]++;
+        rows_of[place] = rows[i];
+        columns_of[place] = columns[i];
+        order[place] = (int32_t)i;
+    }
+    for (int64_t e = E - 1; e > 0; e--) starts[e] = starts[e - 1];
+    if (E) starts[0] = 0;
+    return DONE;
+}

@@ -1,0 +1,62 @@
+"""The kernel's search for the events of a raster."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lightning_accum.sparse.compiled import (
+    At,
+    Int,
+    are_places,
+    check_done,
+    is_plain,
+    kernel_for,
+    pointer,
+)
+
+
+def find_events(raster: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Returns the row and the column of each true entry of ``[K, E]``, in the order of rows."""
+    if not (raster.dtype == torch.bool and is_plain(raster)) or raster.numel() >= 2**31:
+        return None
+    kernel = kernel_for(torch.float32)
+    if kernel is None:
+        return None
+    (rows, columns), data = raster.shape, At(raster.data_ptr())
+    count = kernel.count_events(data, Int(rows * columns))
+    found = torch.empty(2, count, dtype=torch.int32)
+    row, column = found.unbind(0)
+    shape = Int(rows), Int(columns)
+    kernel.find_events(data, *shape, pointer(row), pointer(column), Int(count))
+    return row, column
+
+
+def first_places(ordered: Tensor, count: int) -> Tensor | None:
+    """Returns ``[count]``, the place of the first event of each row."""
+    kernel = kernel_for(torch.float32) if are_places(ordered) else None
+    if kernel is None:
+        return None
+    starts = torch.empty(count, dtype=torch.int32)
+    kernel.first_places(pointer(ordered), Int(len(ordered)), Int(count), pointer(starts))
+    return starts
+
+
+def order_events(
+    rows: Tensor, columns: Tensor, count: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+    """Returns rows and columns in the order of columns, each column's first place, and the order.
+
+    Raises:
+        IndexError: if an event is in none of the columns.
+    """
+    both = are_places(rows) and are_places(columns) and rows.shape == columns.shape
+    kernel = kernel_for(torch.float32) if both else None
+    if kernel is None:
+        return None
+    sorted_rows, sorted_columns, order = torch.empty(3, len(rows), dtype=torch.int32).unbind(0)
+    starts = torch.empty(count, dtype=torch.int32)
+    places = (rows, columns), (sorted_rows, sorted_columns, starts, order)
+    inputs, outputs = (map(pointer, some) for some in places)
+    check_done(kernel.order_events(*inputs, Int(len(rows)), Int(count), *outputs))
+    return sorted_rows, sorted_columns, starts, order

@@ -1,0 +1,149 @@
+"""The kernel's sums over events."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from lightning_accum.sparse.buffers import Scratch
+from lightning_accum.sparse.compiled import (
+    COLUMN_BYTES,
+    At,
+    Int,
+    Real,
+    are_places,
+    are_values,
+    check_done,
+    is_plain,
+    kernel_for,
+    pointer,
+    threads_for,
+    work_memory,
+)
+
+RowTrace: TypeAlias = Literal["none", "cumulative", "nearest", "reverse"]
+_MODES: tuple[RowTrace, ...] = ("none", "cumulative", "nearest", "reverse")
+
+
+class Rows(NamedTuple):
+    """Rows ``[T, B, ..., D]`` of a sum of outer products: values, or a trace that is not kept.
+
+    Args:
+        values: spikes, or values.
+        trace: which trace of the values.
+        decay: the share of the trace that is left after one step.
+        before: ``[B, ..., D]`` the trace before the first step; zero if ``None``.
+        last: ``[B, ..., D]`` receives the trace of the step that is computed last, which is the
+            first one in reverse.
+    """
+
+    values: Tensor
+    trace: RowTrace = "none"
+    decay: float = 0.0
+    before: Tensor | None = None
+    last: Tensor | None = None
+
+
+class _Source(ctypes.Structure):
+    _fields_ = (
+        ("values", At), ("before", At), ("last", At), ("decay", Real), ("rate", Real),
+        ("is_bytes", Int), ("mode", Int),
+    )  # fmt: skip
+
+
+def multiply_events(
+    starts: Tensor, columns: Tensor, table: Tensor, bias: Tensor | None
+) -> Tensor | None:
+    """Returns ``[K, D]``, the sum of the columns of ``table`` that the events of each row select.
+
+    Args:
+        starts: ``[K]`` the place of each row's first event.
+        columns: ``[events]`` the column of each event, in the order of rows.
+        table: ``[D, E]``.
+        bias: ``[D]`` what is added to each row.
+
+    Raises:
+        IndexError: if an event is in none of the columns.
+    """
+    tensors = [table] if bias is None else [table, bias]
+    grads = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
+    fits = bias is None or (bias.dtype == table.dtype and bias.shape == table.shape[:1])
+    places = are_places(starts) and are_places(columns)
+    if grads or not (fits and places and all(map(is_plain, tensors))):
+        return None
+    kernel = kernel_for(table.dtype)
+    if kernel is None:
+        return None
+    (outputs, inputs), rows = table.shape, len(starts)
+    out = torch.empty(rows, outputs, dtype=table.dtype)
+    threads = threads_for(outputs, table.itemsize, len(columns) * outputs)
+    with Scratch() as scratch:
+        memory = work_memory(scratch, threads * inputs * COLUMN_BYTES)
+        sizes = map(Int, (len(columns), rows, inputs, outputs))
+        check_done(
+            kernel.multiply_events(
+                pointer(starts), pointer(columns), *sizes, pointer(table), pointer(bias),
+                pointer(out), memory, threads,
+            )
+        )  # fmt: skip
+    return out
+
+
+def outer_events(
+    starts: Tensor,
+    rows: Tensor,
+    shares: Tensor | None,
+    sources: Sequence[tuple[float, Rows]],
+    dtype: torch.dtype,
+) -> Tensor | None:
+    """Returns ``[D, E]``, the sum over events of what each row adds to the column of the event.
+
+    Args:
+        starts: ``[E]`` the place of each column's first event.
+        rows: ``[events]`` the row of each event, in the order of columns.
+        shares: ``[events]`` factors of the events, in the same order; one when ``None``.
+        sources: what the rows are the sum of, each with a factor.
+        dtype: the dtype of the computation.
+
+    Raises:
+        IndexError: if an event is in none of the rows.
+    """
+    kernel = kernel_for(dtype) if are_places(starts) and are_places(rows) else None
+    if kernel is None or not (shares is None or are_values(shares, rows.shape, dtype)):
+        return None
+    shape = sources[0][1].values.shape
+    if len(shape) < 2 or not all(_fits(each, shape, dtype) for _, each in sources):
+        return None
+    steps, batch, outputs = shape[0], shape[1:-1].numel(), shape[-1]
+    found = (_Source * len(sources))()
+    for source, (rate, (values, trace, decay, before, last)) in zip(found, sources, strict=True):
+        for name, tensor in (("values", values), ("before", before), ("last", last)):
+            setattr(source, name, None if tensor is None else tensor.data_ptr())
+        source.decay, source.rate, source.mode = decay, rate, _MODES.index(trace)
+        source.is_bytes = values.dtype == torch.bool
+    out = torch.empty(outputs, len(starts), dtype=dtype)
+    work = (len(rows) + len(sources) * steps * batch) * outputs
+    threads = threads_for(outputs, dtype.itemsize, work)
+    with Scratch() as scratch:
+        memory = work_memory(scratch, threads * (steps + 1) * batch * COLUMN_BYTES)
+        sizes = map(Int, (len(rows), steps, batch, len(starts), outputs))
+        check_done(
+            kernel.outer_events(
+                pointer(starts), pointer(rows), pointer(shares), *sizes, found,
+                Int(len(found)), pointer(out), memory, threads,
+            )
+        )  # fmt: skip
+    return out
+
+
+def _fits(rows: Rows, shape: torch.Size, dtype: torch.dtype) -> bool:
+    """Returns whether rows are of the shape and dtype of a sum."""
+    values = dtype if rows.values.is_floating_point() else torch.bool
+    edges = [each for each in (rows.before, rows.last) if each is not None]
+    return are_values(rows.values, shape, values) and all(
+        are_values(each, shape[1:], dtype) for each in edges
+    )

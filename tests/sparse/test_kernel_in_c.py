@@ -1,0 +1,321 @@
+"""The compiled kernel is held to the plain form, and does nothing that it should not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from lightning_accum import STDP, Cell, nn
+from lightning_accum.functional.traces import reverse_trace, trace
+from lightning_accum.sparse import build, compiled, kernel_neurons, kernel_sums
+from lightning_accum.sparse.event_sums import event_matmul, outer_sum_of_rows
+from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.kernel_sums import Rows
+
+CPU = torch.device("cpu")
+pytestmark = pytest.mark.skipif(
+    not compiled.has_kernel(CPU, torch.float32), reason="needs a C compiler"
+)
+REALS = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+quick = settings(deadline=None, derandomize=True, max_examples=25)
+sizes = {
+    "steps": st.integers(1, 6),
+    "batch": st.integers(0, 4),
+    "inputs": st.sampled_from([1, 3, 16, 35, 70]),
+    "outputs": st.sampled_from([1, 15, 16, 32, 33, 70]),
+    "density": st.sampled_from([0.0, 0.05, 0.5, 1.0]),
+    "seed": st.integers(0, 99),
+}
+
+
+def spikes(*shape: int, density: float, seed: int) -> Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < density
+
+
+def numbers(*shape: int, dtype: torch.dtype, seed: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    tolerance = 2e-5 if found.dtype == torch.float32 else 1e-12
+    torch.testing.assert_close(found, expected.to(found.dtype), rtol=tolerance, atol=tolerance)
+
+
+@REALS
+@quick
+@given(**sizes, bias=st.booleans())
+def test_a_product_by_events_equals_the_dense_one(
+    dtype, steps, batch, inputs, outputs, density, seed, bias
+):
+    raster = spikes(steps * batch, inputs, density=density, seed=seed)
+    weight = numbers(outputs, inputs, dtype=dtype, seed=seed)
+    shift = numbers(outputs, dtype=dtype, seed=seed + 1) if bias else None
+    events = Events(raster)
+    found = kernel_sums.multiply_events(events.row_starts(), events.columns, weight, shift)
+    expected = raster.double() @ weight.double().T + (0 if shift is None else shift)
+    close(found, expected)
+    torch.testing.assert_close(event_matmul(raster, weight.T, shift), found, rtol=0, atol=0)
+
+
+@REALS
+@quick
+@given(
+    **sizes,
+    traces=st.lists(st.sampled_from(kernel_sums._MODES), min_size=1, max_size=3),
+    graded=st.booleans(),
+    edges=st.booleans(),
+    weighted=st.booleans(),
+)
+def test_sums_of_outer_products_with_traces_equal_the_plain_form(
+    dtype, steps, batch, inputs, outputs, density, seed, traces, graded, edges, weighted
+):
+    raster = spikes(steps * batch, inputs, density=density, seed=seed)
+    values = numbers(steps, batch, outputs, dtype=dtype, seed=seed)
+    if not graded:
+        values = values > 0.5
+    shares = numbers(*raster.shape, dtype=dtype, seed=seed) if weighted else None
+    total, sources, lasts = torch.zeros(steps, batch, outputs, dtype=torch.float64), [], []
+    for i, kind in enumerate(traces):
+        before = numbers(batch, outputs, dtype=dtype, seed=seed + i) if edges else None
+        last = torch.full((batch, outputs), torch.nan, dtype=dtype) if edges else None
+        rows = values.double()
+        if kind == "reverse":
+            rows = reverse_trace(rows, 0.8, behind=None if before is None else 0.8 * before)
+        elif kind != "none":
+            rows = trace(rows, 0.8, kind, None if before is None else before.double())
+        total += (i + 0.5) * rows
+        sources.append((i + 0.5, Rows(values, kind, 0.8, before, last)))
+        lasts.append((kind, last, rows[0 if kind == "reverse" else -1]))
+    found = outer_sum_of_rows(Events(raster), sources, shares, dtype)
+    factors = raster.double() * (1 if shares is None else shares)
+    close(found, total.flatten(0, 1).T @ factors)
+    for kind, last, expected in lasts:
+        if last is not None and kind != "none":
+            close(last, expected)
+
+
+def without_kernel(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(compiled, "library", lambda dtype: None)
+
+
+@REALS
+@quick
+@given(
+    **sizes,
+    mode=st.sampled_from(["cumulative", "nearest"]),
+    backend=st.sampled_from(["pre", "post"]),
+    views=st.booleans(),
+)
+def test_a_rule_learns_the_same_with_and_without(
+    dtype, steps, batch, inputs, outputs, density, seed, mode, backend, views
+):
+    def learned(backend: str, kernel: bool) -> Tensor:
+        with pytest.MonkeyPatch.context() as patch:
+            if not kernel:
+                without_kernel(patch)
+            fc = nn.Linear(inputs, outputs, bias=False, dtype=dtype).requires_grad_(False)
+            fc.weight.zero_()
+            identity = torch.nn.Identity()
+            rule = STDP(
+                1.0, -0.7, trace_mode=mode, batch_reduction="sum", time_dim=0, backend=backend
+            )
+            rule.register_cell("cell", Cell(fc, identity))
+            for i in range(2):  # traces pass from window to window
+                x = spikes(batch, steps, inputs, density=density, seed=seed + i).transpose(0, 1)
+                y = spikes(batch, steps, outputs, density=0.4, seed=seed + 9 + i).transpose(0, 1)
+                fc(x if views else x.contiguous())
+                identity(y if views else y.contiguous())
+                rule()
+            rule.update()
+            return fc.weight
+
+    found = learned(backend, True)
+    close(found, learned(backend, False))
+    if batch:
+        close(found, learned("plain", False))
+
+
+@REALS
+@pytest.mark.parametrize("adapts", [False, True])
+@pytest.mark.parametrize("spike_dtype", [torch.bool, None])
+def test_neurons_spike_the_same_with_and_without(dtype, adapts, spike_dtype):
+    options = {"refractory": 2.0, "v_rest": -0.2, "time_dim": 0, "spike_dtype": spike_dtype}
+    kind = nn.AdaptiveLIF if adapts else nn.LIF
+    x = numbers(40, 3, 1030, dtype=dtype, seed=0).abs() * 0.3
+
+    def run() -> tuple[Tensor, Tensor]:
+        neurons = kind(1030, tc_mem=10.0, **options).to(dtype)
+        return torch.cat([neurons(x[:25]), neurons(x[25:])]), neurons.voltage
+
+    found, voltage = run()
+    with pytest.MonkeyPatch.context() as patch:
+        without_kernel(patch)
+        expected, other = run()
+    assert found.float().mean() > 0.02
+    assert (found != expected).sum() <= (2 if dtype == torch.float32 else 0)
+    if dtype == torch.float64:
+        close(voltage, other)
+
+
+@REALS
+def test_no_result_depends_on_the_number_of_threads(dtype, monkeypatch):
+    monkeypatch.setattr(compiled, "SHARE", 1)
+    monkeypatch.setattr(kernel_neurons, "SHARE", 1)
+    x = spikes(20, 3, 50, density=0.2, seed=0)
+    y = spikes(20, 3, 300, density=0.2, seed=1)
+    weight, current = (
+        numbers(300, 50, dtype=dtype, seed=2),
+        numbers(20, 9, 900, dtype=dtype, seed=3),
+    )
+
+    def everything() -> list[Tensor]:
+        events = Events(x.flatten(0, 1))
+        rows = [(1.0, Rows(y, "reverse", 0.9)), (0.5, Rows(y, "nearest", 0.9))]
+        lif = nn.AdaptiveLIF(900, time_dim=0).to(dtype)
+        plain = nn.LIF(900, time_dim=0)
+        return [
+            event_matmul(events, weight.T),
+            outer_sum_of_rows(events, rows, None, dtype),
+            lif(current), lif.theta, plain(current), plain.voltage,
+        ]  # fmt: skip
+
+    before = torch.get_num_threads()
+    try:
+        found = []
+        for threads in (1, 2, 5, 200):
+            torch.set_num_threads(threads)
+            found.append(everything())
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        assert all(map(torch.equal, found[0], other))
+
+
+@pytest.mark.parametrize("wrong", [-1, 4, 2**30, -(2**31)])
+def test_events_outside_of_their_raster_are_refused(wrong: int):
+    raster = torch.ones(6, 4, dtype=torch.bool)
+    rows = [(1.0, Rows(torch.ones(6, 1, 33)))]
+    for name in ("rows", "columns"):
+        events = Events(raster)
+        getattr(events, name)[3] = wrong if name == "columns" or wrong != 4 else 6
+        refused = pytest.raises(IndexError, match="in the rows and columns of their raster")
+        if name == "columns":
+            with refused:
+                event_matmul(events, torch.ones(33, 4).T)
+        with refused:
+            outer_sum_of_rows(events, rows, None, torch.float32)
+    events = Events(raster)
+    _, _, starts, _ = events.ordered()
+    starts[1] = wrong if wrong != 4 else 25
+    with pytest.raises(IndexError):
+        outer_sum_of_rows(events, rows, None, torch.float32)
+
+
+def test_what_c_would_not_read_as_torch_does_is_left_to_torch():
+    events = Events(torch.ones(6, 4, dtype=torch.bool))
+    starts, columns = events.row_starts(), events.columns
+    good = torch.ones(5, 4)
+    assert kernel_sums.multiply_events(starts, columns, good, None) is not None
+    for table in (
+        good.half(), good.to(torch.complex64), torch.ones(4, 5).T, good.to("meta"),
+        good.to_sparse(), torch.ones(5, 8)[:, ::2], good.clone().requires_grad_(),
+    ):  # fmt: skip
+        assert kernel_sums.multiply_events(starts, columns, table, None) is None
+    for bias in (torch.ones(4), torch.ones(5).double(), torch.ones(10)[::2]):
+        assert kernel_sums.multiply_events(starts, columns, good, bias) is None
+    assert kernel_sums.multiply_events(starts.long(), columns, good, None) is None
+    _, rows, order = events.by_column()
+    for values in (torch.ones(6, 1, 3).double(), torch.ones(6, 1, 6)[..., ::2], torch.ones(3)):
+        source = [(1.0, Rows(values))]
+        assert kernel_sums.outer_events(order, rows, None, source, torch.float32) is None
+    v = torch.zeros(2, 3)
+    constants = (0.9, 0.0, 1.0, 1.0, 0.0)
+    for current, out in (
+        (torch.ones(3, 2, 4)[..., :3], torch.ones(3, 2, 3)),
+        (torch.ones(3, 2, 3), torch.ones(3, 2, 3).half()),
+        (torch.ones(3, 2, 3), torch.ones(2, 2, 3)),
+        (torch.ones(3, 2, 4), torch.ones(3, 2, 4)),
+    ):
+        assert not kernel_neurons.integrate_neurons(current, out, v, None, None, constants, 0)
+
+
+PROGRAM = """
+import os, torch, lightning_accum.nn
+from lightning_accum.sparse import build, compiled
+print(os.listdir(os.environ["XDG_CACHE_HOME"]), end=" ")
+print(compiled.has_kernel(torch.device("cpu"), torch.float32), build.why_not())
+"""
+
+
+def start(folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], env={**os.environ, "XDG_CACHE_HOME": str(folder)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def test_processes_that_start_together_build_one_file_and_none_at_import(tmp_path):
+    for process in [start(tmp_path) for _ in range(2)]:
+        out, errors = process.communicate()
+        assert out.endswith("] True None\n")
+        assert (errors, process.returncode) == ("", 0)
+    assert out.startswith(("[]", "['lightning_accum']"))  # the other one may have built it
+    (built,) = (tmp_path / "lightning_accum").iterdir()
+    assert built.stat().st_mode & 0o022 == 0
+
+
+@pytest.fixture
+def unbuilt(tmp_path, monkeypatch):
+    """A process and a user that have not built anything."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    known = dict(build._failures)
+    build.library.cache_clear()
+    yield tmp_path / "lightning_accum"
+    build.library.cache_clear()
+    build._failures.clear()
+    build._failures.update(known)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "reason"),
+    [
+        ("LIGHTNING_ACCUM_COMPILE", "0", "LIGHTNING_ACCUM_COMPILE=0 switches it off"),
+        ("CC", "no-such-compiler", "no C compiler `no-such-compiler` was found"),
+        ("CC", "false", "false` failed (no message)"),
+        ("PATH", "/nowhere", "there is no C compiler"),
+    ],
+)
+def test_without_it_plain_torch_says_why(unbuilt, monkeypatch, variable, value, reason):
+    monkeypatch.setenv(variable, value)
+    raster, table = torch.ones(2, 2, dtype=torch.bool), torch.ones(2, 1)
+    assert event_matmul(raster, table).tolist() == [[2], [2]]
+    assert reason in build.why_not()
+    assert not unbuilt.exists() or not list(unbuilt.iterdir())
+
+
+def test_it_is_built_once(unbuilt):
+    assert build.library(torch.float32) is not None
+    (built,) = unbuilt.iterdir()
+    when = built.stat().st_mtime_ns
+    build.library.cache_clear()
+    assert build.library(torch.float32) is not None
+    assert [each.stat().st_mtime_ns for each in unbuilt.iterdir()] == [when]
+    assert build.why_not() is None
+    assert build.library(torch.float16) is None
+    assert build.why_not() is None
+
+
+def test_a_folder_of_somebody_else_is_not_loaded_from(tmp_path):
+    own = os.stat(tmp_path).st_uid
+    assert build._is_own(tmp_path, own)
+    assert build._is_own(tmp_path / "missing", own)
+    if own:
+        assert not build._is_own(tmp_path, own + 1)
