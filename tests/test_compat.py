@@ -318,3 +318,13 @@ def test_known_keywords():
         "value": 1,
         "weight": 2,
     }
+
+
+def test_local_result_ignores_and_leaves_no_cache():
+    total = SumMetric()
+    total.update(3.0)
+    assert total.compute() == 3.0
+    total.sum_value.add_(1.0)
+    assert local_result(total) == 4.0
+    total.sum_value.add_(1.0)
+    assert total.compute() == 5.0

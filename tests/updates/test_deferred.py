@@ -14,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_accum import Accumulator, NonFiniteUpdateError, Updater
 from lightning_accum.functional import bound_upper_multiplicative
@@ -283,3 +284,27 @@ def test_a_state_of_another_shape_is_turned_away():
     large.weight.accumulate_outer(torch.ones(1, 20), torch.ones(1, 40))
     with pytest.raises(RuntimeError, match=r"\(20, 30\)\. Found \(20, 40\)"):
         small.load_state_dict(large.state_dict())
+
+
+class Looks(TorchDispatchMode):
+    """Counts how often the extremes of a tensor are computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.count += func is torch.ops.aten.aminmax.default
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("policy", "looks"), [("ignore", 0), ("raise", 2), ("skip", 2)])
+def test_only_a_policy_that_acts_looks_at_the_elements(policy: str, looks: int) -> None:
+    fc = linear()
+    updater = Updater(fc, nonfinite=policy)
+    updater.weight.accumulate_outer(*sides(2, 0), 1.0)
+    assert waits(updater)
+    with Looks() as seen:
+        updater()
+    assert seen.count == looks
+    assert not torch.equal(fc.weight, linear().weight)

@@ -159,3 +159,18 @@ def test_nan_in_a_bounded_part_is_still_seen() -> None:
     acc.fullbound(bound_power, 1.0, 0.0, power=1.0)
     acc.pos = torch.tensor([torch.nan, -1.0])
     assert acc.update(torch.full((2,), 0.5)).isnan().tolist() == [True, False]
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+@pytest.mark.parametrize("view", [False, True])
+def test_a_full_bound_may_return_what_it_was_given(which, view):
+    acc, param = Accumulator(), torch.full((2,), 3.0)
+
+    def bound(param, pos, neg, max, min):
+        given = (param, pos, neg)[which]
+        return given[:] if view else given
+
+    acc.fullbound(bound, 1.0, 0.0)
+    acc.pos, acc.neg = torch.ones(2), torch.full((2,), 2.0)
+    acc.update(param).zero_()
+    assert [t.tolist() for t in (param, acc.pos, acc.neg)] == [[3.0] * 2, [1.0] * 2, [2.0] * 2]
