@@ -25,10 +25,10 @@ def _mathml(formula: str, node: nodes.Node, display: str) -> str:
     for command, known in _REPLACED.items():
         formula = re.sub(re.escape(command) + r"(?![a-zA-Z])", lambda _, to=known: to, formula)
     result = convert(formula, display=display).replace(r"\_", "_")
-    if "\\" in re.sub(r"<[^>]*>", "", result):
+    if re.search(r"[\\&]", re.sub(r"<[^>]*>|&#?\w+;", "", result)) or "linebreak" in result:
         logger.warning(
             f"Formulas should have no command left. Found one in `{formula}`: write it with another"
-            " one, or add it to `docs/_ext/mathml.py`.",
+            " one, or add it to `docs/_ext/offline.py`.",
             location=node,
         )
     return result
@@ -43,10 +43,11 @@ def _block(self: Any, node: nodes.math_block) -> None:
     self.body.append(self.starttag(node, "div", CLASS="math notranslate"))
     if node["number"]:
         self.body.append(f'<span class="eqno">({get_node_equation_number(self, node)})</span>')
-    # Lines that end in a double backslash, with or without marks to align them at.
-    lines = node.astext()
+    # Lines that end in a double backslash, with marks to align them at; the converter's name of the
+    # environment for them is "split".
+    lines = re.sub(r"(begin|end)\{aligned\}", r"\1{split}", node.astext())
     if r"\\" in lines and r"\begin" not in lines:
-        lines = rf"\begin{{aligned}}{lines}\end{{aligned}}"
+        lines = rf"\begin{{split}}{lines}\end{{split}}"
     self.body.append(_mathml(lines, node, "block"))
     self.body.append("</div>")
     raise nodes.SkipNode
