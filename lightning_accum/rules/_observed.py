@@ -89,7 +89,7 @@ class ObservedCell(NamedTuple):
         """
         state, pre, post = self.state, self.signals["pre"], self.signals["post"]
         state.keep(carried, self.name)
-        for name in self.vjps:
+        for name in () if state.tally.windows else self.vjps:
             state.tally.remember(name, getattr(self.cell.connection, name).detach())
         for name in self.vjps:
             state.samples[name] = state.samples.get(name, 0) + pre.activity.shape[1]
