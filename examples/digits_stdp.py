@@ -2,9 +2,9 @@
 
 A network after Diehl & Cook (2015, doi:10.3389/fncom.2015.00099): Poisson input, a plastic
 connection with pair STDP, adaptive-threshold neurons that inhibit each other, weights normalised.
-Labels serve the readout alone, which asks by Bayes' rule under which digit of the training set the
-neurons would most likely have answered as they do. The yardstick beside the result is k-means with
-as many centres, each of which is given the digit that it is nearest to most often.
+Labels serve only the readout: by Bayes' rule it finds the digit for which the neurons would most
+likely have answered as they do. The result is compared with k-means with as many centres, each of
+which is given the digit that it is nearest to most often.
 
     python examples/digits_stdp.py [--neurons 400] [--data mnist5k] [--short]
     python examples/digits_stdp.py --data mnist --data-dir DIR
