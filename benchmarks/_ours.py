@@ -9,8 +9,9 @@ from _others import Norse, SnnTorch, SpikingJelly, Steps
 from _work import DECAY, LR_POST, LR_PRE, TC, AnyLoad, See
 from torch import Tensor, nn
 
-from lightning_accum import STDP, Cell
+from lightning_accum import STDP, Cell, Serial
 from lightning_accum import nn as layers
+from lightning_accum.rules import learn_online
 
 
 def rule_for(
@@ -63,6 +64,24 @@ class EachStep(Steps):
             if self.rule is not None:
                 self.rule(carry=True)
                 self.rule.update()
+
+
+class Online(Steps):
+    """A sequence a call, in which the rule is applied after every step."""
+
+    def __init__(self, load: AnyLoad, learning: bool) -> None:
+        super().__init__(load, learning)
+        self.layer = Serial(self.fc, layers.LIF(load.after, tc_mem=TC, spike_dtype=torch.bool))
+        self.rule = rule_for(self.fc, self.layer.neuron, None) if learning else None
+
+    @torch.no_grad()
+    def run(self, spikes: Tensor, see: See) -> None:
+        self.layer.neuron.reset()
+        if self.rule is None:
+            see(torch.stack([self.layer(step) for step in spikes]))
+        else:
+            self.rule.clear()
+            see(learn_online(self.rule, self.layer, spikes))
 
 
 class PerStepProduct(Steps):

@@ -20,6 +20,7 @@ from lightning_accum._compat import (
     forget_compiled,
     forward_methods,
     fused_adam,
+    hook_count,
     in_backward,
     is_compiler_failure,
     is_synchronised,
@@ -117,6 +118,21 @@ def test_compiled_from():
     model = nn.Sequential(nn.Linear(2, 1))
     assert compiled_from(torch.compile(model)) is model
     assert compiled_from(model) is model
+
+
+def test_hook_count():
+    relu = nn.ReLU()
+    assert hook_count(relu) == 0
+    handles = [
+        relu.register_forward_hook(lambda *args: None),
+        relu.register_forward_pre_hook(lambda *args: None),
+        relu.register_full_backward_hook(lambda *args: None),
+        relu.register_full_backward_pre_hook(lambda *args: None),
+    ]
+    assert hook_count(relu) == 4
+    for handle in handles:
+        handle.remove()
+    assert hook_count(relu) == 0
 
 
 def test_own_tensor():

@@ -22,6 +22,7 @@ from lightning_accum._compat.metrics import (
 )
 from lightning_accum._compat.modules import (
     forward_methods,
+    hook_count,
     own_tensor,
 )
 from lightning_accum._compat.trainer import (
@@ -43,6 +44,7 @@ __all__ = [
     "forget_computed",
     "forward_methods",
     "fused_adam",
+    "hook_count",
     "in_backward",
     "is_compiler_failure",
     "is_synchronised",

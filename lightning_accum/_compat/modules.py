@@ -29,6 +29,26 @@ def forward_methods(module: nn.Module) -> list[str]:
     return found
 
 
+def hook_count(module: nn.Module) -> int:
+    """Returns how many hooks a module's calls run; torch has no public name for them.
+
+    Example:
+        >>> relu = nn.ReLU()
+        >>> handle = relu.register_forward_hook(lambda module, args, output: None)
+        >>> hook_count(relu)
+        1
+    """
+    return sum(
+        len(hooks)
+        for hooks in (
+            module._forward_hooks,
+            module._forward_pre_hooks,
+            module._backward_hooks,
+            module._backward_pre_hooks,
+        )
+    )
+
+
 def own_tensor(module: nn.Module, name: str) -> Tensor | None:
     """Returns a module's own parameter or buffer of a name; ``None`` if it has none.
 

@@ -139,8 +139,7 @@ class CellHost:
         self._loaded = self._undo = None
         self._sharded = []
         self.trainer.recording = False
-        if any(self.trainer.registry):  # otherwise, as after a validation, it has not run yet
-            self.trainer.eval()
+        self.trainer.eval()
 
     # ------------------------------------------------------------------ running
     def evaluate(self, **inputs: Any) -> None:

@@ -79,7 +79,7 @@ class ParameterRecord:
             grows=norm > _STILL * float(self._before),
             finite=math.isfinite(norm),
             began_finite=math.isfinite(began),
-            bounded=upper is not None or updater.constrained(name),
+            bounded=upper is not None or bool(updater.constraints_of(name)),
             at_limits=_share_at(value, lower, upper),
             largest=float(value.abs().max()) if value.numel() else 0.0,
             dtype=value.dtype,

@@ -143,7 +143,7 @@ class CellTrainer(CellObserver):
         """
         self.registry[cell].replacement = updater
 
-    def _updater_of(self, name: str, *params: str) -> Updater:
+    def updater_of(self, name: str, *params: str) -> Updater:
         """Returns the updater of a cell; the connection gets an updater if it has none."""
         updater = self.registry[name].replacement
         if updater is None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from lightning_accum.engine.state import StateKey
+from lightning_accum.engine.state import StateKey, trace_key
 from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.functional.traces import TraceMode, last_trace, trace
 from lightning_accum.sparse.events import Events
@@ -169,7 +169,7 @@ class Source:
         return last_trace_of_events(events, activity.shape, decay, mode, initial, self.dtype)
 
     def _key(self, decay: float, mode: TraceMode) -> StateKey:
-        return StateKey("sample", f"{self.side} {mode} trace", decay)
+        return trace_key(self.side, decay, mode)
 
     def _average_keys(self, decay: float, power: int) -> tuple[StateKey, StateKey]:
         kind = f"{self.side} average of power {power}"

@@ -50,6 +50,11 @@ class StateKey(NamedTuple):
         return cls("sample" if scope == "sample" else "neuron", kind, float(setting))
 
 
+def trace_key(side: str, decay: float, mode: str) -> StateKey:
+    """Returns the name of the trace of one side, ``"pre"`` or ``"post"``."""
+    return StateKey("sample", f"{side} {mode} trace", decay)
+
+
 Carried: TypeAlias = Mapping[StateKey, Tensor]
 """The tensors that the previous window left, by name."""
 

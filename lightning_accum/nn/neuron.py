@@ -23,8 +23,9 @@ from lightning_accum.nn._arguments import (
     layer_shape,
 )
 from lightning_accum.nn._fast import integrate
-from lightning_accum.nn.inhibition import Inhibition
+from lightning_accum.nn.inhibition import Inhibition, WinnerTakeAll
 from lightning_accum.nn.recurrence import NeuronState, Recurrence, Step
+from lightning_accum.sparse.kernel_online import SpikingNeurons
 
 
 class Neurons(StateModule, ABC):
@@ -134,6 +135,38 @@ class Neurons(StateModule, ABC):
                 fits = value.is_floating_point() and value.ndim == 2 and value.shape[1] == size
                 should = f"floating-point numbers of shape [B, {size}] as `{key}`"
                 check_that(fits, f"`{type(self).__name__}`", should, value)
+
+    # ------------------------------------------------------------------ in another loop
+    def loop_constants(self) -> SpikingNeurons | None:
+        """Returns the constants for a loop in C; ``None`` for an inhibition that it does not have.
+
+        The loop takes the state from :meth:`begin_loop` and leaves it with :meth:`end_loop`.
+        """
+        r = self._recurrence()
+        if not (r.inhibition is None or isinstance(r.inhibition, WinnerTakeAll)):
+            return None
+        return SpikingNeurons(
+            r.decay,
+            r.rest,
+            r.threshold,
+            r.period,
+            r.decay_theta,
+            r.theta_plus,
+            None if r.inhibition is None else r.inhibition.steps,
+        )
+
+    def begin_loop(self, like: Tensor) -> NeuronState:
+        """Returns copies of the state for a batch ``[B, N]``."""
+        state = self._load(like)
+        return state._replace(theta=state.theta.to(like).expand(like.shape[1:]).clone())
+
+    def end_loop(self, state: NeuronState, steps: int) -> None:
+        """Takes the state after a loop of so many steps."""
+        self._state = {"voltage": state.v, "hold": state.hold}
+        theta = self._theta(state.v)
+        if theta.ndim:  # the threshold adapts
+            theta.copy_(state.theta)
+        self.steps_since_reset += steps
 
     # ------------------------------------------------------------------ a call
     @torch.no_grad()

@@ -19,6 +19,7 @@ from lightning_accum.rules.homeostasis import Homeostasis
 from lightning_accum.rules.inhibitory import InhibitorySTDP
 from lightning_accum.rules.kernel import KernelSTDP
 from lightning_accum.rules.oja import Oja, Sanger
+from lightning_accum.rules.online import learn_online
 from lightning_accum.rules.ottt import OTTT
 from lightning_accum.rules.reward import MSTDP, MSTDPET
 from lightning_accum.rules.reward_modulated import reward_modulated
@@ -55,5 +56,6 @@ __all__ = [
     "TripletSTDP",
     "WTAHebb",
     "WeightDependentSTDP",
+    "learn_online",
     "reward_modulated",
 ]

@@ -17,6 +17,7 @@ from lightning_accum.engine.recording import Recorded
 from lightning_accum.functional.reductions import Reduction, reduction
 from lightning_accum.rules._recorded import RecordedSignal, read
 from lightning_accum.rules._warnings import warn_of_twin, warn_of_unmoved, warn_of_unused
+from lightning_accum.sparse.kernel_online import PairSTDP
 from lightning_accum.updates import Accumulator, get_updater
 
 
@@ -54,6 +55,10 @@ class RecordingTrainer(IndependentCellTrainer, ABC):
         """Returns the counts of a cell's windows."""
         return self.state_of(name).tally
 
+    def loop_constants(self, h: Hyperparameters, batch: int) -> PairSTDP | None:
+        """Returns the constants for the loop in C that learns online, ``None`` for other rules."""
+        return None
+
     def reduction_of(self, name: str) -> Reduction:
         """Returns how a cell reduces its batch."""
         return reduction(self.state_of(name).hyperparameters.batch_reduction)
@@ -87,10 +92,10 @@ class RecordingTrainer(IndependentCellTrainer, ABC):
             **kwargs: as those of the base class.
         """
         for name, _ in self.named_cells:
-            self.tally(name).dropped += self._steps_of(name)
+            self.tally(name).dropped += self.recorded_steps(name)
         super().clear(**kwargs)
 
-    def _steps_of(self, name: str) -> int:
+    def recorded_steps(self, name: str) -> int:
         """Returns the number of recorded steps of a cell that no call has evaluated."""
         monitor = self.get_monitor(name, "post")
         steps: int = 0 if monitor is None else getattr(monitor.reducer, "length", 0)
@@ -120,4 +125,4 @@ class RecordingTrainer(IndependentCellTrainer, ABC):
                 for p in params
                 if updater is not None and p in updater.names and not updater.applied.get(p)
             }
-            yield name, (tally, tally.dropped + self._steps_of(name), unapplied)
+            yield name, (tally, tally.dropped + self.recorded_steps(name), unapplied)

@@ -238,7 +238,7 @@ class Rule(RecordingTrainer):
     def _run(self, seen: ObservedCell, inputs: dict[str, Any], carry: bool) -> Iterator[None]:
         """Evaluates the terms over what a cell recorded; yields once, before anything changes."""
         h = seen.state.hyperparameters
-        updater = self._updater_of(seen.name, *h.params)
+        updater = self.updater_of(seen.name, *h.params)
         rule, recording = type(self).__name__, seen.recording(self.reads(h), inputs, carry)
         recording = replace(recording, prepared=self.prepare(recording, h))
         how = Evaluation(reduction(h.batch_reduction), self.backend, carry, self._traces)

@@ -8,7 +8,10 @@ from typing import final
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
+from lightning_accum.functional.reductions import reduction
+from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules.pair import PairRule
+from lightning_accum.sparse.kernel_online import PairSTDP
 
 
 @final
@@ -69,3 +72,13 @@ class STDP(PairRule):
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
         """Returns a term for the spikes of each side."""
         return self.pairs(window, h)
+
+    def loop_constants(self, h: Hyperparameters, batch: int) -> PairSTDP | None:
+        """Returns the constants for the loop in C that learns online."""
+        how = reduction(h.batch_reduction)
+        if not how.adds or h.lr_post == h.lr_pre == 0:  # then nothing is applied
+            return None
+        scale = 1 / batch if how.averages else 1.0
+        decays = decay_factor(h.tc_pre, h.dt), decay_factor(h.tc_post, h.dt)
+        rates = scale * h.lr_post, scale * h.lr_pre
+        return PairSTDP(*rates, *decays, nearest=h.trace_mode == "nearest")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -125,9 +125,9 @@ class Updater(NamedAccumulators):
         found = {} if parent is None else {name: parameter_of(parent, name) for name in names}
         return self._constraints.register(fn, tuple(params), found)
 
-    def constrained(self, name: str) -> bool:
-        """Returns whether a constraint runs after each update of a parameter."""
-        return any(True for _ in self._constraints.of(name))
+    def constraints_of(self, name: str) -> list[Constraint]:
+        """Returns the constraints that run after each update of a parameter."""
+        return list(self._constraints.of(name))
 
     def limits(self, name: str) -> tuple[float | None, float | None]:
         """Returns the lower and the upper limit of a parameter, by a clamp or else its bounds."""
@@ -168,11 +168,7 @@ class Updater(NamedAccumulators):
 
         With it, several updaters can be checked before any of them is applied.
 
-        Args:
-            *params: as for :meth:`forward`.
-            clear: as for :meth:`forward`.
-            scale: as for :meth:`forward`.
-            **kwargs: ignored; they are part of the interface.
+        The arguments are those of :meth:`forward`.
 
         Returns:
             A function without arguments that applies what is pending as :meth:`forward` does. Call
@@ -209,11 +205,15 @@ class Updater(NamedAccumulators):
             # afterwards, because they may raise.
             call_uninterrupted(*change.calls, *emptying)
             self._guard.counts.update(change.counts)
-            for name in change.names:
-                self._applied[name] = self._applied.get(name, 0) + 1
+            self.note_applied(change.names)
             for accumulator in accumulators:
                 accumulator.clear()
             self._constraints.run(change.names, self.target)
+
+    def note_applied(self, names: Iterable[str], times: int = 1) -> None:
+        """Counts that changes of parameters were applied."""
+        for name in names:
+            self._applied[name] = self._applied.get(name, 0) + times
 
     def gradients(self) -> tuple[dict[str, Tensor], list[partial[Any]]]:
         """Returns what is pending as gradients of a descent, and calls that consume it.
