@@ -78,7 +78,7 @@ def event_outer_sum(events: Tensor | Events, rows: Tensor, values: Tensor | None
     found = events if isinstance(events, Events) else Events(events)
     _check_floating("rows", rows)
     _check_rows("rows", rows, found.shape[0], "row")
-    at, columns, starts, _ = found.ordered()
+    at, starts, _ = found.ordered()
     weights = None
     if values is not None:
         check_tensors(values=values)
@@ -89,7 +89,7 @@ def event_outer_sum(events: Tensor | Events, rows: Tensor, values: Tensor | None
                 f"Argument `values` should be real, of the shape of the events, {shape}. Found"
                 f" `values.shape = {tuple(values.shape)}` of {values.dtype}."
             )
-        weights = (values[found.order()] if each else values[at, columns]).to(rows.dtype)
+        weights = found.weights(values).to(rows.dtype)
     chunks = [
         F.embedding_bag(at, chunk.contiguous(), starts, mode="sum", per_sample_weights=weights)
         for chunk in rows.split(_CHUNK, dim=1)
@@ -105,27 +105,30 @@ def _check_rows(name: str, value: Tensor, count: int, of: str) -> None:
         )
 
 
-def outer_sum_of_rows(
-    events: Events, sources: Sequence[tuple[float, Rows]], values: Tensor | None, dtype: torch.dtype
-) -> Tensor | None:
+def outer_sum_into(
+    total: Tensor,
+    onto: bool,
+    events: Events,
+    sources: Sequence[tuple[float, Rows]],
+    values: Tensor | None = None,
+) -> bool:
     r"""Sums outer products with rows that are made on the way, and never kept.
 
     Its plain form is :func:`event_outer_sum` of the sum of all sources, transposed.
 
     Args:
+        total: ``[D, E]`` receives the sum.
+        onto: whether the sum is added to the values of ``total``, or replaces them.
         events: the events of a raster ``[K, E]``.
         sources: what the rows are the sum of, each with a factor.
         values: weights as in :func:`event_outer_sum`.
-        dtype: the dtype of the sum.
 
     Returns:
-        ``[D, E]``; ``None`` if there is no compiled kernel for these.
+        Whether it is done; if there is no compiled kernel for these, ``total`` has not changed.
     """
-    at, columns, starts, order = events.ordered()
-    if values is not None:
-        each = values.ndim == 1
-        values = (values[order] if each else values[at, columns]).to(dtype)
-    return outer_events(starts, at, values, sources, dtype)
+    at, starts, _ = events.ordered()
+    weights = None if values is None else events.weights(values).to(total.dtype)
+    return outer_events(total, onto, starts, at, weights, sources)
 
 
 def _check_floating(name: str, value: Tensor) -> None:

@@ -41,7 +41,7 @@ class Events:
         self.rows = rows
         self.columns = columns
         self.shape = shape
-        self._by_column: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
+        self._by_column: tuple[Tensor, Tensor, Tensor] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -52,23 +52,37 @@ class Events:
 
     def by_column(self) -> tuple[Tensor, Tensor, Tensor]:
         """Returns rows, columns, and each column's first place ``[E]``, in the order of columns."""
-        rows, columns, starts, _ = self.ordered()
+        rows, starts, order = self.ordered()
+        columns = self.columns.index_select(0, order)
         return rows, columns, starts.clone()  # kernels read memory at the original
 
-    def ordered(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Returns what :meth:`by_column` and :meth:`order` do, to be read only."""
+    def ordered(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns rows and each column's first place in the order of columns, and :meth:`order`.
+
+        They are to be read only.
+        """
         if self._by_column is None:
             # in a stable order, sums do not depend on how the raster was searched
             self._by_column = order_events(self.rows, self.columns, self.shape[1])
         if self._by_column is None:
             order = stable_order(self.columns, self.shape[1])
             rows, columns = (side.index_select(0, order) for side in (self.rows, self.columns))
-            self._by_column = rows, columns, first_of_each(columns, self.shape[1]), order
+            self._by_column = rows, first_of_each(columns, self.shape[1]), order
         return self._by_column
 
     def order(self) -> Tensor:
         """Returns ``[events]``, the permutation from the order of rows to the order of columns."""
-        return self.ordered()[3]
+        return self.ordered()[2]
+
+    def weights(self, values: Tensor) -> Tensor:
+        """Returns the value of each event, in the order of columns.
+
+        Args:
+            values: ``[K, E]``, or ``[events]`` in the order of rows.
+        """
+        if values.ndim > 1:
+            values = values[self.rows, self.columns]
+        return values[self.order()]
 
     def part(self, start: int, stop: int) -> Events:
         """Returns the events of some rows, which are then numbered from zero.

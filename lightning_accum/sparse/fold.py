@@ -12,6 +12,7 @@ and everything that multiplies one raster of spikes adds up before the raster is
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -20,8 +21,9 @@ from lightning_accum.functional.numbers import as_bytes, as_numbers
 from lightning_accum.functional.traces import reverse_trace
 from lightning_accum.sparse.buffers import Scratch
 from lightning_accum.sparse.compiled import has_kernel
-from lightning_accum.sparse.event_sums import event_outer_sum, outer_sum_of_rows
-from lightning_accum.sparse.kernel_sums import Rows
+from lightning_accum.sparse.event_sums import event_outer_sum, outer_sum_into
+from lightning_accum.sparse.groups import Group, Scaled, Visit
+from lightning_accum.sparse.kernel_sums import Rows, computed
 from lightning_accum.sparse.products import Factor, LinearMap, Product, Side, Sink
 from lightning_accum.sparse.step import flat, widest
 
@@ -39,7 +41,9 @@ def add_matrix(
         events: whether that side's spikes are visited one by one.
     """
     with Scratch() as scratch:
-        folded = _Folded(side, events, widest(products), scratch)
+        dtype, (post, _) = widest(products), products[0].operands
+        kernel = events and has_kernel(post.activity.device, dtype)
+        folded = _Folded(side, events, kernel, dtype, scratch)
         for product in products:
             folded.add(product)
         folded.into(sink, scale)
@@ -50,36 +54,25 @@ def add_linear(
 ) -> None:
     """Adds products of any parameter, through its vector-Jacobian product."""
     with Scratch() as scratch:
-        folded = _Folded(side, False, widest(products), scratch)
+        folded = _Folded(side, False, False, widest(products), scratch)
         for product in products:
             folded.add(product)
         folded.through(parameter, sink, scale)
 
 
-class _Group:
-    """Factors of one raster and its weights, by part: each a rate and values, or a trace of them.
-
-    A trace that is not computed yet is only in a group whose events the kernel visits.
-    """
-
-    def __init__(self, raster: Tensor, weights: Tensor | None, factor: Factor | None) -> None:
-        self.raster = raster
-        self.weights = weights
-        self.factor = factor  # has the raster's events
-        self.parts: dict[bool, list[tuple[float, Rows]]] = {}
-
-
 class _Folded:
     """Products whose traces were moved to the other side, grouped by the raster that is left."""
 
-    def __init__(self, side: Side, events: bool, dtype: torch.dtype, scratch: Scratch) -> None:
+    def __init__(
+        self, side: Side, events: bool, kernel: bool, dtype: torch.dtype, scratch: Scratch
+    ) -> None:
         self.side: Side = side
         self.events = events
         self.dtype = dtype
         self.scratch = scratch
-        self._kernel = events and has_kernel(torch.device("cpu"), dtype)
+        self.kernel = kernel
         self._traces: dict[tuple[int, float, str], Tensor] = {}
-        self._groups: dict[tuple[int, int], _Group] = {}
+        self._groups: dict[tuple[int, int], Group] = {}
         self._own: dict[int, Tensor] = {}  # tensors that nothing else reads
 
     def add(self, product: Product) -> None:
@@ -90,20 +83,19 @@ class _Folded:
         if own.decay is None:
             if self._by_events(own.activity):
                 self._group(own.activity, own.weights, negative, rate, self._rows(other), own)
-            elif own.weights is None:
-                self._add_values(own.activity, negative, rate, other)
             else:
-                self._add_values(own.values(), negative, rate, other)
+                raster = own.activity if own.weights is None else own.values()
+                self._group(raster, None, negative, rate, Rows(self._numbers(other)))
             return
         nearest = own.mode == "nearest"
         unmoved = len(own.activity) == 1 or own.weights is not None
         if unmoved or (nearest and not self._by_events(own.activity)):
-            self._add_values(own.values(), negative, rate, other)
+            self._group(own.values(), None, negative, rate, Rows(self._numbers(other)))
             return
         plain = other.decay is None and other.weights is None
         values = other.activity if plain else self._numbers(other)
         initial = own.initial()
-        if self._kernel and self._by_events(own.activity):
+        if self.kernel and self._by_events(own.activity):
             first = None if initial is None else torch.empty_like(values[0], dtype=self.dtype)
             reverse = Rows(self._taken(values), "reverse", own.decay, last=first)
         else:
@@ -120,55 +112,71 @@ class _Folded:
 
     def into(self, sink: Sink, scale: float) -> None:
         """Adds the sums of all groups as outer products."""
-        totals: dict[bool, Tensor] = {}
+        visits: dict[bool, list[Visit]] = {False: [], True: []}
         products: dict[bool, list[tuple[Tensor, Tensor, float]]] = {False: [], True: []}
         for group in self._groups.values():
-            raster = flat(group.raster)
-            if not self._by_events(group.raster):
-                for negative, parts in group.parts.items():
-                    products[negative] += [(flat(rows.values), raster, r) for r, rows in parts]
-                continue
-            assert group.factor is not None
-            events, weights = group.factor.events(), group.weights
-            if weights is not None and weights.ndim > 1:
-                weights = flat(weights.expand(group.raster.shape))
+            by_events, raster = self._by_events(group.raster), flat(group.raster)
             for negative, parts in group.parts.items():
                 scaled = [(scale * rate, rows) for rate, rows in parts]
-                found_by_kernel = (
-                    outer_sum_of_rows(events, scaled, weights, self.dtype) if self._kernel else None
-                )
-                if found_by_kernel is None:
-                    rate, values = self._summed(scaled)
-                    gathered = event_outer_sum(events, flat(values), weights).mul_(rate).T
-                else:
-                    gathered = found_by_kernel
+                if by_events:
+                    visits[negative].append((group, scaled))
+                    continue
+                for rate, rows in scaled:
+                    sides = flat(rows.values), raster
+                    left, right = sides if self.side == "pre" else sides[::-1]
+                    products[negative].append((left, right, rate))
+        for negative, visited in visits.items():
+            found = products[negative]
+            if visited:
+                group, ((_, rows), *_) = visited[0]
+                sizes = rows.values.shape[-1], group.raster.shape[-1]
+                shape = torch.Size(sizes if self.side == "pre" else sizes[::-1])
+                write, device = partial(self._write, visited, found), group.raster.device
+                sink.accumulate_written(write, shape, self.dtype, device, negative=negative)
+            elif found:
+                lefts, rights, rates = map(list, zip(*found, strict=True))
+                sink.accumulate_outer(lefts, rights, rates, negative=negative)
+
+    def _write(
+        self,
+        visits: list[Visit],
+        products: list[tuple[Tensor, Tensor, float]],
+        total: Tensor,
+        *,
+        onto: bool,
+    ) -> None:
+        """Writes one part of the sum to a tensor, or adds it there."""
+        for group, scaled in visits:
+            in_place = self.side == "pre" and total.dtype == self.dtype
+            if not (in_place and self._by_kernel(total, onto, group, scaled)):
+                gathered = self._gathered(group, scaled)
                 oriented = gathered if self.side == "pre" else gathered.T
-                known = totals.get(negative)
-                totals[negative] = oriented if known is None else known.add_(oriented)
-        for negative, found in products.items():
-            if self.side == "post":
-                found = [(own, values, rate) for values, own, rate in found]
-            total = totals.get(negative)
-            if total is None:
-                if found:
-                    sink.accumulate_outer(
-                        [left for left, _, _ in found],
-                        [right for _, right, _ in found],
-                        [scale * rate for _, _, rate in found],
-                        negative=negative,
-                    )
-                continue
-            for left, right, rate in found:
-                left, right = (as_numbers(side, total.dtype) for side in (left, right))
-                total.addmm_(left.T, right, alpha=scale * rate)
-            sink.accumulate(**{"neg" if negative else "pos": total})
+                total.add_(oriented) if onto else total.copy_(oriented)
+            onto = True
+        for left, right, rate in products:
+            left, right = (as_numbers(side, total.dtype) for side in (left, right))
+            total.addmm_(left.T, right, alpha=rate)
+
+    def _by_kernel(self, total: Tensor, onto: bool, group: Group, scaled: Scaled) -> bool:
+        events, weights = group.events()
+        return self.kernel and outer_sum_into(total, onto, events, scaled, weights)
+
+    def _gathered(self, group: Group, scaled: Scaled) -> Tensor:
+        """Returns a new tensor with an entry for each neuron of the other and the visited side."""
+        shape = scaled[0][1].values.shape[-1], group.raster.shape[-1]
+        total = torch.empty(shape, dtype=self.dtype, device=group.raster.device)
+        if self._by_kernel(total, False, group, scaled):
+            return total
+        rate, values = self._summed([(rate, computed(rows, self.dtype)) for rate, rows in scaled])
+        events, weights = group.events()
+        return event_outer_sum(events, flat(values), weights).mul_(rate).T
 
     def through(self, parameter: LinearMap, sink: Sink, scale: float) -> None:
         """Adds the sums of all groups through the parameter's vector-Jacobian product."""
         totals: dict[bool, Tensor] = {}
         for group in self._groups.values():
             for negative, parts in group.parts.items():
-                rate, values = self._summed(parts)
+                rate, values = self._summed([(rate, rows.values) for rate, rows in parts])
                 post, pre = values.flatten(0, 1), group.raster.flatten(0, 1)
                 if self.side == "post":
                     post, pre = pre, post
@@ -201,12 +209,9 @@ class _Folded:
         self._own[id(room)] = room
         return room
 
-    def _add_values(self, raster: Tensor, negative: bool, rate: float, other: Factor) -> None:
-        self._group(raster, None, negative, rate, Rows(self._numbers(other)))
-
     def _rows(self, factor: Factor) -> Rows:
-        """Returns the values of a factor, or how the kernel computes its trace on the way."""
-        if self._kernel and factor.weights is None:
+        """Returns values, or how the kernel computes a trace on the way."""
+        if self.kernel and factor.weights is None:
             if factor.decay is None:
                 return Rows(self._taken(factor.activity))
             edges = factor.edges()
@@ -219,9 +224,9 @@ class _Folded:
         values = values if values.dtype == torch.bool else values.to(self.dtype)
         return values.contiguous()
 
-    def _summed(self, parts: list[tuple[float, Rows]]) -> tuple[float, Tensor]:
+    def _summed(self, parts: list[tuple[float, Tensor]]) -> tuple[float, Tensor]:
         """Returns the sum of several factors as one rate and values; a single one is not copied."""
-        (rate, total), *others = ((rate, rows.values) for rate, rows in parts)
+        (rate, total), *others = parts
         if others and id(total) not in self._own:
             total = self._room(total).copy_(total)
         for other, values in others:
@@ -241,5 +246,5 @@ class _Folded:
         factor: Factor | None = None,
     ) -> None:
         key = (id(raster), 0 if weights is None else id(weights))
-        group = self._groups.setdefault(key, _Group(raster, weights, factor))
+        group = self._groups.setdefault(key, Group(raster, weights, factor))
         group.parts.setdefault(negative, []).append((rate, values))

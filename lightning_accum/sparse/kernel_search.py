@@ -15,6 +15,8 @@ from lightning_accum.sparse.compiled import (
     pointer,
 )
 
+_AT_ONCE = 4  # events that are written at a time
+
 
 def find_events(raster: Tensor) -> tuple[Tensor, Tensor] | None:
     """Returns the row and the column of each true entry of ``[K, E]``, in the order of rows."""
@@ -25,11 +27,11 @@ def find_events(raster: Tensor) -> tuple[Tensor, Tensor] | None:
         return None
     (rows, columns), data = raster.shape, At(raster.data_ptr())
     count = kernel.count_events(data, Int(rows * columns))
-    found = torch.empty(2, count, dtype=torch.int32)
+    found = torch.empty(2, count + _AT_ONCE, dtype=torch.int32)
     row, column = found.unbind(0)
     shape = Int(rows), Int(columns)
-    kernel.find_events(data, *shape, pointer(row), pointer(column), Int(count))
-    return row, column
+    count = kernel.find_events(data, *shape, pointer(row), pointer(column), Int(count))
+    return row[:count], column[:count]
 
 
 def first_places(ordered: Tensor, count: int) -> Tensor | None:
@@ -42,10 +44,8 @@ def first_places(ordered: Tensor, count: int) -> Tensor | None:
     return starts
 
 
-def order_events(
-    rows: Tensor, columns: Tensor, count: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
-    """Returns rows and columns in the order of columns, each column's first place, and the order.
+def order_events(rows: Tensor, columns: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Returns rows in the order of columns, each column's first place, and the order.
 
     Raises:
         IndexError: if an event is in none of the columns.
@@ -54,9 +54,9 @@ def order_events(
     kernel = kernel_for(torch.float32) if both else None
     if kernel is None:
         return None
-    sorted_rows, sorted_columns, order = torch.empty(3, len(rows), dtype=torch.int32).unbind(0)
+    ordered, order = torch.empty(2, len(rows), dtype=torch.int32).unbind(0)
     starts = torch.empty(count, dtype=torch.int32)
-    places = (rows, columns), (sorted_rows, sorted_columns, starts, order)
-    inputs, outputs = (map(pointer, some) for some in places)
-    check_done(kernel.order_events(*inputs, Int(len(rows)), Int(count), *outputs))
-    return sorted_rows, sorted_columns, starts, order
+    places = map(pointer, (ordered, starts, order))
+    sizes = Int(len(rows)), Int(count)
+    check_done(kernel.order_events(pointer(rows), pointer(columns), *sizes, *places))
+    return ordered, starts, order

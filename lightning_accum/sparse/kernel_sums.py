@@ -9,6 +9,8 @@ from typing import Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from lightning_accum.functional.numbers import as_numbers
+from lightning_accum.functional.traces import reverse_trace, trace
 from lightning_accum.sparse.buffers import Scratch
 from lightning_accum.sparse.compiled import (
     COLUMN_BYTES,
@@ -46,6 +48,21 @@ class Rows(NamedTuple):
     decay: float = 0.0
     before: Tensor | None = None
     last: Tensor | None = None
+
+
+def computed(rows: Rows, dtype: torch.dtype) -> Tensor:
+    """Returns all values of rows, the plain form of what the kernel computes on the way."""
+    kind, decay, before, last = rows[1:]
+    values = as_numbers(rows.values, dtype)
+    if kind == "none":
+        return values
+    if kind == "reverse":
+        found = reverse_trace(values, decay, behind=None if before is None else decay * before)
+    else:
+        found = trace(values, decay, kind, before)
+    if last is not None:
+        last.copy_(found[0 if kind == "reverse" else -1])
+    return found
 
 
 class _Source(ctypes.Structure):
@@ -94,38 +111,42 @@ def multiply_events(
 
 
 def outer_events(
+    total: Tensor,
+    onto: bool,
     starts: Tensor,
     rows: Tensor,
     shares: Tensor | None,
     sources: Sequence[tuple[float, Rows]],
-    dtype: torch.dtype,
-) -> Tensor | None:
-    """Returns ``[D, E]``, the sum over events of what each row adds to the column of the event.
+) -> bool:
+    """Sums over events what the row of each adds to its column, and returns whether it is done.
 
     Args:
+        total: ``[D, E]`` receives the sum.
+        onto: whether the sum is added to the values of ``total``, or replaces them.
         starts: ``[E]`` the place of each column's first event.
         rows: ``[events]`` the row of each event, in the order of columns.
         shares: ``[events]`` factors of the events, in the same order; one when ``None``.
         sources: what the rows are the sum of, each with a factor.
-        dtype: the dtype of the computation.
 
     Raises:
-        IndexError: if an event is in none of the rows.
+        IndexError: if an event is in none of the rows; then nothing has changed.
     """
-    kernel = kernel_for(dtype) if are_places(starts) and are_places(rows) else None
+    dtype, shape = total.dtype, sources[0][1].values.shape
+    fits = are_places(starts) and are_places(rows) and is_plain(total) and len(shape) > 1
+    if not fits or total.shape != (shape[-1], len(starts)):
+        return False
+    kernel = kernel_for(dtype)
     if kernel is None or not (shares is None or are_values(shares, rows.shape, dtype)):
-        return None
-    shape = sources[0][1].values.shape
-    if len(shape) < 2 or not all(_fits(each, shape, dtype) for _, each in sources):
-        return None
+        return False
+    if not all(_fits(each, shape, dtype) for _, each in sources):
+        return False
     steps, batch, outputs = shape[0], shape[1:-1].numel(), shape[-1]
     found = (_Source * len(sources))()
-    for source, (rate, (values, trace, decay, before, last)) in zip(found, sources, strict=True):
+    for source, (rate, (values, kind, decay, before, last)) in zip(found, sources, strict=True):
         for name, tensor in (("values", values), ("before", before), ("last", last)):
             setattr(source, name, None if tensor is None else tensor.data_ptr())
-        source.decay, source.rate, source.mode = decay, rate, _MODES.index(trace)
+        source.decay, source.rate, source.mode = decay, rate, _MODES.index(kind)
         source.is_bytes = values.dtype == torch.bool
-    out = torch.empty(outputs, len(starts), dtype=dtype)
     work = (len(rows) + len(sources) * steps * batch) * outputs
     threads = threads_for(outputs, dtype.itemsize, work)
     with Scratch() as scratch:
@@ -133,11 +154,11 @@ def outer_events(
         sizes = map(Int, (len(rows), steps, batch, len(starts), outputs))
         check_done(
             kernel.outer_events(
-                pointer(starts), pointer(rows), pointer(shares), *sizes, found,
-                Int(len(found)), pointer(out), memory, threads,
+                pointer(starts), pointer(rows), pointer(shares), *sizes, found, Int(len(found)),
+                pointer(total), Int(onto), memory, threads,
             )
         )  # fmt: skip
-    return out
+    return True
 
 
 def _fits(rows: Rows, shape: torch.Size, dtype: torch.dtype) -> bool:

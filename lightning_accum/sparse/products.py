@@ -67,6 +67,13 @@ class Product(Protocol):
         """The postsynaptic and the presynaptic side."""
 
 
+class Write(Protocol):
+    """Writes a sum to a tensor, or adds it to what is there."""
+
+    def __call__(self, total: Tensor, *, onto: bool) -> object:
+        """Writes it to ``total``."""
+
+
 class Sink(Protocol):
     """Takes the sums of each part."""
 
@@ -82,6 +89,17 @@ class Sink(Protocol):
         negative: bool = False,
     ) -> None:
         """Takes pairs of sides ``[K, out]`` and ``[K, in]`` whose products are one contribution."""
+
+    def accumulate_written(
+        self,
+        write: Write,
+        shape: torch.Size,
+        dtype: torch.dtype,
+        device: torch.device,
+        *,
+        negative: bool = False,
+    ) -> None:
+        """Takes a sum that is written where it is kept."""
 
 
 class LinearMap(Protocol):

@@ -12,6 +12,7 @@ from torch import Tensor
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.reductions import reduction as find_reduction
+from lightning_accum.sparse.products import Write
 from lightning_accum.updates.products import (
     Product,
     are_worth_deferring,
@@ -98,15 +99,34 @@ class Part:
             self._deferred = copied(products)
             self.count = 1
             return
+        device, dtype = products[0][0].device, product_dtype(products)
+        self.add_written(partial(multiply_into, products=products), shape, dtype, device)
+
+    @torch.no_grad()
+    def add_written(
+        self, write: Write, shape: torch.Size, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        """Adds a contribution that is written where it is kept, without a copy.
+
+        Args:
+            write: ``write(total, onto=...)`` writes the contribution to a tensor of the shape, and
+                of the dtype or a wider one, or adds it there.
+            shape: the shape of the contribution.
+            dtype: its dtype.
+            device: its device.
+        """
+        if self.count == 0:
+            self.clear()
         self._materialize()
-        if adds and self.shape in (None, shape):
-            self._multiply(products, onto=self.count > 0)
+        if self.reduction.adds and self.shape in (None, shape):
+            onto = self.count > 0
+            write(self._writable_total(shape, dtype, device, onto), onto=onto)
             self.count += 1
             return
         # The reduction does not add, or the pending value is still to be broadcast.
-        device = products[0][0].device
-        result = torch.empty(shape, dtype=product_dtype(products), device=device)
-        self.add(multiply_into(result, products, onto=False))
+        result = torch.empty(shape, dtype=dtype, device=device)
+        write(result, onto=False)
+        self.add(result)
 
     def _multiply(self, products: Sequence[Product], onto: bool = False) -> Tensor:
         """Writes products to the running value, or adds them to it."""

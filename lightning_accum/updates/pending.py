@@ -12,6 +12,7 @@ from torch import Tensor
 from lightning_accum._state import CheckedState
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.functional.reductions import reduction as find_reduction
+from lightning_accum.sparse.products import Write
 from lightning_accum.updates.contributions import (
     checked_contribution,
     checked_products,
@@ -81,7 +82,7 @@ class PendingChange(CheckedState):
         """Adds a contribution to each part that is given.
 
         Args:
-            pos: change upwards, non-negative; broadcastable to the parameter's shape.
+            pos: change upwards, non-negative, broadcastable to the parameter's shape.
             neg: change downwards, non-negative; it will be subtracted.
 
         Raises:
@@ -136,6 +137,32 @@ class PendingChange(CheckedState):
         if products:
             with torch.no_grad():
                 part.add_products(products, defer=not self.bounded)
+
+    def accumulate_written(
+        self,
+        write: Write,
+        shape: torch.Size,
+        dtype: torch.dtype,
+        device: torch.device,
+        *,
+        negative: bool = False,
+    ) -> None:
+        """Adds a contribution that is written where it is kept, without a copy.
+
+        Args:
+            write: writes it to a tensor of the shape, of the dtype or a wider one, or adds it.
+            shape: the shape of the contribution.
+            dtype: its dtype.
+            device: its device.
+            negative: whether to add to the depressing part, as in :meth:`accumulate_outer`.
+
+        Raises:
+            ValueError: if the contribution does not fit the parameter's shape.
+        """
+        which, part = ("neg", self._neg) if negative else ("pos", self._pos)
+        like = torch.empty(shape, device="meta")
+        checked_contribution(f"{self.name}.{which}", like, *self._shapes(part))
+        part.add_written(write, shape, dtype, device)
 
     def _shapes(self, part: Part) -> tuple[torch.Size | None, torch.Size | None]:
         """Returns the parameter's shape or, if it is not known, that of what a part holds."""
@@ -207,14 +234,14 @@ class PendingChange(CheckedState):
         Raises:
             ValueError: if the pending contributions do not fit ``param``.
         """
-        pos, neg = self._pos.value(), self._neg.value()
-        return fitted_part(self.name, param, pos), fitted_part(self.name, param, neg)
+        pos, neg = (fitted_part(self.name, param, p.value()) for p in (self._pos, self._neg))
+        return pos, neg
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> PendingChange:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         device = fn(torch.empty(0, device=self._pos.device or self._neg.device)).device
-        self._pos.move(device)
-        self._neg.move(device)
+        for part in (self._pos, self._neg):
+            part.move(device)
         return self
 
 

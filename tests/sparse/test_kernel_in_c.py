@@ -16,7 +16,7 @@ from torch import Tensor
 from lightning_accum import STDP, Cell, nn
 from lightning_accum.functional.traces import reverse_trace, trace
 from lightning_accum.sparse import build, compiled, kernel_neurons, kernel_sums
-from lightning_accum.sparse.event_sums import event_matmul, outer_sum_of_rows
+from lightning_accum.sparse.event_sums import event_matmul, outer_sum_into
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.kernel_sums import Rows
 
@@ -94,9 +94,15 @@ def test_sums_of_outer_products_with_traces_equal_the_plain_form(
         total += (i + 0.5) * rows
         sources.append((i + 0.5, Rows(values, kind, 0.8, before, last)))
         lasts.append((kind, last, rows[0 if kind == "reverse" else -1]))
-    found = outer_sum_of_rows(Events(raster), sources, shares, dtype)
     factors = raster.double() * (1 if shares is None else shares)
-    close(found, total.flatten(0, 1).T @ factors)
+    expected = total.flatten(0, 1).T @ factors
+    found = torch.full((outputs, inputs), torch.nan, dtype=dtype)
+    assert outer_sum_into(found, False, Events(raster), sources, shares)
+    close(found, expected)
+    assert outer_sum_into(found, True, Events(raster), sources, shares)
+    close(found / 2, expected)
+    by_torch = sum(rate * kernel_sums.computed(rows, dtype) for rate, rows in sources)
+    close(by_torch, total)
     for kind, last, expected in lasts:
         if last is not None and kind != "none":
             close(last, expected)
@@ -139,6 +145,9 @@ def test_a_rule_learns_the_same_with_and_without(
 
     found = learned(backend, True)
     close(found, learned(backend, False))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel_sums, "_fits", lambda *_: False)  # the kernel declines
+        close(found, learned(backend, True))
     if batch:
         close(found, learned("plain", False))
 
@@ -179,11 +188,13 @@ def test_no_result_depends_on_the_number_of_threads(dtype, monkeypatch):
     def everything() -> list[Tensor]:
         events = Events(x.flatten(0, 1))
         rows = [(1.0, Rows(y, "reverse", 0.9)), (0.5, Rows(y, "nearest", 0.9))]
+        total = torch.empty(300, 50, dtype=dtype)
+        assert outer_sum_into(total, False, events, rows)
         lif = nn.AdaptiveLIF(900, time_dim=0).to(dtype)
         plain = nn.LIF(900, time_dim=0)
         return [
             event_matmul(events, weight.T),
-            outer_sum_of_rows(events, rows, None, dtype),
+            total,
             lif(current), lif.theta, plain(current), plain.voltage,
         ]  # fmt: skip
 
@@ -211,12 +222,12 @@ def test_events_outside_of_their_raster_are_refused(wrong: int):
             with refused:
                 event_matmul(events, torch.ones(33, 4).T)
         with refused:
-            outer_sum_of_rows(events, rows, None, torch.float32)
+            outer_sum_into(torch.empty(33, 4), False, events, rows)
     events = Events(raster)
-    _, _, starts, _ = events.ordered()
+    _, starts, _ = events.ordered()
     starts[1] = wrong if wrong != 4 else 25
     with pytest.raises(IndexError):
-        outer_sum_of_rows(events, rows, None, torch.float32)
+        outer_sum_into(torch.empty(33, 4), False, events, rows)
 
 
 def test_what_c_would_not_read_as_torch_does_is_left_to_torch():
@@ -233,9 +244,20 @@ def test_what_c_would_not_read_as_torch_does_is_left_to_torch():
         assert kernel_sums.multiply_events(starts, columns, good, bias) is None
     assert kernel_sums.multiply_events(starts.long(), columns, good, None) is None
     _, rows, order = events.by_column()
+    total = torch.ones(3, 4)
     for values in (torch.ones(6, 1, 3).double(), torch.ones(6, 1, 6)[..., ::2], torch.ones(3)):
         source = [(1.0, Rows(values))]
-        assert kernel_sums.outer_events(order, rows, None, source, torch.float32) is None
+        assert not kernel_sums.outer_events(total, False, order, rows, None, source)
+    source = [(1.0, Rows(torch.ones(6, 1, 3)))]
+    for total in (
+        torch.ones(4, 3).T,
+        torch.ones(3, 4).double(),
+        torch.ones(3, 5),
+        torch.ones(2, 4),
+    ):
+        before = total.clone()
+        assert not kernel_sums.outer_events(total, False, order, rows, None, source)
+        assert torch.equal(total, before)
     v = torch.zeros(2, 3)
     constants = (0.9, 0.0, 1.0, 1.0, 0.0)
     for current, out in (
