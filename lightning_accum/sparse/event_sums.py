@@ -111,24 +111,26 @@ def outer_sum_into(
     events: Events,
     sources: Sequence[tuple[float, Rows]],
     values: Tensor | None = None,
+    by_event: bool = False,
 ) -> bool:
     r"""Sums outer products with rows that are made on the way, and never kept.
 
     Its plain form is :func:`event_outer_sum` of the sum of all sources, transposed.
 
     Args:
-        total: ``[D, E]`` receives the sum.
+        total: ``[D, E]`` receives the sum; ``[E, D]`` if it is ``by_event``.
         onto: whether the sum is added to the values of ``total``, or replaces them.
         events: the events of a raster ``[K, E]``.
         sources: what the rows are the sum of, each with a factor.
         values: weights as in :func:`event_outer_sum`.
+        by_event: whether a row of the sum belongs to events, instead of a column.
 
     Returns:
         Whether it is done; if there is no compiled kernel for these, ``total`` has not changed.
     """
     at, starts, _ = events.ordered()
     weights = None if values is None else events.weights(values).to(total.dtype)
-    return outer_events(total, onto, starts, at, weights, sources)
+    return outer_events(total, onto, starts, at, weights, sources, by_event)
 
 
 def _check_floating(name: str, value: Tensor) -> None:

@@ -22,7 +22,7 @@ from lightning_accum.functional.traces import reverse_trace
 from lightning_accum.sparse.buffers import Scratch
 from lightning_accum.sparse.compiled import has_kernel
 from lightning_accum.sparse.event_sums import event_outer_sum, outer_sum_into
-from lightning_accum.sparse.groups import Group, Scaled, Visit
+from lightning_accum.sparse.groups import Group, Visit
 from lightning_accum.sparse.kernel_sums import Rows, computed
 from lightning_accum.sparse.products import Factor, LinearMap, Product, Side, Sink
 from lightning_accum.sparse.step import flat, widest
@@ -147,29 +147,19 @@ class _Folded:
     ) -> None:
         """Writes one part of the sum to a tensor, or adds it there."""
         for group, scaled in visits:
-            in_place = self.side == "pre" and total.dtype == self.dtype
-            if not (in_place and self._by_kernel(total, onto, group, scaled)):
-                gathered = self._gathered(group, scaled)
-                oriented = gathered if self.side == "pre" else gathered.T
+            events, weights = group.events()
+            by_event = self.side == "post"
+            fits = self.kernel and total.dtype == self.dtype
+            if not (fits and outer_sum_into(total, onto, events, scaled, weights, by_event)):
+                found = [(rate, computed(rows, self.dtype)) for rate, rows in scaled]
+                rate, values = self._summed(found)
+                gathered = event_outer_sum(events, flat(values), weights).mul_(rate)
+                oriented = gathered if by_event else gathered.T
                 total.add_(oriented) if onto else total.copy_(oriented)
             onto = True
         for left, right, rate in products:
             left, right = (as_numbers(side, total.dtype) for side in (left, right))
             total.addmm_(left.T, right, alpha=rate)
-
-    def _by_kernel(self, total: Tensor, onto: bool, group: Group, scaled: Scaled) -> bool:
-        events, weights = group.events()
-        return self.kernel and outer_sum_into(total, onto, events, scaled, weights)
-
-    def _gathered(self, group: Group, scaled: Scaled) -> Tensor:
-        """Returns a new tensor with an entry for each neuron of the other and the visited side."""
-        shape = scaled[0][1].values.shape[-1], group.raster.shape[-1]
-        total = torch.empty(shape, dtype=self.dtype, device=group.raster.device)
-        if self._by_kernel(total, False, group, scaled):
-            return total
-        rate, values = self._summed([(rate, computed(rows, self.dtype)) for rate, rows in scaled])
-        events, weights = group.events()
-        return event_outer_sum(events, flat(values), weights).mul_(rate).T
 
     def through(self, parameter: LinearMap, sink: Sink, scale: float) -> None:
         """Adds the sums of all groups through the parameter's vector-Jacobian product."""

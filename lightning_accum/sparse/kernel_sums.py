@@ -117,23 +117,26 @@ def outer_events(
     rows: Tensor,
     shares: Tensor | None,
     sources: Sequence[tuple[float, Rows]],
+    by_event: bool = False,
 ) -> bool:
     """Sums over events what the row of each adds to its column, and returns whether it is done.
 
     Args:
-        total: ``[D, E]`` receives the sum.
+        total: ``[D, E]`` receives the sum; ``[E, D]`` if it is ``by_event``.
         onto: whether the sum is added to the values of ``total``, or replaces them.
         starts: ``[E]`` the place of each column's first event.
         rows: ``[events]`` the row of each event, in the order of columns.
         shares: ``[events]`` factors of the events, in the same order; one when ``None``.
         sources: what the rows are the sum of, each with a factor.
+        by_event: whether a row of the sum belongs to events, instead of a column.
 
     Raises:
         IndexError: if an event is in none of the rows; then nothing has changed.
     """
     dtype, shape = total.dtype, sources[0][1].values.shape
     fits = are_places(starts) and are_places(rows) and is_plain(total) and len(shape) > 1
-    if not fits or total.shape != (shape[-1], len(starts)):
+    sizes = (shape[-1], len(starts)) if fits else ()
+    if not fits or total.shape != (sizes[::-1] if by_event else sizes):
         return False
     kernel = kernel_for(dtype)
     if kernel is None or not (shares is None or are_values(shares, rows.shape, dtype)):
@@ -151,11 +154,11 @@ def outer_events(
     threads = threads_for(outputs, dtype.itemsize, work)
     with Scratch() as scratch:
         memory = work_memory(scratch, threads * (steps + 1) * batch * COLUMN_BYTES)
-        sizes = map(Int, (len(rows), steps, batch, len(starts), outputs))
+        counts = map(Int, (len(rows), steps, batch, len(starts), outputs))
         check_done(
             kernel.outer_events(
-                pointer(starts), pointer(rows), pointer(shares), *sizes, found, Int(len(found)),
-                pointer(total), Int(onto), memory, threads,
+                pointer(starts), pointer(rows), pointer(shares), *counts, found, Int(len(found)),
+                pointer(total), Int(onto), Int(by_event), memory, threads,
             )
         )  # fmt: skip
     return True

@@ -101,6 +101,10 @@ def test_sums_of_outer_products_with_traces_equal_the_plain_form(
     close(found, expected)
     assert outer_sum_into(found, True, Events(raster), sources, shares)
     close(found / 2, expected)
+    upright = torch.full((inputs, outputs), torch.nan, dtype=dtype)
+    for onto in (False, True):
+        assert outer_sum_into(upright, onto, Events(raster), sources, shares, by_event=True)
+    close(upright, found.T)
     by_torch = sum(rate * kernel_sums.computed(rows, dtype) for rate, rows in sources)
     close(by_torch, total)
     for kind, last, expected in lasts:

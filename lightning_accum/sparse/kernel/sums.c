@@ -52,14 +52,14 @@ static inline line sum_of(const bag_index *x, int64_t bag, const line *table)
     return (line){{a, b}};
 }
 
-/* Copies a column of up to TILE rows to a row, or a row to a column, or adds it there. */
-static inline void transpose(const REAL *from, int64_t every, REAL *to, int64_t other, int64_t left,
-                             int64_t onto)
+/* Copies `count` numbers at one distance to places at another, or what is left; or adds them. */
+static inline void copy_some(const REAL *from, int64_t every, REAL *to, int64_t other, int64_t left,
+                             int64_t count, int64_t onto)
 {
     if (onto)
-        for (int64_t i = 0; i < TILE && i < left; i++) to[i * other] += from[i * every];
-    else if (left >= TILE)
-        for (int64_t i = 0; i < TILE; i++) to[i * other] = from[i * every];
+        for (int64_t i = 0; i < count && i < left; i++) to[i * other] += from[i * every];
+    else if (left >= count)
+        for (int64_t i = 0; i < count; i++) to[i * other] = from[i * every];
     else
         for (int64_t i = 0; i < left; i++) to[i * other] = from[i * every];
 }
@@ -90,8 +90,8 @@ static void multiply_columns(const void *task, int64_t begin, int64_t end, void 
         if (width < COLUMNS) memset(table, 0, (size_t)rows * sizeof(line));
         for (int64_t e = 0; e < rows; e += TILE)
             for (int64_t d = 0; d < width; d++)
-                transpose(p->table + (first + d) * rows + e, 1, (REAL *)(table + e) + d, COLUMNS,
-                          rows - e, 0);
+                copy_some(p->table + (first + d) * rows + e, 1, (REAL *)(table + e) + d, COLUMNS,
+                          rows - e, TILE, 0);
         for (int64_t bag = 0; bag < p->x.bags; bag++) {
             line sum = sum_of(&p->x, bag, table);
             sum.half[0] += bias.half[0];
@@ -126,7 +126,7 @@ typedef struct {
 
 typedef struct {
     bag_index x;
-    int64_t T, B, D, count, onto;
+    int64_t T, B, D, count, onto, by_event;
     const source *sources;
     REAL *out;
 } outer;
@@ -192,19 +192,24 @@ static void outer_columns(const void *task, int64_t begin, int64_t end, void *me
         for (int64_t e = 0; e < E; e += TILE) {
             int64_t height = E - e < TILE ? E - e : TILE;
             for (int64_t i = 0; i < height; i++) tile[i] = sum_of(&o->x, e + i, rows);
-            for (int64_t d = 0; d < width; d++)
-                transpose((REAL *)tile + d, COLUMNS, o->out + (first + d) * E + e, 1, height,
+            if (o->by_event)
+                for (int64_t i = 0; i < height; i++)
+                    copy_some((REAL *)(tile + i), 1, o->out + (e + i) * D + first, 1, width,
+                              COLUMNS, o->onto);
+            else for (int64_t d = 0; d < width; d++)
+                copy_some((REAL *)tile + d, COLUMNS, o->out + (first + d) * E + e, 1, height, TILE,
                           o->onto);
         }
     }
 }
 
-/* out[d, e] (+)= the sum of share * row[k, d] over the events (k, e), whose rows add up the sources. */
+/* out[d, e] (+)= the sum of share * row[k, d] over the events (k, e), whose rows add up the sources;
+   out[e, d] if it is by event. */
 int outer_events(const int32_t *starts, const int32_t *rows, const REAL *shares, int64_t n,
                  int64_t T, int64_t B, int64_t E, int64_t D, const source *sources, int64_t count,
-                 REAL *out, int64_t onto, char *memory, int threads)
+                 REAL *out, int64_t onto, int64_t by_event, char *memory, int threads)
 {
-    outer o = {{starts, rows, shares, E, n, T * B}, T, B, D, count, onto, sources, out};
+    outer o = {{starts, rows, shares, E, n, T * B}, T, B, D, count, onto, by_event, sources, out};
     if (!is_inside(&o.x)) return OUTSIDE;
     divide(outer_columns, &o, (D + COLUMNS - 1) / COLUMNS, memory,
            (T * B + B) * (int64_t)sizeof(line), threads);
