@@ -7,14 +7,7 @@
 
 #define AT_ONCE 4
 
-#if defined(__AVX512BW__)
-#include <immintrin.h>
-static uint64_t nonzero(const uint8_t *at)
-{
-    __m512i x = _mm512_loadu_si512((const void *)at);
-    return _mm512_test_epi8_mask(x, x);
-}
-#elif defined(__SSE2__)
+#if defined(__SSE2__)
 #include <emmintrin.h>
 static uint64_t nonzero(const uint8_t *at)
 {
