@@ -64,7 +64,7 @@ class Tally:
         >>> for _ in range(3):
         ...     _ = tally.note(torch.ones(5, 1, 2), torch.zeros(5, 1, 4))
         >>> tally.windows, tally.longest, tally.activity()
-        (3, 5, Activity(pre=1.0, post=0.0, size=40, spikes=False, spikes_in=False))
+        (3, 5, Activity(pre=1.0, post=0.0, size=60, spikes=False, spikes_in=False))
     """
 
     def __init__(self) -> None:
