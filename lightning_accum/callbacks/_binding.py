@@ -33,12 +33,12 @@ def check_carry(trainer: object, carry: bool) -> None:
 
 
 def warn_of_mode(trainer: CellTrainer) -> None:
-    """Warns if somebody has set a rule without cells, new to any run, to evaluation mode.
+    """Warns if somebody, and not an earlier run, has set a trainer to evaluation mode.
 
     Args:
         trainer: the trainer.
     """
-    if not trainer.training and not list(trainer.registry) and is_first():
+    if not (trainer.training or trainer.released) and is_first():
         warnings.warn(
             f"A `{type(trainer).__name__}` should be in training mode before a fit, which sets this"
             " mode itself. Found evaluation mode, in spite of which it will learn: to keep a cell"

@@ -139,6 +139,7 @@ class CellHost:
         self._loaded = self._undo = None
         self._sharded = []
         self.trainer.recording = False
+        self.trainer.released = True
         self.trainer.eval()
 
     # ------------------------------------------------------------------ running

@@ -39,6 +39,9 @@ class CellTrainer(CellObserver):
     follows_error: ClassVar[bool] = False
     """Whether changes follow the gradient of an error, by which the whole network should learn."""
 
+    released: bool = False
+    """Whether the callback of an earlier run has left the trainer in evaluation mode."""
+
     def update(self, **kwargs: Any) -> None:
         """Applies all pending changes of the cells, also those that others have accumulated.
 

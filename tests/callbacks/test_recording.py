@@ -162,7 +162,7 @@ def test_what_runs_between_batches_is_not_recorded(tmp_path: Any) -> None:
 
 
 def test_what_runs_when_a_batch_is_over_for_one_is_recorded_by_none(tmp_path: Any) -> None:
-    rules, data = [Noting(), Noting()], loader(4)
+    rules, data = [Noting(), Noting(lr_post=0.5)], loader(4)
     one, two = (callback(rule, name=name) for rule, name in zip(rules, "ab", strict=True))
     between = Probe("on_train_batch_end", lambda _, module: module(data.dataset[0][0][None]))
     trainer(tmp_path, one, between, two).fit(Net(), data)

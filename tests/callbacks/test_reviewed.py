@@ -35,8 +35,8 @@ def test_two_callbacks_on_one_weight(tmp_path: Path) -> None:
     net = Net()
     cells = {"a": CellSpec("fc", "lif")}
     uses = [
-        callback(STDP(**RULE, time_dim=0), cells=cells, name=name, lr=lr)
-        for name, lr in (("one", 1.0), ("none", 0.0))
+        callback(STDP(**{**RULE, **other}, time_dim=0), cells=cells, name=name, lr=lr)
+        for name, lr, other in (("one", 1.0, {}), ("none", 0.0, {"lr_post": 0.5}))
     ]
     expected = fit_by_hand(net, list(loader(3)))[-1]
     trainer(tmp_path, *uses).fit(net, loader(3))
