@@ -7,13 +7,12 @@ through time.
 
 from __future__ import annotations
 
-import logging
-import warnings
 from collections.abc import Iterable
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from _quiet import quiet
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -159,9 +158,3 @@ class Recurrent(pl.LightningModule):
         )
         trainer.fit(self, DataLoader(list(batches), batch_size=None))
         return self.history
-
-
-def quiet() -> None:
-    """Silences what Lightning says of small programs."""
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")

@@ -14,15 +14,14 @@ the command line or a YAML file. Loss and accuracy of every step go down pipes t
 
 from __future__ import annotations
 
-import logging
 import sys
-import warnings
 from collections import OrderedDict
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from _data import load_digits_split, load_mnist
+from _quiet import quiet
 from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.cli import LightningCLI
 from torch import Tensor, nn
@@ -157,9 +156,7 @@ def expanded(arguments: list[str]) -> list[str]:
 
 
 def main() -> None:
-    for name in ("lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")
+    quiet()
     if "--short" in sys.argv:
         torch.set_num_threads(1)
     sys.argv[1:] = expanded(sys.argv[1:])

@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import logging
-import warnings
 
 import lightning.pytorch as pl
 import torch
 from _data import Split, load_digits_split
+from _quiet import quiet
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
@@ -206,8 +205,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.short:
         args.seeds, args.epochs = 1, 1
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")
+    quiet()
     torch.set_num_threads(1)
 
     split = load_digits_split()

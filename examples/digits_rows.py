@@ -13,13 +13,12 @@ only, while the input's and the recurrent weights stay as they were drawn.
 from __future__ import annotations
 
 import argparse
-import logging
-import warnings
 from typing import NamedTuple
 
 import lightning.pytorch as pl
 import torch
 from _data import Split, load_digits_split
+from _quiet import quiet
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 from torch.utils.data import DataLoader, TensorDataset
@@ -200,8 +199,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.short:
         args.seeds, args.epochs = 1, 1
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")
+    quiet()
     torch.set_num_threads(1)
 
     split = load_digits_split()

@@ -18,14 +18,14 @@ activity, but only relative to each other: after each batch their mean is where 
 from __future__ import annotations
 
 import argparse
-import logging
 import statistics
 import time
-import warnings
+from collections.abc import Sequence
 
 import lightning.pytorch as pl
 import torch
 from _data import Split, load_digits_split, load_mnist, load_mnist5k
+from _quiet import quiet
 from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
@@ -184,7 +184,7 @@ def learn(data: Split, seed: int, args: argparse.Namespace) -> tuple[float, floa
     return result[0]["test/accuracy"], speed, trainer.logger.log_dir
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", choices=("digits", "mnist5k", "mnist"), default="digits")
     parser.add_argument("--data-dir", default="data", help="folder of MNIST's own files")
@@ -196,11 +196,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--log-dir", default="lightning_logs")
     parser.add_argument("--short", action="store_true", help="one seed, two epochs")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     if args.short:
         args.seeds, args.epochs = 1, 2
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")
+    quiet()
     torch.set_num_threads(1)
 
     data = {

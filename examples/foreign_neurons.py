@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import logging
 import warnings
 from importlib.util import find_spec
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from _data import Split, load_digits_split
+from _quiet import quiet
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -101,8 +101,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--short", action="store_true", help="one epoch")
     args = parser.parse_args()
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")
+    quiet()
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
     library = args.library or next(filter(find_spec, MODULES), None)
     if library is None or find_spec(library) is None:

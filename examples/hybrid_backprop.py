@@ -11,12 +11,11 @@ callback logs. Beside it stands the same readout on the same features as they we
 from __future__ import annotations
 
 import argparse
-import logging
-import warnings
 
 import lightning.pytorch as pl
 import torch
 from _data import load_digits_split
+from _quiet import quiet
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -97,8 +96,7 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="three epochs")
     args = parser.parse_args()
     args.epochs = 3 if args.short else args.epochs
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")
+    quiet()
     torch.set_num_threads(1)
 
     (learned, metrics, steps), (fixed, _, _) = run(args, 0.02), run(args, 0.0)

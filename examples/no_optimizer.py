@@ -10,12 +10,11 @@ neurons, which compete and never saw a label, are then named after the digit tha
 from __future__ import annotations
 
 import argparse
-import logging
-import warnings
 
 import lightning.pytorch as pl
 import torch
 from _data import Split, load_digits_split
+from _quiet import quiet
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -78,8 +77,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--short", action="store_true", help="one epoch")
     args = parser.parse_args()
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")
+    quiet()
     torch.set_num_threads(1)
     pl.seed_everything(args.seed, verbose=False)
 

@@ -12,12 +12,11 @@ decomposition of all digits at once and are compared with after every epoch.
 from __future__ import annotations
 
 import argparse
-import logging
-import warnings
 from typing import NamedTuple
 
 import lightning.pytorch as pl
 import torch
+from _quiet import quiet
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -150,8 +149,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.short:
         args.neurons, args.epochs = 4, 8
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")
+    quiet()
     torch.set_num_threads(1)
 
     data = digits()

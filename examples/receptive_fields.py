@@ -13,13 +13,12 @@ random, which have the same spectrum, but no edges.
 from __future__ import annotations
 
 import argparse
-import logging
 import math
-import warnings
 from typing import NamedTuple
 
 import lightning.pytorch as pl
 import torch
+from _quiet import quiet
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -202,8 +201,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.short:
         args.seeds, args.patches, args.epochs = 1, 10_000, 3
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")
+    quiet()
     torch.set_num_threads(1)
 
     size = (args.neurons, args.patches, args.epochs)
