@@ -101,8 +101,6 @@ class Binding:
         """
         if self.bound:
             self.release()
-        if self.cells is not None:
-            warn_of_mode(self._trainer)
         try:
             self._register(model)
             self._claim()
@@ -112,6 +110,8 @@ class Binding:
                     " registered with the trainer."
                 )
             check_same_step(self._trainer, model)
+            if self.cells is not None:
+                warn_of_mode(self._trainer)
         except BaseException:
             self.release()
             raise
