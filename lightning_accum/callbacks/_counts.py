@@ -68,6 +68,7 @@ class Counts:
         cell: name of the cell.
         batches: number of training batches so far.
         windows: number of windows of the cell that were evaluated; ``None`` if nobody counts.
+        unevaluated: number of recorded steps that no window has, in a loop of the user's own.
         late_batches: number of batches since the first check.
         late_windows: number of windows since the first check.
         longest: number of steps of the longest window.
@@ -87,6 +88,7 @@ class Counts:
     cell: str
     batches: int = 1
     windows: int | None = 1
+    unevaluated: int = 0
     late_batches: int = 0
     late_windows: int = 0
     longest: int = 2

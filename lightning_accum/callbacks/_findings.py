@@ -54,6 +54,14 @@ def findings(counts: Counts) -> list[Finding]:
 def _nothing_recorded(c: Counts) -> Iterator[Finding]:
     if any(w.applied for w in c.weights):  # other processes recorded activity
         return
+    if c.unevaluated:
+        text = (
+            f"Cell `{c.cell}` should be evaluated to learn. Found {_number(c.unevaluated, 'step')}"
+            f" recorded in {_number(c.batches, 'training batch')}, and the rule never called: call"
+            " `step()` on the FabricCellTrainer after each batch."
+        )
+        yield Finding(c.cell, "nothing recorded", text, True)
+        return
     text = (
         f"Cell `{c.cell}` should record activity to learn from. Found none in"
         f" {_number(c.batches, 'training batch')}. {c.why_nothing}"

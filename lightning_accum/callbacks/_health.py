@@ -126,7 +126,7 @@ class Health:
 
     def _leave(self) -> None:
         for tally in self._tallies():
-            tally.watched = False
+            tally.leave()
 
     def _drops(self) -> dict[tuple[str, str], int]:
         """Returns how many updates were ever dropped, by cell and parameter."""
@@ -172,6 +172,7 @@ class Health:
                 cell=name,
                 batches=self._batches,
                 windows=windows,
+                unevaluated=trainer.recorded_steps(name) if by == "loop" else 0,
                 late_batches=self._batches - self._first_batches if first is not None else 0,
                 late_windows=(windows or 0) - self._first.get(name, 0),
                 longest=0 if tally is None else tally.longest,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +18,7 @@ from lightning_accum.optim.update import check_lr
 from lightning_accum.updates.nonfinite import NonFinite
 
 _PATIENCE = 100  # batches before the first check: the loop does not tell when an epoch ends
+_IDLE = 8  # steps in a row without a batch before it warns
 
 
 class FabricCellTrainer:
@@ -64,6 +66,7 @@ class FabricCellTrainer:
     ) -> None:
         self.host = CellHost(cell_trainer, cells, carry, nonfinite)
         self._recorded = False
+        self._idle = 0  # steps in a row without a batch
         self._health: Health | None = None
 
     @property
@@ -102,7 +105,7 @@ class FabricCellTrainer:
             raise
         finally:
             self.cell_trainer.recording = False
-        self._recorded = True
+        self._recorded, self._idle = True, 0
         health.batch_ended()
 
     def accumulate(self, **inputs: Any) -> None:
@@ -132,6 +135,14 @@ class FabricCellTrainer:
         """
         check_lr(lr)
         self._checked()
+        self._idle += 1
+        if self._idle == _IDLE:
+            warnings.warn(
+                f"A FabricCellTrainer should record a batch before it steps. Found {_IDLE} steps"
+                " without one: run the module inside `with learner.batch():`.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         if self._recorded:
             self.accumulate(**inputs)
         self.host.exchange()

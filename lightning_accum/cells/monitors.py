@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from typing_extensions import Self
-
 from lightning_accum.cells.cell import Cell
 from lightning_accum.observe import Monitor
 from lightning_accum.observe.pool import MonitorPool
@@ -23,16 +21,12 @@ class CellMonitors(MonitorPool):
         super().__init__()
         self.switch = Switch()
 
-    def train(self, mode: bool = True) -> Self:
-        """Registers the monitors in training mode, deregisters them otherwise.
-
-        Args:
-            mode: whether this is training mode.
-        """
-        super().train(mode)
-        for monitor in self.unique():
-            self._follow(monitor)
-        return self
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Sets an attribute; monitors follow the mode, which Lightning restores without `train`."""
+        super().__setattr__(name, value)
+        if name == "training":
+            for monitor in self.unique():
+                self._follow(monitor)
 
     def add(
         self, group: str, name: str, monitor: Monitor, tags: tuple[Hashable, ...] | None = None

@@ -88,6 +88,10 @@ class Tally:
         self._began: dict[str, tuple[Tensor, Tensor]] = {}  # parameters before the first window
         self._spikes = self._spikes_in = self._told = False
 
+    def leave(self) -> None:
+        """Ends the time in which a callback reads the counts; it has said all there is to say."""
+        self.watched, self._told = False, True
+
     def look(self) -> None:
         """Has the next window looked at, whatever its number."""
         self._due = True

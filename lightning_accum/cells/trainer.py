@@ -92,6 +92,14 @@ class CellTrainer(CellObserver):
         """Returns the counts of a cell's windows; ``None`` if the trainer does not count them."""
         return None
 
+    def recorded_steps(self, name: str) -> int:
+        """Returns the number of recorded steps of a cell that no call has evaluated.
+
+        Args:
+            name: the name of the cell.
+        """
+        return 0
+
     def reduction_of(self, name: str) -> Reduction | None:
         """Returns how a cell reduces its batch; ``None`` if the trainer does not say.
 

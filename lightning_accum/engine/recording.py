@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -41,6 +41,47 @@ class Recorded(NamedTuple):
         rows = self.events.shape[0] // steps
         events = self.events.part(piece.start * rows, piece.stop * rows)
         return Recorded(self.activity[piece], events)
+
+
+class Given(dict[str, Any]):
+    """The keyword arguments of a rule's call, which know whether the rule has read them.
+
+    Example:
+        >>> given = Given(reward=1.0, hits=3)
+        >>> given.get("reward"), given.unread
+        (1.0, ['hits'])
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._read: set[str] = set()
+
+    @property
+    def unread(self) -> list[str]:
+        """The names of those that nobody has read."""
+        return [name for name in super().__iter__() if name not in self._read]
+
+    def __getitem__(self, name: str) -> Any:
+        self._read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Returns an argument, or ``default`` if it was not given."""
+        return self[name] if name in self else default
+
+    def __iter__(self) -> Iterator[str]:
+        self._read.update(super().keys())  # whoever goes through all of them may read each
+        return super().__iter__()
+
+    def items(self) -> Any:
+        """Returns all names and arguments."""
+        iter(self)
+        return super().items()
+
+    def values(self) -> Any:
+        """Returns all arguments."""
+        iter(self)
+        return super().values()
 
 
 @dataclass(frozen=True)

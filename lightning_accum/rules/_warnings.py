@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.cells.tally import Tally, why_nothing
+from lightning_accum.engine.recording import Given
 from lightning_accum.updates import Accumulator, Updater
 
 
@@ -28,6 +29,24 @@ def warn_of_silence(rule: str, cells: Mapping[str, tuple[Cell, Tally]]) -> None:
                 RuntimeWarning,
                 stacklevel=4,
             )
+
+
+def warn_of_unread(rule: str, given: Given, tallies: Sequence[Tally]) -> None:
+    """Warns, at the first window, of arguments of the rule's call that its terms have not read.
+
+    Args:
+        rule: the name of the rule.
+        given: the arguments.
+        tallies: the counts of the cells that had a window.
+    """
+    if any(tally.windows == 1 for tally in tallies):
+        warnings.warn(
+            f"`{rule}` should be called with what its terms read. Found {given.unread}, which they"
+            " do not: leave it out, correct its name, or take a rule that learns from it, such as"
+            " `MSTDP` from a `reward` and `EProp` from an `error`.",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def warn_of_unused(

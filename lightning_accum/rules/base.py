@@ -14,7 +14,7 @@ from lightning_accum._checks import check_mapping, names_in
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.accumulate import Backend
-from lightning_accum.engine.recording import Recording
+from lightning_accum.engine.recording import Given, Recording
 from lightning_accum.engine.run import Evaluation, run_rule
 from lightning_accum.engine.terms import Change
 from lightning_accum.engine.vjp import WeightVJP, vjp_of
@@ -35,7 +35,7 @@ from lightning_accum.rules._recorded import (
     state_of,
 )
 from lightning_accum.rules._recording_trainer import RecordingTrainer
-from lightning_accum.rules._warnings import warn_of_pending, warn_of_silence
+from lightning_accum.rules._warnings import warn_of_pending, warn_of_silence, warn_of_unread
 
 
 class Rule(RecordingTrainer):
@@ -127,9 +127,7 @@ class Rule(RecordingTrainer):
 
     @abstractmethod
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Change] | Change:
-        """Returns the products whose sum is the change of one parameter, or a single product.
-
-        A long window is passed in pieces, one after the other.
+        """Returns the products whose sum is the change of a parameter; long windows come in pieces.
 
         Args:
             window: the signals of one cell.
@@ -177,7 +175,7 @@ class Rule(RecordingTrainer):
         """Raises a ``ValueError`` if the neuron's ``time_dim`` or ``dt`` is not the rule's."""
         check_neuron(name, cell, h)
 
-    def forward(self, carry: bool | None = None, **inputs: Any) -> None:
+    def forward(self, *, carry: bool | None = None, **inputs: Any) -> None:
         """Evaluates the window since the last call and accumulates the change; applies nothing.
 
         Args:
@@ -199,13 +197,16 @@ class Rule(RecordingTrainer):
             for seen in {id(each.cell.neuron): each for each in found if each}.values():
                 seen.check_streams(carry)
         carry = self.carry if carry is None else carry
-        runs = [self._run(seen, inputs, carry) for seen in found if seen is not None]
+        given = Given(inputs)
+        runs = [self._run(seen, given, carry) for seen in found if seen is not None]
         for run in runs:
             next(run)  # finds the terms, which may reject the inputs, before anything changes
         try:
             for run in runs:
                 next(run, None)
-            if not runs and self.training and self.recording:
+            if given.unread and runs:
+                warn_of_unread(type(self).__name__, given, [e.state.tally for e in found if e])
+            elif not runs and self.training and self.recording:
                 known = {name: (cell, self.tally(name)) for name, (cell, _) in self.named_cells}
                 warn_of_silence(type(self).__name__, known)
         finally:

@@ -195,7 +195,7 @@ class EProp(PotentialRule):
         """Warns if the feedback learns from a readout that nothing trains."""
         self.feedback.check_trained(trained)
 
-    def forward(self, carry: bool | None = None, **inputs: Any) -> None:
+    def forward(self, *, carry: bool | None = None, **inputs: Any) -> None:
         """Evaluates the window since the last call and accumulates the change; applies nothing.
 
         Learned feedback then follows its readout.
@@ -208,5 +208,5 @@ class EProp(PotentialRule):
             ValueError: if the error is missing or does not fit; then nothing has changed.
         """
         with self._folds:
-            super().forward(carry, **inputs)
+            super().forward(carry=carry, **inputs)
         self.feedback.follow()

@@ -223,3 +223,38 @@ def test_a_loop_that_never_steps_is_told_so(steps: int) -> None:
     assert [str(w.message).split(". ")[-1] for w in found] == (
         [] if steps else ["Call `step()` on the FabricCellTrainer."]
     )
+
+
+def test_a_loop_that_neither_steps_nor_accumulates_is_told_so() -> None:
+    learner, model = FabricCellTrainer(rule(), CELLS), Net()
+    learner.setup(model)
+    for x in data():
+        with learner.batch():
+            model(x)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        learner.release()
+    (said,) = (str(w.message) for w in found)
+    assert "recorded in" in said and "call `step()` on the FabricCellTrainer" in said
+
+
+def test_a_loop_that_steps_without_batches_is_told_so() -> None:
+    learner, model = FabricCellTrainer(rule(), CELLS), Net()
+    learner.setup(model)
+    with learner.batch():
+        model(data()[0])
+    for _ in range(7):
+        learner.step()
+    with pytest.warns(RuntimeWarning, match=r"8 steps without one: run .* `with learner.batch"):
+        learner.step()
+    learner.release()
+
+
+def test_a_batch_that_fails_is_not_taken_for_one_that_was_not_evaluated() -> None:
+    learner, model = FabricCellTrainer(rule(), CELLS), Net()
+    learner.setup(model)
+    for x in data():
+        with pytest.raises(ZeroDivisionError), learner.batch():
+            model(x)
+            raise ZeroDivisionError
+    learner.release()

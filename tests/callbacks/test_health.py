@@ -99,6 +99,20 @@ def test_again_in_another_fit(tmp_path: Path) -> None:
         assert "Found none" in warned(ByMethod(), tmp_path, use)
 
 
+def test_a_first_batch_that_raises_is_not_taken_for_a_rule_without_a_callback(
+    tmp_path: Path,
+) -> None:
+    class Raising(Net):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            super().training_step(batch, batch_idx)
+            raise ZeroDivisionError
+
+    with warnings.catch_warnings(record=True) as found, pytest.raises(ZeroDivisionError):
+        warnings.simplefilter("always")
+        trainer(tmp_path, callback()).fit(Raising(), loader(3))
+    assert not [w for w in found if w.category is RuntimeWarning]
+
+
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
 def test_a_fit_that_an_exception_stops(error: type[BaseException], tmp_path: Path) -> None:
     def stop(*_: Any) -> None:

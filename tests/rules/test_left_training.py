@@ -108,6 +108,39 @@ def test_under_a_trainer_it_is_said_when_validation_begins(tmp_path: Path) -> No
     assert sum("12 calls, and none applied" in str(w.message) for w in seen) == 1
 
 
+class Updated(ByHand):
+    """The same, updated."""
+
+    def training_step(self, batch: Any, index: int) -> None:
+        super().training_step(batch, index)
+        self.rule.update()
+
+
+def test_a_rule_by_hand_learns_after_a_validation(tmp_path: Path) -> None:
+    """Lightning gives submodules back their mode without a call of ``train``."""
+    data = torch.utils.data.DataLoader(raster(24, 4).float(), batch_size=2)
+    weights = []
+    for sanity in (0, 2):
+        torch.manual_seed(0)
+        net = Updated()
+        trainer = pl.Trainer(
+            max_epochs=2,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            num_sanity_val_steps=sanity,
+            accelerator="cpu",
+            default_root_dir=tmp_path,
+        )
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*(num_workers|many workers|logging interval|None).*")
+            trainer.fit(net, data, data)
+        weights.append(net.fc.weight.detach())
+        assert net.rule.tally("enc").windows == 24
+    torch.testing.assert_close(weights[0], weights[1], rtol=0, atol=0)
+
+
 class TestUnmoved:
     """Changes that are applied, and zero."""
 

@@ -74,8 +74,8 @@ def test_a_reward_of_one_is_pair_stdp():
     ours = parts_of(MSTDP(**RATES), pre, post, 1, 1.0)
 
     class Deaf(STDP):
-        def forward(self, carry: bool | None = None, **given: object) -> None:
-            super().forward(carry)
+        def forward(self, *, carry: bool | None = None, **given: object) -> None:
+            super().forward(carry=carry)
 
     for one, other in zip(ours, parts_of(Deaf(**RATES), pre, post, 1, 1.0), strict=True):
         assert torch.equal(one, other)

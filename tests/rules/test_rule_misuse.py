@@ -127,3 +127,41 @@ def test_delays_have_the_shape_of_the_weight(delay):
     rule.register_cell("c", layer.cell)
     layer(torch.ones(1, 3))
     rule()
+
+
+class TestArgumentsThatNothingReads:
+    """They are named once, at the first window."""
+
+    def setup_method(self) -> None:
+        self.fc, self.neuron = nn.Linear(3, 2, bias=False), nn.Identity()
+
+    def window(self, rule: la.Rule, **given: object) -> None:
+        if "enc" not in rule.registry:
+            rule.register_cell("enc", Cell(self.fc, self.neuron))
+        self.fc(torch.ones(1, 3))
+        self.neuron(torch.ones(1, 2))
+        rule(**given)
+
+    def test_are_told_once(self) -> None:
+        rule = STDP(0.1, -0.1)
+        with pytest.warns(UserWarning, match=r"`STDP` should be .*Found \['reward'\].*`MSTDP`"):
+            self.window(rule, reward=1.0)
+        self.window(rule, reward=1.0)
+
+    def test_are_told_of_a_rule_that_reads_others(self) -> None:
+        with pytest.warns(UserWarning, match=r"Found \['hits'\]"):
+            self.window(la.MSTDP(0.1, -0.1), reward=1.0, hits=3)
+
+    def test_arguments_that_are_read_say_nothing(self) -> None:
+        self.window(la.MSTDP(0.1, -0.1), reward=1.0)
+
+        class All(STDP):
+            def terms(self, window, h):
+                assert dict(window.inputs) == {"reward": 1.0, "hits": 3}
+                return super().terms(window, h)
+
+        self.window(All(0.1, -0.1), reward=1.0, hits=3)
+
+    def test_a_reward_has_a_name(self) -> None:
+        with pytest.raises(TypeError, match="positional"):
+            la.MSTDP(0.1, -0.1)(1.0)
