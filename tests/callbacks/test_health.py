@@ -104,7 +104,7 @@ def test_a_first_batch_that_raises_is_not_taken_for_a_rule_without_a_callback(
 ) -> None:
     class Raising(Net):
         def training_step(self, batch: Any, batch_idx: int) -> None:
-            super().training_step(batch, batch_idx)
+            self(batch[0].repeat(1, 2, 1))
             raise ZeroDivisionError
 
     with warnings.catch_warnings(record=True) as found, pytest.raises(ZeroDivisionError):
