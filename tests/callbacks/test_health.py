@@ -107,9 +107,11 @@ def test_a_first_batch_that_raises_is_not_taken_for_a_rule_without_a_callback(
             self(batch[0].repeat(1, 2, 1))
             raise ZeroDivisionError
 
-    with warnings.catch_warnings(record=True) as found, pytest.raises(ZeroDivisionError):
+    run = trainer(tmp_path, callback())
+    with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        trainer(tmp_path, callback()).fit(Raising(), loader(3))
+        with pytest.raises(ZeroDivisionError):
+            run.fit(Raising(), loader(3))
     assert not [w for w in found if w.category is RuntimeWarning]
 
 

@@ -134,7 +134,9 @@ def test_a_rule_by_hand_learns_after_a_validation(tmp_path: Path) -> None:
             default_root_dir=tmp_path,
         )
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*(num_workers|many workers|logging interval|None).*")
+            warnings.filterwarnings(
+                "ignore", ".*(num_workers|many workers|logging interval|None).*"
+            )
             trainer.fit(net, data, data)
         weights.append(net.fc.weight.detach())
         assert net.rule.tally("enc").windows == 24
