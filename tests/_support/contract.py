@@ -417,7 +417,7 @@ CASES: dict[str, Case] = {
 # Public names that are no classes to make objects of: bases, protocols, values, functions, errors.
 EXEMPT = {
     "Feedback", "HistoryReducer", "Inhibition", "Monitor", "NonFiniteUpdateError", "Reducer",
-    "Rule", "Term", "attach_updater", "get_updater", "reward_modulated",
+    "Rule", "Term", "attach_updater", "get_updater", "learn_online", "reward_modulated",
 }  # fmt: skip
 PUBLIC = {*la.__all__, *lann.__all__, *metrics.__all__, *rules.__all__} | {
     "GradientMonitor", "UpdateOptimizer",
