@@ -7,6 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lightning_accum.sparse.kernel_surrogate import integrate_surrogate_neurons
+
+# From so many steps on, the weights among neurons are worth a copy for the kernel.
+_LONG = 8
+
 
 class SurrogateState(NamedTuple):
     """The state of a layer between two steps, each ``[B, N]``.
@@ -46,25 +51,41 @@ def integrate_surrogate(
     beta: float,
     decay_adaptation: float,
     recurrent: Tensor | None = None,
+    spike_dtype: torch.dtype | None = None,
 ) -> SurrogateRun:
     """Integrates a sequence without a graph, every step in the memory of its result.
 
     Args:
         current: input current, ``[T, B, N]``.
-        state: the state before the first step; ``adaptation`` is overwritten.
+        state: the state before the first step, which is overwritten.
         decay: of the membrane in a step.
         v_threshold: threshold without adaptation, which a spike subtracts from the potential.
         beta: strength of the adaptation.
         decay_adaptation: of the adaptation in a step.
         recurrent: weights among the neurons, ``[N, N]``.
+        spike_dtype: dtype that the spikes may have instead of that of ``current``.
     """
     v, adaptation, z = state
+    current = current.contiguous()
     membrane = torch.empty_like(current)
-    raster = current.new_empty(len(current) + 1, *current.shape[1:])
-    raster[0] = z
-    spikes = raster[1:]
     base = current.new_full((), v_threshold)
     threshold = torch.empty_like(current) if beta else base.expand(current.shape)
+    shape = (len(current) + 1, *current.shape[1:])
+    if recurrent is None or len(current) >= _LONG:
+        raster = current.new_empty(shape, dtype=torch.bool if spike_dtype is torch.bool else None)
+        raster[0] = z
+        weights = None if recurrent is None else recurrent.detach().t().to(current).contiguous()
+        limits, constants = (
+            threshold if beta else None,
+            (decay, v_threshold, beta, decay_adaptation),
+        )
+        if integrate_surrogate_neurons(
+            current, weights, state, membrane, limits, raster, constants
+        ):
+            return SurrogateRun(raster, membrane, threshold, state)
+    raster = current.new_empty(shape)
+    raster[0] = z
+    spikes = raster[1:]
     incoming = None if recurrent is None else recurrent.t().to(current)
     rows = (current.unbind(0), membrane.unbind(0), spikes.unbind(0), threshold.unbind(0))
     for now, potential, out, limit in zip(*rows, strict=True):

@@ -226,12 +226,12 @@ class SurrogateLIF(StateModule):
             return self._integrate(current, before)
         constants = (self.decay, self.v_threshold, self.beta, self.decay_adaptation)
         with torch.no_grad():
-            run = integrate_surrogate(current, before, *constants, recurrent)
+            run = integrate_surrogate(current, before, *constants, recurrent, self.spike_dtype)
         if self.gradient == "step" and current.requires_grad and torch.is_grad_enabled():
             # The potential, of which only this step's input has a graph.
             above = current + (run.membrane - run.threshold - current.detach())
             spikes = self.surrogate.spike(above)
-            run = run._replace(raster=torch.cat([before.spikes.unsqueeze(0), spikes]))
+            run = run._replace(raster=torch.cat([run.raster[:1], spikes]))
         return run
 
     def extra_repr(self) -> str:
