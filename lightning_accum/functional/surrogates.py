@@ -37,6 +37,10 @@ class Surrogate(ABC):
             x: potential above the threshold, any shape.
         """
 
+    def form(self) -> tuple[str, float, float] | None:
+        """Returns the name and two constants of the form that is compiled, ``None`` if none is."""
+        return None
+
     def spike(self, x: Tensor) -> Tensor:
         """Returns 1 where ``x`` is at least zero and 0 elsewhere; its gradient is the derivative.
 
@@ -82,6 +86,11 @@ class Triangular(Surrogate):
     dampening: float = 0.3
     width: float = 1.0
 
+    def form(self) -> tuple[str, float, float]:
+        r"""Returns the constants of :math:`\max(0, a - b |x|)`."""
+        slope = self.dampening / self.width
+        return "triangular", slope, slope / self.width
+
     def derivative(self, x: Tensor) -> Tensor:
         r"""Returns :math:`\psi(x)`.
 
@@ -117,6 +126,10 @@ class FastSigmoid(Surrogate):
 
     slope: float = 25.0
 
+    def form(self) -> tuple[str, float, float]:
+        r"""Returns the constants of :math:`1 / (1 + a |x|)^2`; the second is not used."""
+        return "fast sigmoid", self.slope, 0.0
+
     def derivative(self, x: Tensor) -> Tensor:
         r"""Returns :math:`\psi(x)`.
 
@@ -150,6 +163,10 @@ class ArcTan(Surrogate):
     """
 
     alpha: float = 2.0
+
+    def form(self) -> tuple[str, float, float]:
+        r"""Returns the constants of :math:`b / (1 + (a x)^2)`."""
+        return "arctan", math.pi / 2 * self.alpha, self.alpha / 2
 
     def derivative(self, x: Tensor) -> Tensor:
         r"""Returns :math:`\psi(x)`.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -20,8 +19,9 @@ from lightning_accum.engine.window import Window
 from lightning_accum.functional.eligibility import Eligibility, Remaining, fold_remaining
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules._error import LearningSignal
-from lightning_accum.rules.potential import potentials, pseudo_derivative
+from lightning_accum.rules.potential import potential, potentials
 from lightning_accum.sparse.eligibility import fold_in_blocks
+from lightning_accum.sparse.kernel_eligibility import Potential
 
 _FOLDED_BY = (
     "surrogate", "threshold", "tc_readout", "beta", "tc_adaptation", "lr_rate", "target_rate", "dt"
@@ -46,14 +46,14 @@ class FoldedWindow:
 
     Args:
         signal: what was folded.
-        derivative: returns the pseudo-derivatives of a span of steps, ``[T, B, ...]``.
+        potential: what the pseudo-derivatives are computed of, ``[T, B, ...]``.
         kappa: decay of the readout's filter per step.
         beta: strength of the adaptation.
         rho: decay of the adaptation per step.
     """
 
     signal: Eligibility
-    derivative: Callable[[slice], Tensor]
+    potential: Potential
     kappa: float
     beta: float
     rho: float
@@ -61,7 +61,7 @@ class FoldedWindow:
     @cached_property
     def remaining(self) -> Remaining:
         """What the window leaves for the next one, folded; only computed if it passes on."""
-        return fold_remaining(self.derivative(slice(None)), self.kappa, self.beta, self.rho)
+        return fold_remaining(self.potential.derivative(), self.kappa, self.beta, self.rho)
 
 
 class SharedFolds:
@@ -117,10 +117,10 @@ def _fold(recording: Recording, h: Hyperparameters, signal: LearningSignal) -> F
         float(h.beta or 0.0),
         decay_factor(h.tc_adaptation, h.dt) if h.beta else 0.0,
     )
-    derivative = partial(pseudo_derivative, recording, h)
+    of = potential(recording, h)
     out = torch.empty(membrane.shape, dtype=dtype, device=membrane.device)
-    found = fold_in_blocks(signal.of, derivative, out, *constants, unfiltered)
-    return FoldedWindow(found, derivative, *constants)
+    found = fold_in_blocks(signal.of, of, out, *constants, unfiltered)
+    return FoldedWindow(found, of, *constants)
 
 
 class CarriedEligibility(CustomChange):

@@ -17,7 +17,7 @@ from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.functional.surrogates import Surrogate
 from lightning_accum.observe import GradientMonitor
 from lightning_accum.rules._recorded import StateSource
-from lightning_accum.rules.potential import PotentialRule, pseudo_derivative
+from lightning_accum.rules.potential import PotentialRule, potential
 
 
 @final
@@ -115,7 +115,7 @@ class OTTT(PotentialRule):
 
     def prepare(self, recording: Recording, h: Hyperparameters) -> Tensor:
         """Returns the gradient by the potential, ``[T, B, ...]``."""
-        return recording.activity("gradient") * pseudo_derivative(recording, h)
+        return recording.activity("gradient") * potential(recording, h).derivative()
 
     def terms(self, window: Window, h: Hyperparameters) -> Term:
         """The gradient by the potential, times the low-pass of the input."""

@@ -6,9 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
-
 from lightning_accum._checks import check_finite, is_number
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import Hyperparameters
@@ -16,8 +13,7 @@ from lightning_accum.engine.recording import Recording
 from lightning_accum.functional.surrogates import Surrogate, Triangular
 from lightning_accum.rules._recorded import StateSource, check_source
 from lightning_accum.rules.third_factor import ThirdFactorRule
-
-_ALL_STEPS = slice(None)
+from lightning_accum.sparse.kernel_eligibility import Potential
 
 
 class PotentialRule(ThirdFactorRule):
@@ -92,23 +88,15 @@ def potentials(h: Hyperparameters) -> dict[str, StateSource]:
     return states
 
 
-def pseudo_derivative(
-    recording: Recording, h: Hyperparameters, steps: slice = _ALL_STEPS
-) -> Tensor:
-    """Returns the pseudo-derivative of every step, sample and neuron.
+def potential(recording: Recording, h: Hyperparameters) -> Potential:
+    """Returns what the pseudo-derivative of every step, sample and neuron is computed of.
 
     Args:
         recording: what was recorded, with the states of :func:`potentials`.
         h: hyperparameters, with ``surrogate`` and ``threshold``.
-        steps: which steps.
     """
-    membrane = recording.activity("membrane")[steps]
-    threshold = h.threshold
-    if not is_number(threshold):
-        threshold = recording.activity("threshold")[steps]
-    above = membrane.to(torch.promote_types(membrane.dtype, torch.float32)) - threshold
-    derivative: Tensor = h.surrogate.derivative(above)
-    return derivative
+    threshold = h.threshold if is_number(h.threshold) else recording.activity("threshold")
+    return Potential(recording.activity("membrane"), threshold, h.surrogate)
 
 
 def _check_states(rule: str, name: str, cell: Cell, states: Mapping[str, StateSource]) -> None:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lightning_accum.functional.eligibility import fold_eligibility
-from lightning_accum.sparse.eligibility import fold_in_blocks
 
 
 def drawn(seed: int, steps: int, batch: int = 2, pre: int = 4, post: int = 3) -> tuple[Tensor, ...]:
@@ -81,22 +80,3 @@ def test_what_does_not_fit_is_rejected(change: dict[str, object], message: str) 
     options: dict[str, object] = {"learning_signal": signal, "derivative": psi, **change}
     with pytest.raises((TypeError, ValueError), match=message):
         fold_eligibility(**options)  # type: ignore[arg-type]
-
-
-@settings(deadline=None, max_examples=30)
-@given(st.integers(0, 99), st.integers(1, 12), decays, st.sampled_from([0.0, 0.8]), decays)
-@pytest.mark.parametrize("block", [1, 12, 1 << 16])
-def test_blocks_of_steps_are_the_whole_window(
-    block: int, seed: int, steps: int, kappa: float, beta: float, rho: float
-) -> None:
-    signal, psi, eps = drawn(seed, steps)
-    unfiltered = eps[0, 0, :3]
-    whole = fold_eligibility(signal, psi, kappa, beta, rho, unfiltered)
-    out = torch.full_like(signal, torch.nan)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lightning_accum.sparse.eligibility._BLOCK", block)
-        found = fold_in_blocks(
-            signal.__getitem__, psi.__getitem__, out, kappa, beta, rho, unfiltered
-        )
-    assert found.post is out
-    torch.testing.assert_close(tuple(found), tuple(whole), rtol=0, atol=1e-10)
