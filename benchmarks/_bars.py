@@ -24,11 +24,9 @@ OTHERS = ("Inferno", "BindsNET", "SpikingJelly", "Norse", "snnTorch")
 
 
 def plasticity(nets: Nets, *begin: str) -> float:
-    """The least of the networks whose names begin so, and that learn; NaN where there is none."""
+    """The least of the networks whose names begin so; NaN where there is none."""
     found = [
-        statistics.median(net.plasticity)
-        for name, net in nets.items()
-        if name.startswith(begin) and net.whole
+        statistics.median(net.plasticity) for name, net in nets.items() if name.startswith(begin)
     ]
     return min(found, default=float("nan"))
 

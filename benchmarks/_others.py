@@ -125,17 +125,35 @@ class NorseEachStep(Norse):
 
 
 class SnnTorch(Steps):
-    """Neurons alone: the library has no STDP."""
+    """Rule over what it has recorded of the batch.
+
+    The rule takes a module's output for spikes, and the library's neurons give their potential as
+    well. So the spikes pass through a module of their own, which the rule watches. Its ``reset``
+    raises an error, for its base class has none; the traces are forgotten by hand.
+    """
 
     def __init__(self, load: AnyLoad, learning: bool) -> None:
         super().__init__(load, learning)
         import snntorch
 
         self.lif = snntorch.Leaky(beta=DECAY, reset_mechanism="zero", reset_delay=False)
+        self.spikes, self.rule = nn.Identity(), None
+        if learning:
+            from snntorch.functional.stdp_learner import STDPLearner
+
+            tau = 1 / (1 - DECAY)  # decays by 1 - 1/τ
+            self.rule = STDPLearner(
+                self.fc, self.spikes, tau, tau, f_pre=lambda _: -LR_PRE, f_post=lambda _: LR_POST
+            )
 
     @torch.no_grad()
     def run(self, spikes: Tensor, see: See) -> None:
         membrane = self.lif.reset_mem()
         for step in spikes:
             out, membrane = self.lif(self.fc(step), membrane)
-            see(out)
+            see(self.spikes(out))
+        if self.rule is not None:
+            self.fc.weight += self.rule.step(on_grad=False, scale=1 / self.load.batch)
+            self.rule.trace_pre = self.rule.trace_post = None
+            for monitor in (self.rule.in_spike_monitor, self.rule.out_spike_monitor):
+                monitor.clear_recorded_data()

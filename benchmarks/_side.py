@@ -15,8 +15,8 @@ from torch import Tensor
 class Pair:
     """A contender without its rule and with it, on the same weights and spikes."""
 
-    def __init__(self, make: Make, load: AnyLoad, start: Tensor, learns: bool = True) -> None:
-        self.start, self.learns = start, learns
+    def __init__(self, make: Make, load: AnyLoad, start: Tensor) -> None:
+        self.start = start
         self.plain, self.learner = make(load, False), make(load, True)
         spikes = raster(load)
         self.spikes = self.plain.feed(spikes)
@@ -25,8 +25,6 @@ class Pair:
         self.memory = math.nan  # MB
         self.reset()
         self.rate = answer(self.plain, load, self.spikes).mean().item()
-        if not learns:
-            return
         post = answer(self.learner, load, self.spikes)
         change, expected = (self.learner.weight - start).double(), pairs(load, spikes, post)
         error, most = (change - expected).abs().max().item(), expected.abs().max().item()
@@ -42,9 +40,8 @@ class Pair:
         """Times a batch of each, and gives the seconds spent."""
         self.reset()
         self.simulation.append(timed(lambda: self.plain.run(self.spikes, ignore)))
-        if self.learns:
-            self.whole.append(timed(lambda: self.learner.run(self.spikes, ignore)))
-        return (self.simulation[-1] + sum(self.whole[-1:])) / 1e3
+        self.whole.append(timed(lambda: self.learner.run(self.spikes, ignore)))
+        return (self.simulation[-1] + self.whole[-1]) / 1e3
 
     @property
     def plasticity(self) -> list[float]:
@@ -62,7 +59,7 @@ def side_by_side(
     """Prints a table of all, the first of which sets the output rate.
 
     Args:
-        contenders: by name; those that have no rule say so in it.
+        contenders: by name.
         load: their work.
         seconds: how long each may run; three turns are the least, fifteen the most.
         script: measures memory, as `peak_memory` has it, if there is one.
@@ -73,7 +70,7 @@ def side_by_side(
     missing: dict[str, str] = {}
     for name, make in contenders.items():
         with noting(missing, name):
-            nets[name] = Pair(make, load, start, learns="no STDP" not in name)
+            nets[name] = Pair(make, load, start)
     spent = dict.fromkeys(nets, 0.0)
     for turn in range(15):
         for name, pair in nets.items():
@@ -81,8 +78,8 @@ def side_by_side(
                 spent[name] += pair.turn()
     rows = []
     for name, pair in nets.items():
-        row = [name, f"{pair.rate:.2%}", middle(pair.simulation)]
-        row += [middle(pair.whole), middle(pair.plasticity)] if pair.learns else ["–", "–"]
+        times = (pair.simulation, pair.whole, pair.plasticity)
+        row = [name, f"{pair.rate:.2%}", *map(middle, times)]
         if script:
             pair.memory = peak_memory(script, name, *map(str, load))
             row.append(f"{pair.memory:.0f}")

@@ -7,8 +7,9 @@ before it without. Memory is measured in a process for each.
 
 Networks "at every step" change the weights in each, all others at the end of the batch. BindsNET
 knows no other way; its sum over the batch, which is its default, is one product in place, its mean
-is not. Inferno tells spikes from refractory times, and is given one of a step. SpikingJelly and
-Norse decay by ``1 - 1/τ``, and are given the ``τ`` of the same decay. snnTorch simulates only.
+is not. Inferno tells spikes from refractory times, and is given one of a step. SpikingJelly,
+Norse and snnTorch decay by ``1 - 1/τ``, and are given the ``τ`` of the same decay. snnTorch's rule
+records a module that gives only spikes, which its neurons do not; so one is put behind them.
 
 glibc's malloc gives large blocks back when they are freed, and takes them anew with a page fault
 for every 4 KB, which some libraries pay for dearly; so the work at 2 % is measured again with a
@@ -43,7 +44,7 @@ CONTENDERS: dict[str, Make] = {
     "SpikingJelly, single step": SpikingJelly,
     "SpikingJelly, multi step": SpikingJellyMulti,
     "Norse": Norse,
-    "snnTorch, which has no STDP": SnnTorch,
+    "snnTorch": SnnTorch,
     "ours, at every step": EachStep,
     "Inferno, at every step": InfernoEachStep,
     "BindsNET, at every step": BindsNet,

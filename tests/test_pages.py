@@ -21,6 +21,7 @@ PAGES = sorted(
 NOT_RUN = {
     "distributed.md": 3,  # several processes
     "foreign-neurons.md": 5,  # run by tests/neurons, where the libraries are installed
+    "from-other-libraries.md": 5,  # likewise
     "three-factor.md": 2,  # one trains for a minute, one is of snnTorch: test_three_factor_page.py
 }
 HIDDEN = {

@@ -1,0 +1,51 @@
+"""The tutorial for users of other libraries: each block shows that a change is equal to theirs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+PAGE = Path(__file__).parents[2] / "docs/tutorials/from-other-libraries.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+CELLS = re.findall(r"^```\{code-cell\} ipython3\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+# What each block imports; all of it has to be there, and what that imports in turn.
+LIBRARIES = [
+    "spikingjelly.activation_based.learning",
+    "snntorch.functional.stdp_learner",
+    "norse.torch.functional.stdp",
+    "bindsnet.network",
+    "inferno.learn",
+]
+
+
+def run(source: str, scope: dict[str, Any]) -> None:
+    exec(compile(source, PAGE.name, "exec"), scope)
+
+
+@pytest.fixture(scope="module")
+def scope() -> dict[str, Any]:
+    """What the page's own cells define."""
+    pytest.importorskip("matplotlib").use("Agg")
+    names: dict[str, Any] = {}
+    run("\n".join(CELLS), names)
+    names["plt"].close("all")
+    return names
+
+
+@pytest.mark.parametrize(("library", "block"), list(zip(LIBRARIES, BLOCKS, strict=True)))
+def test_the_change_is_equal_to_theirs(library: str, block: str, scope: dict[str, Any]) -> None:
+    assert f"from {library.partition('.')[0]}" in block
+    assert "torch.testing.assert_close(theirs, ours(" in block
+    pytest.importorskip(library, reason=f"{library} cannot be imported")
+    names = dict(scope)
+    torch.manual_seed(1)
+    run(block, names)
+    assert names["theirs"].abs().max() > 0.1
+    run(CELLS[-1].replace("lr_pre=-0.005", "lr_pre=-0.006"), names)  # another rate is noticed
+    with pytest.raises(AssertionError, match="not close"):
+        run(block, names)
