@@ -16,6 +16,8 @@ _LARGEST = 2**63
 
 def is_number(value: object) -> bool:
     """Returns whether a value is a real number in the range of a float; not a tensor or a bool."""
+    if type(value) is float:
+        return True
     if not isinstance(value, Real) or isinstance(value, bool):
         return False
     try:

@@ -92,7 +92,8 @@ def compiled_from(module: nn.Module) -> nn.Module:
         >>> compiled_from(torch.compile(fc)) is compiled_from(fc) is fc
         True
     """
-    return dict(module.named_children()).get("_orig_mod", module)
+    original = module._modules.get("_orig_mod")
+    return module if original is None else original
 
 
 def is_compiler_failure(error: BaseException) -> bool:

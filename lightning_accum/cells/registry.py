@@ -48,8 +48,7 @@ class CellRef:
     @property
     def gone(self) -> bool:
         """Whether one of the cell's modules no longer exists."""
-        refs = (self._connection, self._neuron)
-        return any(ref is not None and ref() is None for ref in refs)
+        return _is_gone(self._connection) or _is_gone(self._neuron)
 
     def get(self) -> Cell | None:
         """Returns the cell, ``None`` if one of its modules no longer exists or this is loose."""
@@ -59,6 +58,10 @@ class CellRef:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_connection": None, "_neuron": None, "replacement": None}
+
+
+def _is_gone(ref: weakref.ref[nn.Module] | None) -> bool:
+    return ref is not None and ref() is None
 
 
 class CellRegistry:

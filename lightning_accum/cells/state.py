@@ -90,7 +90,6 @@ class CellState(CheckedState):
         super().__init__()
         self.hyperparameters = hyperparameters
         self.tally = Tally()
-        self.checked: set[str] = set()  # parameters whose shapes fit the activity
         # by parameter, the samples whose changes are pending: a process's weight in the mean of all
         self.samples: dict[str, int] = {}
         self._carried: dict[StateKey, Tensor] = {}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal, TypeAlias
 
 import torch
@@ -63,20 +63,20 @@ def accumulate_terms(
             _add_sums(accumulator, products, others, batch.averages, vjp, backend)
 
 
-@contextmanager
-def one_contribution(accumulator: Accumulator, pieces: int) -> Iterator[Accumulator]:
-    """Yields an accumulator to which several additions count as one contribution.
+def begin_contribution(accumulator: Accumulator, pieces: int) -> Accumulator:
+    """Returns an accumulator for several additions that are to count as one contribution.
 
     Args:
-        accumulator: receives the contribution at the end.
+        accumulator: receives the contribution from :func:`end_contribution`.
         pieces: how many additions there will be.
     """
-    if pieces <= 1 or accumulator.sums:
-        yield accumulator
-        return
-    total = Accumulator()
-    yield total
-    accumulator.accumulate(total.pos, total.neg)
+    return accumulator if pieces <= 1 or accumulator.sums else Accumulator()
+
+
+def end_contribution(accumulator: Accumulator, total: Accumulator) -> None:
+    """Adds what was added to ``total`` since :func:`begin_contribution` returned it."""
+    if total is not accumulator:
+        accumulator.accumulate(total.pos, total.neg)
 
 
 def _add_sums(
@@ -89,21 +89,22 @@ def _add_sums(
 ) -> None:
     """Adds sums or means over the batch."""
     groups = _groups(products, backend, vjp)
-    with one_contribution(accumulator, len(groups) + len(others)) as total:
-        for choice, some in groups:
-            scale = 1.0 / some[0].size if averages else 1.0
-            if choice == "step":
-                add_step(total, some, scale)
-                continue
-            side = larger_side(some) if choice == "dense" else choice
-            if vjp.is_matrix:
-                add_matrix(total, some, scale, side, events=choice != "dense")
-            else:
-                add_linear(total, some, scale, side, vjp)
-        for change in others:
-            parts = change.parts(slice(None), vjp)
-            size = change.size if averages else 1
-            total.accumulate(*(part if part is None else part / size for part in parts))
+    total = begin_contribution(accumulator, len(groups) + len(others))
+    for choice, some in groups:
+        scale = 1.0 / some[0].size if averages else 1.0
+        if choice == "step":
+            add_step(total, some, scale)
+            continue
+        side = larger_side(some) if choice == "dense" else choice
+        if vjp.is_matrix:
+            add_matrix(total, some, scale, side, events=choice != "dense")
+        else:
+            add_linear(total, some, scale, side, vjp)
+    for change in others:
+        parts = change.parts(slice(None), vjp)
+        size = change.size if averages else 1
+        total.accumulate(*(part if part is None else part / size for part in parts))
+    end_contribution(accumulator, total)
 
 
 def _groups(
@@ -117,7 +118,7 @@ def _groups(
     if backend != "auto":
         assert backend != "plain"
         return [(backend, products)]
-    if len(products[0].operands[0].activity) == 1:
+    if products[0].operands[0].activity.shape[0] == 1:
         return [("step", products)]
     return [(cheapest(some), some) for some in alike(products)]
 

@@ -33,7 +33,7 @@ class Recorded(NamedTuple):
         Args:
             piece: which steps.
         """
-        steps = len(self.activity)
+        steps = self.activity.shape[0]
         if (piece.start, piece.stop) == (0, steps):
             return self
         if self.events is None:
@@ -118,7 +118,7 @@ class Recording:
     @property
     def steps(self) -> int:
         """The number of steps."""
-        return len(self.signals["pre"].activity)
+        return self.signals["pre"].activity.shape[0]
 
     @property
     def elements(self) -> int:

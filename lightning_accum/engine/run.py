@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from lightning_accum.engine.accumulate import Backend, accumulate_terms, one_contribution
+from lightning_accum.engine.accumulate import (
+    Backend,
+    accumulate_terms,
+    begin_contribution,
+    end_contribution,
+)
 from lightning_accum.engine.recording import BOTH_SIDES, Recording, Target
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.source import Source
@@ -66,29 +70,27 @@ def run_rule(
         dtype = torch.promote_types(dtype, target.param.dtype)
     total = recording.steps
     pieces = _pieces(recording, how.traces) if how.batch.adds else [slice(0, total)]
-    with ExitStack() as stack:
-        accumulators = [
-            stack.enter_context(one_contribution(target.accumulator, len(pieces)))
+    sums = [begin_contribution(target.accumulator, len(pieces)) for target in targets]
+    for piece in pieces:
+        sources = _sources(recording, targets, piece, carried, dtype)
+        found = [
+            listed(terms(_window(recording, target, sources, piece, carried)), rule)
             for target in targets
         ]
-        for piece in pieces:
-            sources = _sources(recording, targets, piece, carried, dtype)
-            found = [
-                listed(terms(_window(recording, target, sources, piece, carried)), rule)
-                for target in targets
-            ]
-            if piece.start == 0:
-                yield
-            after: dict[StateKey, Tensor] = {}
-            for target, accumulator, changes in zip(targets, accumulators, found, strict=True):
-                accumulate_terms(accumulator, changes, how.batch, target.vjp, how.backend)
-                if how.carries:
-                    for change in changes:
-                        after.update(change.carry(target.vjp))
-            carried = of_neurons(carried)
-            for source in sources.values():
-                carried.update(source.carry(of_samples=how.carries or piece.stop < total))
-            carried.update(after)
+        if piece.start == 0:
+            yield
+        after: dict[StateKey, Tensor] = {}
+        for target, accumulator, changes in zip(targets, sums, found, strict=True):
+            accumulate_terms(accumulator, changes, how.batch, target.vjp, how.backend)
+            if how.carries:
+                for change in changes:
+                    after.update(change.carry(target.vjp))
+        carried = of_neurons(carried)
+        for source in sources.values():
+            carried.update(source.carry(of_samples=how.carries or piece.stop < total))
+        carried.update(after)
+    for target, accumulator in zip(targets, sums, strict=True):
+        end_contribution(target.accumulator, accumulator)
     return dict(carried)
 
 

@@ -49,7 +49,7 @@ class Source:
         self.dt = dt
         self.side = side
         self.constant = constant
-        self._carried = carried or {}
+        self._carried = {} if carried is None else carried
         self._used: set[tuple[float, TraceMode]] = set()
         self._traces: dict[tuple[float, TraceMode], Tensor] = {}
         self._last: dict[tuple[float, TraceMode], Tensor] = {}
@@ -160,7 +160,7 @@ class Source:
     def _at_the_end(self, decay: float, mode: TraceMode) -> Tensor:
         known = self._traces.get((decay, mode))
         if known is not None:  # a view would keep the whole trace alive
-            return known[-1].clone() if len(known) > 1 else known[-1]
+            return known[-1].clone() if known.shape[0] > 1 else known[0]
         if (decay, mode) in self._last:
             return self._last[decay, mode]
         events, activity, initial = self.known_events, self.activity, self.initial(decay, mode)

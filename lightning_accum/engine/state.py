@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
 from torch import Tensor
@@ -50,6 +51,7 @@ class StateKey(NamedTuple):
         return cls("sample" if scope == "sample" else "neuron", kind, float(setting))
 
 
+@lru_cache(1024)
 def trace_key(side: str, decay: float, mode: str) -> StateKey:
     """Returns the name of the trace of one side, ``"pre"`` or ``"post"``."""
     return StateKey("sample", f"{side} {mode} trace", decay)

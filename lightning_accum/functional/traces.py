@@ -12,6 +12,7 @@ from lightning_accum._checks import check_finite, check_numbers, check_tensors
 from lightning_accum.functional.numbers import as_bytes, as_numbers, at_least_float32
 
 TraceMode = Literal["cumulative", "nearest"]
+_MODES = get_args(TraceMode)
 
 # Elements of activity that are converted at a time.
 _PIECE = 1 << 18
@@ -78,13 +79,13 @@ def trace(
         Morrison, Diesmann & Gerstner 2008, "Phenomenological models of synaptic plasticity based
         on spike timing", doi:10.1007/s00422-008-0233-1.
     """
-    if mode not in get_args(TraceMode):
+    if mode not in _MODES:
         raise ValueError(
-            f"Argument `mode` should be one of {get_args(TraceMode)}. Found `mode = {mode!r}`."
+            f"Argument `mode` should be one of {_MODES}. Found `mode = {mode!r}`."
         )
     _check("activity", activity, decay, initial)
     dtype = torch.promote_types(activity.dtype, dtype)
-    if len(activity) == 1 and mode == "cumulative" and initial is not None and out is None:
+    if activity.shape[0] == 1 and mode == "cumulative" and initial is not None and out is None:
         return torch.add(as_bytes(activity), initial, alpha=decay).to(dtype)
     out = _copied(activity, dtype, out)
     before = initial

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 
 from torch import nn
 
@@ -28,6 +28,7 @@ class MonitorPool(nn.Module):
         self._groups = nn.ModuleDict()
         self._keys: dict[tuple[str, str], tuple[Hashable, ...] | None] = {}
         self._unique: list[Monitor] | None = None  # computed when it is needed
+        self._members: dict[str, dict[str, Monitor]] = {}  # likewise
 
     def add_group(self, group: str) -> None:
         """Adds an empty group."""
@@ -74,7 +75,7 @@ class MonitorPool(nn.Module):
         chosen = equal[0] if equal else monitor
         self._keys[group, name] = key  # first: each monitor always has a key
         self._group(group)[name] = chosen
-        self._unique = None
+        self._unique, self._members = None, {}
         return chosen
 
     def get(self, group: str, name: str) -> Monitor | None:
@@ -89,7 +90,7 @@ class MonitorPool(nn.Module):
         monitor = self.get(group, name)
         assert monitor is not None
         del self._group(group)[name]
-        self._unique = None
+        self._unique, self._members = None, {}
         self._keys.pop((group, name), None)
         if all(other is not monitor for other in self.unique()):
             monitor.deregister()
@@ -97,6 +98,12 @@ class MonitorPool(nn.Module):
     def of(self, group: str) -> list[tuple[str, Monitor]]:
         """Returns the names and monitors of a group."""
         return [(name, m) for name, m in self._group(group).items() if isinstance(m, Monitor)]
+
+    def members(self, group: str) -> Mapping[str, Monitor]:
+        """Returns the monitors of a group by name, which are looked up once."""
+        if group not in self._members:
+            self._members[group] = dict(self.of(group))
+        return self._members[group]
 
     def named(self) -> Iterator[tuple[tuple[str, str], Monitor]]:
         """Yields every group and name with its monitor; a shared monitor comes several times."""

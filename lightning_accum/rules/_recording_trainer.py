@@ -15,6 +15,7 @@ from lightning_accum.cells.state import Hyperparameters, same_settings
 from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.recording import Recorded
 from lightning_accum.functional.reductions import Reduction, reduction
+from lightning_accum.rules._plan import CellPlan
 from lightning_accum.rules._recorded import RecordedSignal, read
 from lightning_accum.rules._warnings import warn_of_twin, warn_of_unmoved, warn_of_unused
 from lightning_accum.sparse.kernel_online import PairSTDP
@@ -24,9 +25,17 @@ from lightning_accum.updates import Accumulator, get_updater
 class RecordingTrainer(IndependentCellTrainer, ABC):
     """Records the signals of each cell that a subclass names in :meth:`_recorded`."""
 
+    def __init__(self, **hyperparameters: Any) -> None:
+        super().__init__(**hyperparameters)
+        self._plans: dict[str, CellPlan] = {}
+
     @abstractmethod
     def _recorded(self, cell: Cell, h: Hyperparameters) -> Sequence[RecordedSignal]:
         """Returns the signals to record of a cell: those of both sides come first."""
+
+    def reads(self, h: Hyperparameters) -> tuple[str, ...]:
+        """Returns names of the connection's other tensors that ``window.tensors`` should have."""
+        return ()
 
     def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> RegisteredCell:
         """Adds a cell, an updater for its connection, and the monitors of its signals.
@@ -41,7 +50,7 @@ class RecordingTrainer(IndependentCellTrainer, ABC):
         """
         super().register_cell(name, cell, **overrides)
         state = self.state_of(name)
-        state.checked.clear()
+        self._plans.pop(name, None)
         h = state.hyperparameters
         for other, (known, _) in self.named_cells:
             if other != name and known == cell and same_settings(state, self.state_of(other)):
@@ -76,12 +85,22 @@ class RecordingTrainer(IndependentCellTrainer, ABC):
         """
         self(carry=carry, **inputs)
 
-    def _read(self, name: str, cell: Cell) -> dict[str, Recorded] | None:
+    def _plan(self, name: str, cell: Cell) -> CellPlan:
+        """Returns what every call needs of a cell, which is found out once."""
+        plan = self._plans.get(name)
+        if plan is None:
+            state = self.state_of(name)
+            signals = [signal.name for signal in self._recorded(cell, state.hyperparameters)]
+            plan = CellPlan(state, signals, cell.connection, self.reads(state.hyperparameters))
+            self._plans[name] = plan
+        return plan
+
+    def _read(self, name: str, cell: Cell, plan: CellPlan) -> dict[str, Recorded] | None:
         """Reads and checks what was recorded of a cell; returns ``None`` if it was nothing."""
-        h = self.state_of(name).hyperparameters
-        monitors = {s.name: self.get_monitor(name, s.name) for s in self._recorded(cell, h)}
-        found = read(name, cell, monitors, h.time_dim)
-        if found is not None and not self.tally(name).windows:
+        known = self._pool.members(name)
+        monitors = {signal: known.get(signal) for signal in plan.signals}
+        found = read(name, cell, monitors, plan.h.time_dim)
+        if found is not None and not plan.state.tally.windows:
             warn_of_order(name, *(monitors[side] for side in ("pre", "post")))
         return found
 

@@ -17,9 +17,9 @@ from lightning_accum.engine.accumulate import Backend
 from lightning_accum.engine.recording import Given, Recording
 from lightning_accum.engine.run import Evaluation, run_rule
 from lightning_accum.engine.terms import Change
-from lightning_accum.engine.vjp import WeightVJP, vjp_of
+from lightning_accum.engine.vjp import WeightVJP, kind_of_vjp
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.reductions import ReductionFn, reduction
+from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.observe import Picker, WindowRecorder
 from lightning_accum.rules._hyperparameters import (
     check_choice,
@@ -134,10 +134,6 @@ class Rule(RecordingTrainer):
             h: the hyperparameters in force for the cell.
         """
 
-    def reads(self, h: Hyperparameters) -> tuple[str, ...]:
-        """Returns names of the connection's other tensors that ``window.tensors`` should have."""
-        return ()
-
     def states(self, h: Hyperparameters) -> Mapping[str, StateSource]:
         """Returns what else to record of the neuron, by the name for ``window.state``.
 
@@ -217,34 +213,38 @@ class Rule(RecordingTrainer):
         sides = both_sides(cell, h, self.spikes, self._reads_input)
         return *sides, *(state_of(name, source) for name, source in self.states(h).items())
 
-    def _weight_vjp(self, module: nn.Module, name: str, place: str) -> WeightVJP:
-        """Returns the vector-Jacobian product of a parameter; a subclass may have another."""
-        return vjp_of(module, name, place)
+    def _vjp_kind(self, module: nn.Module, name: str) -> type[WeightVJP]:
+        """Returns the kind of a parameter's product; a subclass may have another."""
+        return kind_of_vjp(module, name)
 
     def _observed(self, name: str, cell: Cell) -> ObservedCell | None:
         """Reads and checks what was recorded of a cell; returns ``None`` if it was nothing."""
-        state = self.state_of(name)
-        h = state.hyperparameters
-        signals = self._read(name, cell)
+        plan = self._plan(name, cell)
+        signals = self._read(name, cell, plan)
         if signals is None:
             return None
         vjps = {}
-        for param in h.params:
-            vjps[param] = self._weight_vjp(cell.connection, param, f"`{param}` of cell `{name}`")
-            if param not in state.checked:
-                vjps[param].check(*(signals[side].activity[0, :1] for side in ("post", "pre")))
-                state.checked.add(param)
-        return ObservedCell(name, cell, state, signals, vjps)
+        for param in plan.h.params:
+            kind, place = plan.vjps.get(param), f"`{param}` of cell `{name}`"
+            if kind is None:
+                kind = self._vjp_kind(cell.connection, param)
+                sides = (signals[side].activity[0, :1] for side in ("post", "pre"))
+                kind(cell.connection, param, place).check(*sides)
+                plan.vjps[param] = kind
+            vjps[param] = kind(cell.connection, param, place)
+        return ObservedCell(name, cell, plan, signals, vjps)
 
     def _run(self, seen: ObservedCell, inputs: dict[str, Any], carry: bool) -> Iterator[None]:
         """Evaluates the terms over what a cell recorded; yields once, before anything changes."""
-        h = seen.state.hyperparameters
+        h, state = seen.plan.h, seen.plan.state
         updater = self.updater_of(seen.name, *h.params)
-        rule, recording = type(self).__name__, seen.recording(self.reads(h), inputs, carry)
-        recording = replace(recording, prepared=self.prepare(recording, h))
-        how = Evaluation(reduction(h.batch_reduction), self.backend, carry, self._traces)
-        terms = seen.state.tally.note_signs(partial(self.terms, h=h))
+        rule, recording = type(self).__name__, seen.recording(inputs, carry)
+        prepared = self.prepare(recording, h)
+        if prepared is not None:
+            recording = replace(recording, prepared=prepared)
+        how = Evaluation(seen.plan.batch, self.backend, carry, self._traces)
+        terms = state.tally.note_signs(partial(self.terms, h=h))
         targets = seen.targets(updater)
-        carried = yield from run_rule(terms, rule, recording, targets, seen.state.carried, how)
+        carried = yield from run_rule(terms, rule, recording, targets, state.carried, how)
         if seen.note(carried):
-            warn_of_pending(rule, seen.name, updater, h.params, seen.state.tally)
+            warn_of_pending(rule, seen.name, updater, h.params, state.tally)

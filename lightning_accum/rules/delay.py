@@ -71,9 +71,9 @@ class DelayRule(Rule):
         kernel: Kernel = h.kernel
         return kernel
 
-    def _weight_vjp(self, module: nn.Module, name: str, place: str) -> WeightVJP:
+    def _vjp_kind(self, module: nn.Module, name: str) -> type[WeightVJP]:
         """Returns the outer product: weights and delays have an entry for each synapse."""
-        return Synapses(module, name, place)
+        return Synapses
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[SpikePairs]:
         """Returns the kernel of every nearest pair."""

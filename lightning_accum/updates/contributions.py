@@ -75,10 +75,12 @@ def checked_products(
     scales = list(scale) if isinstance(scale, Sequence) else [scale] * len(posts)
     if not all(type(scale) is float for scale in scales):
         check_numbers(**{f"scale[{i}]": scale for i, scale in enumerate(scales)})
-    for name, tensors in (("post", posts), ("pre", pres)):
-        for tensor in tensors:
-            if not isinstance(tensor, Tensor):
-                check_tensors(**{name: tensor})
+    for left in posts:
+        if not isinstance(left, Tensor):
+            check_tensors(post=left)
+    for right in pres:
+        if not isinstance(right, Tensor):
+            check_tensors(pre=right)
     if not len(posts) == len(pres) == len(scales):
         raise ValueError(
             "Arguments `post`, `pre` and `scale` should be as many as each other. Found"

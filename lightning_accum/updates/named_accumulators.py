@@ -58,6 +58,8 @@ class NamedAccumulators(CheckedState):
                 shape yet.
         """
         module, new = self.parent, {}
+        if all(type(name) is str and name in self._accumulators for name in params):
+            return
         for name in names_in("params", params):
             if name in self._accumulators or name in new:
                 continue

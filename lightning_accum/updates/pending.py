@@ -135,8 +135,7 @@ class PendingChange(CheckedState):
         label, shapes = f"{self.name}.{which}", self._shapes(part)
         products = checked_products(label, post, pre, scale, *shapes)
         if products:
-            with torch.no_grad():
-                part.add_products(products, defer=not self.bounded)
+            part.add_products(products, defer=not self.bounded)
 
     def accumulate_written(
         self,

@@ -54,12 +54,13 @@ def multiply_into(total: Tensor, products: Sequence[Product], onto: bool) -> Ten
 def are_worth_deferring(products: Sequence[Product]) -> bool:
     """Returns whether copies of both sides, in float32, take less memory than the product."""
     shape = product_shape(products[0])
-    rows = sum(len(left) for left, _, _ in products)
-    return rows * sum(shape) <= shape.numel() and all(
-        side.is_cpu and side.dtype in (torch.bool, torch.float32)
-        for left, right, _ in products
-        for side in (left, right)
-    )
+    rows = 0
+    for left, right, _ in products:
+        rows += left.shape[0]
+        for side in (left, right):
+            if not (side.is_cpu and side.dtype in (torch.bool, torch.float32)):
+                return False
+    return rows * (shape[0] + shape[1]) <= shape[0] * shape[1]
 
 
 def copied(products: Sequence[Product]) -> list[Product]:

@@ -37,10 +37,16 @@ def vjp_of(module: nn.Module, name: str, place: str = "") -> WeightVJP:
         >>> type(vjp_of(nn.Conv2d(1, 2, 3), "weight")).__name__
         'Convolution'
     """
-    return _kind_of(module, name)(module, name, place)
+    return kind_of_vjp(module, name)(module, name, place)
 
 
-def _kind_of(module: nn.Module, name: str) -> type[WeightVJP]:
+def kind_of_vjp(module: nn.Module, name: str) -> type[WeightVJP]:
+    """Returns the class of the vector-Jacobian product of a parameter.
+
+    Args:
+        module: the connection.
+        name: the name of one of its parameters.
+    """
     if not _is_stock(module):
         return Jacobian
     if name == "bias" and isinstance(module, (nn.Linear, *_CHANNELS_FIRST)):
