@@ -229,7 +229,7 @@ class CellObserver(CheckedState):
 
     def _drop_dead(self) -> None:
         """Drops cells of which a module no longer exists, and warns."""
-        for name in [name for name in self.registry if self.registry[name].gone]:
+        for name in self.registry.gone:
             self.del_cell(name)
             warnings.warn(
                 f"Cell `{name}` is dropped from {type(self).__name__}: its connection or its"
@@ -239,4 +239,5 @@ class CellObserver(CheckedState):
             )
 
     def _state_of(self, name: str) -> nn.Module | None:
-        return self._states[name] if name in self._states else None
+        states = self._states
+        return states[name] if name in states else None

@@ -97,6 +97,11 @@ class CellRegistry:
             )
         return self._refs[name]
 
+    @property
+    def gone(self) -> list[str]:
+        """The names of the cells of which a module no longer exists."""
+        return [name for name, ref in self._refs.items() if ref.gone]
+
     def check_new(self, name: str) -> None:
         """Raises a ``ValueError`` if a name is taken by another cell, or is not a name.
 

@@ -107,7 +107,9 @@ class CellState(CheckedState):
             carried: the tensors that the window left.
             cell: the name of the cell.
         """
-        loaded, self._loaded = self._loaded, frozenset()
+        loaded = self._loaded
+        if loaded:
+            self._loaded = frozenset()
         for key in loaded:
             if key in carried and key.scope == "sample":
                 continue

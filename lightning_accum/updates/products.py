@@ -69,4 +69,5 @@ def copied(products: Sequence[Product]) -> list[Product]:
 
 
 def _copy(side: Tensor) -> Tensor:
-    return as_bytes(side.detach()).to(torch.float32, copy=True)
+    side = side.detach() if side.requires_grad else side
+    return as_bytes(side).to(torch.float32, copy=True)

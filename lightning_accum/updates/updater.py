@@ -183,7 +183,8 @@ class Updater(NamedAccumulators):
         _ = self.parent  # raises if it no longer exists, also if nothing is pending
         names = self.checked_names(params)
         factors = checked_factors(names, scale)
-        self.checked_names(list(factors))
+        if isinstance(scale, dict):
+            self.checked_names(list(factors))
         with torch.no_grad():
             change = checked_change(self.label, self._pending(names, factors), self._guard)
         return partial(self._apply_change, change, names if clear else ())

@@ -91,7 +91,11 @@ class WindowRecorder(Reducer):
             ValueError: if the shape changes within a window, or spikes are not 0 or 1.
         """
         window, check = self._window, self._check
-        if isinstance(observation, Tensor) and window.continues_with(observation):
+        if (
+            isinstance(observation, Tensor)
+            and window.continues_with(observation)
+            and (check is None or check.seen_spike or window.length > 1)
+        ):
             step = observation.detach() if observation.requires_grad else observation
             if check is not None:
                 check.add(step)
@@ -185,9 +189,10 @@ class WindowRecorder(Reducer):
 
     def clear(self, **kwargs: Any) -> None:
         """Begins a new window; its memory stays."""
-        if self._check is not None and (self.length > 1 or self._check.failed):
-            self._check.drop()
-        self._window.clear()
+        check, window = self._check, self._window
+        if check is not None and (window.length > 1 or check.failed):
+            check.drop()
+        window.clear()
 
     def check_extra_state(self, state: Any) -> None:
         """Raises a ``RuntimeError`` if this is not the window of such a recorder."""

@@ -42,7 +42,7 @@ class SpikeCheck:
         self._memory: Tensor | None = None
         self._rows: tuple[Tensor, ...] = ()
         self._kept = 0
-        self._seen_spike = False
+        self.seen_spike = False
         self._device_flag: Tensor | None = None
 
     def add(self, step: Tensor) -> None:
@@ -74,8 +74,8 @@ class SpikeCheck:
         if step.dtype is torch.bool:
             return
         self._check_real(step)
-        if not self._seen_spike:
-            self._seen_spike = self._count(step) > 0
+        if not self.seen_spike:
+            self.seen_spike = self._count(step) > 0
         self._make_room(step)
         self.add(step)
 

@@ -15,6 +15,10 @@ from lightning_accum.sparse.handover import ExpectedEvents, expect_events
 _FIRST_CAPACITY = 16
 
 
+def _now() -> int:
+    return 0 if torch.compiler.is_compiling() else time.perf_counter_ns()
+
+
 @final
 class Window:
     """Holds the steps of a window; its memory doubles when it is full.
@@ -55,10 +59,18 @@ class Window:
     def continues_with(self, step: Tensor) -> bool:
         """Returns whether a step is like the last one, and the memory has room for it."""
         return (
-            1 < self.length < len(self._rows)
-            and step.shape == self.shape
+            self.length < len(self._rows)
             and step.dtype is self.last_dtype
+            and step.shape == self.shape
+            and (self.length > 0 or self._keeps(step))
         )
+
+    def _keeps(self, step: Tensor) -> bool:
+        """Returns whether the memory of the last window suits a window of such steps."""
+        memory = self.memory
+        if memory is None or memory.device != step.device or memory.is_inference():
+            return False
+        return memory.dtype is torch.bool or memory.dtype is step.dtype
 
     def begin(self, like: Tensor, shape: torch.Size, dtype: torch.dtype) -> None:
         """Prepares the memory for steps of a shape.
@@ -68,7 +80,6 @@ class Window:
             shape: shape of a step, ``[B, ...]``.
             dtype: dtype in which steps are kept.
         """
-        self.began = 0 if torch.compiler.is_compiling() else time.perf_counter_ns()
         memory = self.memory
         if (
             memory is None
@@ -82,6 +93,8 @@ class Window:
         """Adds one step ``[B, ...]``."""
         if self.length == len(self._rows):
             self._grow(max(_FIRST_CAPACITY, 2 * self.length))
+        if self.length == 0:
+            self.began = _now()
         self._rows[self.length].copy_(step)
         self.length += 1
 
@@ -95,6 +108,8 @@ class Window:
             doubled = max(_FIRST_CAPACITY, 2 * len(self._rows), end)
             self._grow(doubled if self.length else end)
         assert self.memory is not None
+        if self.length == 0:
+            self.began = _now()
         self.memory[self.length : end].copy_(sequence)
         self._expected = None
         self.length = end
