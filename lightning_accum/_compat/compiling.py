@@ -92,8 +92,8 @@ def compiled_from(module: nn.Module) -> nn.Module:
         >>> compiled_from(torch.compile(fc)) is compiled_from(fc) is fc
         True
     """
-    original = module._modules.get("_orig_mod")
-    return module if original is None else original
+    children = module._modules
+    return children["_orig_mod"] if "_orig_mod" in children else module  # type: ignore[return-value]
 
 
 def is_compiler_failure(error: BaseException) -> bool:

@@ -198,12 +198,15 @@ def _copied(values: Tensor, dtype: torch.dtype, out: Tensor | None) -> Tensor:
 
 
 def _check(name: str, values: Tensor, decay: float, initial: Tensor | None = None) -> None:
-    check_tensors(**{name: values})
+    if not isinstance(values, Tensor):
+        check_tensors(**{name: values})
     if values.ndim == 0:
         raise ValueError(f"Argument `{name}` should be `[T, ...]`. Found no dimension.")
-    check_finite(decay=decay)
+    if type(decay) is not float or not math.isfinite(decay):
+        check_finite(decay=decay)
     if initial is not None:
-        check_tensors(initial=initial)
+        if not isinstance(initial, Tensor):
+            check_tensors(initial=initial)
         if initial.is_complex() and not values.is_complex():
             raise TypeError(
                 f"Argument `initial` should be real, as `{name}`. Found `{initial.dtype = }`."

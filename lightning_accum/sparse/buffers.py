@@ -59,6 +59,8 @@ class Scratch:
         value: BaseException | None,
         where: TracebackType | None,
     ) -> None:
+        if not self._taken:
+            return
         # keeps the largest blocks, which smaller tensors fit in too
         blocks = sorted([*_memory.blocks, *self._taken], key=len, reverse=True)
         self._taken = []

@@ -90,8 +90,9 @@ def _product(pending: Sequence[Pending], guard: NonFiniteGuard) -> Change | None
     products, param = accumulator.deferred, param.detach()
     if not products or is_sharded(param):
         return None
-    on_cpu = param.is_cpu and all(left.is_cpu for left, _, _ in products)
-    if not on_cpu or param.dtype != torch.float32 or param.shape != product_shape(products[0]):
+    if not param.is_cpu or param.dtype != torch.float32 or not products[0][0].is_cpu:
+        return None
+    if param.shape != product_shape(products[0]):
         return None
     left = torch.cat([post * scale for post, _, scale in products])
     right = torch.cat([pre for _, pre, _ in products])

@@ -73,8 +73,9 @@ def checked_products(
     posts: list[Any] = list(post) if isinstance(post, (list, tuple)) else [post]
     pres: list[Any] = list(pre) if isinstance(pre, (list, tuple)) else [pre]
     scales = list(scale) if isinstance(scale, Sequence) else [scale] * len(posts)
-    if not all(type(scale) is float for scale in scales):
-        check_numbers(**{f"scale[{i}]": scale for i, scale in enumerate(scales)})
+    for factor in scales:
+        if type(factor) is not float:
+            check_numbers(**{f"scale[{i}]": scale for i, scale in enumerate(scales)})
     for left in posts:
         if not isinstance(left, Tensor):
             check_tensors(post=left)
@@ -94,15 +95,14 @@ def checked_products(
                 "Arguments `post` and `pre` should be matrices `[K, out]` and `[K, in]`."
                 f" Found shapes {tuple(left.shape)} and {tuple(right.shape)}."
             )
-        found = product_shape(product)
         if shape is None:
-            _check_shape(label, found, None, pending)
-        elif found != shape:
+            shape = product_shape(product)
+            _check_shape(label, shape, None, pending)
+        elif (left.shape[1], right.shape[1]) != shape:
             raise ValueError(
                 f"A product added to `{label}` should have the shape {tuple(shape)}. Found shape"
-                f" {tuple(found)}."
+                f" {tuple(product_shape(product))}."
             )
-        shape = found
     return products
 
 

@@ -94,11 +94,11 @@ class Part:
         """
         if self.count == 0:
             self.clear()
-        adds, shape = self.reduction.adds, product_shape(products[0])
-        if defer and self.count == 0 and adds and are_worth_deferring(products):
+        if defer and not self.count and self.reduction.adds and are_worth_deferring(products):
             self._deferred = copied(products)
             self.count = 1
             return
+        shape = product_shape(products[0])
         device, dtype = products[0][0].device, product_dtype(products)
         self.add_written(partial(multiply_into, products=products), shape, dtype, device)
 

@@ -189,12 +189,11 @@ class PendingChange(CheckedState):
     @property
     def deferred(self) -> list[Product]:
         """The change as products with signed factors; empty if it is not only those."""
-        if self.bounded or any(part.count and not part.deferred for part in (self._pos, self._neg)):
+        pos, neg = self._pos, self._neg
+        raised, lowered = pos.deferred, neg.deferred
+        if self.bounded or (pos.count and not raised) or (neg.count and not lowered):
             return []
-        return [
-            *self._pos.deferred,
-            *((left, right, -factor) for left, right, factor in self._neg.deferred),
-        ]
+        return [*raised, *[(left, right, -factor) for left, right, factor in lowered]]
 
     @property
     def bounded(self) -> bool:

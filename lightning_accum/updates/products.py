@@ -53,14 +53,14 @@ def multiply_into(total: Tensor, products: Sequence[Product], onto: bool) -> Ten
 
 def are_worth_deferring(products: Sequence[Product]) -> bool:
     """Returns whether copies of both sides, in float32, take less memory than the product."""
-    shape = product_shape(products[0])
-    rows = 0
+    rows = outputs = inputs = 0
     for left, right, _ in products:
-        rows += left.shape[0]
+        (steps, outputs), inputs = left.shape, right.shape[1]
+        rows += steps
         for side in (left, right):
             if not (side.is_cpu and side.dtype in (torch.bool, torch.float32)):
                 return False
-    return rows * (shape[0] + shape[1]) <= shape[0] * shape[1]
+    return rows * (outputs + inputs) <= outputs * inputs
 
 
 def copied(products: Sequence[Product]) -> list[Product]:

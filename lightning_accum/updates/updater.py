@@ -191,11 +191,10 @@ class Updater(NamedAccumulators):
 
     def _pending(self, names: Sequence[str], factors: dict[str, float]) -> list[Pending]:
         """Returns the named parameters for which a change is pending."""
-        found = ((name, self._accumulators[name]) for name in names)
         return [
             Pending(name, accumulator, self.target(name), float(factors.get(name, 1.0)))
-            for name, accumulator in found
-            if not accumulator.empty
+            for name in names
+            if not (accumulator := self._accumulators[name]).empty
         ]
 
     def _apply_change(self, change: Change, consumed: Sequence[str]) -> None:
