@@ -80,9 +80,7 @@ def trace(
         on spike timing", doi:10.1007/s00422-008-0233-1.
     """
     if mode not in _MODES:
-        raise ValueError(
-            f"Argument `mode` should be one of {_MODES}. Found `mode = {mode!r}`."
-        )
+        raise ValueError(f"Argument `mode` should be one of {_MODES}. Found `mode = {mode!r}`.")
     _check("activity", activity, decay, initial)
     dtype = torch.promote_types(activity.dtype, dtype)
     if activity.shape[0] == 1 and mode == "cumulative" and initial is not None and out is None:
