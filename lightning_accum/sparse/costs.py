@@ -27,9 +27,9 @@ EVENT = 8.0
 """An event found and sorted."""
 ADD = 0.04
 """An element that an event adds."""
-TRACE = 1.6
+TRACE = 0.36
 """An element of a trace."""
-TRANSPOSE = 0.4
+TRANSPOSE = 1.2
 """An element of a matrix transposed."""
 CALLS = 60_000.0
 """The additional calls of torch that visits to events take."""
@@ -94,6 +94,7 @@ def cheapest(products: Sequence[Product]) -> Choice:
             + own * (known is None) * SEARCH
             + events * ((1 + nearest) * EVENT + n * other * ADD)
             + n * other * TRACE
+            + sum(map(_stays, factors)) * own * other * MULTIPLY
         )
     return min(costs, key=lambda choice: costs[choice])
 
@@ -103,6 +104,11 @@ def larger_side(products: Sequence[Product]) -> Side:
     post, pre = (side.activity for side in products[0].operands)
     indices = pre.dtype != torch.bool and not pre.is_floating_point()  # indices have no trace
     return "pre" if indices or pre.numel() >= post.numel() else "post"
+
+
+def _stays(factor: Factor) -> bool:
+    """Returns whether a factor cannot move to the other side: the trace of it is weighted."""
+    return factor.decay is not None and factor.weights is not None
 
 
 def _is_raster(factor: Factor) -> bool:
