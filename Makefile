@@ -11,7 +11,7 @@ RIVALS := $(VENV)/.ready-rivals
 DOCS_OUT := docs/_build
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test doctest crash mutate lint format types docs outputs examples bench-smoke bench build matrix ci clean
+.PHONY: help setup demo test doctest crash mutate lint format types docs outputs zoo examples bench-smoke bench build matrix ci clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -74,6 +74,9 @@ docs: $(DEV) ## the pages, and the code on them
 
 outputs: $(TESTS) ## what examples print, for the gallery; some by ARGS="digits_stdp --short"
 	$(PY) scripts/record.py $(ARGS)
+
+zoo: $(DEMO) ## the page of networks, or some of it by ARGS="--only conv_wta"
+	$(PY) scripts/zoo.py $(ARGS)
 
 examples: $(TESTS) ## every example, in its short form
 	$(PY) scripts/run_each.py examples --short

@@ -14,9 +14,11 @@ Hebb's rule with weights of constant length, from the same start and with the sa
 from __future__ import annotations
 
 import argparse
+import time
 from typing import NamedTuple
 
 import torch
+from _result import report, spread
 from torch import Tensor, nn
 
 from lightning_accum import BCM, Cell, Hebb, Normalize, Rule, attach_updater
@@ -129,7 +131,10 @@ def main() -> None:
         args.seeds, args.updates = 1, 1500
     torch.set_num_threads(1)
 
+    start = time.process_time()
     runs = [experiment(args.updates, seed) for seed in range(args.seeds)]
+    samples = 2 * args.seeds * args.updates * BATCH  # for both rules
+    speed = samples / (time.process_time() - start)
     print(f"{args.seeds * NEURONS} neurons, {PATTERNS} patterns, {args.updates} updates")
     for name in runs[0]:
         before, after = (
@@ -144,6 +149,8 @@ def main() -> None:
         print(f"  mean response {best:.2f} to the best pattern, {others[0]:.2f} to the second")
     preferred = [len(run["BCM"].after.argmax(0).unique()) for run in runs]
     print(f"of {PATTERNS} patterns, {', '.join(map(str, preferred))} are preferred by some neuron")
+    means = [float(selectivity(run["BCM"].after).mean()) for run in runs]
+    report(f"selectivity {spread(means, '', 2)}", speed)
     draw(runs[0], args.picture)
     print(f"drawn to {args.picture}")
 

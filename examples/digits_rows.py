@@ -13,12 +13,14 @@ only, while the input's and the recurrent weights stay as they were drawn.
 from __future__ import annotations
 
 import argparse
+import time
 from typing import NamedTuple
 
 import lightning.pytorch as pl
 import torch
 from _data import Split, load_digits_split
 from _quiet import quiet
+from _result import report, spread
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 from torch.utils.data import DataLoader, TensorDataset
@@ -204,12 +206,17 @@ def main() -> None:
 
     split = load_digits_split()
     print(f"share of {len(split.test_labels)} unseen digits read right, row by row")
-    found = {}
+    found, seconds = {}, {}
     for method in METHODS:
+        start = time.process_time()
         runs = [learn(method, split, args.epochs, seed) for seed in range(args.seeds)]
+        seconds[method] = time.process_time() - start
         found[method] = runs
         shares = " ".join(f"{run.accuracies[-1]:6.1%}" for run in runs)
         print(f"  {method:24s}{shares}", flush=True)
+    samples = args.seeds * args.epochs * len(split.train_labels)
+    accuracies = [100 * run.accuracies[-1] for run in found["e-prop"]]
+    report(spread(accuracies), samples / seconds["e-prop"])
     draw(found, split, args.picture)
     print(f"drawn to {args.picture}")
 

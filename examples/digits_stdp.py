@@ -26,6 +26,7 @@ import lightning.pytorch as pl
 import torch
 from _data import Split, load_digits_split, load_mnist, load_mnist5k
 from _quiet import quiet
+from _result import report, spread
 from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
@@ -174,9 +175,9 @@ def learn(data: Split, seed: int, args: argparse.Namespace) -> tuple[float, floa
         log_every_n_steps=10,
         enable_model_summary=False,
     )
-    start = time.perf_counter()
+    start = time.process_time()
     trainer.fit(model, loader)
-    speed = batches * args.batch_size / (time.perf_counter() - start)
+    speed = batches * args.batch_size / (time.process_time() - start)
     model.readout.reset()
     trainer.validate(model, DataLoader(train, 256), verbose=False)
     test = DataLoader(TensorDataset(data.test_images, data.test_labels), 256)
@@ -214,14 +215,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"k-means with {args.neurons} centres:   {spread(means)}")
     if args.short:
         print("(two epochs, one seed: the full run takes six, and five seeds)")
-    print(f"samples per second in training: {statistics.mean(speed for _, speed, _ in runs):.0f}")
+    report(spread(accuracies), statistics.mean(speed for _, speed, _ in runs))
     print(f"look at it with: tensorboard --logdir {runs[-1][2]}")
-
-
-def spread(values: list[float]) -> str:
-    each = ", ".join(f"{value:.1f}" for value in values)
-    deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.1f} %{deviation} (seeds: {each})"
 
 
 if __name__ == "__main__":

@@ -17,11 +17,13 @@ and of 50 that do not, from the same first weights with the same optimizer.
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Iterator
 
 import lightning.pytorch as pl
 import torch
 from _recurrent import LEARNERS, Recurrent
+from _result import report, spread
 from torch import Tensor, nn
 
 CUES, CUE, PAUSE, DELAY, ANSWER = 3, 40, 20, 200, 50  # how many, and how long in ms
@@ -161,18 +163,23 @@ def main() -> None:
         args.seeds, args.batches = 1, 3
     torch.set_num_threads(1)
 
-    found = {}
+    found, results = {}, {}
     print(f"right answers in 256 new trials after {args.batches} batches of {BATCH}, each seed:")
     for neuron in NEURON:
         for learner in LEARNERS:
-            runs, shares = [], []
+            runs, shares, seconds = [], [], 0.0
             for seed in range(args.seeds):
                 network = make(learner, neuron, seed)
+                start = time.process_time()
                 runs.append(learn(network, args.batches, seed))
+                seconds += time.process_time() - start
                 shares.append(right(network))
             found[neuron, learner] = runs
+            results[neuron, learner] = ([100 * share for share in shares], seconds)
             figures = " ".join(f"{100 * share:5.1f} %" for share in shares)
             print(f"  {neuron:4s} {TITLES[learner]:28s} {figures}")
+    shares, seconds = results["ALIF", "symmetric"]
+    report(spread(shares), args.seeds * args.batches * BATCH / seconds)
     draw(found, args.picture)
     print(f"drawn to {args.picture}")
 

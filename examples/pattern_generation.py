@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import argparse
 import math
+import time
 
 import lightning.pytorch as pl
 import torch
 from _recurrent import LEARNERS, TC_READOUT, Recurrent
+from _result import report, spread
 from torch import Tensor
 
 from lightning_accum.functional import decay_factor, trace
@@ -137,19 +139,25 @@ def main() -> None:
     torch.set_num_threads(1)
 
     found: dict[str, list[list[float]]] = {}
+    seconds: dict[str, float] = {}
     shown = {"target": task(0)[1].squeeze(1)}
     print(f"normalized error, mean of the last 10 of {args.presentations} presentations:")
     for learner in LEARNERS:
         runs = found[learner] = []
+        start = time.process_time()
         for seed in range(args.seeds):
             network = make(learner, seed)
             runs.append(network.learn([task(seed)] * args.presentations, seed))
             if seed == 0 and learner in ("symmetric", "bptt"):
                 with torch.no_grad():
                     shown[TITLES[learner].split(",")[0]] = network(task(0)[0]).squeeze(1)
+        seconds[learner] = time.process_time() - start
         print(f"  {TITLES[learner]:28s} " + " ".join(f"{final(run):.3f}" for run in runs))
     controls = [untrained(seed) for seed in range(args.seeds)]
     print(f"  {'the best readout, untrained':28s} " + " ".join(f"{e:.3f}" for e in controls))
+    errors = [final(run) for run in found["symmetric"]]
+    samples = args.seeds * args.presentations
+    report(f"error {spread(errors, '', 3)}", samples / seconds["symmetric"])
     draw(found, shown, controls, args.picture)
     print(f"drawn to {args.picture}")
 

@@ -18,10 +18,12 @@ applied every 50 ms instead of every ms, for the weights stand still in a window
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable
 from functools import partial
 
 import torch
+from _result import report
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
@@ -202,6 +204,7 @@ def main() -> None:
     found = {}
     print(f"output rates in Hz for XOR's patterns, the last 10 of {args.epochs} epochs:")
     print(f"  {'':20s} " + " ".join(f"{{{a:.0f},{b:.0f}}}" for a, b in PATTERNS) + "  learned")
+    start = time.process_time()
     for shuffled, seeds in ((False, args.seeds), (True, args.controls)):
         for name, make in RULES.items():
             title = f"{name}, shuffled" if shuffled else name
@@ -209,6 +212,10 @@ def main() -> None:
             rates = found[title] = torch.stack(runs)
             means = " ".join(f"{rate:5.0f}" for rate in final(rates).mean(0))
             print(f"  {title:20s} {means}  {int(learned(rates).sum())} of {seeds} seeds")
+    samples = 4 * args.epochs * sum(len(rates) for rates in found.values())
+    times = ", ".join(f"{name} {int(learned(found[name]).sum())}" for name in RULES)
+    result = f"seeds that learned, of {args.seeds}: {times}"
+    report(result, samples / (time.process_time() - start))
     draw(found, args.picture)
     print(f"drawn to {args.picture}")
 

@@ -23,6 +23,7 @@ SECTIONS = {
         "digits_stdp": "Handwritten digits by STDP",
         "no_optimizer": "Digits without an optimizer",
         "foreign_neurons": "Neurons of snnTorch, Norse and SpikingJelly",
+        "conv_wta": "Filters of a convolution by competition",
         "receptive_fields": "Receptive fields from photographs",
         "oja_pca": "Principal components by Oja and Sanger",
         "bcm_selectivity": "Selective neurons by BCM",

@@ -44,7 +44,8 @@ def test_on_digits(run, tmp_path):
     assert found
     assert float(found[1]) > 90  # two epochs of six; chance is 10
     assert re.search(r"k-means with 60 centres: +9[3-7]\.", printed)
-    assert re.search(r"samples per second in training: \d+", printed)
+    assert re.search(rf"^result: {found[1]} %", printed, re.MULTILINE)
+    assert re.search(r"speed: \d+ samples per second", printed)
     assert f"tensorboard --logdir {tmp_path}" in printed
     assert "Local learning, by what the logging steps saw:" in printed
 

