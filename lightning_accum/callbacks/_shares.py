@@ -32,7 +32,9 @@ def _samples(trainer: CellTrainer, cells: Sequence[str], param: str) -> int | No
     samples = sum(trainer.take_samples(cell, param) for cell in own)
     found = [trainer.reduction_of(cell) for cell in own]
     summed = found and all(how is not None and not how.averages for how in found)
-    return None if summed else samples
+    if not summed:
+        return samples
+    return 1 if trainer.averages_processes else None
 
 
 def check_exchangeable(trainer: CellTrainer) -> None:

@@ -42,6 +42,9 @@ class CellTrainer(CellObserver):
     released: bool = False
     """Whether the callback of an earlier run has left the trainer in evaluation mode."""
 
+    averages_processes: ClassVar[bool] = False
+    """Whether summed changes are averaged over processes, as DDP averages gradients."""
+
     def update(self, **kwargs: Any) -> None:
         """Applies all pending changes of the cells, also those that others have accumulated.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from torch import Tensor
 
@@ -47,7 +47,8 @@ class OTTT(PotentialRule):
         dt: step, in ms.
         batch_reduction: ``"sum"``, ``"mean"``, or any ``fn(per_sample, dim)``. The sum follows the
             gradient of the loss, be this a sum or a mean over samples; a mean of a mean loss would
-            be divided by the size of the batch twice.
+            be divided by the size of the batch twice. Over several processes a sum is averaged, as
+            DDP averages the gradients of the parameters that an optimizer trains.
         **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
             :class:`~lightning_accum.rules.base.Rule`.
 
@@ -74,6 +75,7 @@ class OTTT(PotentialRule):
         arXiv:2210.04195.
     """
 
+    averages_processes: ClassVar[bool] = True
     of_neuron = MappingProxyType({"tc_mem": "tc_mem", "surrogate": "surrogate"})
 
     def __init__(

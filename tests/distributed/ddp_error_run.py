@@ -125,11 +125,52 @@ def fit(
     }
 
 
+class Deep(pl.LightningModule):
+    """Two hidden layers that learn by OTTT, and a head by SGD, from the mean of a loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.fcs = nn.ModuleList([nn.Linear(INPUTS, NEURONS), nn.Linear(NEURONS, NEURONS)])
+        self.fcs.requires_grad_(False)
+        self.lifs = nn.ModuleList(
+            [SurrogateLIF(NEURONS, 8.0, gradient="step", time_dim=0) for _ in self.fcs]
+        )
+        self.head = nn.Linear(NEURONS, CLASSES)
+        self.double()
+        for fc in self.fcs:
+            fc.weight.mul_(2.0)
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        z, labels = batch
+        z = z.clone().requires_grad_()
+        for fc, lif in zip(self.fcs, self.lifs, strict=True):
+            lif.reset()
+            z = lif(fc(z))
+        return F.cross_entropy(self.head(z).mean(0), labels)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.head.parameters(), lr=0.5)
+
+
+def deep(rank: int, ranks: int) -> dict[str, Tensor]:
+    """The weights after a fit by OTTT, in which every process has as many samples."""
+    learner = CellTrainerCallback(
+        la.OTTT(5.0, time_dim=0, params=("weight", "bias")),
+        cells={str(i): la.CellSpec(f"fcs.{i}", f"lifs.{i}") for i in range(2)},
+    )
+    model = Deep()
+    pieces = Pieces(rank, ranks)
+    pieces.batches = pieces.batches[:2]
+    trainer(ranks, learner).fit(model, pieces)
+    return dict(model.state_dict())
+
+
 def main(rank: int, ranks: int, folder: Path) -> None:
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="lightning")
     torch.set_num_threads(1)
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"OTTT": deep(rank, ranks)}
     for feedback in FEEDBACK:
         path = folder / f"{feedback} of {ranks}.ckpt"
         found[feedback] = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from ddp_error_run import FEEDBACK, Model
+from ddp_error_run import FEEDBACK, Deep, Model
 from run_ranks import run_ranks
 from test_resume_ranks import equal, leaves
 
@@ -27,6 +27,15 @@ def test_two_processes_learn_what_one_does(found: dict[int, list], feedback: str
     one, two = (mine[feedback]["alike"] for mine in found[2])
     before = Model(reset=True).state_dict()
     for name in LEARNED:
+        assert torch.equal(one[name], two[name])
+        assert (alone[name] - before[name]).abs().max() > 1e-3
+        torch.testing.assert_close(alone[name], one[name], rtol=1e-9, atol=1e-11)
+
+
+def test_ottt_follows_the_gradient_of_the_mean_over_all_samples(found: dict[int, list]) -> None:
+    alone, one, two = (mine["OTTT"] for mine in (found[1][0], *found[2]))
+    before = Deep().state_dict()
+    for name in ("fcs.0.weight", "fcs.0.bias", "fcs.1.weight", "head.weight"):
         assert torch.equal(one[name], two[name])
         assert (alone[name] - before[name]).abs().max() > 1e-3
         torch.testing.assert_close(alone[name], one[name], rtol=1e-9, atol=1e-11)
