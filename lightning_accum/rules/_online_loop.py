@@ -74,6 +74,7 @@ def run_compiled(rule: Rule, layer: nn.Module, inputs: Tensor) -> Tensor | None:
     found.state.keep({key: trace for key, trace, rate in used if rate}, "")
     found.state.samples["weight"] = found.state.samples.get("weight", 0) + steps * batch
     found.state.tally.note(found.raster, spikes)
+    found.state.tally.windows += steps - 1  # of one step each
     dtype = inputs.dtype if inputs.is_floating_point() else weight.dtype
     return spikes.to(neuron.spike_dtype or dtype)
 

@@ -128,11 +128,18 @@ class RecordingTrainer(IndependentCellTrainer, ABC):
         """
         if self.training and not mode and "registry" in vars(self):
             warn_of_unused(type(self).__name__, dict(self._unused()))
-            for name, (cell, _) in self.named_cells:
-                h, updater = self.state_of(name).hyperparameters, get_updater(cell.connection)
-                if updater is not None:
-                    warn_of_unmoved(type(self).__name__, name, updater, h, self.tally(name))
+            self.check_moved()
         return super().train(mode)
+
+    def check_moved(self) -> None:
+        """Warns, once, of parameters that are as they were, in spite of applied changes.
+
+        Waits for the device.
+        """
+        for name, (cell, _) in self.named_cells:
+            h, updater = self.state_of(name).hyperparameters, get_updater(cell.connection)
+            if updater is not None:
+                warn_of_unmoved(type(self).__name__, name, updater, h, self.tally(name))
 
     def _unused(self) -> Iterator[tuple[str, tuple[Tally, int, Mapping[str, Accumulator]]]]:
         """Yields what was recorded or accumulated of each cell, and had no effect so far."""

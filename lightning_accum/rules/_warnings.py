@@ -77,7 +77,7 @@ def warn_of_unused(
 def warn_of_unmoved(
     rule: str, cell: str, updater: Updater, h: Hyperparameters, tally: Tally
 ) -> None:
-    """Warns, when a rule leaves training mode, if applied changes have not moved a parameter.
+    """Warns if all changes that were applied so far have not moved a parameter.
 
     Args:
         rule: the name of the rule.
@@ -92,10 +92,10 @@ def warn_of_unmoved(
     params = {p: updater.target(p).detach() for p in h.params if updater.applied.get(p)}
     for param in tally.never_moved(params):
         warnings.warn(
-            f"`{rule}` should have moved `{param}` of cell `{cell}` before it leaves training mode."
-            f" Found it as it was, after {tally.windows} calls and {updater.applied[param]} applied"
-            " updates, which were 0 or lost in rounding: look at the activity, at the reduction of"
-            " batches and of the updater, and at limits, and raise the rates.",
+            f"`{rule}` should have moved `{param}` of cell `{cell}` by now. Found it as it was,"
+            f" after {tally.windows} calls and {updater.applied[param]} applied updates, which were"
+            " 0 or lost in rounding: look at the activity, at the reduction of batches and of the"
+            " updater, and at limits, and raise the rates.",
             RuntimeWarning,
             stacklevel=4,
         )

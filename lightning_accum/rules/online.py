@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from lightning_accum._checks import check_integers, check_tensors
 from lightning_accum.distributed.world import processes
 from lightning_accum.rules._online_loop import run_compiled
 from lightning_accum.rules.base import Rule
+
+_PATIENCE = 1000  # windows after which a parameter should have moved
 
 
 def learn_online(
@@ -86,13 +89,32 @@ def learn_online(
             f" after the first step. Found {processes()} processes: apply updates at the end of a"
             " batch."
         )
+    if not rule.training:
+        warnings.warn(
+            f"A `{type(rule).__name__}` should be in training mode to learn online. Found"
+            " evaluation mode, in which it records nothing: call `train()` on the rule, or the"
+            " layer itself if nothing should be learned.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    windows = max(rule.tally(name).windows for name, _ in rule.named_cells)
+    spikes = _learn(rule, layer, inputs, update_every, 0 in times, given)
+    if windows < _PATIENCE <= windows + len(inputs) // update_every:
+        rule.check_moved()
+    return spikes
+
+
+def _learn(
+    rule: Rule, layer: nn.Module, inputs: Tensor, update_every: int, whole: bool, given: Any
+) -> Tensor:
+    """Learns online, in the compiled loop or step by step, and returns the layer's output."""
     if update_every == 1 and not given:
         spikes = run_compiled(rule, layer, inputs)
         if spikes is not None:
             return spikes
     outputs = []
     for piece in inputs.split(update_every):
-        outputs += [layer(piece)] if times == {0} else [layer(step)[None] for step in piece]
+        outputs += [layer(piece)] if whole else [layer(step)[None] for step in piece]
         rule(carry=True, **given)
         rule.update()
     return torch.cat(outputs) if outputs else layer(inputs)

@@ -246,3 +246,33 @@ def test_bad_arguments_are_named():
         learn_online(rule, layer, x[0, 0])
     with pytest.raises(ValueError, match=r"rule.*register_cell"):
         learn_online(la.STDP(0.1, -0.1), layer, x)
+
+
+class TestNothingLearned:
+    """It is told, once, by name."""
+
+    def test_a_rule_in_evaluation_mode(self) -> None:
+        layer = layer_of(3, LIF(2), 2)
+        rule = learner_of(layer)
+        rule.eval()
+        with pytest.warns(RuntimeWarning, match=r"`STDP` should be in training .* the layer itse"):
+            learn_online(rule, layer, raster(5, 1, 3).double())
+
+    @pytest.mark.parametrize("update_every", [1, 2])
+    def test_weights_that_never_move(self, update_every: int) -> None:
+        layer = layer_of(3, LIF(2), 2)
+        rule = learner_of(layer)
+        silence = torch.zeros(999 * update_every, 1, 3, dtype=torch.float64)
+        learn_online(rule, layer, silence, update_every=update_every)
+        with pytest.warns(
+            RuntimeWarning, match=r"moved `weight` of cell `cell` by now.* 1998 call"
+        ):
+            learn_online(rule, layer, silence, update_every=update_every)
+        learn_online(rule, layer, silence, update_every=update_every)
+
+    def test_weights_that_move(self) -> None:
+        layer = layer_of(3, LIF(2), 2)
+        rule = learner_of(layer)
+        before = layer.connection.weight.clone()
+        learn_online(rule, layer, raster(1001, 1, 3).double())
+        assert not torch.equal(before, layer.connection.weight)
