@@ -79,7 +79,7 @@ def checked_bound(side: Side, fn: Any, limits: dict[str, Any], options: dict[str
     Raises:
         TypeError: if the function cannot be called with these arguments.
         ValueError: if a limit is missing or not finite, ``max`` is not above ``min``, or a function
-            of this package rejects an option.
+            of this package is for the other side, or rejects an option.
     """
     if not callable(fn):
         raise TypeError(
@@ -99,6 +99,13 @@ def checked_bound(side: Side, fn: Any, limits: dict[str, Any], options: dict[str
             f" `max = {limits['max']}`, `min = {limits['min']}`: `max` comes first."
         )
     bound = Bound(fn, tuple(float(limit) for limit in limits.values()), options)
+    other = {"upper": "lower", "lower": "upper"}.get(side, "")
+    if other and bound.is_built_in and bound.name.startswith(f"bound_{other}_"):
+        raise ValueError(
+            f"Argument `bound` of the {side} bound should be one for the {side} side. Found"
+            f" `{bound.name}`: pass `{bound.name.replace(other, side)}`, or set it by"
+            f" `{other}bound`."
+        )
     tensors = 3 if side == "full" else 2  # the parameter, and both parts or one of them
     _check_call(bound, side, tensors + len(limits))
     if bound.is_built_in:

@@ -174,3 +174,12 @@ def test_a_full_bound_may_return_what_it_was_given(which, view):
     acc.pos, acc.neg = torch.ones(2), torch.full((2,), 2.0)
     acc.update(param).zero_()
     assert [t.tolist() for t in (param, acc.pos, acc.neg)] == [[3.0] * 2, [1.0] * 2, [2.0] * 2]
+
+
+@pytest.mark.parametrize("side", ["upper", "lower"])
+def test_a_half_bound_of_the_other_side_is_rejected(side: str) -> None:
+    acc = Accumulator()
+    fns = {"upper": bound_lower_power, "lower": bound_upper_power}
+    with pytest.raises(ValueError, match=rf"pass `bound_{side}_power`, or set it by"):
+        getattr(acc, f"{side}bound")(fns[side], 1.0, power=1.0)
+    assert not acc.bounded
