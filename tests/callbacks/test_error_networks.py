@@ -210,6 +210,12 @@ def test_a_rule_in_evaluation_mode_learns_and_says_so() -> None:
     assert not told(Deep("readout"), learner)
 
 
+def test_a_rule_that_was_validated_before_its_first_fit() -> None:
+    learner = stdp()
+    learner.teardown(pl.Trainer(logger=False, accelerator="cpu"), Deep("readout"), "validate")
+    assert not told(Deep("readout"), learner)
+
+
 def test_neurons_whose_potential_is_nan() -> None:
     model = Deep("readout")
     nn.init.constant_(model.fc.bias, torch.nan)

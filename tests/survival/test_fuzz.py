@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from contract import CASES
+from contract import CASES, inputs_of
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -446,7 +446,7 @@ def run_rule(rule: la.CellTrainer) -> None:
         out = layer((torch.rand(*lead, 3) < 0.5).float())
         if isinstance(rule, la.OTTT):
             out.sum().backward()
-        rule(reward=0.5, error=torch.rand(4, 2))
+        rule(**inputs_of(rule, 0))
     except Exception:
         assert torch.equal(layer.connection.weight, before)
         raise
