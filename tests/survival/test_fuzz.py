@@ -561,7 +561,9 @@ INNER = {
     *("kernel", "load_state_dict", "metric_state", "observe", "pairs", "plot", "rate", "reads"),
     *("release", "select", "set_extra_state", "state_dict", "step_param", "suppress"),
     *("sync", "terms", "train", "unsync", "updates", "use_updater", "validate"),
-    *("attach_to", "compute_over", "ready_state", "step_groups"),
+    *("attach_to", "compute_over", "ready_state", "step_groups", "loop_constants", "begin_loop"),
+    *("end_loop", "check_trained", "accumulate_written", "finish_batch", "reduction_of"),
+    *("take_samples", "note_applied", "constraints_of", "updater_of", "recorded_steps"),
 }  # fmt: skip
 
 
