@@ -85,6 +85,19 @@ class RecordingTrainer(IndependentCellTrainer, ABC):
         """
         self(carry=carry, **inputs)
 
+    def update(self, **kwargs: Any) -> None:
+        """Applies all pending changes; warns, once, if activity is recorded that nobody evaluates.
+
+        Args:
+            **kwargs: passed to the updaters.
+        """
+        if not any(self.tally(name).windows for name in self.registry):
+            steps = {name: self.recorded_steps(name) for name, _ in self.named_cells}
+            warn_of_unused(
+                type(self).__name__, {name: (self.tally(name), steps[name], {}) for name in steps}
+            )
+        super().update(**kwargs)
+
     def _plan(self, name: str, cell: Cell) -> CellPlan:
         """Returns what every call needs of a cell, which is found out once."""
         plan = self._plans.get(name)

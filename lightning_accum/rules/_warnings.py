@@ -52,7 +52,7 @@ def warn_of_unread(rule: str, given: Given, tallies: Sequence[Tally]) -> None:
 def warn_of_unused(
     rule: str, cells: Mapping[str, tuple[Tally, int, Mapping[str, Accumulator]]]
 ) -> None:
-    """Warns, when a rule leaves training mode, if it was never called or nothing was applied.
+    """Warns if a rule was never called, or nothing was applied.
 
     Args:
         rule: the name of the rule.
@@ -67,8 +67,8 @@ def warn_of_unused(
         else:
             continue
         warnings.warn(
-            f"`{rule}` should have changed cell `{name}` before it leaves training mode. Found"
-            f" {found}, or add a CellTrainerCallback to the Trainer, which does both.",
+            f"`{rule}` should have changed cell `{name}` by now. Found {found}, or add a"
+            " CellTrainerCallback to the Trainer, which does both.",
             RuntimeWarning,
             stacklevel=4,
         )

@@ -39,6 +39,12 @@ class TestLeftTraining:
         ):
             self.rule.eval()
 
+    def test_updated_and_never_called(self) -> None:
+        with pytest.warns(RuntimeWarning, match="8 steps recorded, and no call") as said:
+            self.run(call=False, update=True)
+        assert len(said) == 1
+        self.rule.eval()  # says it no more
+
     def test_never_called_and_cleared(self) -> None:
         for _ in range(3):
             self.run(call=False, update=False, batches=4)
