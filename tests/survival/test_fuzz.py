@@ -103,6 +103,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*should be at least a step"),
     pytest.mark.filterwarnings("ignore:An UpdateOptimizer should have updaters"),
     pytest.mark.filterwarnings("ignore:A source should have a pipe"),
+    pytest.mark.filterwarnings("ignore:.*should be called with what its terms read"),
     pytest.mark.filterwarnings("ignore:Initializing zero-element tensors"),
 ]
 
@@ -564,6 +565,7 @@ INNER = {
     *("attach_to", "compute_over", "ready_state", "step_groups", "loop_constants", "begin_loop"),
     *("end_loop", "check_trained", "accumulate_written", "finish_batch", "reduction_of"),
     *("take_samples", "note_applied", "constraints_of", "updater_of", "recorded_steps"),
+    "weight_range",
 }  # fmt: skip
 
 
@@ -632,6 +634,8 @@ REFUSES = {
     "StreamAccumulator.merge_state": "should be of class `EMA`, or a dictionary of",  # its own
     "PersistentMetric.merge_state": "state",
     "Except.merge_state": "should be of class `Mean`, or a dictionary of",
+    "EProp.bind_model": "should be a module of the model",  # the readout is in no model
+    "_OfReadout.bind_model": "should be a module of the model",
     "MaxRateClassifier.predict": "called before the ``update``",
 }
 
