@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from lightning_accum.engine.terms import Term
 from lightning_accum.functional.numbers import fingerprint
+from lightning_accum.sparse.kernel_search import count_events
 
 T = TypeVar("T")
 
@@ -108,7 +109,7 @@ class Tally:
         self._due = False
         self._spikes = post.dtype == torch.bool
         self._spikes_in = pre.dtype == torch.bool
-        counts = pre.count_nonzero(), pre.numel(), post.count_nonzero(), post.numel()
+        counts = count_events(pre), pre.numel(), count_events(post), post.numel()
         self._looks.append((self.windows, *counts))
         return True
 

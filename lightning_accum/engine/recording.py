@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -114,6 +114,10 @@ class Recording:
             name: the name of the signal.
         """
         return self.signals[name].activity
+
+    def of_both_sides(self) -> Recording:
+        """Returns the recording without states, whose memory then does not count."""
+        return replace(self, signals={name: self.signals[name] for name in BOTH_SIDES})
 
     @property
     def steps(self) -> int:

@@ -95,6 +95,7 @@ class Rule(RecordingTrainer):
     """Whether the input's values matter; otherwise they are not checked to be spikes."""
 
     _traces: ClassVar[int] = 1
+    _states_in_terms: ClassVar[bool] = True  # whether terms read states, beside `prepare`
     """About how many traces of both sides the terms need at a time, beyond one."""
 
     def __init__(
@@ -242,6 +243,8 @@ class Rule(RecordingTrainer):
         prepared = self.prepare(recording, h)
         if prepared is not None:
             recording = replace(recording, prepared=prepared)
+        if not self._states_in_terms:
+            recording = recording.of_both_sides()
         how = Evaluation(seen.plan.batch, self.backend, carry, self._traces)
         terms = state.tally.note_signs(partial(self.terms, h=h))
         targets = seen.targets(updater)

@@ -20,6 +20,7 @@ class PotentialRule(ThirdFactorRule):
     """Base of rules with the hyperparameters ``surrogate``, ``membrane`` and ``threshold``."""
 
     follows_error: ClassVar[bool] = True
+    _states_in_terms: ClassVar[bool] = False
 
     def required(self, h: Hyperparameters) -> tuple[str, ...]:
         """Returns names of hyperparameters that should not be ``None`` once a cell is registered.

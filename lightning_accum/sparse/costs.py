@@ -19,8 +19,8 @@ P = TypeVar("P", bound=Product)
 # Nanoseconds, measured on one core with AVX-512; their ratios decide.
 MULTIPLY = 0.02
 """A multiply-add of a dense product."""
-CONVERT = 0.06
-"""An entry of a raster converted to floating point."""
+CONVERT = 0.5
+"""An entry of a raster converted to floating point, and read again from memory."""
 SEARCH = 0.1
 """An entry searched for events."""
 EVENT = 8.0

@@ -9,8 +9,8 @@ from torch import Tensor
 from lightning_accum.functional.eligibility import Eligibility, fold_eligibility
 from lightning_accum.sparse.kernel_eligibility import Potential, fold_steps
 
-# Elements of a block: 256 KB in float32, of which a block takes two to four at a time.
-_BLOCK = 1 << 16
+# Elements of a block: 512 KB in float32, of which a block takes two to four at a time.
+_BLOCK = 1 << 17
 
 
 def fold_in_blocks(

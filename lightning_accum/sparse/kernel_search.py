@@ -34,6 +34,21 @@ def find_events(raster: Tensor) -> tuple[Tensor, Tensor] | None:
     return row[:count], column[:count]
 
 
+def count_events(values: Tensor) -> Tensor:
+    """Returns the number of non-zero values, without waiting for a device.
+
+    The plain form is ``values.count_nonzero()``, which takes ten times as long.
+
+    Args:
+        values: any shape.
+    """
+    fits = values.dtype == torch.bool and is_plain(values)
+    kernel = kernel_for(torch.float32) if fits else None
+    if kernel is None:
+        return values.count_nonzero()
+    return torch.tensor(kernel.count_events(pointer(values), Int(values.numel())))
+
+
 def first_places(ordered: Tensor, count: int) -> Tensor | None:
     """Returns ``[count]``, the place of the first event of each row."""
     kernel = kernel_for(torch.float32) if are_places(ordered) else None

@@ -8,7 +8,7 @@ from rasters import layer, raster, show
 from references import RULES
 from torch import nn
 
-from lightning_accum import STDP, Accumulator, Cell, get_updater
+from lightning_accum import STDP, Accumulator, Cell, EProp, Serial, get_updater
 from lightning_accum import nn as layers
 from lightning_accum.engine import run as run_module
 
@@ -116,3 +116,18 @@ def test_each_piece_has_its_own_events(monkeypatch: pytest.MonkeyPatch):
         found.append(get_updater(fc).weight)
     torch.testing.assert_close(found[0].pos, found[1].pos)
     torch.testing.assert_close(found[0].neg, found[1].neg)
+
+
+def test_states_that_only_the_preparation_reads_take_no_room_in_a_piece(monkeypatch):
+    model = Serial(layers.Linear(3, 4), layers.SurrogateLIF(4, beta=0.5, time_dim=0))
+    rule = EProp(0.1, time_dim=0, carry=False)
+    rule.register_cell("cell", model.cell)
+    monkeypatch.setattr(run_module, "_PIECE_ELEMENTS", 5 * 2 * (3 + 4))
+    seen = []
+    terms = rule.terms
+    monkeypatch.setattr(
+        rule, "terms", lambda window, h: (seen.append(window.steps), terms(window, h))[1]
+    )
+    model((torch.rand(10, 2, 3) < 0.5).float())
+    rule(error=torch.randn(10, 2, 4))
+    assert seen == [slice(0, 5), slice(5, 10)]

@@ -16,6 +16,7 @@ from lightning_accum.nn import SurrogateLIF
 from lightning_accum.sparse import build, compiled, kernel_eligibility, kernel_surrogate
 from lightning_accum.sparse.eligibility import fold_in_blocks
 from lightning_accum.sparse.kernel_eligibility import Potential, fold_steps
+from lightning_accum.sparse.kernel_search import count_events
 from lightning_accum.sparse.kernel_surrogate import integrate_surrogate_neurons
 
 needs_compiler = pytest.mark.skipif(
@@ -188,3 +189,12 @@ def test_no_result_depends_on_the_number_of_threads(monkeypatch: pytest.MonkeyPa
     torch.set_num_threads(threads)
     for one, several in zip(found[:2], found[2:], strict=True):
         assert all(map(torch.equal, one, several))
+
+
+@pytest.mark.usefixtures("either_form")
+@quick
+@given(st.integers(0, 300), st.sampled_from([0.0, 0.1, 1.0]), st.booleans())
+def test_events_are_counted(size: int, density: float, whole: bool) -> None:
+    raster = torch.rand(size, 2, generator=torch.Generator().manual_seed(size)) < density
+    for values in (raster if whole else raster[:, 0], raster.int(), raster.float()):
+        assert int(count_events(values)) == int(values.sum())

@@ -34,7 +34,7 @@ static inline REAL derivative(int64_t form, REAL x, REAL a, REAL b)
 
 /* Takes one step; what is constant is known where this is called. */
 static inline void fold_step(const fold *f, int64_t t, int64_t first, int64_t width, int64_t form,
-                             int64_t adapts, int64_t moves)
+                             int64_t adapts, int64_t moves, int64_t adds)
 {
     const REAL a = (REAL)f->a, b = (REAL)f->b, limit = (REAL)f->limit, kappa = (REAL)f->kappa;
     const REAL beta = (REAL)f->beta, rho = (REAL)f->rho;
@@ -47,7 +47,7 @@ static inline void fold_step(const fold *f, int64_t t, int64_t first, int64_t wi
     for (int64_t n = 0; n < width; n++) {
         REAL sum = signal[n] + filtered[n];
         filtered[n] = kappa * sum;
-        if (f->unfiltered) sum += more[n];
+        if (adds) sum += more[n];
         REAL psi = derivative(form, membrane[n] - (moves ? limits[n] : limit), a, b);
         REAL q = psi * (adapts ? sum + mu[n] : sum);
         if (adapts) mu[n] = rho * mu[n] - beta * q;
@@ -57,12 +57,13 @@ static inline void fold_step(const fold *f, int64_t t, int64_t first, int64_t wi
 
 static inline void fold_form(const fold *f, int64_t first, int64_t width, int64_t form)
 {
-    const int64_t adapts = f->beta != 0, moves = f->limits != 0;
+    const int64_t adapts = f->beta != 0, moves = f->limits != 0, adds = f->unfiltered != 0;
     for (int64_t t = f->T - 1; t >= 0; t--) {
-        if (adapts && moves) fold_step(f, t, first, width, form, 1, 1);
-        if (adapts && !moves) fold_step(f, t, first, width, form, 1, 0);
-        if (!adapts && moves) fold_step(f, t, first, width, form, 0, 1);
-        if (!adapts && !moves) fold_step(f, t, first, width, form, 0, 0);
+        if (adds) fold_step(f, t, first, width, form, adapts, moves, 1);
+        else if (adapts && moves) fold_step(f, t, first, width, form, 1, 1, 0);
+        else if (adapts) fold_step(f, t, first, width, form, 1, 0, 0);
+        else if (moves) fold_step(f, t, first, width, form, 0, 1, 0);
+        else fold_step(f, t, first, width, form, 0, 0, 0);
     }
 }
 
