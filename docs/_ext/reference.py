@@ -77,19 +77,29 @@ def _show_public_bases(app: Any, name: str, cls: type, options: Any, bases: list
     bases[:] = shown
 
 
-# Methods that parts of the package call on each other: those of pipes and of optimizers.
+# Methods that parts of the package call on each other, by package, or in any.
 _BETWEEN_PARTS = {
-    *("link", "keep_local", "compute_over", "add_data", "attach_to", "bind_as", "bind_stages"),
-    *("begin", "check", "ends", "forget", "settle", "as_branch", "send"),
-    *("ready_state", "step_groups"),
+    "accumulators": {
+        *("link", "keep_local", "compute_over", "add_data", "attach_to", "bind_as", "bind_stages"),
+        *("begin", "check", "ends", "forget", "settle", "as_branch", "send"),
+    },
+    "optim": {"ready_state", "step_groups"},
+    "": {
+        *("check_extra_state", "get_extra_state", "set_extra_state"),
+        *("loop_constants", "begin_loop", "end_loop", "check_trained", "accumulate_written"),
+        *("finish_batch", "reduction_of", "take_samples", "note_applied", "constraints_of"),
+        *("recorded_steps", "weight_range", "updater_of", "released"),
+    },
 }
 
 
 def _skip_fields(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
-    """Leaves out fields of named tuples, and methods that parts of the package call."""
+    """Leaves out fields of named tuples, hooks of Lightning, and methods that parts call."""
     module = getattr(obj, "__module__", None) or ""  # which is None for some members
-    inner = module.split(".")[1:2] in (["accumulators"], ["optim"])
-    if type(obj).__name__ == "_tuplegetter" or (inner and name in _BETWEEN_PARTS):
+    package = module.split(".")[1:2] if module.startswith("lightning_accum.") else []
+    inner = package != [] and any(name in _BETWEEN_PARTS.get(each, ()) for each in (*package, ""))
+    hook = package == ["callbacks"] and name.startswith("on_")
+    if type(obj).__name__ == "_tuplegetter" or inner or hook:
         return True
     return None
 
