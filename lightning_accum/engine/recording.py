@@ -115,9 +115,17 @@ class Recording:
         """
         return self.signals[name].activity
 
-    def of_both_sides(self) -> Recording:
-        """Returns the recording without states, whose memory then does not count."""
-        return replace(self, signals={name: self.signals[name] for name in BOTH_SIDES})
+    def after(self, prepared: Any, states: bool) -> Recording:
+        """Returns the recording with what a rule computed of the whole window.
+
+        Args:
+            prepared: what the rule computed.
+            states: whether terms read states too; if not, their memory does not count any more.
+        """
+        if states and prepared is None:
+            return self
+        signals = self.signals if states else {name: self.signals[name] for name in BOTH_SIDES}
+        return replace(self, prepared=prepared, signals=signals)
 
     @property
     def steps(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, final, get_args
+from typing import Any, ClassVar, Literal, final, get_args
 
 import torch
 from torch import Tensor
@@ -71,6 +71,9 @@ class SurrogateLIF(StateModule):
     Source:
         Bellec et al. 2020, doi:10.1038/s41467-020-17236-y, eqs. 6 to 9.
     """
+
+    new_in_each_call: ClassVar[tuple[str, ...]] = ("membrane", "threshold")
+    """The states that each call makes anew, so that they need not be copied to be recorded."""
 
     def __init__(
         self,

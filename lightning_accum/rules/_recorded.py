@@ -36,6 +36,7 @@ class RecordedSignal(NamedTuple):
         spikes: whether the activity is spikes, which are kept as booleans.
         validate: whether to check that spikes are 0 or 1.
         picker: finds the activity in what the monitor sees.
+        holds: whether a sequence is held itself, instead of a copy.
     """
 
     name: str
@@ -44,6 +45,7 @@ class RecordedSignal(NamedTuple):
     spikes: bool
     validate: bool
     picker: Picker
+    holds: bool = False
 
     def constructor(self, cell: str, h: Hyperparameters) -> MonitorConstructor:
         """Returns what makes the monitor of this signal.
@@ -54,7 +56,7 @@ class RecordedSignal(NamedTuple):
         """
         place = "before" if self.kind is InputMonitor else "after"
         label = f"{place} the {self.attr} of cell `{cell}`"
-        recorder = WindowRecorder(self.spikes, h.time_dim, h.dt, self.validate, label)
+        recorder = WindowRecorder(self.spikes, h.time_dim, h.dt, self.validate, label, self.holds)
         return self.kind.partialconstructor(reducer=recorder, picker=self.picker)
 
     def tags(self, h: Hyperparameters) -> dict[str, Any]:
@@ -105,15 +107,17 @@ def check_source(name: str, source: object) -> None:
         )
 
 
-def state_of(name: str, source: StateSource) -> RecordedSignal:
+def state_of(cell: Cell, name: str, source: StateSource) -> RecordedSignal:
     """Returns another signal of the neuron, which is recorded as it is.
 
     Args:
+        cell: the cell; its neuron says in ``new_in_each_call`` which attributes it never changes.
         name: the name for ``window.state``.
         source: a dotted path from the neuron, a picker of its output, or the class of a monitor.
     """
     if isinstance(source, str):
-        return RecordedSignal(name, f"neuron.{source}", StateMonitor, False, False, first_tensor)
+        kept, holds = first_tensor, source in getattr(cell.neuron, "new_in_each_call", ())
+        return RecordedSignal(name, f"neuron.{source}", StateMonitor, False, False, kept, holds)
     if isinstance(source, type):
         return RecordedSignal(name, "neuron", source, False, False, first_tensor)
     return RecordedSignal(name, "neuron", OutputMonitor, False, False, source)

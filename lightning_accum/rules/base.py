@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, get_args
 
@@ -212,7 +211,7 @@ class Rule(RecordingTrainer):
     def _recorded(self, cell: Cell, h: Hyperparameters) -> Sequence[RecordedSignal]:
         """Returns the signals to record of a cell: those of both sides come first."""
         sides = both_sides(cell, h, self.spikes, self._reads_input)
-        return *sides, *(state_of(name, source) for name, source in self.states(h).items())
+        return *sides, *(state_of(cell, name, source) for name, source in self.states(h).items())
 
     def _vjp_kind(self, module: nn.Module, name: str) -> type[WeightVJP]:
         """Returns the kind of a parameter's product; a subclass may have another."""
@@ -240,11 +239,7 @@ class Rule(RecordingTrainer):
         h, state = seen.plan.h, seen.plan.state
         updater = self.updater_of(seen.name, *h.params)
         rule, recording = type(self).__name__, seen.recording(inputs, carry)
-        prepared = self.prepare(recording, h)
-        if prepared is not None:
-            recording = replace(recording, prepared=prepared)
-        if not self._states_in_terms:
-            recording = recording.of_both_sides()
+        recording = recording.after(self.prepare(recording, h), self._states_in_terms)
         how = Evaluation(seen.plan.batch, self.backend, carry, self._traces)
         terms = state.tally.note_signs(partial(self.terms, h=h))
         targets = seen.targets(updater)

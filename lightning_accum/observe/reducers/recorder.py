@@ -33,6 +33,8 @@ class WindowRecorder(Reducer):
             are checked 16 together, or when :meth:`window` is called. On an accelerator they are
             checked when :meth:`confirm` is called.
         label: where the activity is seen, for messages.
+        holds: whether the first sequence of a window may be held itself, instead of a copy, because
+            its module makes new memory in each call.
 
     Example:
         >>> import torch
@@ -53,6 +55,7 @@ class WindowRecorder(Reducer):
         dt: float = 1.0,
         validate: bool = True,
         label: str = "in a recorder",
+        holds: bool = False,
     ) -> None:
         super().__init__(dt)
         if time_dim is not None and not (isinstance(time_dim, int) and time_dim == 0):
@@ -62,6 +65,8 @@ class WindowRecorder(Reducer):
             )
         self.spikes = spikes
         self.time_dim = time_dim
+        self.label = label
+        self.holds = holds and not spikes
         self._check = SpikeCheck(label) if spikes and validate else None
 
     @property
@@ -119,6 +124,10 @@ class WindowRecorder(Reducer):
         self._check_shape(sequence, shape)
         if self._check is not None:
             self._check.take_sequence(sequence.detach())
+        if self.holds and not self.length and len(sequence) and not sequence.is_inference():
+            self._window.hold(sequence.detach())
+            self._window.last_dtype = sequence.dtype
+            return
         self._prepare(sequence, shape)
         whole = self.length == 0 and self.spikes and sequence.dtype == torch.bool
         self._window.extend(sequence.detach())
@@ -154,8 +163,14 @@ class WindowRecorder(Reducer):
         """Returns the steps ``[T, B, ...]`` since the last :meth:`clear`; valid until the next one.
 
         Raises:
-            ValueError: if spikes are not 0 or 1; a window of one step is checked with later ones.
+            ValueError: if spikes are not 0 or 1, or if values have changed that are not copied; a
+                window of one step is checked with later ones.
         """
+        if self._window.was_changed:
+            raise ValueError(
+                f"Values {self.label} should stay as they are until the rule is called. Found that"
+                " they were changed in place: change a copy, as `value.clone()`."
+            )
         if self._check is not None and self.length > 1:
             self._check.check_kept()
         return self._window.steps

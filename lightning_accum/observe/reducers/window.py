@@ -8,6 +8,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from lightning_accum._compat import version
 from lightning_accum.observe.reducers.memory import allocate
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.handover import ExpectedEvents, expect_events
@@ -45,6 +46,7 @@ class Window:
         self.memory = steps
         self._rows = [] if steps is None else list(steps.unbind(0))
         self._expected: ExpectedEvents | None = None
+        self._version: int | None = None  # of memory that belongs to someone else
 
     @property
     def steps(self) -> Tensor | None:
@@ -91,7 +93,7 @@ class Window:
 
     def append(self, step: Tensor) -> None:
         """Adds one step ``[B, ...]``."""
-        if self.length == len(self._rows):
+        if self.length >= len(self._rows):
             self._grow(max(_FIRST_CAPACITY, 2 * self.length))
         if self.length == 0:
             self.began = _now()
@@ -114,6 +116,25 @@ class Window:
         self._expected = None
         self.length = end
 
+    def hold(self, sequence: Tensor) -> None:
+        """Holds a sequence itself as the steps, instead of a copy of it.
+
+        Args:
+            sequence: ``[T, B, ...]`` that nobody changes.
+        """
+        self.memory, self._rows, self.began = sequence, [], _now()
+        self.length, self.shape, self._version = (
+            len(sequence),
+            sequence.shape[1:],
+            version(sequence),
+        )
+
+    @property
+    def was_changed(self) -> bool:
+        """Whether the sequence that is held has changed."""
+        held = self.memory if self._version is not None else None
+        return held is not None and version(held) != self._version
+
     def expect_events(self, sequence: Tensor) -> None:
         """Asks the module that uses the sequence next to leave the events that it finds.
 
@@ -130,6 +151,8 @@ class Window:
 
     def clear(self) -> None:
         """Drops the steps; the memory stays."""
+        if self._version is not None:
+            self.memory, self._version = None, None
         self.length = 0
         self._expected = None
 
@@ -144,5 +167,5 @@ class Window:
         self._use(new)
 
     def _use(self, memory: Tensor) -> None:
-        self.memory = memory
+        self.memory, self._version = memory, None
         self._rows = list(memory.unbind(0))
