@@ -21,6 +21,8 @@ MULTIPLY = 0.02
 """A multiply-add of a dense product."""
 CONVERT = 0.5
 """An entry of a raster converted to floating point, and read again from memory."""
+PREPARE = 2.0
+"""The same for the dense products of a window, in which traces are read and written too."""
 SEARCH = 0.1
 """An entry searched for events."""
 EVENT = 8.0
@@ -73,7 +75,7 @@ def cheapest(products: Sequence[Product]) -> Choice:
     inputs, outputs, n = pre.activity.shape[-1], post.activity.shape[-1], len(products)
     costs: dict[Choice, float] = {
         "dense": n * inputs * outputs * MULTIPLY
-        + max(inputs, outputs) * CONVERT
+        + max(inputs, outputs) * PREPARE
         + n * min(inputs, outputs) * TRACE
     }
     sides: tuple[tuple[Side, int, int, int], ...] = (
