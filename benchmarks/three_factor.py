@@ -14,9 +14,10 @@ loop, and in the layer that is not recurrent to that of BPTT. Memory is the peak
 measured in a process for each.
 
 What limits e-prop beside the pass: on boolean input the pass itself only adds the weights of the
-spikes, and the change visits as many spikes again, in a larger table. Beyond that the rule passes
-over a value of each neuron, sample and step three times: recorded, folded, reversed. BPTT is given
-the input as numbers, and multiplies by dense products.
+spikes, and the change visits as many spikes again, in a larger table; in the recurrent layer, once
+for the input and once for the recurrence. Beyond that the rule passes over a value of each neuron,
+sample and step twice: folded, and reversed. BPTT is given the input as numbers, and multiplies by
+dense products.
 
     python benchmarks/three_factor.py [--smoke] [--repeats 9]
 """

@@ -7,9 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lightning_accum.sparse.compiled import has_kernel
 from lightning_accum.sparse.kernel_surrogate import integrate_surrogate_neurons
 
-# From so many steps on, the weights among neurons are worth a copy for the kernel.
+# From so many steps on, the kernel is worth its preparation, such as a copy of the weights.
 _LONG = 8
 
 
@@ -71,17 +72,16 @@ def integrate_surrogate(
     base = current.new_full((), v_threshold)
     threshold = torch.empty_like(current) if beta else base.expand(current.shape)
     shape = (len(current) + 1, *current.shape[1:])
-    if recurrent is None or len(current) >= _LONG:
+    if len(current) >= _LONG and has_kernel(current.device, current.dtype):
         raster = current.new_empty(shape, dtype=torch.bool if spike_dtype is torch.bool else None)
         raster[0] = z
         weights = None if recurrent is None else recurrent.detach().t().to(current).contiguous()
-        limits, constants = (
-            threshold if beta else None,
+        constants, limits = (
             (decay, v_threshold, beta, decay_adaptation),
+            threshold if beta else None,
         )
-        if integrate_surrogate_neurons(
-            current, weights, state, membrane, limits, raster, constants
-        ):
+        arguments = current, weights, state, membrane, limits, raster, constants
+        if integrate_surrogate_neurons(*arguments):
             return SurrogateRun(raster, membrane, threshold, state)
     raster = current.new_empty(shape)
     raster[0] = z
