@@ -49,7 +49,8 @@ def learn_online(
 
     Raises:
         ValueError: if ``update_every`` is not positive, ``inputs`` has no time and batch, the rule
-            has no cells, or several processes train together: they would learn apart.
+            has no cells or belongs to a callback, or several processes train together: they would
+            learn apart.
 
     Example:
         >>> import torch
@@ -82,6 +83,12 @@ def learn_online(
         raise ValueError(
             "Argument `rule` should have cells that are all called in one way. Found"
             f" {found}: register the layer's cell, `rule.register_cell(name, layer.cell)`."
+        )
+    if any(rule.tally(name).watched for name, _ in rule.named_cells):
+        raise ValueError(
+            f"A `{type(rule).__name__}` should learn online by itself. Found it in a callback or"
+            " a FabricCellTrainer, which evaluates and applies it at the end of each batch: leave"
+            " it out there, and register the layer's cell with the rule."
         )
     if processes() > 1:
         raise ValueError(

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from lightning_accum.callbacks._counts import Counts, Weights
-from lightning_accum.callbacks._findings import Finding, findings
+from lightning_accum.callbacks._finding import Finding
+from lightning_accum.callbacks._findings import findings
 from lightning_accum.cells.tally import Activity, Silence
 
 RATES = {"lr_post": 0.1, "lr_pre": -0.1}

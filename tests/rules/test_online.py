@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import lightning.pytorch as pl
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import lightning_accum as la
+from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.functional import bound_upper_sharp
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, Linear, WinnerTakeAll
 from lightning_accum.rules import _online_loop, online
@@ -276,3 +278,26 @@ class TestNothingLearned:
         before = layer.connection.weight.clone()
         learn_online(rule, layer, raster(1001, 1, 3).double())
         assert not torch.equal(before, layer.connection.weight)
+
+
+def test_a_rule_of_a_callback_is_rejected():
+    class Online(pl.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer_of(5, LIF(3), 3).float()
+
+        def training_step(self, batch, batch_idx):
+            learn_online(rule, self.layer, batch)
+
+        def configure_optimizers(self):
+            return []
+
+    rule = la.STDP(0.1, -0.1)
+    spec = la.CellSpec("layer.connection", "layer.neuron")
+    callback = CellTrainerCallback(rule, cells={"cell": spec}, summary=False)
+    trainer = pl.Trainer(
+        max_epochs=1, logger=False, callbacks=[callback], accelerator="cpu",
+        enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match=r"`STDP` should learn online by itself.*in a callback"):
+        trainer.fit(Online(), [raster(4, 2, 5).float()])

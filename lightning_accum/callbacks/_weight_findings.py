@@ -1,0 +1,173 @@
+"""The checks of a cell's weights, each a pure function of its counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+
+from lightning_accum.callbacks._counts import Counts, Weights
+from lightning_accum.callbacks._finding import Finding, number
+
+_GROWN = 10.0  # times the norm when the fit began
+_OUTSIDE = 0.1  # share of weights outside the range that the rule assumes
+_NARROW = 0.01  # share of that range in which all weights are
+_ALIKE = 0.95  # share of the weights' variance that all neurons have in common
+
+
+def nonfinite(c: Counts, w: Weights) -> Iterator[Finding]:
+    """Finds weights that are NaN or infinite."""
+    if w.finite:
+        return
+    if w.began_finite:
+        when = "which came during the fit: lower the rates, and look at what else changes it"
+    else:
+        when = "which it held when the fit began: look at how it is initialized or loaded"
+    text = f"Weights should be finite. Found NaN or Inf in `{c.cell}.{w.name}`, {when}."
+    yield Finding(c.cell, f"nonfinite {w.name}", text, True)
+
+
+def never_applied(c: Counts, w: Weights) -> Iterator[Finding]:
+    """Finds changes that were never applied."""
+    if w.applied or not w.pending:
+        return
+    if c.by == "loop":
+        why = "Call `step()` on the FabricCellTrainer."
+    elif not w.held:
+        why = (
+            "No optimizer of this fit holds the parameter, as when a cell is registered after the"
+            " fit began: register it before, or name it in `cells`."
+        )
+    elif c.by == "module":
+        why = (
+            "The module's own UpdateOptimizer was not stepped: call `step()` on it at the end of"
+            " `training_step`, or return none from `configure_optimizers`, and the callback"
+            " applies updates itself."
+        )
+    elif c.ended:
+        why = "The fit ended before they were: train for longer, or apply more often."
+    else:
+        return  # the update is still to come
+    text = (
+        f"The changes of cell `{c.cell}` should be applied. Found those of `{w.name}` pending"
+        f" after {number(c.batches, 'training batch')}, and none applied. {why}"
+    )
+    yield Finding(c.cell, f"never applied {w.name}", text, True)
+
+
+def unmoved(c: Counts, w: Weights) -> Iterator[Finding]:
+    """Finds weights that applied changes have not moved."""
+    if w.moved is None or w.moved > 0 or not w.finite or (w.pending and not w.applied):
+        return
+    if w.dropped and w.dropped >= w.applied:  # another warning says so
+        return
+    why, warns = _why_unmoved(c, w)
+    text = (
+        f"Cell `{c.cell}` should change `{w.name}`. Found it unchanged since the fit began, after"
+        f" {number(c.batches, 'training batch')} and {number(w.applied, 'applied update')}. {why}"
+        if warns
+        else f"`{c.cell}.{w.name}` is unchanged since the fit began, because {why}"
+    )
+    yield Finding(c.cell, f"unmoved {w.name}", text, warns)
+
+
+def _why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
+    """Returns why a parameter has not changed, and whether that is a mistake."""
+    if c.rates and not any(c.rates.values()):
+        return f"{_names(c.rates)} {'is' if len(c.rates) == 1 else 'are'} 0.", False
+    if not c.scale:
+        return "the `lr` of the optimizer that applies updates is 0.", False
+    if c.activity is not None and not c.activity.pre:
+        return "Its input was always 0: look at the data, and at the rate of the encoder.", True
+    if c.undefined and c.activity is not None and not c.activity.post:
+        return (
+            "Its neurons never fired, for their membrane potential is NaN: look for NaN in the"
+            " data, in the weights, and in what else enters the current."
+        ), True
+    if c.activity is not None and not c.activity.post:
+        return (
+            "Its neurons never fired: lower their threshold, or raise the rate of the input or the"
+            " weights."
+        ), True
+    if not w.applied:
+        return (
+            "The rule returned no change, or the change was exported as a gradient and no optimizer"
+            " applied it: look at the rule's `terms`, and step the optimizer that holds the"
+            " parameter."
+        ), True
+    if w.at_limits == 1:
+        return "All weights are at a limit: weaken the part that moves them there.", True
+    step = torch.finfo(w.dtype).eps * w.largest if w.dtype.is_floating_point else 1
+    return (
+        f"Weights of up to {w.largest:.2g} in {str(w.dtype).removeprefix('torch.')} change in steps"
+        f" of about {step:.0e}, and every update was smaller, or was 0 because of the reward or"
+        " the error, a pseudo-derivative (neurons far from their threshold), a reduction or a"
+        f" bound: raise {_names(c.rates) if c.rates else 'the rates'}, or keep the"
+        " weights in a wider dtype."
+    ), True
+
+
+def left_pending(c: Counts, w: Weights) -> Iterator[Finding]:
+    """Finds changes that were pending when the fit ended."""
+    if c.ended and w.applied and w.pending:
+        text = (
+            f"The fit ended with changes of `{c.cell}.{w.name}` pending, which are not applied:"
+            " step the UpdateOptimizer in `on_train_epoch_end` too, or every n batches with an n"
+            " that divides the number of batches."
+        )
+        yield Finding(c.cell, f"left pending {w.name}", text, False)
+
+
+def growth(c: Counts, w: Weights) -> Iterator[Finding]:
+    """Finds weights that grow without bound."""
+    if w.growth is None or not w.finite or w.bounded or not w.grows or w.growth < _GROWN:
+        return
+    text = (
+        f"The norm of `{c.cell}.{w.name}` grew {w.growth:.0f} times since the fit began, and still"
+        " grows: bound the weights (`bound_power`, `Clamp`), keep their norm (`Normalize`), or let"
+        " depression balance potentiation."
+    )
+    yield Finding(c.cell, f"growth {w.name}", text, False)
+
+
+def out_of_range(c: Counts, w: Weights) -> Iterator[Finding]:
+    """Finds weights outside the range that the rule assumes."""
+    lower, upper = w.range
+    if not (c.ended and w.moved and w.finite and lower is not None):
+        return
+    if w.outside >= _OUTSIDE:
+        limits = f"at least {lower:g}" if upper is None else f"from {lower:g} to {upper:g}"
+        how = (
+            "begin with positive weights and keep them so (`Clamp(min=0)`), and subtract the"
+            " connection's output from the neurons' input"
+            if upper is None
+            else "give the rule the limits of the weights, or begin with weights between them"
+        )
+        text = (
+            f"{w.outside:.0%} of the weights of `{c.cell}.{w.name}` are outside the range that the"
+            f" rule assumes, {limits}: {how}."
+        )
+        yield Finding(c.cell, f"range {w.name}", text, False)
+    elif upper is not None and 0 < w.largest - lower < _NARROW * (upper - lower):
+        text = (
+            f"The weights of `{c.cell}.{w.name}` reach {w.largest:.2g}, and the rule assumes them"
+            f" from {lower:g} to {upper:g}, so that the change hardly depends on them: give the"
+            " rule a smaller `w_max`."
+        )
+        yield Finding(c.cell, f"range {w.name}", text, False)
+
+
+def alike(c: Counts, w: Weights) -> Iterator[Finding]:
+    """Finds neurons whose weights are all alike."""
+    if c.ended and w.moved and w.finite and w.shared >= _ALIKE and w.at_limits < _OUTSIDE:
+        text = (
+            f"The neurons of `{c.cell}` have nearly the same weights: {w.shared:.1%} of the"
+            f" variance of `{w.name}` is common to all. Let them compete, with"
+            " `LateralInhibition` or `WinnerTakeAll`, `AdaptiveLIF` and `Normalize`, and begin with"
+            " random weights."
+        )
+        yield Finding(c.cell, f"alike {w.name}", text, False)
+
+
+def _names(rates: Mapping[str, object]) -> str:
+    return " and ".join(f"`{name}`" for name in rates)
