@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 import lightning_accum as la
 from lightning_accum.callbacks import CellTrainerCallback
@@ -280,6 +281,7 @@ class TestNothingLearned:
         assert not torch.equal(before, layer.connection.weight)
 
 
+@pytest.mark.filterwarnings("ignore:.*does not have many workers")
 def test_a_rule_of_a_callback_is_rejected():
     class Online(pl.LightningModule):
         def __init__(self) -> None:
@@ -300,4 +302,4 @@ def test_a_rule_of_a_callback_is_rejected():
         enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
     )  # fmt: skip
     with pytest.raises(ValueError, match=r"`STDP` should learn online by itself.*in a callback"):
-        trainer.fit(Online(), [raster(4, 2, 5).float()])
+        trainer.fit(Online(), DataLoader([raster(4, 2, 5).float()], batch_size=None))
