@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +22,7 @@ from lightning_accum.functional.eligibility import Eligibility, Remaining, fold_
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules._error import LearningSignal
 from lightning_accum.rules.potential import potential, potentials
+from lightning_accum.sparse.buffers import Scratch
 from lightning_accum.sparse.eligibility import fold_in_blocks
 from lightning_accum.sparse.kernel_eligibility import Potential
 
@@ -68,17 +71,21 @@ class SharedFolds:
     """Folds the windows of one call of the rule; cells of one neuron share what is folded.
 
     The input and the recurrent connection of a layer have the same learning signals and
-    pseudo-derivatives. Outside a ``with`` block nothing is kept.
+    pseudo-derivatives. In a ``with`` block they stand in work memory, which is valid until its end;
+    outside nothing is kept.
     """
 
     def __init__(self) -> None:
         self._found: dict[tuple[object, ...], FoldedWindow] | None = None
+        self._scratch: Scratch | None = None
 
     def __enter__(self) -> None:
-        self._found = {}
+        self._found, self._scratch = {}, Scratch()
 
-    def __exit__(self, *raised: object) -> None:
-        self._found = None
+    def __exit__(self, *raised: Any) -> None:
+        assert self._scratch is not None
+        self._scratch.__exit__(*raised)
+        self._found = self._scratch = None
 
     def fold(
         self, recording: Recording, h: Hyperparameters, signal: LearningSignal
@@ -97,14 +104,16 @@ class SharedFolds:
             *((each.data_ptr(), each.shape) for each in map(recording.activity, read)),
             *(getattr(h, name) for name in _FOLDED_BY),
         )
-        if self._found is None:
-            return _fold(recording, h, signal)
+        if self._found is None or self._scratch is None:
+            return _fold(recording, h, signal, torch.empty)
         if same not in self._found:
-            self._found[same] = _fold(recording, h, signal)
+            self._found[same] = _fold(recording, h, signal, self._scratch.empty)
         return self._found[same]
 
 
-def _fold(recording: Recording, h: Hyperparameters, signal: LearningSignal) -> FoldedWindow:
+def _fold(
+    recording: Recording, h: Hyperparameters, signal: LearningSignal, empty: Callable[..., Tensor]
+) -> FoldedWindow:
     """Folds the learning signals and pseudo-derivatives of a window, backwards in time."""
     membrane, spikes = recording.activity("membrane"), recording.activity("post")
     dtype = torch.promote_types(signal.error.dtype, membrane.dtype)
@@ -118,7 +127,7 @@ def _fold(recording: Recording, h: Hyperparameters, signal: LearningSignal) -> F
         decay_factor(h.tc_adaptation, h.dt) if h.beta else 0.0,
     )
     of = potential(recording, h)
-    out = torch.empty(membrane.shape, dtype=dtype, device=membrane.device)
+    out = empty(tuple(membrane.shape), dtype=dtype, device=membrane.device)
     found = fold_in_blocks(signal.of, of, out, *constants, unfiltered)
     return FoldedWindow(found, of, *constants)
 
