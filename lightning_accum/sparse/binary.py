@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lightning_accum.sparse.kernel_search import count_ones
+
 # A chunk stays in cache between the passes over it, and its sum is exact in single precision.
 _CHUNK = 1 << 16
 
@@ -23,6 +25,9 @@ def count_spikes(activity: Tensor) -> int | None:
         >>> count_spikes(torch.tensor([0.0, 1.0, 1.0])), count_spikes(torch.tensor([1.0, 0.5]))
         (2, None)
     """
+    found = count_ones(activity)
+    if found is not None:
+        return None if found < 0 else found
     total = 0
     dtype = torch.float64 if activity.dtype == torch.float64 else torch.float32
     for chunk in activity.reshape(-1).split(_CHUNK):

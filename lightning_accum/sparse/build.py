@@ -153,5 +153,6 @@ def _cpu() -> str:
 def _load(path: Path) -> ctypes.CDLL:
     loaded = ctypes.CDLL(str(path))
     loaded.count_events.restype = ctypes.c_int64
+    loaded.count_ones.restype = ctypes.c_int64
     loaded.find_events.restype = ctypes.c_int64
     return loaded

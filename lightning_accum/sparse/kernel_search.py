@@ -49,6 +49,12 @@ def count_events(values: Tensor) -> Tensor:
     return torch.tensor(kernel.count_events(pointer(values), Int(values.numel())))
 
 
+def count_ones(values: Tensor) -> int | None:
+    """Returns how many values are 1, -1 if any is neither 0 nor 1; ``None`` without a kernel."""
+    kernel = kernel_for(values.dtype) if is_plain(values) else None
+    return None if kernel is None else int(kernel.count_ones(pointer(values), Int(values.numel())))
+
+
 def first_places(ordered: Tensor, count: int) -> Tensor | None:
     """Returns ``[count]``, the place of the first event of each row."""
     kernel = kernel_for(torch.float32) if are_places(ordered) else None

@@ -124,10 +124,20 @@ def take(recorder: WindowRecorder, steps) -> None:
 BAD = [0.25, 1e-9, 3.0, -1.0, torch.inf, -torch.inf, torch.nan]
 
 
+@pytest.fixture
+def no_kernel(monkeypatch):
+    """Leaves the check of spikes to torch."""
+    monkeypatch.setattr("lightning_accum.observe.reducers.spike_check.has_kernel", lambda *_: False)
+    monkeypatch.setattr("lightning_accum.sparse.binary.count_ones", lambda _: None)
+
+
+@pytest.mark.parametrize("kernel", [True, False])
 @pytest.mark.parametrize("value", BAD)
 @pytest.mark.parametrize("at", [0, 1, 2, 17, 39])
 @pytest.mark.parametrize("size", [2, 1 << 17, 1 << 18])  # 16 steps are kept, 2, none
-def test_every_step_of_a_window_is_looked_at(value, at, size):
+def test_every_step_of_a_window_is_looked_at(value, at, size, kernel, request):
+    if not kernel:
+        request.getfixturevalue("no_kernel")
     recorder = WindowRecorder(spikes=True)
     steps = torch.zeros(40, 1, 2)
     steps[0, 0, 0] = 1.0
@@ -160,7 +170,7 @@ def test_what_sums_to_the_number_of_spikes_is_not_spikes():
             WindowRecorder(spikes=True)(torch.tensor([values]))
 
 
-def test_windows_of_single_steps_are_looked_at_sixteen_together_or_when_asked():
+def test_windows_of_single_steps_are_looked_at_sixteen_together_or_when_asked(no_kernel):
     spike, rate = torch.ones(1, 2), torch.full((1, 2), 0.7)
 
     def windows(*steps):

@@ -11,6 +11,13 @@ from lightning_accum.sparse.binary import count_spikes
 VALUES = [0.5, 2.0, -1.0, 1e-9, torch.inf, -torch.inf, torch.nan]
 
 
+@pytest.fixture(autouse=True, params=["kernel", "torch"])
+def way(request, monkeypatch):
+    """Counts in the kernel, and without it."""
+    if request.param == "torch":
+        monkeypatch.setattr("lightning_accum.sparse.binary.count_ones", lambda _: None)
+
+
 def plain(activity: Tensor) -> int | None:
     binary = (activity == 0) | (activity == 1)
     return int(activity.sum()) if binary.all() else None

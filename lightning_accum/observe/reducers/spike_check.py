@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lightning_accum.observe.reducers.memory import allocate
 from lightning_accum.sparse.binary import count_spikes
+from lightning_accum.sparse.compiled import has_kernel
 
 # How many steps are checked together, if they have at most so many elements in all.
 _STEPS, _ELEMENTS = 16, 1 << 18
@@ -18,7 +19,8 @@ _STEPS, _ELEMENTS = 16, 1 << 18
 class SpikeCheck:
     """Checks that activity is 0 or 1.
 
-    On the CPU, steps are kept and checked 16 together. On an accelerator nothing waits for the
+    On the CPU, each step is checked by the compiled kernel; without it, steps are kept and checked 16
+    together. On an accelerator nothing waits for the
     device: a flag there is set if there is any other value, until :meth:`confirm` reads it.
     Booleans are not checked.
 
@@ -29,8 +31,7 @@ class SpikeCheck:
         >>> import torch
         >>> check = SpikeCheck("after the neuron")
         >>> check.take_step(torch.tensor([0.0, 1.0]))
-        >>> check.add(torch.tensor([0.0, 0.3]))
-        >>> check.check_kept()
+        >>> check.take_sequence(torch.tensor([[0.0, 0.3]]))
         Traceback (most recent call last):
         ...
         ValueError: Activity of a rule on spikes should be 0 or 1. Found 0.3...
@@ -130,7 +131,8 @@ class SpikeCheck:
         if known is None or (known.shape[1:], known.dtype, known.device) != wanted:
             self.check_kept()
             steps = min(_STEPS, _ELEMENTS // max(1, like.numel()))
-            steps = steps if steps > 1 else 0
+            at_once = steps < 2 or has_kernel(like.device, like.dtype)
+            steps = 0 if at_once else steps
             self._memory = allocate((steps, *like.shape), like.dtype, like.device)
             self._rows = self._memory.unbind(0)
 

@@ -45,6 +45,23 @@ int64_t count_events(const uint8_t *raster, int64_t length)
     return count;
 }
 
+/* Counts the values that are one; -1 if any is neither zero nor one. */
+int64_t count_ones(const REAL *values, int64_t length)
+{
+    int64_t count = 0;
+    for (int64_t at = 0; at < length; at += 1 << 12) {
+        int64_t end = at + (1 << 12) < length ? at + (1 << 12) : length;
+        int32_t ones = 0, zeros = 0;
+        for (int64_t i = at; i < end; i++) {
+            ones += values[i] == 1;
+            zeros += values[i] == 0;
+        }
+        if (ones + zeros != end - at) return -1;
+        count += ones;
+    }
+    return count;
+}
+
 /* Writes the row and the column of each non-zero byte of [K, E], and returns their number, at most
    `count`. There is room for AT_ONCE more: so many are written at a time, wanted or not, which is
    faster than to ask for each. */
