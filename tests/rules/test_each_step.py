@@ -105,6 +105,10 @@ def test_a_value_that_is_no_spike_is_found_in_windows_of_one_step() -> None:
     recorder = WindowRecorder(spikes=True)
     recorder(torch.tensor([[1.0, 0.0]]))
     recorder.clear()
-    with pytest.raises(ValueError, match=r"should be 0 or 1. Found 0\.5"):
+
+    def record() -> None:
         recorder(torch.tensor([[0.5, 0.0]]))  # at once in the kernel, otherwise when it is asked
         recorder.confirm()
+
+    with pytest.raises(ValueError, match=r"should be 0 or 1. Found 0\.5"):
+        record()

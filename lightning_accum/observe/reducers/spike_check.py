@@ -19,9 +19,9 @@ _STEPS, _ELEMENTS = 16, 1 << 18
 class SpikeCheck:
     """Checks that activity is 0 or 1.
 
-    On the CPU, each step is checked by the compiled kernel; without it, steps are kept and checked 16
-    together. On an accelerator nothing waits for the
-    device: a flag there is set if there is any other value, until :meth:`confirm` reads it.
+    On the CPU, the compiled kernel checks each step; without it, steps are kept and checked 16
+    together. On an accelerator nothing waits for the device: a flag there is set if there is any
+    other value, until :meth:`confirm` reads it.
     Booleans are not checked.
 
     Args:
