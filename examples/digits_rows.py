@@ -96,7 +96,8 @@ class Reader(pl.LightningModule):
         self.accuracies.append((answers == self.split.test_labels).float().mean().item())
 
     def configure_optimizers(self):
-        optimizer = torch.optim.Adam(self.parameters(), lr=1e-2)
+        trained = self.readout if self.method == METHODS[-1] else self
+        optimizer = torch.optim.Adam(trained.parameters(), lr=1e-2)
         falling = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, self.epochs)
         return [optimizer], [falling]
 

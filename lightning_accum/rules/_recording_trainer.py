@@ -60,6 +60,15 @@ class RecordingTrainer(IndependentCellTrainer, ABC):
             self.add_monitor(name, signal.name, signal.attr, make, **signal.tags(h))
         return self.get_unit(name)
 
+    def del_cell(self, name: str) -> None:
+        """Deletes a cell from the trainer, with its state and its monitors; the model keeps it.
+
+        Args:
+            name: the name of the cell.
+        """
+        super().del_cell(name)
+        self._plans.pop(name, None)
+
     def tally(self, name: str) -> Tally:
         """Returns the counts of a cell's windows."""
         return self.state_of(name).tally

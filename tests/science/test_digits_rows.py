@@ -26,6 +26,9 @@ def found():
 
 def test_learns_beside_backpropagation(found):
     accuracy = {method: run.accuracies[-1] for method, run in found.items()}
+    for method in ("e-prop", "readout only"):  # the mean of two seeds, which differ by 0.05
+        second = science.learn(method, SPLIT, EPOCHS, seed=1).accuracies[-1]
+        accuracy[method] = (accuracy[method] + second) / 2
     assert accuracy["e-prop"] > 0.7  # 0.1 by chance
     assert accuracy["e-prop"] > accuracy["BPTT"] - 0.1
     assert accuracy["e-prop"] > accuracy["readout only"] + 0.05
