@@ -18,7 +18,7 @@ from lightning_accum.callbacks._layout import check_layout
 from lightning_accum.callbacks._logger import logger
 from lightning_accum.callbacks._logging import LogOptions
 from lightning_accum.callbacks._loss import LossWatch
-from lightning_accum.callbacks._optimizers import Appliers
+from lightning_accum.callbacks._optimizers import Appliers, ascending
 from lightning_accum.callbacks._overlap import Overlap
 from lightning_accum.callbacks._places import check_places
 from lightning_accum.callbacks._plan import UpdatePlan
@@ -60,6 +60,7 @@ class Fit:
         self._hosts: Sequence[CellHost] = []  # until training starts
         self._layout_checked = False
         self._scaled = False
+        self._ascends: str | None = None
 
     def begin(self, trainer: pl.Trainer, resuming: bool) -> None:
         """Finds the optimizers, and prepares to record training steps.
@@ -69,6 +70,7 @@ class Fit:
             resuming: whether the fit resumes one whose state was saved.
         """
         self._scaled = scales_gradients(trainer.strategy)
+        self._ascends = ascending(trainer, self._host.updaters.values())
         self._check_recorded_gradients()
         self._appliers.find(trainer)
         self._plan.schedule.begin(self._appliers.made, resuming)
@@ -85,11 +87,18 @@ class Fit:
 
         Raises:
             RuntimeError: if a gradient scaler would divide them by its scale.
+            ValueError: if an optimizer of the parameters maximizes.
         """
         if self._scaled:
             raise RuntimeError(
                 "Updates should become gradients without a gradient scaler, which would divide"
                 " them by its scale. Found `precision='16-mixed'`: take 'bf16-mixed' or '32-true'."
+            )
+        if self._ascends:
+            raise ValueError(
+                "Argument `maximize` of the optimizer should be False for updates that become"
+                f" gradients of a descent. Found True in `{self._ascends}`, which would take each"
+                " update away: leave it out."
             )
         self._host.updates_as_gradients(**inputs)
         self._inputs.note(inputs)

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback
 
-from lightning_accum._checks import names_in
+from lightning_accum._checks import names_in, nearest
 from lightning_accum.distributed.world import processes
 
 
@@ -38,8 +38,13 @@ class AverageBuffers(Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Raises an ``AttributeError`` if the module lacks a buffer."""
-        for name in self.names:
-            pl_module.get_buffer(name)
+        known = [name for name, _ in pl_module.named_buffers()]
+        unknown = [name for name in self.names if name not in known]
+        if unknown:
+            raise AttributeError(
+                f"Argument `names` should be paths of buffers of the module, which are {known}."
+                f" Found {unknown}{nearest(unknown[0], known)}"
+            )
 
     @torch.no_grad()
     def on_train_batch_end(

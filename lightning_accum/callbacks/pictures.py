@@ -8,6 +8,7 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_accum._checks import check_integers, check_mapping
 from lightning_accum._compat import logs_hyperparameters
@@ -32,7 +33,7 @@ class TensorBoardPictures(Callback):
 
     with ``<c>`` a cell and ``<p>`` a parameter. It draws what the :class:`CellTrainerCallback` of
     the same trainer measures; there may be several, in any order. Other loggers get only scalars,
-    and without a ``TensorBoardLogger`` this callback does nothing.
+    and without a ``TensorBoardLogger`` this callback draws nothing, and says so.
 
     Args:
         every_n_logs: number of logging steps from one drawing to the next. A picture costs some
@@ -103,7 +104,15 @@ class TensorBoardPictures(Callback):
             raise ValueError(
                 f"Argument `shapes` should name cells, which are {sorted(cells)}. Found {unknown}."
             )
-        for logger in _loggers(trainer):
+        loggers = _loggers(trainer)
+        if not loggers and trainer.loggers and not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            kinds = [type(logger).__name__ for logger in trainer.loggers]
+            rank_zero_warn(
+                "A TensorBoardPictures should have a TensorBoardLogger to draw to. Found"
+                f" {kinds}, so that it draws nothing: add one to the Trainer's `logger`.",
+                category=RuntimeWarning,
+            )
+        for logger in loggers:
             prefixes = [each.prefix_in(trainer) for each in learners]
             pairs = [*zip(learners, prefixes, strict=True)]
             charts = {k: v for each, p in pairs for k, v in layout(each.host, p).items()}

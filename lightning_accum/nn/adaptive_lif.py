@@ -9,7 +9,7 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite
+from lightning_accum._checks import check_finite, warn_below_step
 from lightning_accum.nn._arguments import decay_in_step
 from lightning_accum.nn.inhibition import Inhibition
 from lightning_accum.nn.neuron import Neurons
@@ -104,6 +104,7 @@ class AdaptiveLIF(Neurons):
         self.theta_plus = theta_plus
         self.tc_theta = tc_theta
         self.decay_theta = decay_in_step("tc_theta", tc_theta, dt)
+        warn_below_step(dt, type(self).__name__, tc_theta=tc_theta)
         self.register_buffer("theta", torch.zeros(self.size))
 
     def _step(self, current: Tensor, state: NeuronState) -> Step:

@@ -66,6 +66,8 @@ class Neurons(StateModule, ABC):
         self.compiled = compile  # `compile` is a method of torch.nn.Module
         self.decay = decay_in_step("tc_mem", tc_mem, dt)
         warn_below_step(dt, type(self).__name__, tc_mem=tc_mem)
+        if refractory and not self._period:
+            warn_below_step(dt, type(self).__name__, refractory=refractory)
         self.reset()
 
     # ------------------------------------------------------------------ the equations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 from torch import Tensor
 from typing_extensions import Unpack
 
@@ -85,6 +87,14 @@ class AdamWarmupCosineDecay(AdamFormula):
             step: counts from one; a number, or a 0-dim tensor in a ``capturable`` group.
         """
         lr: Number = group["lr"]
+        if not isinstance(step, Tensor) and step == group["total_steps"] + 1:
+            warnings.warn(
+                f"`total_steps` of `{type(self).__name__}` should be the number of steps of the"
+                f" whole training. Found {group['total_steps']}, after which the learning rate is 0"
+                " and nothing changes any more: pass the number that you train for.",
+                UserWarning,
+                stacklevel=4,
+            )
         return lr * warmup_cosine_factor(step, group["warmup"], group["total_steps"])
 
     def validate(self, group: Group) -> None:

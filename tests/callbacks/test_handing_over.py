@@ -39,6 +39,15 @@ def test_in_a_trainer(tmp_path: Path) -> None:
     assert clean(net)
 
 
+def test_an_optimizer_that_maximizes_is_rejected(tmp_path: Path) -> None:
+    net = Stepping()
+    net.optimizers_given = torch.optim.SGD(net.parameters(), lr=0.5, maximize=True)
+    before = net.fc.weight.clone()
+    with pytest.raises(ValueError, match=r"`maximize` of the optimizer should be False.*`SGD`"):
+        trainer(tmp_path, callback()).fit(net, loader(2))
+    assert torch.equal(net.fc.weight, before)
+
+
 @pytest.mark.parametrize("rewarded", [False, True])
 def test_in_a_loop(rewarded: bool) -> None:
     nets = Net(), Net()

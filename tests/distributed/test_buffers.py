@@ -54,5 +54,5 @@ def test_a_buffer_that_is_not_there(tmp_path: Path):
         default_root_dir=tmp_path, accelerator="cpu", callbacks=[AverageBuffers("lif.theta_")],
         logger=False, enable_checkpointing=False, enable_model_summary=False, max_epochs=1,
     )  # fmt: skip
-    with pytest.raises(AttributeError, match="theta_"):
+    with pytest.raises(AttributeError, match=r"Found \['lif.theta_'\].*did you mean `lif.theta`"):
         trainer.fit(Model(1, True), DataLoader(torch.zeros(1, 5, 1, 5), batch_size=None))

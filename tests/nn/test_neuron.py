@@ -379,3 +379,15 @@ def test_options_of_another_type_are_refused_by_name(wrong):
     for kind in (LIF, AdaptiveLIF):
         with pytest.raises(TypeError, match=f"Argument `{name}` should be"):
             kind(2, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("refractory", lambda: LIF(2, refractory=0.4)),
+        ("tc_theta", lambda: AdaptiveLIF(2, tc_theta=0.1)),
+    ],
+)
+def test_a_time_that_is_rounded_to_no_step_is_told(name, make):
+    with pytest.warns(UserWarning, match=rf"`{name}` of \w*LIF should be at least a step"):
+        make()
