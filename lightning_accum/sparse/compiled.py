@@ -29,7 +29,7 @@ SHARE = 1 << 18
 
 def has_kernel(device: torch.device, dtype: torch.dtype) -> bool:
     """Returns whether there is a kernel for tensors of a device and dtype."""
-    return device.type == "cpu" and library(dtype) is not None and not is_traced()
+    return not is_traced() and device.type == "cpu" and library(dtype) is not None
 
 
 def kernel_for(dtype: torch.dtype) -> ctypes.CDLL | None:

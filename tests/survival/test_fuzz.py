@@ -235,6 +235,7 @@ GOOD: dict[str, Callable[[], Any]] = {
     "CellObserver.cell": lambda: "cell",
     "CellObserver.del_monitor.name": lambda: "post",
     "RecordingTrainer.tally.name": lambda: "cell",
+    "RecordingTrainer.del_cell.name": lambda: "cell",
     "CellObserver.add_cell.cell": lambda: la.Cell(kept(nn.Linear(3, 2)), kept(Spike())),
     "Rule.register_cell.cell": lambda: la.Cell(kept(nn.Linear(3, 2)), kept(Spike())),
     "CellObserver.add_cell.name": lambda: "new",
