@@ -80,7 +80,6 @@ def test_rectification(step, beta2):
         assert found <= rectification(step + 1, beta2) + 1e-12
 
 
-@pytest.mark.filterwarnings("ignore:.total_steps. of .AdamWarmupCosineDecay")
 def test_rates_follow_the_formulas():
     weight = torch.nn.Parameter(torch.ones(1))
     curves = [
@@ -136,18 +135,3 @@ def test_moments_are_weighted_means(values, beta):
     assert spread.item() == pytest.approx(expected, abs=1e-9)
     change = moment_step(mean, square, 2.0, 0.5, 1.0)
     assert change.item() == pytest.approx(2 * mean.item() / (0.5 * square.item() ** 0.5 + 1))
-
-
-@pytest.mark.parametrize("options", [{}, {"fused": False}, {"foreach": False}])
-def test_steps_after_the_end_of_the_schedule_are_told_once(options):
-    weight = torch.nn.Parameter(torch.ones(2))
-    try:
-        optimizer = AdamWarmupCosineDecay([weight], total_steps=2, **options)
-    except TypeError:
-        pytest.skip("no such option")
-    weight.grad = torch.ones(2)
-    optimizer.step()
-    optimizer.step()
-    with pytest.warns(UserWarning, match="`total_steps` of `AdamWarmupCosineDecay`.*Found 2"):
-        optimizer.step()
-    optimizer.step()
