@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
+from typing_extensions import Unpack
 
 from lightning_accum._checks import is_number
 from lightning_accum.functional.moments import Number
 from lightning_accum.functional.schedules import warmup_cosine_factor
 from lightning_accum.optim._checks import check, non_negative
+from lightning_accum.optim._options import AdamOptions
 from lightning_accum.optim.adam import AdamFormula
 from lightning_accum.optim.base import Group, Params
 from lightning_accum.optim.weight_decay import WeightDecay
@@ -25,8 +25,9 @@ class AdamWarmupCosineDecay(AdamFormula):
         \alpha_t = \alpha \min(1, t / w) \cdot \tfrac12 (1 + \cos \pi p), \qquad
         p = \operatorname{clamp}\!\left(\frac{t - w}{T - w}, 0, 1\right)
 
-    and else the step of :class:`Adam`, or of :class:`AMSGrad`. After :math:`T` steps the rate
-    stays zero. A decoupled weight decay goes by :math:`\alpha_t`.
+    and otherwise the step of :class:`Adam`, or of :class:`AMSGrad`. After :math:`T` steps the rate
+    stays zero. A decoupled weight decay is scaled by
+    :math:`\alpha_t`.
 
     Args:
         params: parameters, named parameters, or parameter groups.
@@ -34,16 +35,12 @@ class AdamWarmupCosineDecay(AdamFormula):
         betas: :math:`\beta_1, \beta_2` in [0, 1).
         eps: :math:`\epsilon \ge 0`.
         weight_decay: :math:`\lambda \ge 0` of a decoupled decay, or a :class:`WeightDecay`.
-        warmup: :math:`w \ge 0` in steps; there is no warm-up with zero.
+        warmup: :math:`w \ge 0` in steps; zero for no warm-up.
         total_steps: :math:`T > w`, warm-up included.
-        amsgrad: whether the running maximum of the second moment stands in its place.
+        amsgrad: whether the running maximum of the second moment replaces it.
         optimized_update: as for :class:`Adam`.
-        maximize: whether to ascend.
-        foreach: ``True`` for lists of tensors, ``False`` for one tensor at a time.
-        fused: ``True`` to insist on the fused kernel, ``False`` to do without.
-        capturable: whether a step can be captured in a CUDA graph.
-        differentiable: whether autograd follows the step.
-        defaults: further options of every group, for a subclass or a scheduler; it is copied.
+        **options: the options of :class:`AdamOptions`: ``maximize``, ``foreach``, ``fused``,
+            ``capturable``, ``differentiable`` and ``defaults``.
 
     Raises:
         ValueError: if an option is out of its range.
@@ -70,34 +67,18 @@ class AdamWarmupCosineDecay(AdamFormula):
         total_steps: int = 10_000,
         amsgrad: bool = False,
         optimized_update: bool = False,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        fused: bool | None = None,
-        capturable: bool = False,
-        differentiable: bool = False,
-        defaults: dict[str, Any] | None = None,
+        **options: Unpack[AdamOptions],
     ) -> None:
-        super().__init__(
-            params,
-            lr,
-            betas,
-            eps,
-            weight_decay,
-            defaults,
-            warmup=warmup,
-            total_steps=total_steps,
-            amsgrad=amsgrad,
-            optimized_update=optimized_update,
-            maximize=maximize,
-            foreach=foreach,
-            fused=fused,
-            capturable=capturable,
-            differentiable=differentiable,
-        )
+        own = {
+            "warmup": warmup,
+            "total_steps": total_steps,
+            "amsgrad": amsgrad,
+            "optimized_update": optimized_update,
+        }
+        super().__init__(params, lr, betas, eps, weight_decay, own, **options)
 
     def rate(self, group: Group, step: Number) -> Number:
-        """The learning rate of a step.
+        """Returns the learning rate of a step.
 
         Args:
             group: the options of a group.
