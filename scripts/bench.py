@@ -19,7 +19,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER, PAGE = ROOT / "benchmarks", ROOT / "docs" / "benchmarks.md"
-FIRST = ("competitors", "growth", "convolution", "end_to_end", "training_step", "rules")
+FIRST = (
+    "competitors",
+    "every_step",
+    "growth",
+    "convolution",
+    "end_to_end",
+    "training_step",
+    "rules",
+)
 HEAD = """# Benchmarks
 
 What things cost, measured side by side, in this package and in others. `make bench` measures all
