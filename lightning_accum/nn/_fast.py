@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 
 from lightning_accum.nn._compiled import integrate_blocks
-from lightning_accum.nn.recurrence import NeuronState, Recurrence
+from lightning_accum.nn.inhibition import Inhibition
+from lightning_accum.nn.state import NeuronState
 from lightning_accum.sparse.kernel_neurons import integrate_neurons
+from lightning_accum.sparse.kernel_online import SpikingNeurons
 
 # Sequences of up to so many steps are not worth the preparation of the loop for long sequences.
 _SHORT = 3
@@ -22,7 +24,8 @@ _CAST_TOGETHER = 16
 
 
 def integrate(
-    recurrence: Recurrence,
+    constants: SpikingNeurons,
+    inhibition: Inhibition | None,
     current: Tensor,
     state: NeuronState,
     spike_dtype: torch.dtype,
@@ -31,7 +34,8 @@ def integrate(
     """Integrates a sequence.
 
     Args:
-        recurrence: the constants.
+        constants: the constants of the equations.
+        inhibition: lateral inhibition.
         current: input current, ``[T, B, N]``.
         state: the state before the first step, which is changed in place.
         spike_dtype: dtype of the spikes.
@@ -43,9 +47,9 @@ def integrate(
     Raises:
         RuntimeError: if there is no compiler for ``compile=True``.
     """
-    r, (v, hold, theta) = recurrence, state
+    r, (v, hold, theta) = constants, state
     out = torch.empty(current.shape, dtype=spike_dtype, device=current.device)
-    if not compile and _by_kernel(r, current, out, state):
+    if not compile and inhibition is None and _by_kernel(r, current, out, state):
         return out, state
     if r.rest:
         current = current + (1 - r.decay) * r.rest
@@ -54,7 +58,7 @@ def integrate(
     if r.adapts and len(v):  # no samples have no mean
         adaptation = _Adaptation(r, theta, threshold, len(v))
     spikes = out
-    if compile and r.inhibition is None:
+    if compile and inhibition is None:
         done = integrate_blocks(
             current,
             out,
@@ -65,25 +69,23 @@ def integrate(
             (r.decay, float(r.period), r.decay_theta, r.theta_plus, r.threshold),
         )
         current, spikes = current[done:], out[done:]
-    if r.period and r.inhibition is None and len(current) > _SHORT:
+    if r.period and inhibition is None and len(current) > _SHORT:
         hold = _loop_long(r, current, spikes, v, hold, threshold, adaptation)
     else:
-        _loop(r, current, spikes, v, hold, threshold, adaptation)
+        _loop(r, inhibition, current, spikes, v, hold, threshold, adaptation)
     return out, NeuronState(v, hold, theta)
 
 
-def _by_kernel(r: Recurrence, current: Tensor, out: Tensor, state: NeuronState) -> bool:
+def _by_kernel(r: SpikingNeurons, current: Tensor, out: Tensor, state: NeuronState) -> bool:
     """Integrates with the compiled kernel; returns whether there is one for these neurons."""
-    if r.inhibition is not None:
-        return False
-    adaptation = (r.decay_theta, r.theta_plus) if r.adapts else (1.0, 0.0)
-    constants = (r.decay, (1 - r.decay) * r.rest, r.threshold, *adaptation)
+    constants = (r.decay, (1 - r.decay) * r.rest, r.threshold, r.decay_theta, r.theta_plus)
     hold, theta = state.hold if r.period else None, state.theta if state.theta.ndim else None
     return integrate_neurons(current, out, state.v, hold, theta, constants, r.period)
 
 
 def _loop(
-    r: Recurrence,
+    r: SpikingNeurons,
+    inhibition: Inhibition | None,
     current: Tensor,
     out: Tensor,
     v: Tensor,
@@ -91,8 +93,7 @@ def _loop(
     threshold: Tensor,
     adaptation: _Adaptation | None,
 ) -> None:
-    """Integrates with any recurrence, and changes ``v``, ``hold`` and ``threshold`` in place."""
-    inhibition = r.inhibition
+    """Integrates any neurons, and changes ``v``, ``hold`` and ``threshold`` in place."""
     holds = r.period > 0 or inhibition is not None
     work = torch.empty_like(v) if holds else v
     for spikes, i in zip(_rows(out, v.dtype), current.unbind(0), strict=True):
@@ -113,7 +114,7 @@ def _loop(
 
 
 def _loop_long(
-    r: Recurrence,
+    r: SpikingNeurons,
     current: Tensor,
     out: Tensor,
     v: Tensor,
@@ -144,7 +145,7 @@ def _loop_long(
 class _Adaptation:
     """Raises the threshold with the spikes of a step, in place."""
 
-    def __init__(self, r: Recurrence, theta: Tensor, threshold: Tensor, batch: int) -> None:
+    def __init__(self, r: SpikingNeurons, theta: Tensor, threshold: Tensor, batch: int) -> None:
         self.r = r
         self.theta = theta
         self.threshold = threshold

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import torch
 from torch import Tensor
@@ -13,7 +13,8 @@ from lightning_accum._checks import check_finite, warn_below_step
 from lightning_accum.nn._arguments import decay_in_step
 from lightning_accum.nn.inhibition import Inhibition
 from lightning_accum.nn.neuron import Neurons
-from lightning_accum.nn.recurrence import NeuronState, Recurrence, Step
+from lightning_accum.nn.state import NeuronState, Step
+from lightning_accum.sparse.kernel_online import SpikingNeurons
 
 
 @final
@@ -115,10 +116,11 @@ class AdaptiveLIF(Neurons):
             state = state._replace(theta=self.decay_theta * state.theta + rise)
         return Step(spikes, state)
 
-    def _recurrence(self, **adaptation: Any) -> Recurrence:
-        return super()._recurrence(
-            adapts=self.training, decay_theta=self.decay_theta, theta_plus=self.theta_plus
-        )
+    def _constants(self) -> SpikingNeurons:
+        constants = super()._constants()
+        if not self.training:
+            return constants
+        return constants._replace(decay_theta=self.decay_theta, theta_plus=self.theta_plus)
 
     def _theta(self, like: Tensor) -> Tensor:
         return self.theta.view(-1)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lightning_accum.nn.inhibition import Inhibition
 from lightning_accum.nn.neuron import Neurons
-from lightning_accum.nn.recurrence import NeuronState, Step
+from lightning_accum.nn.state import NeuronState, Step
 
 
 @final

@@ -24,7 +24,7 @@ from lightning_accum.nn._arguments import (
 )
 from lightning_accum.nn._fast import integrate
 from lightning_accum.nn.inhibition import Inhibition, WinnerTakeAll
-from lightning_accum.nn.recurrence import NeuronState, Recurrence, Step
+from lightning_accum.nn.state import NeuronState, Step
 from lightning_accum.sparse.kernel_online import SpikingNeurons
 
 
@@ -32,7 +32,7 @@ class Neurons(StateModule, ABC):
     """The base of all integrate-and-fire neurons.
 
     A subclass gives the equations of one step in ``_step``. Sequences are integrated by the fast
-    loops of ``nn/_fast.py``, which need the constants of the same equations from ``_recurrence``.
+    loops of ``nn/_fast.py``, which need the constants of the same equations from ``_constants``.
     """
 
     def __init__(
@@ -94,10 +94,10 @@ class Neurons(StateModule, ABC):
             self.inhibition.suppress(spikes, v, hold)
         return Step(spikes, NeuronState(v, hold, state.theta))
 
-    def _recurrence(self, **adaptation: Any) -> Recurrence:
+    def _constants(self) -> SpikingNeurons:
         """Returns the constants of the equations, for the fast loops."""
         rest, threshold = self.v_rest - self.v_reset, self.v_threshold - self.v_reset
-        return Recurrence(self.decay, rest, threshold, self._period, self.inhibition, **adaptation)
+        return SpikingNeurons(self.decay, rest, threshold, self._period)
 
     @property
     def _period(self) -> int:
@@ -144,18 +144,11 @@ class Neurons(StateModule, ABC):
 
         The loop takes the state from :meth:`begin_loop` and leaves it with :meth:`end_loop`.
         """
-        r = self._recurrence()
-        if not (r.inhibition is None or isinstance(r.inhibition, WinnerTakeAll)):
-            return None
-        return SpikingNeurons(
-            r.decay,
-            r.rest,
-            r.threshold,
-            r.period,
-            r.decay_theta,
-            r.theta_plus,
-            None if r.inhibition is None else r.inhibition.steps,
-        )
+        if self.inhibition is None:
+            return self._constants()
+        if isinstance(self.inhibition, WinnerTakeAll):
+            return self._constants()._replace(losers=self.inhibition.steps)
+        return None
 
     def begin_loop(self, like: Tensor) -> NeuronState:
         """Returns copies of the state for a batch ``[B, N]``."""
@@ -196,7 +189,7 @@ class Neurons(StateModule, ABC):
             spikes, state = self._integrate(current, state, spike_dtype)
         else:
             spikes, state = integrate(
-                self._recurrence(), current, state, spike_dtype, self.compiled
+                self._constants(), self.inhibition, current, state, spike_dtype, self.compiled
             )
             self.steps_since_reset += steps
         self._state = {"voltage": state.v, "hold": state.hold}

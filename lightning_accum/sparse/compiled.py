@@ -21,10 +21,9 @@ Int, Real, At = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 COLUMN_BYTES = 128
 """Bytes of the columns of a sum that a thread works on at a time."""
-MOST_THREADS = 64
+_MOST_THREADS = 64
 _SMALL = 1 << 15  # bytes of work memory that a thread keeps
-SHARE = 1 << 18
-"""Elements that are worth a thread of their own, which takes about 20 µs to start."""
+_SHARE = 1 << 18  # elements that are worth a thread of their own, which takes 20 µs to start
 
 
 def has_kernel(device: torch.device, dtype: torch.dtype) -> bool:
@@ -56,7 +55,12 @@ def are_values(tensor: Tensor, shape: torch.Size, dtype: torch.dtype) -> bool:
 def threads_for(columns: int, size: int, work: int) -> int:
     """Returns how many threads share the columns of a sum; no result depends on it."""
     pieces = -(-columns * size // COLUMN_BYTES)
-    return max(1, min(pieces, MOST_THREADS, torch.get_num_threads(), 1 + work // (8 * SHARE)))
+    return max(1, threads_among(pieces, work // 8))
+
+
+def threads_among(pieces: int, elements: int) -> int:
+    """Returns how many threads share pieces of work, which have so many elements together."""
+    return min(pieces, _MOST_THREADS, torch.get_num_threads(), 1 + elements // _SHARE)
 
 
 class _Work(threading.local):

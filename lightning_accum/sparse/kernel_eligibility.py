@@ -10,14 +10,13 @@ from torch import Tensor
 
 from lightning_accum.functional.surrogates import Surrogate
 from lightning_accum.sparse.compiled import (
-    MOST_THREADS,
-    SHARE,
     At,
     Int,
     Real,
     are_values,
     kernel_for,
     pointer,
+    threads_among,
 )
 
 _FORMS = ("triangular", "fast sigmoid", "arctan")
@@ -105,6 +104,6 @@ def fold_steps(
     sizes = len(out), size, _FORMS.index(name)
     task = _Fold(*sizes, *numbers, limit, *constants, *pointers)
     pieces = -(-size // _NEURONS)
-    threads = min(pieces, MOST_THREADS, torch.get_num_threads(), 1 + out.numel() // SHARE)
+    threads = threads_among(pieces, out.numel())
     kernel.fold_eligibility(ctypes.byref(task), threads)
     return True

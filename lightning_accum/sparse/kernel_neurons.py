@@ -9,8 +9,6 @@ from torch import Tensor
 
 from lightning_accum.sparse.buffers import Scratch
 from lightning_accum.sparse.compiled import (
-    MOST_THREADS,
-    SHARE,
     At,
     Int,
     Real,
@@ -18,6 +16,7 @@ from lightning_accum.sparse.compiled import (
     is_plain,
     kernel_for,
     pointer,
+    threads_among,
     work_memory,
 )
 
@@ -67,7 +66,7 @@ def integrate_neurons(
         return False
     columns = state.numel() if theta is None else state[1]
     pieces = -(-columns // _NEURONS)
-    threads = min(pieces, MOST_THREADS, torch.get_num_threads(), 1 + current.numel() // SHARE)
+    threads = threads_among(pieces, current.numel())
     sizes = (*current.shape, out.dtype == torch.bool, period)
     pointers = (pointer(each) for each in (current, v, hold, theta, out))
     neurons = _Neurons(*sizes, *constants, *pointers)

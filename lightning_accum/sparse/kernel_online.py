@@ -52,9 +52,14 @@ class SpikingNeurons(NamedTuple):
     rest: float
     threshold: float
     period: int
-    decay_theta: float
-    theta_plus: float
-    losers: int | None
+    decay_theta: float = 1.0
+    theta_plus: float = 0.0
+    losers: int | None = None
+
+    @property
+    def adapts(self) -> bool:
+        """Whether the threshold changes."""
+        return self.theta_plus != 0.0 or self.decay_theta != 1.0
 
 
 class OnlineState(NamedTuple):

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from lightning_accum.sparse.buffers import Scratch
 from lightning_accum.sparse.compiled import (
-    MOST_THREADS,
-    SHARE,
     At,
     Int,
     Real,
@@ -18,6 +16,7 @@ from lightning_accum.sparse.compiled import (
     is_plain,
     kernel_for,
     pointer,
+    threads_among,
     work_memory,
 )
 
@@ -78,7 +77,7 @@ def integrate_surrogate_neurons(
     if kernel is None:
         return False
     pieces = -(-batch * size // _NEURONS) if weights is None else batch
-    threads = min(pieces, MOST_THREADS, torch.get_num_threads(), 1 + current.numel() // SHARE)
+    threads = threads_among(pieces, current.numel())
     pointers = map(pointer, (current, weights, *state, membrane, limits, raster))
     sizes = (steps, batch, size, raster.dtype == torch.bool)
     neurons = _Neurons(*sizes, *constants, *pointers)

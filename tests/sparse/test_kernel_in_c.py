@@ -180,8 +180,7 @@ def test_neurons_spike_the_same_with_and_without(dtype, adapts, spike_dtype):
 
 @REALS
 def test_no_result_depends_on_the_number_of_threads(dtype, monkeypatch):
-    monkeypatch.setattr(compiled, "SHARE", 1)
-    monkeypatch.setattr(kernel_neurons, "SHARE", 1)
+    monkeypatch.setattr(compiled, "_SHARE", 1)
     x = spikes(20, 3, 50, density=0.2, seed=0)
     y = spikes(20, 3, 300, density=0.2, seed=1)
     weight, current = (

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lightning_accum.functional import ArcTan, FastSigmoid, Surrogate, Triangular, fold_eligibility
 from lightning_accum.nn import SurrogateLIF
-from lightning_accum.sparse import build, compiled, kernel_eligibility, kernel_surrogate
+from lightning_accum.sparse import build, compiled, kernel_surrogate
 from lightning_accum.sparse.eligibility import fold_in_blocks
 from lightning_accum.sparse.kernel_eligibility import Potential, fold_steps
 from lightning_accum.sparse.kernel_search import count_events
@@ -174,8 +174,7 @@ def test_the_loop_is_left_to_torch_where_memory_is_not_as_the_kernel_reads_it(
 
 @needs_compiler
 def test_no_result_depends_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_surrogate, "SHARE", 64)
-    monkeypatch.setattr(kernel_eligibility, "SHARE", 64)
+    monkeypatch.setattr(compiled, "_SHARE", 64)
     threads, found = torch.get_num_threads(), []
     current = numbers(12, 5, 2000, seed=0)
     for count in (1, 3):
