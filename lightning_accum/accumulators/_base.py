@@ -15,9 +15,9 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from lightning_accum._metric import PersistentMetric
+from lightning_accum.accumulators._copies import Moves, copied
 from lightning_accum.accumulators._links import AccumulatorLink
 from lightning_accum.accumulators._stage import Stage
-from lightning_accum.accumulators._values import Moves, copied
 from lightning_accum.distributed.gather import CAPACITY, gather_bytes
 from lightning_accum.distributed.packing import from_bytes, to_bytes
 from lightning_accum.sparse.attributes import assign

@@ -10,7 +10,7 @@ from lightning_utilities import apply_to_collection
 from torch import Tensor
 
 from lightning_accum.accumulators._base import State, StreamAccumulator
-from lightning_accum.accumulators._values import Moves
+from lightning_accum.accumulators._copies import Moves
 
 
 class Keeping(StreamAccumulator):

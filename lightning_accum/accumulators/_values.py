@@ -1,13 +1,11 @@
-"""Conversions of values: dtype, device, shape and copies."""
+"""Conversions of values to tensors, and the check of their shape."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from lightning_utilities import apply_to_collection
 from torch import Tensor
 
 from lightning_accum._metric import has_double, representable
@@ -73,25 +71,3 @@ def check_shape(owner: str, value: Tensor, before: Tensor) -> None:
             f" `value.shape = {tuple(value.shape)}`: keep one `{owner}` for each shape, reset it,"
             " or reduce ragged batches to one value each."
         )
-
-
-def copied(value: Any) -> Any:
-    """Returns a value with copies of its tensors."""
-    return (
-        value.clone()
-        if isinstance(value, Tensor)
-        else apply_to_collection(value, Tensor, torch.clone)
-    )
-
-
-class Moves:
-    """Moves a tensor as ``fn`` does, but keeps its dtype, as with ``.to(torch.bfloat16)``."""
-
-    def __init__(self, fn: Callable[[Tensor], Tensor]) -> None:
-        self.fn = fn
-
-    def __call__(self, tensor: Tensor) -> Tensor:
-        device = self.fn(torch.empty(0, device=tensor.device)).device
-        tensor = representable(tensor, device)
-        moved = self.fn(tensor)
-        return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import torch
 
 from lightning_accum.accumulators._base import State, StreamAccumulator
+from lightning_accum.accumulators._copies import copied
 from lightning_accum.accumulators._links import AccumulatorLink
-from lightning_accum.accumulators._values import copied
 
 _VERBS = ("forward", "calculate", "reset")
 

@@ -20,9 +20,6 @@ def _module() -> Any:
 def is_sharded(tensor: Tensor) -> bool:
     """Returns whether this is a ``DTensor``.
 
-    Args:
-        tensor: any tensor.
-
     Example:
         >>> is_sharded(torch.ones(2))
         False
@@ -80,13 +77,9 @@ def sharded_like(shard: Tensor, param: Tensor) -> Tensor:
 
 
 def any_process(flag: Tensor, param: Tensor) -> Tensor:
-    """Returns whether ``flag`` is true in any process that has a shard of ``param``.
+    """Returns whether a boolean scalar is true in any process that has a shard of ``param``.
 
     Every process has to call it.
-
-    Args:
-        flag: a boolean tensor without dimensions.
-        param: the parameter.
     """
     if not is_sharded(param):
         return flag

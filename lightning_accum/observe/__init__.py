@@ -4,6 +4,7 @@ from lightning_accum.observe.difference import DifferenceMonitor
 from lightning_accum.observe.gradient import GradientMonitor
 from lightning_accum.observe.input_output import InputMonitor, OutputMonitor
 from lightning_accum.observe.monitor import Monitor
+from lightning_accum.observe.multi_state import MultiStateMonitor
 from lightning_accum.observe.picking import Picker, first_tensor
 from lightning_accum.observe.reducers.averages import CumulativeAverageReducer, EMAReducer
 from lightning_accum.observe.reducers.base import Reducer
@@ -21,7 +22,7 @@ from lightning_accum.observe.reducers.traces import (
     ScaledCumulativeTraceReducer,
     ScaledNearestTraceReducer,
 )
-from lightning_accum.observe.state import MultiStateMonitor, StateMonitor
+from lightning_accum.observe.state import StateMonitor
 from lightning_accum.observe.unobserved import unobserved
 
 __all__ = [

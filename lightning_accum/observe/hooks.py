@@ -1,4 +1,4 @@
-"""The hook by which a monitor watches a module, and its registration."""
+"""The hook by which a monitor watches a module."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import weakref
 from typing import Any, Protocol, final
 
 from torch import nn
-from torch.utils.hooks import RemovableHandle
 
 from lightning_accum._compat import in_backward
 from lightning_accum.observe.unobserved import is_unobserved
@@ -70,27 +69,3 @@ class Hook:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Hook, ()
-
-
-@final
-class Registration:
-    """Holds the handles of an object's hooks, and removes the hooks when the object dies.
-
-    Args:
-        owner: the object.
-    """
-
-    def __init__(self, owner: object) -> None:
-        self.handles: list[RemovableHandle] = []
-        self._finalizer = weakref.finalize(owner, _remove, self.handles)
-        self._finalizer.atexit = False
-
-    def remove(self) -> None:
-        """Removes the hooks."""
-        _remove(self.handles)
-        self._finalizer.detach()
-
-
-def _remove(handles: list[RemovableHandle]) -> None:
-    for handle in handles:
-        handle.remove()

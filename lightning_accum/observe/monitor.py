@@ -15,11 +15,12 @@ from torch.utils.hooks import RemovableHandle
 from lightning_accum._checks import check_callables, check_strings
 from lightning_accum._state import CheckedState
 from lightning_accum.functional.interpolation import Interpolation
-from lightning_accum.observe.hooks import Hook, Registration
+from lightning_accum.observe.hooks import Hook
 from lightning_accum.observe.paths import find_module
 from lightning_accum.observe.picking import Picker, first_tensor
 from lightning_accum.observe.reducers.base import Reducer
 from lightning_accum.observe.reducers.latest import Latest
+from lightning_accum.observe.registration import Registration
 from lightning_accum.observe.switch import Switch
 
 Filter = Callable[[Tensor], bool]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.functional.moments import Number, bias_correction
-from lightning_accum.functional.schedules import rectification
+from lightning_accum.functional.rectification import rectification
 
 Scales = tuple[Number, Number, Number]
 

@@ -85,8 +85,5 @@ class AdaBelief(MomentOptimizer):
         super().__init__(params, lr, betas, eps, weight_decay, own, **options)
 
     def _scales(self, group: Group, rate: Number, step: Number) -> Scales:
-        return (
-            rectified_scales(group, rate, step)
-            if group["rectify"]
-            else adam_scales(group, rate, step)
-        )
+        scales = rectified_scales if group["rectify"] else adam_scales
+        return scales(group, rate, step)

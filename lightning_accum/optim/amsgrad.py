@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 from typing_extensions import Unpack
 
+from lightning_accum.optim._adam_formula import AdamFormula
 from lightning_accum.optim._options import AdamOptions
-from lightning_accum.optim.adam import AdamFormula
 from lightning_accum.optim.base import Params
 from lightning_accum.optim.weight_decay import WeightDecay
 

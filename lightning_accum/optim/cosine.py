@@ -8,9 +8,9 @@ from typing_extensions import Unpack
 from lightning_accum._checks import is_number
 from lightning_accum.functional.moments import Number
 from lightning_accum.functional.schedules import warmup_cosine_factor
+from lightning_accum.optim._adam_formula import AdamFormula
 from lightning_accum.optim._checks import check, non_negative
 from lightning_accum.optim._options import AdamOptions
-from lightning_accum.optim.adam import AdamFormula
 from lightning_accum.optim.base import Group, Params
 from lightning_accum.optim.weight_decay import WeightDecay
 
@@ -26,8 +26,7 @@ class AdamWarmupCosineDecay(AdamFormula):
         p = \operatorname{clamp}\!\left(\frac{t - w}{T - w}, 0, 1\right)
 
     and otherwise the step of :class:`Adam`, or of :class:`AMSGrad`. After :math:`T` steps the rate
-    stays zero. A decoupled weight decay is scaled by
-    :math:`\alpha_t`.
+    stays zero. A decoupled weight decay is scaled by :math:`\alpha_t`.
 
     Args:
         params: parameters, named parameters, or parameter groups.

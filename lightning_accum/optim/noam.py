@@ -7,9 +7,9 @@ from typing_extensions import Unpack
 
 from lightning_accum.functional.moments import Number
 from lightning_accum.functional.schedules import noam_factor
+from lightning_accum.optim._adam_formula import AdamFormula
 from lightning_accum.optim._checks import at_least_one, check
 from lightning_accum.optim._options import AdamOptions
-from lightning_accum.optim.adam import AdamFormula
 from lightning_accum.optim.base import Group, Params
 from lightning_accum.optim.weight_decay import WeightDecay
 

@@ -15,10 +15,6 @@ def parameter_of(module: nn.Module, name: str) -> Tensor | None:
 
     If ``torch.nn.utils.prune`` computes the tensor, the original parameter is returned.
 
-    Args:
-        module: any module.
-        name: the name of the parameter or buffer.
-
     Example:
         >>> from torch.nn.utils import prune
         >>> fc = nn.Linear(2, 1)

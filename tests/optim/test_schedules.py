@@ -14,9 +14,9 @@ from lightning_accum.functional.moments import (
     moment_step,
     second_moment,
 )
+from lightning_accum.functional.rectification import rectification
 from lightning_accum.functional.schedules import (
     noam_factor,
-    rectification,
     warmup_cosine_factor,
     warmup_factor,
 )
