@@ -117,11 +117,13 @@ class CellObserver(CheckedState):
     @property
     def named_cells(self) -> Iterator[tuple[str, tuple[Cell, nn.Module | None]]]:
         """Added cells and their auxiliary states, by name."""
-        self._drop_dead()
-        for name in self.registry:
-            cell = self.registry[name].get()
-            if cell is not None:
-                yield name, (cell, self._state_of(name))
+        return ((name, (cell, self._state_of(name))) for name, cell in self._living())
+
+    def _living(self) -> list[tuple[str, Cell]]:
+        """Returns the cells of which both modules exist, by name; drops the others."""
+        if self.registry.gone:
+            self._drop_dead()
+        return self.registry.bound
 
     # ------------------------------------------------------------------ monitors
     def add_monitor(

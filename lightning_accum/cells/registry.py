@@ -102,6 +102,12 @@ class CellRegistry:
         """The names of the cells of which a module no longer exists."""
         return [name for name, ref in self._refs.items() if ref.gone]
 
+    @property
+    def bound(self) -> list[tuple[str, Cell]]:
+        """The cells whose modules exist, with their names."""
+        found = [(name, ref.get()) for name, ref in self._refs.items()]
+        return [(name, cell) for name, cell in found if cell is not None]
+
     def check_new(self, name: str) -> None:
         """Raises a ``ValueError`` if a name is taken by another cell, or is not a name.
 
@@ -156,8 +162,17 @@ class CellRegistry:
         Args:
             name: the name of the cell.
         """
+        return self.updater_of(name, self.cell(name))
+
+    def updater_of(self, name: str, cell: Cell) -> Updater | None:
+        """Returns the updater in which changes of a cell, which is at hand, accumulate.
+
+        Args:
+            name: the name of the cell.
+            cell: the cell.
+        """
         replacement = self[name].replacement
-        return get_updater(self.cell(name).connection) if replacement is None else replacement
+        return get_updater(cell.connection) if replacement is None else replacement
 
     def check_bound(self) -> None:
         """Raises a ``RuntimeError`` if this is a copy, which would train nothing silently."""

@@ -10,7 +10,7 @@ from torch import nn
 from lightning_accum.cells.observer import CellObserver
 from lightning_accum.cells.tally import Tally
 from lightning_accum.functional.reductions import Reduction
-from lightning_accum.updates import Updater, attach_updater, get_updater
+from lightning_accum.updates import Updater, attach_updater
 
 
 class CellTrainer(CellObserver):
@@ -67,9 +67,8 @@ class CellTrainer(CellObserver):
     def updaters(self) -> dict[int, tuple[Updater, list[str]]]:
         """The cells' updaters by id, each with the names of the cells that share it."""
         found: dict[int, tuple[Updater, list[str]]] = {}
-        for name, (cell, _) in self.named_cells:
-            replacement = self.registry[name].replacement
-            updater = get_updater(cell.connection) if replacement is None else replacement
+        for name, cell in self._living():
+            updater = self.registry.updater_of(name, cell)
             if updater is not None:
                 found.setdefault(id(updater), (updater, []))[1].append(name)
         return found

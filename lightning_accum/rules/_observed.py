@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
+from lightning_accum._compat import is_traced
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.mismatch import warn_of_streams
+from lightning_accum.engine.fixed import FixedTerms
 from lightning_accum.engine.recording import Recorded, Recording, Target
 from lightning_accum.engine.state import StateKey
 from lightning_accum.engine.vjp import WeightVJP
@@ -32,6 +36,22 @@ class ObservedCell(NamedTuple):
     plan: CellPlan
     signals: dict[str, Recorded]
     vjps: dict[str, WeightVJP]
+
+    @property
+    def activity(self) -> dict[str, Tensor]:
+        """Recorded activity, by name."""
+        return {name: recorded.activity for name, recorded in self.signals.items()}
+
+    def known_terms(self, targets: Sequence[Target]) -> FixedTerms | None:
+        """Returns the terms of the window if they are known, otherwise ``None``.
+
+        Args:
+            targets: the parameters to train.
+        """
+        pre, post = self.signals["pre"].activity, self.signals["post"].activity
+        if is_traced() or torch.is_autocast_enabled(pre.device.type):
+            return None
+        return self.plan.known_terms(pre, post, targets[0].param)
 
     def recording(self, inputs: dict[str, Any], carries: bool) -> Recording:
         """Returns everything that the rule reads.

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from lightning_accum.cells.state import CellState
+from lightning_accum.engine.fixed import FixedTerms
+from lightning_accum.engine.recording import Recorded
+from lightning_accum.engine.terms import Term
 from lightning_accum.engine.vjp import WeightVJP, unit_dim_of
+from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import reduction
 
 
@@ -33,11 +38,99 @@ class CellPlan:
         self.reads = tuple(reads)
         self.unit_dim = unit_dim_of(connection)
         self.batch = reduction(self.h.batch_reduction)
-        self.vjps: dict[str, type[WeightVJP]] = {}
-        """The kinds of the parameters' products, once their shapes fit the activity."""
+        self._vjps: dict[str, type[WeightVJP]] = {}  # once their shapes fit the activity
+        self._read: dict[str, tuple[torch.Size, torch.dtype]] = {}
+        self._terms: FixedTerms | None = None
+        self._suited: tuple[object, ...] = ()
+
+    def vjps_of(
+        self,
+        name: str,
+        connection: nn.Module,
+        signals: Mapping[str, Recorded],
+        kind_of: Callable[[nn.Module, str], type[WeightVJP]],
+    ) -> dict[str, WeightVJP]:
+        """Returns the vector-Jacobian product of each parameter to train.
+
+        Args:
+            name: the name of the cell, for messages.
+            connection: the connection.
+            signals: recorded activity, with which each product is tried in the first call.
+            kind_of: returns the kind of a parameter's product.
+
+        Raises:
+            ValueError: if the activity does not fit a parameter.
+        """
+        found = {}
+        for param in self.h.params:
+            kind, place = self._vjps.get(param), f"`{param}` of cell `{name}`"
+            if kind is None:
+                kind = kind_of(connection, param)
+                sides = (signals[side].activity[0, :1] for side in ("post", "pre"))
+                kind(connection, param, place).check(*sides)
+                self._vjps[param] = kind
+            found[param] = kind(connection, param, place)
+        return found
+
+    def read_before(self, found: Mapping[str, Recorded]) -> bool:
+        """Returns whether signals are of one step, like those that were checked last.
+
+        Args:
+            found: recorded activity by name.
+        """
+        known = self._read
+        if len(found) != len(known):
+            return False
+        for name, (activity, _) in found.items():
+            if known.get(name) != (activity.shape, activity.dtype):
+                return False
+        return True
+
+    def note_read(self, found: Mapping[str, Recorded]) -> None:
+        """Notes signals that were checked; those of several steps are checked in each window.
+
+        Args:
+            found: recorded activity by name.
+        """
+        kinds = {name: (each.activity.shape, each.activity.dtype) for name, each in found.items()}
+        self._read = kinds if found["pre"].activity.shape[0] == 1 else {}
+
+    def noting(self, terms: Callable[[Window], object]) -> Callable[[Window], object]:
+        """Returns ``terms``, which note what they give for a window of one step.
+
+        Args:
+            terms: returns the terms of a window, the same for all.
+        """
+
+        def noted(window: Window) -> object:
+            found = terms(window)
+            given = found if isinstance(found, (list, tuple)) else []
+            products = [term for term in given if isinstance(term, Term) and term.rate != 0]
+            self._terms = FixedTerms(products, self.batch) if products else None
+            self._suited = _kind(window.pre.activity, window.post.activity, window.param)
+            return found
+
+        suited = self.batch.adds and self.h.params == ("weight",)
+        return noted if suited and self._vjps["weight"].is_matrix else terms
+
+    def known_terms(self, pre: Tensor, post: Tensor, param: Tensor) -> FixedTerms | None:
+        """Returns the terms of such a window, ``None`` if they are not known.
+
+        Args:
+            pre: presynaptic activity.
+            post: postsynaptic activity.
+            param: the parameter.
+        """
+        return self._terms if self._suited == _kind(pre, post, param) else None
 
     @property
     def compares_steps(self) -> bool:
         """Whether the rule has a time constant, so that it compares steps."""
         constants = vars(self.h).items()
         return any(name.startswith("tc_") and value is not None for name, value in constants)
+
+
+def _kind(pre: Tensor, post: Tensor, param: Tensor) -> tuple[object, ...]:
+    """Returns what the evaluation of known terms depends on."""
+    sides = pre.shape, pre.dtype, post.shape, post.dtype
+    return *sides, pre.device, param.shape, param.dtype, param.device

@@ -123,14 +123,33 @@ def state_of(cell: Cell, name: str, source: StateSource) -> RecordedSignal:
     return RecordedSignal(name, "neuron", OutputMonitor, False, False, source)
 
 
-def read(
-    name: str, cell: Cell, monitors: Mapping[str, Monitor | None], time_dim: int | None
-) -> dict[str, Recorded] | None:
-    """Returns what monitors recorded since the rule was last called, ``None`` for nothing.
+def read(monitors: Mapping[str, Monitor | None]) -> dict[str, Recorded]:
+    """Returns what monitors recorded since the rule was last called.
+
+    Args:
+        monitors: by the name of the signal.
+    """
+    found = {}
+    for signal, monitor in monitors.items():
+        recorder = None if monitor is None else monitor.reducer
+        if isinstance(recorder, WindowRecorder) and (window := recorder.window()) is not None:
+            found[signal] = Recorded(window, recorder.events())
+    return found
+
+
+def check_read(
+    name: str,
+    cell: Cell,
+    found: Mapping[str, Recorded],
+    monitors: Mapping[str, Monitor | None],
+    time_dim: int | None,
+) -> None:
+    """Checks that signals were recorded of the same steps and samples.
 
     Args:
         name: the name of the cell, for messages.
         cell: the cell.
+        found: what was recorded.
         monitors: by the name of the signal, with ``"pre"`` and ``"post"`` among them.
         time_dim: how the rule expects modules to be called.
 
@@ -138,13 +157,7 @@ def read(
         ValueError: if signals differ in their number of steps or samples.
         TypeError: if a signal is complex.
     """
-    activity, events = {}, {}
-    for signal, monitor in monitors.items():
-        recorder = None if monitor is None else monitor.reducer
-        if isinstance(recorder, WindowRecorder) and (window := recorder.window()) is not None:
-            activity[signal], events[signal] = window, recorder.events()
-    if not activity:
-        return None
+    activity = {signal: recorded.activity for signal, recorded in found.items()}
     check_alike(name, cell, activity.get("pre"), activity.get("post"), time_dim)
     pre, post = activity["pre"], activity["post"]
     warn_of_reset(name, cell, len(post))
@@ -156,12 +169,9 @@ def read(
     for signal, monitor in monitors.items():
         steps = None if signal not in activity else tuple(activity[signal].shape[:2])
         if steps != tuple(pre.shape[:2]):
-            found = "nothing" if steps is None else f"steps and samples {steps}"
+            what = "nothing" if steps is None else f"steps and samples {steps}"
             how = "register the cell again." if monitor is None else monitor.why_missing()
             raise ValueError(
                 f"Signal `{signal}` of cell `{name}` should be recorded as often as the neuron"
-                f" gives out spikes, [T, B, ...] with {tuple(pre.shape[:2])}. Found {found}: {how}"
+                f" gives out spikes, [T, B, ...] with {tuple(pre.shape[:2])}. Found {what}: {how}"
             )
-    if pre.shape[1] == 0:
-        return None
-    return {signal: Recorded(activity[signal], events[signal]) for signal in activity}

@@ -16,7 +16,7 @@ from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.recording import Recorded
 from lightning_accum.functional.reductions import Reduction, reduction
 from lightning_accum.rules._plan import CellPlan
-from lightning_accum.rules._recorded import RecordedSignal, read
+from lightning_accum.rules._recorded import RecordedSignal, check_read, read
 from lightning_accum.rules._warnings import warn_of_twin, warn_of_unmoved, warn_of_unused
 from lightning_accum.sparse.kernel_online import PairSTDP
 from lightning_accum.updates import Accumulator, get_updater
@@ -100,7 +100,8 @@ class RecordingTrainer(IndependentCellTrainer, ABC):
         Args:
             **kwargs: passed to the updaters.
         """
-        if not any(self.tally(name).windows for name in self.registry):
+        planned = any(plan.state.tally.windows for plan in self._plans.values())
+        if not planned and not any(self.tally(name).windows for name in self.registry):
             steps = {name: self.recorded_steps(name) for name, _ in self.named_cells}
             warn_of_unused(
                 type(self).__name__, {name: (self.tally(name), steps[name], {}) for name in steps}
@@ -121,8 +122,15 @@ class RecordingTrainer(IndependentCellTrainer, ABC):
         """Reads and checks what was recorded of a cell; returns ``None`` if it was nothing."""
         known = self._pool.members(name)
         monitors = {signal: known.get(signal) for signal in plan.signals}
-        found = read(name, cell, monitors, plan.h.time_dim)
-        if found is not None and not plan.state.tally.windows:
+        found = read(monitors)
+        if not found:
+            return None
+        if not plan.read_before(found):
+            check_read(name, cell, found, monitors, plan.h.time_dim)
+            plan.note_read(found)
+        if found["pre"].activity.shape[1] == 0:
+            return None
+        if not plan.state.tally.windows:
             warn_of_order(name, *(monitors[side] for side in ("pre", "post")))
         return found
 

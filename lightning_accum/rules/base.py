@@ -93,8 +93,11 @@ class Rule(RecordingTrainer):
     _reads_input: ClassVar[bool] = True
     """Whether the input's values matter; otherwise they are not checked to be spikes."""
 
-    _traces: ClassVar[int] = 1
+    _fixed_terms: ClassVar[bool] = False
+    """Whether terms are products of activity and its traces that only hyperparameters change."""
+
     _states_in_terms: ClassVar[bool] = True  # whether terms read states, beside `prepare`
+    _traces: ClassVar[int] = 1
     """About how many traces of both sides the terms need at a time, beyond one."""
 
     def __init__(
@@ -223,26 +226,25 @@ class Rule(RecordingTrainer):
         signals = self._read(name, cell, plan)
         if signals is None:
             return None
-        vjps = {}
-        for param in plan.h.params:
-            kind, place = plan.vjps.get(param), f"`{param}` of cell `{name}`"
-            if kind is None:
-                kind = self._vjp_kind(cell.connection, param)
-                sides = (signals[side].activity[0, :1] for side in ("post", "pre"))
-                kind(cell.connection, param, place).check(*sides)
-                plan.vjps[param] = kind
-            vjps[param] = kind(cell.connection, param, place)
+        vjps = plan.vjps_of(name, cell.connection, signals, self._vjp_kind)
         return ObservedCell(name, cell, plan, signals, vjps)
 
     def _run(self, seen: ObservedCell, inputs: dict[str, Any], carry: bool) -> Iterator[None]:
         """Evaluates the terms over what a cell recorded; yields once, before anything changes."""
         h, state = seen.plan.h, seen.plan.state
-        updater = self.updater_of(seen.name, *h.params)
-        rule, recording = type(self).__name__, seen.recording(inputs, carry)
-        recording = recording.after(self.prepare(recording, h), self._states_in_terms)
-        how = Evaluation(seen.plan.batch, self.backend, carry, self._traces)
-        terms = state.tally.note_signs(partial(self.terms, h=h))
-        targets = seen.targets(updater)
-        carried = yield from run_rule(terms, rule, recording, targets, state.carried, how)
+        targets = seen.targets(updater := self.updater_of(seen.name, *h.params))
+        rule, fixed = type(self).__name__, self._fixed_terms and self.backend == "auto"
+        known = seen.known_terms(targets) if fixed and carry and not inputs else None
+        if known is not None:
+            yield
+            carried = known.accumulate(targets[0].accumulator, seen.activity, state.carried)
+        else:
+            recording = seen.recording(inputs, carry)
+            recording = recording.after(self.prepare(recording, h), self._states_in_terms)
+            how = Evaluation(seen.plan.batch, self.backend, carry, self._traces)
+            terms = state.tally.note_signs(partial(self.terms, h=h))
+            if fixed and recording.steps == 1:
+                terms = seen.plan.noting(terms)
+            carried = yield from run_rule(terms, rule, recording, targets, state.carried, how)
         if seen.note(carried):
             warn_of_pending(rule, seen.name, updater, h.params, state.tally)

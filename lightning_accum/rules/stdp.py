@@ -69,6 +69,8 @@ class STDP(PairRule):
         doi:10.1007/s00422-008-0233-1, eq. 4.
     """
 
+    _fixed_terms = True
+
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
         """Returns a term for the spikes of each side."""
         return self.pairs(window, h)

@@ -28,7 +28,8 @@ def get_updater(module: nn.Module) -> Updater | None:
         >>> get_updater(nn.Linear(2, 2)) is None
         True
     """
-    check_module(module=module)
+    if not isinstance(module, nn.Module):
+        check_module(module=module)
     module = compiled_from(module)
     updater: Updater | None = module.__dict__.get(_SLOT)
     if updater is not None and updater.known_parent is not module:

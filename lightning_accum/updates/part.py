@@ -85,17 +85,20 @@ class Part:
                 self.reduction.merge(total, value.to(total.dtype))
         self.count += 1
 
-    def add_products(self, products: Sequence[Product], defer: bool = False) -> None:
+    def add_products(
+        self, products: Sequence[Product], defer: bool = False, keep: bool = False
+    ) -> None:
         """Adds the sum of products as one contribution.
 
         Args:
             products: at least one, all of the same shape; spikes may be boolean.
             defer: whether copies of both sides may be kept instead, if they are smaller.
+            keep: whether both sides may be kept themselves, in float32, as nobody changes them.
         """
         if self.count == 0:
             self.clear()
         if defer and not self.count and self.reduction.adds and are_worth_deferring(products):
-            self._deferred = copied(products)
+            self._deferred = list(products) if keep else copied(products)
             self.count = 1
             return
         shape = product_shape(products[0])

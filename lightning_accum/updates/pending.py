@@ -104,6 +104,7 @@ class PendingChange(CheckedState):
         scale: float | Sequence[float] = 1.0,
         *,
         negative: bool = False,
+        keep: bool = False,
     ) -> None:
         r"""Adds ``scale`` · :math:`\sum_k \mathrm{post}_k \otimes \mathrm{pre}_k` to one part.
 
@@ -117,6 +118,7 @@ class PendingChange(CheckedState):
             pre: ``[K, in]``, or a sequence of the same length; spikes may be boolean.
             scale: a factor, non-negative by convention, or a sequence with one for each product.
             negative: whether to add to the depressing part instead of the potentiating one.
+            keep: whether the sides, which nobody changes, may be kept instead of copies of them.
 
         Raises:
             TypeError: if a side is not a tensor, or a factor is not a number.
@@ -135,7 +137,7 @@ class PendingChange(CheckedState):
         label, shapes = f"{self.name}.{which}", self._shapes(part)
         products = checked_products(label, post, pre, scale, *shapes)
         if products:
-            part.add_products(products, defer=not self.bounded)
+            part.add_products(products, defer=not self.bounded, keep=keep)
 
     def accumulate_written(
         self,
