@@ -49,6 +49,34 @@ class Pair:
         return [whole - alone for whole, alone in zip(self.whole, self.simulation, strict=True)]
 
 
+def in_turns(
+    contenders: Mapping[str, Make], load: AnyLoad, seconds: float, most: int
+) -> tuple[dict[str, Pair], dict[str, str]]:
+    """Times contenders in turn, the first of which sets the output rate.
+
+    Args:
+        contenders: by name.
+        load: their work.
+        seconds: how long each may run; three turns are the least.
+        most: turns, at most.
+
+    Returns:
+        By name, those that ran, and why others did not.
+    """
+    start = weights(load, matched(next(iter(contenders.values()))(load, False), load))
+    nets: dict[str, Pair] = {}
+    missing: dict[str, str] = {}
+    for name, make in contenders.items():
+        with noting(missing, name):
+            nets[name] = Pair(make, load, start)
+    spent = dict.fromkeys(nets, 0.0)
+    for turn in range(most):
+        for name, pair in nets.items():
+            if turn < 3 or spent[name] < seconds:
+                spent[name] += pair.turn()
+    return nets, missing
+
+
 def side_by_side(
     contenders: Mapping[str, Make],
     load: AnyLoad,
@@ -65,17 +93,7 @@ def side_by_side(
         script: measures memory, as `peak_memory` has it, if there is one.
         elsewhere: milliseconds of a whole batch on another machine, for those that do not run here.
     """
-    start = weights(load, matched(next(iter(contenders.values()))(load, False), load))
-    nets: dict[str, Pair] = {}
-    missing: dict[str, str] = {}
-    for name, make in contenders.items():
-        with noting(missing, name):
-            nets[name] = Pair(make, load, start)
-    spent = dict.fromkeys(nets, 0.0)
-    for turn in range(15):
-        for name, pair in nets.items():
-            if turn < 3 or spent[name] < seconds:
-                spent[name] += pair.turn()
+    nets, missing = in_turns(contenders, load, seconds, most=15)
     rows = []
     for name, pair in nets.items():
         times = (pair.simulation, pair.whole, pair.plasticity)

@@ -18,8 +18,8 @@ from _inferno import InfernoEachStep
 from _measure import setting, table
 from _others import NorseEachStep
 from _ours import EachStep, Online
-from _side import Pair, noting
-from _work import Load, Make, matched, weights
+from _side import in_turns
+from _work import Load, Make
 
 CONTENDERS: dict[str, Make] = {
     "ours, `learn_online`": Online,
@@ -45,17 +45,7 @@ def main() -> None:
     print(setting("inferno-ai", "bindsnet", "norse"))
     rows = []
     for load in SMOKE if args.smoke else LOADS:
-        start = weights(load, matched(Online(load, False), load))
-        nets: dict[str, Pair] = {}
-        missing: dict[str, str] = {}
-        for name, make in CONTENDERS.items():
-            with noting(missing, name):
-                nets[name] = Pair(make, load, start)
-        spent = dict.fromkeys(nets, 0.0)
-        for turn in range(9):
-            for name, pair in nets.items():
-                if turn < 3 or spent[name] < args.seconds:
-                    spent[name] += pair.turn()
+        nets, _ = in_turns(CONTENDERS, load, args.seconds, most=9)
         found = {n: 1e3 * statistics.median(net.whole) / load.steps for n, net in nets.items()}
         fastest = min((found[n] for n in ("Norse", "BindsNET, sum") if n in found), default=None)
         cells = [f"{found[name]:.0f}" if name in found else "not run" for name in CONTENDERS]

@@ -9,12 +9,12 @@ are drawn into a temporary folder: those of ``docs/pictures`` are made on purpos
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from _run import run_script
 
 ROOT = Path(__file__).resolve().parent.parent
 # An example without a default: LightningCLI's subcommand and what it is to do.
@@ -23,24 +23,12 @@ ARGUMENTS = {"cnn_optimizers": ("--short",)}
 
 def record(script: Path, arguments: tuple[str, ...], seconds: float) -> bool:
     """Writes what a script prints to stdout; returns whether it came to its end."""
-    environ = {**os.environ, "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
-    environ["PL_TRAINER_ENABLE_PROGRESS_BAR"] = "False"
     command = ("python", f"examples/{script.name}", *arguments)
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            result = subprocess.run(
-                [sys.executable, str(script), *arguments],
-                cwd=folder,
-                env=environ,
-                check=False,
-                capture_output=True,
-                text=True,
-                timeout=seconds,
-            )
-        except subprocess.TimeoutExpired:
-            print(f"{script.stem}: took longer than {seconds:g} s", flush=True)
-            return False
+        result = run_script(script, arguments, folder, seconds)
+    if result is None:
+        return False
     if result.returncode:
         print(f"{script.stem}: exit {result.returncode}\n{result.stderr}", flush=True)
         return False

@@ -8,29 +8,22 @@ whose name starts with an underscore is a helper of the others, and is not run.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from _run import run_script
+
 TOGETHER = 2  # each on one thread
 
 
 def run(script: Path, args: tuple[str, ...]) -> bool:
     """Runs a script, prints its output and the seconds that it took; returns whether it failed."""
-    # Figures are drawn to files, also on a machine with a screen.
-    environ = {**os.environ, "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
     start = time.perf_counter()
-    result = subprocess.run(
-        [sys.executable, str(script), *args],
-        env=environ,
-        check=False,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    result = run_script(script, args, stderr=subprocess.STDOUT)
+    assert result is not None  # there is no limit of time
     seconds = time.perf_counter() - start
     end = f"--- {seconds:.1f} s, exit {result.returncode}"
     print(f"--- {script} {' '.join(args)}\n{result.stdout}{end}", flush=True)

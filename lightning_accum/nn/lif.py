@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, final
+from typing import final
 
-import torch
 from torch import Tensor
 
-from lightning_accum.nn.inhibition import Inhibition
 from lightning_accum.nn.neuron import Neurons
 from lightning_accum.nn.state import NeuronState, Step
 
@@ -52,34 +49,6 @@ class LIF(Neurons):
                 [0., 1.],
                 [1., 0.]])
     """
-
-    def __init__(
-        self,
-        size: int | Sequence[int],
-        tc_mem: float = 20.0,
-        v_threshold: float = 1.0,
-        v_reset: float = 0.0,
-        v_rest: float = 0.0,
-        refractory: float = 0.0,
-        dt: float = 1.0,
-        time_dim: Literal[0] | None = None,
-        spike_dtype: torch.dtype | None = None,
-        inhibition: Inhibition | None = None,
-        compile: bool = False,
-    ) -> None:
-        super().__init__(
-            size,
-            tc_mem,
-            v_threshold,
-            v_reset,
-            v_rest,
-            refractory,
-            dt,
-            time_dim,
-            spike_dtype,
-            inhibition,
-            compile,
-        )
 
     def _step(self, current: Tensor, state: NeuronState) -> Step:
         return self._integrate_and_fire(current, state, self.v_threshold - self.v_reset)

@@ -38,16 +38,16 @@ class Neurons(StateModule, ABC):
     def __init__(
         self,
         size: int | Sequence[int],
-        tc_mem: float,
-        v_threshold: float,
-        v_reset: float,
-        v_rest: float,
-        refractory: float,
-        dt: float,
-        time_dim: Literal[0] | None,
-        spike_dtype: torch.dtype | None,
-        inhibition: Inhibition | None,
-        compile: bool,
+        tc_mem: float = 20.0,
+        v_threshold: float = 1.0,
+        v_reset: float = 0.0,
+        v_rest: float = 0.0,
+        refractory: float = 0.0,
+        dt: float = 1.0,
+        time_dim: Literal[0] | None = None,
+        spike_dtype: torch.dtype | None = None,
+        inhibition: Inhibition | None = None,
+        compile: bool = False,
     ) -> None:
         super().__init__()
         check_potentials(v_threshold, v_reset, v_rest)

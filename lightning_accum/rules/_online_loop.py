@@ -112,18 +112,24 @@ def _suited(rule: Rule, layer: nn.Module, inputs: Tensor) -> _Suited | None:
 def _limits(rule: Rule, name: str, connection: nn.Linear) -> tuple[float, float] | None:
     """Returns the limits of the weight if nothing else is done to a change, otherwise ``None``."""
     updater, weight = rule.updater_of(name), connection.weight
-    if rule.state_of(name).hyperparameters.params != ("weight",) or hook_count(updater):
-        return None
-    if type(weight) is not nn.Parameter or not weight.is_cpu:
+    if rule.state_of(name).hyperparameters.params != ("weight",):
         return None
     pending: Accumulator = getattr(updater, "weight")  # noqa: B009
     constraints = updater.constraints_of("weight")
-    if pending.bounded or not pending.empty or any(type(fn) is not Clamp for fn in constraints):
+    simple = (
+        type(weight) is nn.Parameter
+        and weight.is_cpu
+        and not hook_count(updater)
+        and pending.empty
+        and not pending.bounded
+        and [type(fn) for fn in constraints] in ([], [Clamp])
+    )
+    if not simple:
         return None
     low, high = updater.limits("weight")
-    limits = -math.inf if low is None else low, math.inf if high is None else high
-    inside = not constraints or bool(((weight >= limits[0]) & (weight <= limits[1])).all())
-    return limits if inside and len(constraints) < 2 else None
+    low, high = -math.inf if low is None else low, math.inf if high is None else high
+    inside = not constraints or bool(((weight >= low) & (weight <= high)).all())
+    return (low, high) if inside else None
 
 
 def _only_rule_watches(rule: Rule, layer: Serial) -> bool:
