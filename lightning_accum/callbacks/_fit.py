@@ -24,7 +24,6 @@ from lightning_accum.callbacks._places import check_places
 from lightning_accum.callbacks._plan import UpdatePlan
 from lightning_accum.callbacks._report import Report
 from lightning_accum.callbacks._untrained import check_gradients, check_trained
-from lightning_accum.observe import GradientMonitor
 from lightning_accum.optim import UpdateOptimizer
 
 
@@ -105,7 +104,7 @@ class Fit:
 
     def _check_recorded_gradients(self) -> None:
         """Raises a ``ValueError`` if a rule would record gradients that a scaler has scaled."""
-        records = any(isinstance(m, GradientMonitor) for m in self._host.trainer.monitors)
+        records = any(m.records_gradients for m in self._host.trainer.monitors)
         if records and self._scaled:
             raise ValueError(
                 "Argument `precision` of the Trainer should not be '16-mixed' for a rule that"

@@ -9,7 +9,6 @@ import lightning.pytorch as pl
 from torch import Tensor
 
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.observe import WindowRecorder
 
 _MANY = (dict, list, tuple)
 
@@ -31,8 +30,8 @@ def check_layout(host: CellHost, trainer: pl.Trainer, batch: Any) -> None:
     encoded = not given and any(shape[0] == size for shape in items)
     for (cell, side), monitor in host.trainer.named_monitors:
         recorder = monitor.reducer
-        window = recorder.window() if isinstance(recorder, WindowRecorder) else None
-        if side != "post" or window is None or window.ndim < 3:
+        window = recorder.window() if side == "post" else None
+        if window is None or window.ndim < 3:
             continue
         steps, samples, inner = window.shape[0], window.shape[1], window.shape[2]
         where = f"The neuron of cell `{cell}` returned"

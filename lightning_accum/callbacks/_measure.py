@@ -13,7 +13,6 @@ from lightning_accum.distributed.packing import from_bytes, to_bytes
 from lightning_accum.distributed.shards import whole
 from lightning_accum.distributed.world import processes
 from lightning_accum.functional.statistics import spike_counts, update_statistics
-from lightning_accum.observe import WindowRecorder
 from lightning_accum.updates import Updater
 
 _NEAR = 0.01  # distance from a limit, in terms of the largest weight
@@ -55,10 +54,7 @@ def activities(host: CellHost) -> dict[str, Activity]:
     """
     found = {}
     for (cell, name), monitor in host.trainer.named_monitors:
-        recorder = monitor.reducer
-        if name != "post" or not isinstance(recorder, WindowRecorder):
-            continue
-        window = recorder.window()
+        window = monitor.reducer.window() if name == "post" else None
         if window is not None and window.ndim > 2:  # otherwise the rule raises an error
             slots = window.shape[0] * window.shape[1]
             found[cell] = Activity(window, spike_counts(window), slots)

@@ -10,7 +10,6 @@ from torch import nn
 from torch.optim import Optimizer
 
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.nn.neuron import Neurons
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.updates import Updater, get_updater
 
@@ -90,7 +89,7 @@ def check_gradients(
 
 def _passes_none(module: nn.Module) -> bool:
     """Returns whether a module is a layer of neurons whose spikes have no gradient."""
-    return isinstance(module, Neurons) or getattr(module, "gradient", None) == "none"
+    return getattr(module, "gradient", None) == "none"
 
 
 def _named(names: Sequence[str]) -> str:

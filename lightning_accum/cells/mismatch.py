@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum.cells.cell import Cell
-from lightning_accum.observe import Monitor, WindowRecorder
+from lightning_accum.observe import Reducer
 
 
 def check_alike(
@@ -68,7 +68,7 @@ def warn_of_reset(name: str, cell: Cell, steps: int) -> None:
         )
 
 
-def warn_of_order(name: str, *sides: Monitor | None) -> None:
+def warn_of_order(name: str, pre: Reducer, post: Reducer) -> None:
     """Warns if the neuron of a cell was called before the connection.
 
     Step by step, the spikes of a step are then paired with an input that comes after them. Of whole
@@ -77,11 +77,9 @@ def warn_of_order(name: str, *sides: Monitor | None) -> None:
 
     Args:
         name: the name of the cell.
-        *sides: the monitors of the connection's input and of the neuron's output.
+        pre: keeps the connection's input.
+        post: keeps the neuron's output.
     """
-    pre, post = (None if monitor is None else monitor.reducer for monitor in sides)
-    if not (isinstance(pre, WindowRecorder) and isinstance(post, WindowRecorder)):
-        return
     came, gave = pre.window(), post.window()
     if not 0 < post.began < pre.began or came is None or gave is None:
         return

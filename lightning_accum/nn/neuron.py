@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -34,6 +34,9 @@ class Neurons(StateModule, ABC):
     A subclass gives the equations of one step in ``_step``. Sequences are integrated by the fast
     loops of ``nn/_fast.py``, which need the constants of the same equations from ``_constants``.
     """
+
+    gradient: ClassVar[Literal["none"]] = "none"
+    """How far gradients pass, as that of :class:`~lightning_accum.nn.SurrogateLIF`."""
 
     def __init__(
         self,

@@ -37,6 +37,8 @@ class GradientMonitor(Monitor):
         tensor([[3., 3.]])
     """
 
+    records_gradients = True
+
     def __init__(self, module: nn.Module, attr: str = "", *args: Any, **options: Any) -> None:
         super().__init__(module, attr, *args, **options)
         self._begin()

@@ -7,7 +7,7 @@ import functools
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
@@ -54,6 +54,9 @@ class Monitor(CheckedState, ABC):
     Raises:
         AttributeError: if the path does not lead to what can be watched.
     """
+
+    records_gradients: ClassVar[bool] = False
+    """Whether it sees gradients of a loss."""
 
     def __init__(
         self,

@@ -131,9 +131,8 @@ def read(monitors: Mapping[str, Monitor | None]) -> dict[str, Recorded]:
     """
     found = {}
     for signal, monitor in monitors.items():
-        recorder = None if monitor is None else monitor.reducer
-        if isinstance(recorder, WindowRecorder) and (window := recorder.window()) is not None:
-            found[signal] = Recorded(window, recorder.events())
+        if monitor is not None and (window := monitor.reducer.window()) is not None:
+            found[signal] = Recorded(window, monitor.reducer.events())
     return found
 
 

@@ -131,7 +131,7 @@ class RecordingTrainer(IndependentCellTrainer, ABC):
         if found["pre"].activity.shape[1] == 0:
             return None
         if not plan.state.tally.windows:
-            warn_of_order(name, *(monitors[side] for side in ("pre", "post")))
+            warn_of_order(name, known["pre"].reducer, known["post"].reducer)
         return found
 
     def clear(self, **kwargs: Any) -> None:

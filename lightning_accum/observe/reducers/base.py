@@ -12,6 +12,7 @@ from lightning_accum._checks import check_finite, check_numbers
 from lightning_accum._state import StateModule
 from lightning_accum.functional.interpolation import Interpolation, interp_previous
 from lightning_accum.functional.numbers import at_least_float32
+from lightning_accum.sparse.events import Events
 
 
 class Reducer(StateModule, ABC):
@@ -110,6 +111,26 @@ class Reducer(StateModule, ABC):
                 f"Argument `time` should lie within the kept history, 0 to {span} ms. Found"
                 f" {found}: a reducer with a longer `duration` keeps more."
             )
+
+    # ------------------------------------------------------------------ the window of a rule
+    time_dim: int | None = None
+    """``None`` if an observation is one step, 0 if it is a sequence of steps."""
+
+    def window(self) -> Tensor | None:
+        """Returns the steps ``[T, B, ...]`` since a rule was last called; ``None`` for none.
+
+        Only a :class:`WindowRecorder` keeps them.
+        """
+        return None
+
+    def events(self) -> Events | None:
+        """Returns the events of the window, if they are known."""
+        return None
+
+    @property
+    def began(self) -> int:
+        """When the first step of the window came, in ns of a clock; 0 if that is not known."""
+        return 0
 
     def confirm(self) -> None:
         """Raises an error if an observation was not valid; checking waits for its device."""
