@@ -81,9 +81,16 @@ def _show_public_bases(app: Any, name: str, cls: type, options: Any, bases: list
 _BETWEEN_PARTS = {
     "accumulators": {
         *("link", "keep_local", "compute_over", "add_data", "attach_to", "bind_as", "bind_stages"),
-        *("begin", "check", "ends", "forget", "settle", "as_branch", "send"),
+        *("begin", "check", "ends", "forget", "settle", "as_branch", "send", "is_heard"),
     },
-    "optim": {"ready_state", "step_groups"},
+    "callbacks": {"add_watcher", "prefix_in"},
+    "cells": {"check_params", "params_of", "use_updater"},
+    "engine": {"as_product", "known_events", "left_for_samples", "shares_of_events", "values_in"},
+    "nn": {"constant_threshold", "gradient"},
+    "observe": {"began", "events", "is_recording", "observe", "receive", "why_missing"},
+    "optim": {"ids", "ready_state", "step_groups"},
+    "rules": {"required"},
+    "updates": {"sibling"},
     "": {
         *("check_extra_state", "get_extra_state", "set_extra_state"),
         *("loop_constants", "begin_loop", "end_loop", "check_trained", "accumulate_written"),
@@ -91,14 +98,17 @@ _BETWEEN_PARTS = {
         *("recorded_steps", "weight_range", "updater_of", "released"),
     },
 }
+# Methods of callbacks and strategies that Lightning calls, beside those that begin with `on_`.
+_LIGHTNING = {"configure_ddp", "setup", "state_key", "teardown"}
 
 
 def _skip_fields(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
     """Leaves out fields of named tuples, hooks of Lightning, and methods that parts call."""
-    module = getattr(obj, "__module__", None) or ""  # which is None for some members
+    owner = getattr(obj, "fget", obj)  # a property has no module of its own
+    module = getattr(owner, "__module__", None) or ""  # which is None for some members
     package = module.split(".")[1:2] if module.startswith("lightning_accum.") else []
     inner = package != [] and any(name in _BETWEEN_PARTS.get(each, ()) for each in (*package, ""))
-    hook = package == ["callbacks"] and name.startswith("on_")
+    hook = package == ["callbacks"] and (name.startswith("on_") or name in _LIGHTNING)
     if type(obj).__name__ == "_tuplegetter" or inner or hook:
         return True
     return None
