@@ -3,8 +3,9 @@
 from lightning_accum.rules.base import Rule
 from lightning_accum.rules.bcm import BCM
 from lightning_accum.rules.clopath import Clopath
-from lightning_accum.rules.competition import SoftHebb, WTAHebb
-from lightning_accum.rules.delay import DelayAdjustedKernelSTDP, DelayAdjustedSTDP
+from lightning_accum.rules.covariance import Covariance
+from lightning_accum.rules.delay import DelayAdjustedSTDP
+from lightning_accum.rules.delay_kernel import DelayAdjustedKernelSTDP
 from lightning_accum.rules.delta import DeltaRule
 from lightning_accum.rules.eprop import EProp
 from lightning_accum.rules.feedback import (
@@ -14,18 +15,22 @@ from lightning_accum.rules.feedback import (
     RandomFeedback,
     SymmetricFeedback,
 )
-from lightning_accum.rules.hebb import AntiHebb, Covariance, Hebb
+from lightning_accum.rules.hebb import AntiHebb, Hebb
 from lightning_accum.rules.homeostasis import Homeostasis
 from lightning_accum.rules.inhibitory import InhibitorySTDP
 from lightning_accum.rules.kernel import KernelSTDP
-from lightning_accum.rules.oja import Oja, Sanger
+from lightning_accum.rules.mstdp import MSTDP
+from lightning_accum.rules.mstdpet import MSTDPET
+from lightning_accum.rules.oja import Oja
 from lightning_accum.rules.online import learn_online
 from lightning_accum.rules.ottt import OTTT
-from lightning_accum.rules.reward import MSTDP, MSTDPET
 from lightning_accum.rules.reward_modulated import reward_modulated
+from lightning_accum.rules.sanger import Sanger
+from lightning_accum.rules.soft_hebb import SoftHebb
 from lightning_accum.rules.stdp import STDP
 from lightning_accum.rules.triplet import TripletSTDP
 from lightning_accum.rules.weight_dependent import WeightDependentSTDP
+from lightning_accum.rules.wta_hebb import WTAHebb
 
 __all__ = [
     "BCM",

@@ -1,14 +1,13 @@
-"""Hebb's rule, its opposite, and the covariance rule, for spikes or rates."""
+"""Hebb's rule and its opposite, for spikes or rates."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import final
 
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.rules.rate import RateRule
 
 
@@ -90,60 +89,3 @@ class AntiHebb(RateRule):
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
         """Returns the negated product of both sides."""
         return (Term(-h.lr, window.post, window.pre),)
-
-
-@final
-class Covariance(RateRule):
-    r"""Applies Hebb's rule to deviations from the average.
-
-    .. math::
-        \Delta w = \eta \sum_t \left(y(t) - \bar y(t)\right) \otimes \left(x(t) - \bar x(t)\right)
-
-    with running averages of each neuron over samples and steps (see
-    :meth:`Signal.average <lightning_accum.engine.Signal.average>`). Activity that is constantly
-    high changes nothing. Both parts of the change have either sign, which a bound sorts out;
-    constrain the weights, as for Hebb's rule.
-
-    Args:
-        lr: rate.
-        tc_average: time constant of the averages, in ms.
-        dt: step, in ms.
-        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
-            :class:`~lightning_accum.rules.base.Rule`.
-
-    Example:
-        >>> import torch
-        >>> from torch import nn
-        >>> from lightning_accum import Covariance, Serial
-        >>> layer = Serial(nn.Linear(1, 1, bias=False), nn.Identity())
-        >>> _ = nn.init.ones_(layer.connection.weight)
-        >>> rule = Covariance(lr=1.0)
-        >>> unit = rule.register_cell("enc", layer.cell)
-        >>> _ = layer(torch.tensor([[1.0], [3.0]]))  # two samples, 2 on average
-        >>> rule()
-        >>> unit.cell.updater.weight.pos
-        tensor([[1.]])
-
-    Source:
-        Sejnowski 1977, "Storing covariance with nonlinearly interacting neurons",
-        doi:10.1007/BF00275079; Dayan & Abbott 2001, "Theoretical Neuroscience", eqs. 8.8-8.9.
-    """
-
-    def __init__(
-        self,
-        lr: float,
-        tc_average: float = 1000.0,
-        dt: float = 1.0,
-        batch_reduction: ReductionFn | str = "mean",
-        **options: Any,
-    ) -> None:
-        hyperparameters = {"tc_average": tc_average}
-        super().__init__(lr, dt, batch_reduction, hyperparameters=hyperparameters, **options)
-
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
-        """Returns the product of both sides' deviations from their averages."""
-        post, pre = (
-            side.values() - side.average(h.tc_average) for side in (window.post, window.pre)
-        )
-        return (Term(h.lr, post, pre),)

@@ -1,4 +1,4 @@
-"""Hebbian learning under competition: the weights of winning neurons approach the input."""
+"""Competitive learning: the weights of winning neurons approach the input."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any, final
 
 import torch
 
-from lightning_accum._checks import is_number
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
@@ -93,74 +92,3 @@ class WTAHebb(RateRule):
         won = torch.zeros_like(post).scatter_(dim, best, highest.masked_fill(~highest.isnan(), 1.0))
         decay = window.decay(-h.lr, won)
         return Term(h.lr, won, window.pre), decay
-
-
-@final
-class SoftHebb(RateRule):
-    r"""Moves every neuron's weights towards the input by its share of a softmax.
-
-    .. math::
-        \Delta w_i = \eta \sum_t y_i(t) \left( x(t) - u_i(t)\, w_i \right), \qquad
-        y(t) = \mathrm{softmax}\left(u(t) / \tau\right)
-
-    with :math:`u` the neurons' output before the competition, usually the connection's own
-    (``nn.Identity()`` as the neuron). The weights of each neuron converge to unit length. The
-    channels of a convolution compete at every place.
-
-    Args:
-        lr: rate.
-        temperature: :math:`\tau`, how soft the competition is; lower is harder.
-        dt: step, in ms.
-        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
-            :class:`~lightning_accum.rules.base.Rule`.
-
-    Raises:
-        ValueError: if the temperature is not positive.
-
-    Example:
-        >>> import torch
-        >>> from torch import nn
-        >>> from lightning_accum import SoftHebb, Serial
-        >>> layer = Serial(nn.Linear(2, 2, bias=False), nn.Identity())
-        >>> _ = layer.connection.weight.data.copy_(torch.tensor([[2.0, 1.0], [1.0, 2.0]]))
-        >>> rule = SoftHebb(lr=0.1, temperature=0.2)
-        >>> unit = rule.register_cell("enc", layer.cell)
-        >>> for _ in range(100):
-        ...     _ = layer(torch.eye(2))
-        ...     rule()
-        ...     rule.update()
-        >>> layer.connection.weight.detach().norm(dim=1)
-        tensor([1.0000, 1.0000])
-
-    Source:
-        Moraitis et al. 2022, "SoftHebb: Bayesian inference in unsupervised Hebbian soft
-        winner-take-all networks", doi:10.1088/2634-4386/aca710, eq. 2.
-    """
-
-    def __init__(
-        self,
-        lr: float,
-        temperature: float = 1.0,
-        dt: float = 1.0,
-        batch_reduction: ReductionFn | str = "mean",
-        **options: Any,
-    ) -> None:
-        hyperparameters = {"temperature": temperature}
-        super().__init__(lr, dt, batch_reduction, hyperparameters=hyperparameters, **options)
-
-    def check(self, h: Hyperparameters) -> None:
-        """Raises a ``ValueError`` if hyperparameters make no sense."""
-        super().check(h)
-        if not (is_number(h.temperature) and 0 < h.temperature < float("inf")):
-            raise ValueError(
-                "Argument `temperature` should be a positive, finite number."
-                f" Found `temperature = {h.temperature!r}`."
-            )
-
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
-        """Returns the input by each neuron's share, less what the neuron has learned of it."""
-        drive = window.post.values()
-        share = (drive / h.temperature).softmax(window.post.unit_dim)
-        decay = window.decay(-h.lr, share * drive)
-        return Term(h.lr, share, window.pre), decay

@@ -1,0 +1,62 @@
+"""Pair STDP, modulated by a reward that comes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+from lightning_accum.cells.state import Hyperparameters
+from lightning_accum.engine.terms import Change
+from lightning_accum.engine.window import Window
+from lightning_accum.rules.pair import PairRule
+from lightning_accum.rules.reward_modulated import reward_modulated
+
+
+@final
+class MSTDP(PairRule):
+    r"""Pair STDP, modulated by the reward of the same step.
+
+    .. math::
+        \Delta w = \sum_t r(t) \left[ \eta_\text{post}\, s_\text{post}(t)\, x_\text{pre}(t)
+                 + \eta_\text{pre}\, x_\text{post}(t)\, s_\text{pre}(t) \right]
+
+    with spikes :math:`s`, their traces :math:`x` and a reward :math:`r`. A negative reward swaps
+    potentiation and depression. Pass the reward to the call, ``rule(reward=...)``, or give the
+    callback ``input_keys``. It is a number, a tensor ``[B]`` with a reward for each sample, or
+    ``[T, B]`` with one for each step and sample.
+
+    Args:
+        lr_post: rate on a postsynaptic spike, times the presynaptic trace.
+        lr_pre: rate on a presynaptic spike, times the postsynaptic trace.
+        tc_post: time constant of the postsynaptic trace, in ms.
+        tc_pre: time constant of the presynaptic trace, in ms.
+        dt: step, in ms.
+        trace_mode: ``"cumulative"``, every pair of spikes counts, or ``"nearest"``, the nearest.
+        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
+        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
+            :class:`~lightning_accum.rules.base.Rule`.
+
+    Raises:
+        ValueError: if a time constant is not positive or a rate not finite.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum import MSTDP, Serial
+        >>> layer = Serial(nn.Linear(1, 1, bias=False), nn.Identity())
+        >>> _ = nn.init.ones_(layer.connection.weight)
+        >>> rule = MSTDP(lr_post=1.0, lr_pre=0.0)
+        >>> unit = rule.register_cell("enc", layer.cell)
+        >>> _ = layer(torch.ones(2, 1))
+        >>> rule(reward=torch.tensor([1.0, -3.0]))  # two samples, one spike pair each
+        >>> unit.cell.updater.weight.pos, unit.cell.updater.weight.neg
+        (tensor([[0.5000]]), tensor([[1.5000]]))
+
+    Source:
+        Florian 2007, "Reinforcement learning through modulation of spike-timing-dependent synaptic
+        plasticity", doi:10.1162/neco.2007.19.6.1468, eqs. 9-12 (MSTDP).
+    """
+
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Change]:
+        """Returns both terms of pair STDP, times the reward."""
+        return reward_modulated(window, self.pairs(window, h))

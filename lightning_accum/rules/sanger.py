@@ -1,0 +1,76 @@
+"""Hebb's rule for several neurons in order: the principal components."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import final
+
+from torch import Tensor
+
+from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.state import Hyperparameters
+from lightning_accum.engine.terms import Term
+from lightning_accum.engine.vjp import vjp_of
+from lightning_accum.engine.window import Window
+from lightning_accum.rules.rate import RateRule
+
+
+@final
+class Sanger(RateRule):
+    r"""Applies Oja's rule to several neurons, each to the input that earlier ones do not explain.
+
+    .. math::
+        \Delta w_i = \eta \sum_t y_i(t) \left( x(t) - \sum_{k \le i} y_k(t)\, w_k \right)
+
+    Linear neurons converge to the principal components in order, the generalized Hebbian algorithm.
+
+    Args:
+        lr: rate.
+        dt: step, in ms.
+        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
+        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
+            :class:`~lightning_accum.rules.base.Rule`.
+
+    Raises:
+        ValueError: if the parameter is not the matrix of a linear connection.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum import Sanger, Serial
+        >>> layer = Serial(nn.Linear(2, 2, bias=False), nn.Identity())
+        >>> _ = nn.init.constant_(layer.connection.weight, 1.0)
+        >>> rule = Sanger(lr=1.0)
+        >>> unit = rule.register_cell("pca", layer.cell)
+        >>> _ = layer(torch.tensor([[1.0, 0.0]]))
+        >>> rule()
+        >>> unit.cell.updater.weight.neg  # one neuron explains it, then both
+        tensor([[1., 1.],
+                [2., 2.]])
+
+    Source:
+        Sanger 1989, "Optimal unsupervised learning in a single-layer linear feedforward neural
+        network", doi:10.1016/0893-6080(89)90044-0, eq. 3.
+    """
+
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+        """Returns Hebb's product, less the input that this neuron and the earlier ones explain."""
+        explained = partial(_explained_by_earlier, param=window.param)
+        post = window.post.values()
+        return Term(h.lr, post, window.pre), Term(-h.lr, post, post, transform=explained)
+
+    def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
+        """Raises a ``ValueError`` if a parameter is not the weight of a linear connection."""
+        super().check_cell(name, cell, h)
+        for param in h.params:
+            if not vjp_of(cell.connection, param).is_matrix:
+                raise ValueError(
+                    f"Parameter `{param}` of cell `{name}` should be the weight of a"
+                    " torch.nn.Linear, whose outputs have an order. Found a"
+                    f" {type(cell.connection).__name__}: use `Oja`, which does not need one."
+                )
+
+
+def _explained_by_earlier(products: Tensor, param: Tensor) -> Tensor:
+    return products.tril() @ param.to(products.dtype)
