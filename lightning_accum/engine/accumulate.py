@@ -110,7 +110,7 @@ def _add_sums(
 def _groups(
     products: Sequence[Term], backend: Backend, vjp: WeightVJP
 ) -> list[tuple[Choice, Sequence[Term]]]:
-    """Returns groups of products that are evaluated together, each with the choice how."""
+    """Returns groups of products that are evaluated together, each with its form of evaluation."""
     if not products:
         return []
     if not vjp.is_matrix:

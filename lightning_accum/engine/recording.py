@@ -44,7 +44,7 @@ class Recorded(NamedTuple):
 
 
 class Given(dict[str, Any]):
-    """The keyword arguments of a rule's call, which know whether the rule has read them.
+    """The keyword arguments of a rule's call, with a note of those that the rule has read.
 
     Example:
         >>> given = Given(reward=1.0, hits=3)
@@ -58,7 +58,7 @@ class Given(dict[str, Any]):
 
     @property
     def unread(self) -> list[str]:
-        """The names of those that nobody has read."""
+        """The names of the arguments that the rule has not read."""
         return [name for name in super().__iter__() if name not in self._read]
 
     def __getitem__(self, name: str) -> Any:
@@ -70,7 +70,7 @@ class Given(dict[str, Any]):
         return self[name] if name in self else default
 
     def __iter__(self) -> Iterator[str]:
-        self._read.update(super().keys())  # whoever goes through all of them may read each
+        self._read.update(super().keys())  # a caller that iterates may read each of them
         return super().__iter__()
 
     def items(self) -> Any:

@@ -53,7 +53,7 @@ def run_rule(
     """Accumulates the changes that a rule makes, and returns what passes to the next window.
 
     The generator yields once, when the rule has returned its first terms and nothing has changed:
-    if a rule refuses its inputs for one cell, no other cell has changed.
+    if a rule rejects its inputs for one cell, no other cell has changed.
 
     A long window is evaluated in pieces of bounded memory, which does not change the result.
 
@@ -119,7 +119,7 @@ def _sources(
 def _window(
     recording: Recording, target: Target, sources: dict[str, Source], piece: slice, carried: Carried
 ) -> Window:
-    """Returns what the rule sees of one piece and one parameter."""
+    """Returns the window that the rule sees, for one piece and one parameter."""
     return Window(
         pre=Signal(sources["pre" if target.vjp.reads_input else "bias"]),
         post=Signal(sources["post"]),

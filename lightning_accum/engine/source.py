@@ -93,7 +93,7 @@ class Source:
     def edges(self, decay: float, mode: TraceMode) -> tuple[Tensor | None, Tensor] | None:
         """Returns a trace before the first step, and memory that is to receive it of the last.
 
-        It is ``None`` for a trace that is known. Who asks computes the trace, and need not keep it.
+        It is ``None`` for a trace that is known. The caller computes the trace, which is not kept.
         """
         if (decay, mode) in self._traces:
             return None

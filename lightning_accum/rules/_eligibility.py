@@ -1,4 +1,4 @@
-"""A window of eligibility propagation: what it folds to, and what passes to the next window."""
+"""Folds the learning signals of a window of e-prop, and carries eligibility to the next one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FOLDED_BY = (
 
 
 def check_own_weights(recording: Recording) -> None:
-    """Raises a ``ValueError`` if neurons share weights, so that eligibility does not fit these."""
+    """Raises a ``ValueError`` if neurons share weights, for which eligibility is not carried."""
     shape = recording.activity("post").shape
     if recording.unit_dim != -1 or len(shape) != 3:
         raise ValueError(
@@ -45,11 +45,11 @@ def check_own_weights(recording: Recording) -> None:
 
 @dataclass(frozen=True)
 class FoldedWindow:
-    """A window's learning signals, folded, and what they were folded of.
+    """The folded learning signals of a window, and the values that they were computed from.
 
     Args:
-        signal: what was folded.
-        potential: what the pseudo-derivatives are computed of, ``[T, B, ...]``.
+        signal: the folded learning signals.
+        potential: gives the pseudo-derivatives, ``[T, B, ...]``.
         kappa: decay of the readout's filter per step.
         beta: strength of the adaptation.
         rho: decay of the adaptation per step.
@@ -63,16 +63,16 @@ class FoldedWindow:
 
     @cached_property
     def remaining(self) -> Remaining:
-        """What the window leaves for the next one, folded; only computed if it passes on."""
+        """The factors of eligibility at the window's end; computed only if it is carried."""
         return fold_remaining(self.potential.derivative(), self.kappa, self.beta, self.rho)
 
 
 class SharedFolds:
-    """Folds the windows of one call of the rule; cells of one neuron share what is folded.
+    """Folds the windows of one call of the rule, once for all cells of a neuron.
 
     The input and the recurrent connection of a layer have the same learning signals and
-    pseudo-derivatives. In a ``with`` block they stand in work memory, which is valid until its end;
-    outside nothing is kept.
+    pseudo-derivatives. In a ``with`` block the result is kept in work memory until the end of the
+    block, for the next cell; outside it is not kept.
     """
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class SharedFolds:
     def fold(
         self, recording: Recording, h: Hyperparameters, signal: LearningSignal
     ) -> FoldedWindow:
-        """Returns a folded window, that of another cell if it is the same.
+        """Folds a window, or returns that of another cell with the same neuron.
 
         Args:
             recording: what was recorded.
@@ -133,7 +133,7 @@ def _fold(
 
 
 class CarriedEligibility(CustomChange):
-    """What the eligibility of earlier windows changes, and the eligibility that this one leaves.
+    """Adds the change by the eligibility of earlier windows, and carries that of this window.
 
     Two tensors for each sample and synapse pass from window to window: the filtered eligibility if
     the readout has a memory, and the adaptation's part if the neuron adapts.
@@ -156,7 +156,7 @@ class CarriedEligibility(CustomChange):
         self.rate = 0.0 if window.start > 0 or nothing else -lr
 
     def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
-        """Returns the change in the depressing part, as the product has it."""
+        """Returns the change as the depressing part: the rate of the rule's product is negative."""
         total: Tensor | None = None
         for name, value in self.before.items():
             if value is not None:
@@ -186,5 +186,5 @@ class CarriedEligibility(CustomChange):
         return after
 
     def _factor(self, factor: Tensor, value: Tensor) -> Tensor:
-        """A factor for each neuron, beside what belongs to its synapses."""
+        """Returns a factor of each neuron in a shape that broadcasts over the neuron's synapses."""
         return factor.reshape(self.size, -1, *[1] * (value.ndim - 2)).to(value)

@@ -14,7 +14,7 @@ from lightning_accum.rules.feedback import Feedback
 
 @dataclass(frozen=True)
 class LearningSignal:
-    """An error on its way to the neurons; the signal is computed for some steps at a time.
+    """The learning signal of each neuron, computed from the error for some steps at a time.
 
     Args:
         error: ``[T, B, ...]``, or ``[B, ...]`` if it is the same in all steps.
@@ -95,5 +95,5 @@ def _has_matrix(feedback: Feedback | None) -> bool:
 
 
 def _dims(shape: list[int], feedback: Feedback | None) -> int:
-    """The number of dimensions of an error behind steps and samples."""
+    """Returns the number of an error's dimensions after those of steps and samples."""
     return 1 if _has_matrix(feedback) else len(shape)

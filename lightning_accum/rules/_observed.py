@@ -65,7 +65,7 @@ class ObservedCell(NamedTuple):
         return Recording(self.signals, plan.h.dt, plan.unit_dim, tensors, inputs, carries)
 
     def check_streams(self, carry: bool) -> None:
-        """Warns, once, if its traces and its neuron do not begin anew at the same windows.
+        """Warns, once, if traces are cleared in other windows than the neuron is reset.
 
         Args:
             carry: whether traces pass to the next window.

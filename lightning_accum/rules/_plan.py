@@ -1,4 +1,4 @@
-"""What a rule finds out about a cell once, and needs in every call."""
+"""The properties of a cell that a rule determines once and needs in every call."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ class CellPlan:
         self.reads = tuple(reads)
         self.unit_dim = unit_dim_of(connection)
         self.batch = reduction(self.h.batch_reduction)
-        self._vjps: dict[str, type[WeightVJP]] = {}  # once their shapes fit the activity
+        self._vjps: dict[
+            str, type[WeightVJP]
+        ] = {}  # filled when their shapes were found to fit the activity
         self._read: dict[str, tuple[torch.Size, torch.dtype]] = {}
         self._terms: FixedTerms | None = None
         self._suited: tuple[object, ...] = ()
@@ -73,7 +75,7 @@ class CellPlan:
         return found
 
     def read_before(self, found: Mapping[str, Recorded]) -> bool:
-        """Returns whether signals are of one step, like those that were checked last.
+        """Returns whether signals have one step, and the shapes and dtypes that were checked last.
 
         Args:
             found: recorded activity by name.
@@ -96,10 +98,10 @@ class CellPlan:
         self._read = kinds if found["pre"].activity.shape[0] == 1 else {}
 
     def noting(self, terms: Callable[[Window], object]) -> Callable[[Window], object]:
-        """Returns ``terms``, which note what they give for a window of one step.
+        """Wraps ``terms`` to note the terms that it returns for a window of one step.
 
         Args:
-            terms: returns the terms of a window, the same for all.
+            terms: returns the terms of a window; they are the same in all windows.
         """
 
         def noted(window: Window) -> object:
@@ -114,7 +116,7 @@ class CellPlan:
         return noted if suited and self._vjps["weight"].is_matrix else terms
 
     def known_terms(self, pre: Tensor, post: Tensor, param: Tensor) -> FixedTerms | None:
-        """Returns the terms of such a window, ``None`` if they are not known.
+        """Returns the noted terms; ``None`` if there are none for such activity.
 
         Args:
             pre: presynaptic activity.
@@ -131,6 +133,6 @@ class CellPlan:
 
 
 def _kind(pre: Tensor, post: Tensor, param: Tensor) -> tuple[object, ...]:
-    """Returns what the evaluation of known terms depends on."""
+    """Returns the shapes, dtypes and device for which noted terms are valid."""
     sides = pre.shape, pre.dtype, post.shape, post.dtype
     return *sides, pre.device, param.shape, param.dtype, param.device

@@ -1,4 +1,4 @@
-"""Which activity of a cell a rule records, and how it is read."""
+"""The signals of a cell that a rule records: their monitors, and the checks of their shapes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RecordedSignal(NamedTuple):
     holds: bool = False
 
     def constructor(self, cell: str, h: Hyperparameters) -> MonitorConstructor:
-        """Returns what makes the monitor of this signal.
+        """Returns the constructor of this signal's monitor.
 
         Args:
             cell: the name of the cell, for messages.
@@ -60,7 +60,7 @@ class RecordedSignal(NamedTuple):
         return self.kind.partialconstructor(reducer=recorder, picker=self.picker)
 
     def tags(self, h: Hyperparameters) -> dict[str, Any]:
-        """Returns what two monitors of the same activity have to share to be one monitor.
+        """Returns the settings by which two monitors of the same activity are one monitor.
 
         Args:
             h: the hyperparameters of the cell.
@@ -108,7 +108,7 @@ def check_source(name: str, source: object) -> None:
 
 
 def state_of(cell: Cell, name: str, source: StateSource) -> RecordedSignal:
-    """Returns another signal of the neuron, which is recorded as it is.
+    """Returns another signal of the neuron, recorded unchanged and not as spikes.
 
     Args:
         cell: the cell; its neuron says in ``new_in_each_call`` which attributes it never changes.

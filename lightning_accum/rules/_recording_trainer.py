@@ -1,4 +1,4 @@
-"""A trainer that records signals of its cells, and says if nothing was made of them."""
+"""A trainer that records signals of its cells, and warns if they are never evaluated."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class RecordingTrainer(IndependentCellTrainer, ABC):
         return reduction(self.state_of(name).hyperparameters.batch_reduction)
 
     def take_samples(self, name: str, param: str) -> int:
-        """Returns how many samples' changes of a parameter are pending, and counts anew."""
+        """Returns how many samples' changes of a parameter are pending, and resets the count."""
         return self.state_of(name).samples.pop(param, 0)
 
     def finish_batch(self, carry: bool, **inputs: Any) -> None:
@@ -135,7 +135,7 @@ class RecordingTrainer(IndependentCellTrainer, ABC):
         return found
 
     def clear(self, **kwargs: Any) -> None:
-        """Drops what was recorded and what is carried; what neurons have learned stays.
+        """Drops recorded activity and carried traces; averages of neurons stay.
 
         Args:
             **kwargs: as those of the base class.

@@ -50,7 +50,7 @@ class SpikePairs(CustomChange):
         self.delay = delay
 
     def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
-        """Returns what the spikes of both sides change; two spikes in one step are one pair."""
+        """Returns the change by the spikes of both sides; two spikes in one step are one pair."""
         sides = [
             [_rows(values, samples) for values in (side.activity != 0, side.age())]
             for side in (self.post, self.pre)

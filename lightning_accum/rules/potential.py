@@ -90,7 +90,7 @@ def potentials(h: Hyperparameters) -> dict[str, StateSource]:
 
 
 def potential(recording: Recording, h: Hyperparameters) -> Potential:
-    """Returns what the pseudo-derivative of every step, sample and neuron is computed of.
+    """Returns the potentials of every step, sample and neuron, which give the pseudo-derivative.
 
     Args:
         recording: what was recorded, with the states of :func:`potentials`.

@@ -1,4 +1,4 @@
-"""The updater that a module carries along: how it is made, found and replaced."""
+"""The updater of a module: how it is made, found and replaced."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def get_updater(module: nn.Module) -> Updater | None:
 
 
 def _of_copy(updater: Updater) -> Updater:
-    """Returns the updater for the copy of a module that brought this one along."""
+    """Returns the updater of a module that is a copy, and has the updater of its original."""
     parent = updater.known_parent
     if parent is None or parent.__dict__.get(_SLOT) is not updater:
         return updater  # a deep copy has its own
@@ -50,7 +50,7 @@ def _of_copy(updater: Updater) -> Updater:
 
 
 def set_updater(module: nn.Module, updater: Updater | None) -> None:
-    """Makes ``updater`` the one of ``module``, in place of the one that it has.
+    """Sets the updater of a module, in place of any that it has.
 
     Args:
         module: any module.
@@ -78,7 +78,7 @@ def attach_updater(
     reduction: ReductionFn | str | None = None,
     nonfinite: NonFinite = "raise",
 ) -> Updater:
-    """Returns the updater of a module, which is made or extended if need be.
+    """Returns the updater of a module; makes one, or adds the parameters to it, if necessary.
 
     The module needs no base class.
 

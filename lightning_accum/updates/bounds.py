@@ -1,4 +1,4 @@
-"""The bounds of one parameter, and the change that they leave of both parts."""
+"""The bounds of one parameter, and the bounded change of both parts."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def non_negative(pos: Tensor | None, neg: Tensor | None) -> tuple[Tensor | None,
         neg: the depressing part, ``None`` if it is empty.
     """
     parts = [part for part in (pos, neg) if part is not None]
-    # On another device, the look at the values would wait for it.
+    # On another device, a look at the values would wait for the device.
     if all(part.is_cpu and bool((part >= 0).all()) for part in parts):
         return pos, neg
     up, down = (None if part is None else part.clamp(min=0) for part in (pos, neg))

@@ -30,7 +30,7 @@ def claim(updater: Updater, user: object) -> Updater:
 
 
 def release(updater: Updater, user: object) -> None:
-    """Leaves an updater to others, if ``user`` has claimed it.
+    """Lets others claim an updater, if ``user`` has claimed it.
 
     Args:
         updater: the updater of a module.

@@ -75,7 +75,7 @@ class NamedAccumulators(CheckedState):
             self._put(name, accumulator)
 
     def _put(self, name: str, accumulator: Accumulator) -> None:
-        """Makes this the accumulator of a parameter."""
+        """Sets the accumulator of a parameter."""
         self.add_module(name, accumulator)
         self._accumulators = {**self._accumulators, name: accumulator}
 
@@ -106,7 +106,7 @@ class NamedAccumulators(CheckedState):
 
     @property
     def user(self) -> object | None:
-        """The object that accumulates here, held weakly; ``None`` if it is gone, or nobody's."""
+        """The object that has claimed this, referenced weakly; ``None`` if it does not exist."""
         return None if self._user is None else self._user()
 
     @user.setter

@@ -95,7 +95,7 @@ class NonFiniteGuard:
         return [d.masked_fill(b, 0) for d, b in zip(changes, bad, strict=True)], counts
 
     def passes(self, product: Product) -> bool:
-        """Returns whether a product may be applied without a look at its elements."""
+        """Returns whether a product may be applied without computing and checking its elements."""
         return self.policy == "ignore" or _is_small(product)
 
     def counts_with(self, name: str) -> dict[str, Tensor]:

@@ -109,7 +109,7 @@ class Part:
     def add_written(
         self, write: Write, shape: torch.Size, dtype: torch.dtype, device: torch.device
     ) -> None:
-        """Adds a contribution that is written where it is kept, without a copy.
+        """Adds a contribution that the caller writes into the memory in which it is kept.
 
         Args:
             write: ``write(total, onto=...)`` writes the contribution to a tensor of the shape, and

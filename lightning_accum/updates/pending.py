@@ -148,7 +148,7 @@ class PendingChange(CheckedState):
         *,
         negative: bool = False,
     ) -> None:
-        """Adds a contribution that is written where it is kept, without a copy.
+        """Adds a contribution that the caller writes into the memory in which it is kept.
 
         Args:
             write: writes it to a tensor of the shape, of the dtype or a wider one, or adds it.
@@ -190,7 +190,7 @@ class PendingChange(CheckedState):
 
     @property
     def deferred(self) -> list[Product]:
-        """The change as products with signed factors; empty if it is not only those."""
+        """The change as products with signed factors; empty if it holds anything else."""
         pos, neg = self._pos, self._neg
         raised, lowered = pos.deferred, neg.deferred
         if self.bounded or (pos.count and not raised) or (neg.count and not lowered):

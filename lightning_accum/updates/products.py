@@ -1,4 +1,4 @@
-"""Matrix products that are part of a pending change, before and while they are multiplied."""
+"""Matrix products that are part of a pending change: when they are deferred or multiplied."""
 
 from __future__ import annotations
 
