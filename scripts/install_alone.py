@@ -1,11 +1,11 @@
-"""Installs the libraries of the extras ``neurons`` or ``rivals``, with what is imported of them.
+"""Installs the libraries of the extras ``neurons`` or ``rivals``, or some, with what they import.
 
 A plain ``pip install`` of them also brings torchvision, of which the registry has no CPU build, and
 which breaks beside a torch of another build. Their neurons, rules and optimizers do without it; so
 each library is installed alone, with the few packages that it imports. One that cannot be installed
 is left out, for its tests, examples and benchmarks skip where it is missing.
 
-    .venv/bin/python scripts/install_alone.py neurons
+    .venv/bin/python scripts/install_alone.py neurons bindsnet
 """
 
 from __future__ import annotations
@@ -34,11 +34,14 @@ IMPORTS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-def main(extra: str) -> None:
-    """Installs each library of an extra, by pyproject.toml, and says which are left out."""
+def main(names: list[str]) -> None:
+    """Installs each library, or those of an extra, by pyproject.toml, and says which are left out."""
+    libraries: dict[str, tuple[str, ...]] = {}
+    for extra, contents in IMPORTS.items():
+        libraries |= {key: contents[key] for key in contents if {extra, key} & {*names}}
     text = PYPROJECT.read_text(encoding="utf-8")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    for library, imports in IMPORTS[extra].items():
+    for library, imports in libraries.items():
         wanted = re.search(rf'"({library}>=[^"]+)"', text)
         if wanted is None:
             sys.exit(f"Expected a requirement `{library}>=VERSION` in {PYPROJECT}. Found none.")
@@ -50,5 +53,6 @@ def main(extra: str) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("extra", choices=IMPORTS)
-    main(parser.parse_args().extra)
+    known = [*IMPORTS, *(library for contents in IMPORTS.values() for library in contents)]
+    parser.add_argument("names", nargs="+", choices=known, metavar="NAME", help=", ".join(known))
+    main(parser.parse_args().names)

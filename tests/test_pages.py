@@ -19,7 +19,7 @@ PAGES = sorted(
 )
 # Blocks that `make docs` does not run. The list should only shrink.
 NOT_RUN = {
-    "distributed.md": 3,  # several processes
+    "distributed.md": 3,  # run by tests/distributed/test_ddp_page.py, in several processes
     "foreign-neurons.md": 5,  # run by tests/neurons, where the libraries are installed
     "from-other-libraries.md": 5,  # likewise
     "three-factor.md": 2,  # one trains for a minute, one is of snnTorch: test_three_factor_page.py

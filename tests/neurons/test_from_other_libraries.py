@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import sys
+import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +29,22 @@ LIBRARIES = [
 
 def run(source: str, scope: dict[str, Any]) -> None:
     exec(compile(source, PAGE.name, "exec"), scope)
+
+
+@pytest.fixture(autouse=True)
+def _without_its_environments(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Has `import bindsnet.network` not run `bindsnet/__init__.py`, which imports OpenCV and games.
+
+    An empty package over the same folder does: its modules are the real ones.
+    """
+    spec = importlib.util.find_spec("bindsnet")
+    if spec is not None and spec.submodule_search_locations is not None:
+        package = types.ModuleType("bindsnet")
+        package.__path__ = list(spec.submodule_search_locations)
+        monkeypatch.setitem(sys.modules, "bindsnet", package)
+    yield
+    for name in [name for name in sys.modules if name.startswith("bindsnet.")]:
+        del sys.modules[name]
 
 
 @pytest.fixture(scope="module")

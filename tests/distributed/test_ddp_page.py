@@ -1,0 +1,52 @@
+"""The programs on the page about several processes, pasted into empty files, run in two."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).parents[2] / "docs/distributed.md").read_text(encoding="utf-8")
+ONE, AVERAGED, SHARDED = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+QUIET = {
+    "OMP_NUM_THREADS": "1",
+    "PL_TRAINER_ENABLE_PROGRESS_BAR": "False",
+    "PL_TRAINER_ENABLE_MODEL_SUMMARY": "False",
+}
+
+
+def printed(folder: Path, program: str) -> str:
+    """What both processes print of a program that is started once."""
+    path = folder / "two.py"
+    path.write_text(program, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, path.name],
+        cwd=folder,
+        env=os.environ | QUIET,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.distributed
+def test_weights_agree_and_thresholds_where_they_are_averaged(tmp_path: Path) -> None:
+    found = re.findall(
+        r"process \d: weights ([\d.]+), thresholds ([\d.]+)", printed(tmp_path, ONE + AVERAGED)
+    )
+    weights, thresholds = zip(*found, strict=True)
+    assert len(found) == 4  # two fits in two processes
+    assert len(set(weights)) == 2
+    assert len(set(thresholds)) == 3  # the first fit's differ, the second's do not
+
+
+@pytest.mark.distributed
+def test_shards_of_weights_learn(tmp_path: Path) -> None:
+    assert printed(tmp_path, SHARDED).count("6 of 12 rows are kept in this process") == 2
