@@ -8,11 +8,17 @@ from typing import Any
 
 from lightning_accum.callbacks._host import CellHost
 
-# Tags of the scalars in each chart of a cell, by the chart's name.
+# Tags of the scalars in each chart of a cell, by the chart's name. All lines of a run have one color,
+# so that a chart has one kind of value.
 _CHARTS_OF_PARAMS = {
     "ratio": "updates/{cell}/{param}/ratio",
-    "parts": "updates/{cell}/{param}/(pos|neg)_norm",
+    "potentiation": "updates/{cell}/{param}/pos_norm",
+    "depression": "updates/{cell}/{param}/neg_norm",
     "limits": "updates/{cell}/{param}/at_(lower|upper)",
+}
+_CHARTS_OF_ACTIVITY = {
+    "firing rate": "activity/{cell}/firing_rate",
+    "silent neurons": "activity/{cell}/silent_share",
 }
 _NONE = SimpleNamespace()
 
@@ -33,7 +39,9 @@ def layout(host: CellHost, prefix: str) -> dict[str, dict[str, list[Any]]]:
             chart: sorted({tag.format(cell=shown, param=escape(name)) for name in params})
             for chart, tag in _CHARTS_OF_PARAMS.items()
         }
-        patterns["activity"] = [f"activity/{shown}/(firing_rate|silent_share)"]
+        patterns |= {
+            chart: [tag.format(cell=shown)] for chart, tag in _CHARTS_OF_ACTIVITY.items()
+        }
         charts[prefix + cell] = {
             chart: ["Multiline", tags] for chart, tags in patterns.items() if tags
         }

@@ -28,7 +28,7 @@ class TensorBoardPictures(Callback):
     image ``fields/<c>/<p>``          receptive fields: the weights of each neuron as an image
     image ``spikes/<c>``              of the first sample of the batch: a row for each neuron
     hyperparameters                   of the rule for every cell, beside those of the module
-    custom scalars                    charts of each cell: ratio, parts, limits, activity
+    custom scalars                    charts of each cell: ratio, both parts, limits, activity
     ================================  ============================================================
 
     with ``<c>`` a cell and ``<p>`` a parameter. It draws what the :class:`CellTrainerCallback` of
