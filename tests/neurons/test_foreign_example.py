@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LIBRARIES = ["snntorch", "norse", "spikingjelly"]
@@ -45,3 +47,21 @@ def test_skips_without_the_library(tmp_path: Path) -> None:
     assert everything == "skipped: none of snntorch, norse, spikingjelly is installed\n"
     one = run("--library", "norse", PYTHONPATH=str(tmp_path))
     assert one == "skipped: norse is not installed\n"
+
+
+def test_neurons_tire_in_training_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("snntorch", reason="snntorch is not installed")
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    model = importlib.import_module("foreign_neurons").Digits("snntorch").eval()
+    images = torch.rand(8, 64)
+
+    def spikes() -> torch.Tensor:
+        torch.manual_seed(0)  # of the encoder
+        with torch.no_grad():
+            return model(images)
+
+    fresh = spikes()
+    model.tired += torch.linspace(0.0, 100.0, 100)
+    assert fresh.sum() > 0
+    assert torch.equal(spikes(), fresh)  # else the last batches would decide who answers
+    assert not torch.equal(model.train().tired.clone(), (spikes(), model.tired)[1])
