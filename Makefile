@@ -11,7 +11,7 @@ RIVALS := $(VENV)/.ready-rivals
 DOCS_OUT := docs/_build
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test doctest crash mutate lint format types docs outputs zoo examples bench-smoke bench build matrix ci clean
+.PHONY: help setup demo test doctest crash mutate lint format types docs notebooks outputs zoo examples bench-smoke bench build release-check matrix ci clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -72,6 +72,13 @@ docs: $(DEV) ## the pages, and the code on them
 	@grep -qE '^ *[1-9][0-9]* tests?$$' $(DOCS_OUT)/doctest/output.txt || \
 		{ echo 'Expected code to run on the pages. Found none.'; exit 1; }
 
+notebooks: $(DEV) ## the tutorials as notebooks, in docs/_build/notebooks
+	@mkdir -p $(DOCS_OUT)/notebooks
+	@for page in $$(grep -l '{code-cell}' docs/tutorials/*.md); do \
+		$(VENV)/bin/mystnb-to-jupyter --overwrite $$page \
+			$(DOCS_OUT)/notebooks/$$(basename $$page .md).ipynb || exit 1; \
+	done
+
 outputs: $(TESTS) ## what examples print, for the gallery; some by ARGS="digits_stdp --short"
 	$(PY) scripts/record.py $(ARGS)
 
@@ -93,6 +100,10 @@ build: $(DEV) ## the wheel and the source distribution, in dist/
 	mkdir -p build/tracked
 	git ls-files -z | tar -c --null -T - | tar -x -C build/tracked
 	$(PY) -m build --outdir dist build/tracked
+
+release-check: build docs ## what must hold of a release, besides .ci/run
+	$(PY) -m twine check --strict dist/*
+	$(PY) scripts/release_check.py dist/*
 
 ci: ## all of the above, as on a fresh machine
 	.ci/run

@@ -63,7 +63,7 @@ def _photograph(chromium: str, address: str, profile: str, name: str) -> None:
     picture = ROOT / "docs" / "pictures" / f"{name}.png"
     options = [
         "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-        "--window-size=1420,800", "--virtual-time-budget=60000", f"--user-data-dir={profile}",
+        "--window-size=1500,780", "--virtual-time-budget=60000", f"--user-data-dir={profile}",
         f"--screenshot={picture}",
     ]  # fmt: skip
     for _ in range(3):  # the first times its lines may still be missing

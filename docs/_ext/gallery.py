@@ -84,8 +84,12 @@ def _page(name: str, title: str) -> str:
     output = DOCS / "outputs" / f"{name}.txt"
     if output.exists():
         short = output.read_text(encoding="utf-8").partition("\n")[0].endswith(" --short")
-        if short and (DOCS / "pictures" / f"{name}.png").exists():
-            blocks.append("The picture is of the full run, and this is what the short one prints:")
+        if short:
+            drawn = (DOCS / "pictures" / f"{name}.png").exists()
+            picture = ", while the picture is of the full one" if drawn else ""
+            blocks.append(
+                f"This is what a **short run** (`--short`) prints, which learns less{picture}:"
+            )
         blocks.append(f"```{{literalinclude}} ../outputs/{name}.txt\n:language: console\n```")
     else:
         logger.warning(
