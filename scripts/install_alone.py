@@ -35,7 +35,7 @@ IMPORTS: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def main(names: list[str]) -> None:
-    """Installs each library, or those of an extra, by pyproject.toml, and says which are left out."""
+    """Installs libraries, or those of an extra, by pyproject.toml, and says which are left out."""
     libraries: dict[str, tuple[str, ...]] = {}
     for extra, contents in IMPORTS.items():
         libraries |= {key: contents[key] for key in contents if {extra, key} & {*names}}

@@ -1,4 +1,4 @@
-"""`make release-check` tells what a release should not be published with, and passes what it may."""
+"""`make release-check` names what keeps a release from being published, and passes a finished one."""
 
 from __future__ import annotations
 

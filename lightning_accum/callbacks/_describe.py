@@ -8,8 +8,8 @@ from typing import Any
 
 from lightning_accum.callbacks._host import CellHost
 
-# Tags of the scalars in each chart of a cell, by the chart's name. All lines of a run have one color,
-# so that a chart has one kind of value.
+# Tags of the scalars in each chart of a cell, by the chart's name. All lines of a run have one
+# color, so that a chart has one kind of value.
 _CHARTS_OF_PARAMS = {
     "ratio": "updates/{cell}/{param}/ratio",
     "potentiation": "updates/{cell}/{param}/pos_norm",
