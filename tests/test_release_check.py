@@ -1,4 +1,4 @@
-"""`make release-check` names what keeps a release from being published, and passes a finished one."""
+"""`make release-check` names what keeps a release back, and passes one that is finished."""
 
 from __future__ import annotations
 

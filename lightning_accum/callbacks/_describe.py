@@ -39,9 +39,7 @@ def layout(host: CellHost, prefix: str) -> dict[str, dict[str, list[Any]]]:
             chart: sorted({tag.format(cell=shown, param=escape(name)) for name in params})
             for chart, tag in _CHARTS_OF_PARAMS.items()
         }
-        patterns |= {
-            chart: [tag.format(cell=shown)] for chart, tag in _CHARTS_OF_ACTIVITY.items()
-        }
+        patterns |= {chart: [tag.format(cell=shown)] for chart, tag in _CHARTS_OF_ACTIVITY.items()}
         charts[prefix + cell] = {
             chart: ["Multiline", tags] for chart, tags in patterns.items() if tags
         }
