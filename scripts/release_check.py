@@ -1,8 +1,8 @@
 """Checks what a release says of itself: its version, its changelog, and the links on its page.
 
 The package index shows the README without the repository around it: a link or a picture that is
-relative leads nowhere there. `make release-check` also builds the files and the pages, and has twine
-check the metadata.
+relative leads nowhere there. `make release-check` also builds the files and the pages, and lets
+twine check the metadata.
 
     .venv/bin/python scripts/release_check.py dist/*
 """
