@@ -86,11 +86,9 @@ class AdaptiveLIF(Neurons):
             state = state._replace(theta=self.decay_theta * state.theta + rise)
         return Step(spikes, state)
 
-    def _constants(self) -> SpikingNeurons:
-        constants = super()._constants()
-        if not self.training:
-            return constants
-        return constants._replace(decay_theta=self.decay_theta, theta_plus=self.theta_plus)
+    def _constants(self, *adaptation: float) -> SpikingNeurons:
+        own = (self.decay_theta, self.theta_plus) if self.training else adaptation
+        return super()._constants(*own)
 
     def _theta(self, like: Tensor) -> Tensor:
         return self.theta.view(-1)

@@ -97,10 +97,10 @@ class Neurons(StateModule, ABC):
             self.inhibition.suppress(spikes, v, hold)
         return Step(spikes, NeuronState(v, hold, state.theta))
 
-    def _constants(self) -> SpikingNeurons:
+    def _constants(self, decay_theta: float = 1.0, theta_plus: float = 0.0) -> SpikingNeurons:
         """Returns the constants of the equations, for the fast loops."""
         rest, threshold = self.v_rest - self.v_reset, self.v_threshold - self.v_reset
-        return SpikingNeurons(self.decay, rest, threshold, self._period)
+        return SpikingNeurons(self.decay, rest, threshold, self._period, decay_theta, theta_plus)
 
     @property
     def _period(self) -> int:

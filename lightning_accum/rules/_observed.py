@@ -75,7 +75,7 @@ class ObservedCell(NamedTuple):
         state = self.plan.state
         if carry:
             apart = since == steps
-        elif 1 < steps < since < math.inf:  # windows of one step are told otherwise
+        elif 1 < steps < since < math.inf:  # the callback warns of windows of one step
             apart = all(key.scope != "sample" for key in state.carried)
         if state.tally.note_apart(apart) and self.plan.compares_steps:
             warn_of_streams(self.name, self.cell, carry)

@@ -38,9 +38,7 @@ class CellPlan:
         self.reads = tuple(reads)
         self.unit_dim = unit_dim_of(connection)
         self.batch = reduction(self.h.batch_reduction)
-        self._vjps: dict[
-            str, type[WeightVJP]
-        ] = {}  # filled when their shapes were found to fit the activity
+        self._vjps: dict[str, type[WeightVJP]] = {}  # those whose shapes fit the activity
         self._read: dict[str, tuple[torch.Size, torch.dtype]] = {}
         self._terms: FixedTerms | None = None
         self._suited: tuple[object, ...] = ()
