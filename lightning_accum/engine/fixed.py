@@ -12,7 +12,7 @@ from lightning_accum.engine.terms import Term
 from lightning_accum.functional.numbers import as_bytes
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.traces import TraceMode
-from lightning_accum.sparse.step import flat_step, next_trace, widest
+from lightning_accum.sparse.step import next_trace, widest
 from lightning_accum.updates.accumulator import Accumulator
 
 
@@ -62,12 +62,11 @@ class FixedTerms:
             carried: what the previous window left.
         """
         after = of_neurons(carried)
-        values = [as_bytes(activity[name]).to(self._dtype, copy=True) for name in self._names]
+        values = [as_bytes(activity[name][0]).to(self._dtype, copy=True) for name in self._names]
         for place, decay, mode, key in self._traces:
-            trace = next_trace(values[place], decay, mode, carried.get(key))
-            after[key] = trace[0]
-            values.append(trace)
-        rows = [flat_step(each) for each in values]
+            after[key] = next_trace(values[place], decay, mode, carried.get(key))
+            values.append(after[key])
+        rows = [each if each.ndim == 2 else each.flatten(0, -2) for each in values]
         for negative, posts, pres, rates in self._products:
             accumulator.accumulate_outer(
                 [rows[post] for post in posts],

@@ -124,7 +124,8 @@ class Neurons(StateModule, ABC):
         if v is None or hold is None or not v.shape == hold.shape == like.shape:
             v, hold = torch.full_like(like, self.v_rest - self.v_reset), torch.zeros_like(like)
         else:
-            v, hold = v.to(like, copy=True), hold.to(like, copy=True)
+            holds = self._period > 0 or self.inhibition is not None  # or `hold` stays as it is
+            v, hold = v.to(like, copy=True), hold.to(like, copy=holds)
         return NeuronState(v, hold, self._theta(like))
 
     def _theta(self, like: Tensor) -> Tensor:
@@ -187,7 +188,7 @@ class Neurons(StateModule, ABC):
         steps, batch = (1, x.shape[0]) if self.time_dim is None else x.shape[:2]
         current = x.detach().to(dtype).reshape(steps, batch, math.prod(self.size))
         spike_dtype = self.spike_dtype or (x.dtype if x.is_floating_point() else dtype)
-        state = self._load(current.new_empty(current.shape[1:]))
+        state = self._load(current[0] if steps else current.new_empty(current.shape[1:]))
         if is_traced():
             spikes, state = self._integrate(current, state, spike_dtype)
         else:
@@ -196,7 +197,8 @@ class Neurons(StateModule, ABC):
             )
             self.steps_since_reset += steps
         self._state = {"voltage": state.v, "hold": state.hold}
-        return spikes.view(x.shape)
+        # An index takes a third of a view's time, which counts in a single step.
+        return spikes[0] if x.ndim == 2 else spikes.view(x.shape)
 
     def _integrate(
         self, current: Tensor, state: NeuronState, spike_dtype: torch.dtype

@@ -47,6 +47,8 @@ class Hebb(RateRule):
         formulations of Hebbian learning", doi:10.1007/s00422-002-0353-y, eq. 2.
     """
 
+    _fixed_terms = True
+
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
         """Returns the product of both sides."""
         return (Term(h.lr, window.post, window.pre),)
@@ -85,6 +87,8 @@ class AntiHebb(RateRule):
         Földiák 1990, "Forming sparse representations by local anti-Hebbian learning",
         doi:10.1007/BF02331346.
     """
+
+    _fixed_terms = True
 
     def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
         """Returns the negated product of both sides."""

@@ -45,23 +45,18 @@ def next_trace(step: Tensor, decay: float, mode: TraceMode, before: Tensor | Non
     """Returns a trace after one step; the plain form is :func:`~.functional.traces.trace`.
 
     Args:
-        step: ``[1, B, ...]`` in floating point.
+        step: ``[B, ...]`` in floating point.
         decay: the factor of the decay over one step.
         mode: the mode of the trace.
         before: ``[B, ...]`` the trace before the step; ignored if it is of other samples.
 
     Returns:
-        ``[1, B, ...]`` in memory of its own.
+        ``[B, ...]`` in memory of its own.
     """
-    before = None if before is None or before.shape != step.shape[1:] else before.to(step)
+    before = None if before is None or before.shape != step.shape else before.to(step)
     if before is None or mode == "nearest":
-        return trace(step, decay, mode, before, step.dtype)
+        return trace(step.unsqueeze(0), decay, mode, before, step.dtype)[0]
     return torch.add(step, before, alpha=decay)
-
-
-def flat_step(tensor: Tensor) -> Tensor:
-    """Returns ``[1, B, ..., N]`` as ``[K, N]``; an index takes a third of flatten's time."""
-    return tensor[0] if tensor.ndim == 3 else tensor.flatten(0, -2)
 
 
 def _plain(factor: Factor, dtype: torch.dtype) -> Tensor:

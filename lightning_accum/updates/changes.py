@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -94,12 +94,21 @@ def _product(pending: Sequence[Pending], guard: NonFiniteGuard) -> Change | None
         return None
     if param.shape != product_shape(products[0]):
         return None
-    left = torch.cat([post * scale for post, _, scale in products])
+    left = torch.cat([post for post, _, _ in products])
+    left.mul_(_column(tuple((len(post), scale) for post, _, scale in products)))
     right = torch.cat([pre for _, pre, _ in products])
     if not guard.passes((left, right, factor)):
         return None
     call = partial(param.addmm_, left.T, right, alpha=factor)
     return Change([name], [call], guard.counts_with(name))
+
+
+@lru_cache(64)
+def _column(factors: tuple[tuple[int, float], ...]) -> Tensor:
+    """Returns a factor for each row; the rows of learning at every step have the same ones."""
+    with torch.inference_mode(False):
+        rows = [torch.full((rows, 1), factor, device="cpu") for rows, factor in factors]
+        return torch.cat(rows).float()
 
 
 def _sum(label: str, pending: Sequence[Pending], guard: NonFiniteGuard) -> Change:

@@ -99,7 +99,7 @@ class WindowRecorder(Reducer):
         if (
             isinstance(observation, Tensor)
             and window.continues_with(observation)
-            and (check is None or check.seen_spike or window.length > 1)
+            and (check is None or window.length > 1 or check.may_wait(observation))
         ):
             step = observation.detach() if observation.requires_grad else observation
             if check is not None:

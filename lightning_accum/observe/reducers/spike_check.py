@@ -62,6 +62,10 @@ class SpikeCheck:
         self._rows[self._kept].copy_(step)
         self._kept += 1
 
+    def may_wait(self, step: Tensor) -> bool:
+        """Returns whether a step may be kept to be checked later: booleans, or after a spike."""
+        return self.seen_spike or step.dtype is torch.bool
+
     def take_step(self, step: Tensor) -> None:
         """Keeps one step of any shape, to be checked later; at once until a spike has been seen.
 
