@@ -43,6 +43,42 @@ def check_own_weights(recording: Recording) -> None:
         )
 
 
+def owners(window: Window) -> Tensor | None:
+    """Returns the neuron that each entry of a parameter leads to; ``None`` for that of its row.
+
+    Args:
+        window: the signals of one cell.
+
+    Raises:
+        ValueError: if an entry leads to several neurons, so that their eligibility does not fit it.
+    """
+    vjp, dtype = window.vjp, torch.promote_types(window.param.dtype, torch.float32)
+    if vjp.is_matrix or not vjp.reads_input:
+        return None
+    post, pre = (side.activity[0, :1] for side in (window.post, window.pre))
+
+    def some(like: Tensor) -> Tensor:  # no sum of these numbers is zero by chance
+        numbers = torch.arange(1, like.numel() + 1, device=like.device, dtype=torch.float64)
+        return (0.5 + (numbers * 0.6180339887) % 1).to(dtype).reshape(like.shape)
+
+    def led(values: Tensor) -> Tensor:
+        return vjp.sum(values, some(pre), dtype)
+
+    each = led(torch.ones_like(post, dtype=dtype))
+    order = torch.arange(post.numel(), dtype=dtype, device=post.device)
+    used = each.where(each != 0, 1.0)
+    found = (led(order.reshape(post.shape)) / used).round().long()
+    found = found.clamp(0, max(0, post.numel() - 1))
+    if not torch.allclose(led(some(post)), some(post).flatten()[found] * each, rtol=1e-4):
+        raise ValueError(
+            "Argument `carry` should be False for a connection whose neurons share weights: the"
+            f" eligibility of each does not fit the weight. Found `{window.name}` of shape"
+            f" {list(window.param.shape)}, with weights that lead to several neurons: make the rule"
+            " with `carry=False`, and call it once for each sequence."
+        )
+    return found
+
+
 @dataclass(frozen=True)
 class FoldedWindow:
     """The folded learning signals of a window, and the values that they were computed from.
@@ -53,6 +89,7 @@ class FoldedWindow:
         kappa: decay of the readout's filter per step.
         beta: strength of the adaptation.
         rho: decay of the adaptation per step.
+        carries: whether eligibility passes to the next window.
     """
 
     signal: Eligibility
@@ -60,6 +97,7 @@ class FoldedWindow:
     kappa: float
     beta: float
     rho: float
+    carries: bool
 
     @cached_property
     def remaining(self) -> Remaining:
@@ -129,7 +167,7 @@ def _fold(
     of = potential(recording, h)
     out = empty(tuple(membrane.shape), dtype=dtype, device=membrane.device)
     found = fold_in_blocks(signal.of, of, out, *constants, unfiltered)
-    return FoldedWindow(found, of, *constants)
+    return FoldedWindow(found, of, *constants, recording.carries)
 
 
 class CarriedEligibility(CustomChange):
@@ -154,6 +192,7 @@ class CarriedEligibility(CustomChange):
         self.before = {name: window.left_for_samples(key) for name, key in self.keys.items()}
         nothing = all(value is None for value in self.before.values())
         self.rate = 0.0 if window.start > 0 or nothing else -lr
+        self.owners = owners(window) if folded.carries or not nothing else None
 
     def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
         """Returns the change as the depressing part: the rate of the rule's product is negative."""
@@ -187,4 +226,7 @@ class CarriedEligibility(CustomChange):
 
     def _factor(self, factor: Tensor, value: Tensor) -> Tensor:
         """Returns a factor of each neuron in a shape that broadcasts over the neuron's synapses."""
-        return factor.reshape(self.size, -1, *[1] * (value.ndim - 2)).to(value)
+        factor = factor.flatten(1).to(value)
+        if self.owners is not None:
+            return factor[:, self.owners]
+        return factor.reshape(*factor.shape, *[1] * (value.ndim - 2))

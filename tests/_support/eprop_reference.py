@@ -14,7 +14,8 @@ def eprop(
     Args:
         signal: learning signals, ``[T, B, out]``.
         psi: pseudo-derivatives, ``[T, B, out]``.
-        eps: traces of the input, ``[T, B, in]``.
+        eps: traces of the input, ``[T, B, in]``, or what each adds to each neuron's potential,
+            ``[T, B, out, in]``.
         kappa: decay of the readout's filter.
         beta: strength of the adaptation.
         rho: decay of the adaptation.
@@ -23,9 +24,10 @@ def eprop(
         The sum, the filtered eligibility, and the adaptation's part of the eligibility at the end,
         each ``[B, out, in]``.
     """
-    total = signal.new_zeros(signal.shape[1], signal.shape[2], eps.shape[2])
+    eps = eps if eps.ndim == 4 else eps[:, :, None]
+    total = signal.new_zeros(signal.shape[1], signal.shape[2], eps.shape[-1])
     filtered, adapted = torch.zeros_like(total), torch.zeros_like(total)
-    for now, p, e in zip(signal, psi[..., None], eps[:, :, None], strict=True):
+    for now, p, e in zip(signal, psi[..., None], eps, strict=True):
         filtered = kappa * filtered + p * (e - beta * adapted)
         adapted = p * e + (rho - beta * p) * adapted
         total += now[..., None] * filtered

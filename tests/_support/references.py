@@ -175,9 +175,16 @@ class _Average:
 
 
 def reference(
-    case: Case, module: nn.Module, name: str, pre: Tensor, post: Tensor, mode: str, rewards: Tensor
+    case: Case,
+    module: nn.Module,
+    name: str,
+    pre: Tensor,
+    post: Tensor,
+    mode: str,
+    rewards: Tensor,
+    length: int,
 ) -> tuple[Tensor, Tensor]:
-    """Both parts, ``[T, B, ...]``, of every step and sample."""
+    """Both parts, ``[T, B, ...]``, of every step and sample, from rest every ``length`` steps."""
     param = getattr(module, name).detach().clone().requires_grad_()
     fixed, is_bias = param.detach(), name == "bias"
     unit_dim = 1 if isinstance(module, nn.modules.conv._ConvNd) else -1
@@ -207,6 +214,8 @@ def reference(
         "average y²": (_Average(unit_dim, 2), post),
     }
     for t in range(steps):
+        if t % length == 0:
+            states, eligible = [{} for _ in range(batch)], torch.zeros_like(eligible)
         known = {key: average(values[t]) for key, (average, values) in averages.items()}
         # of one sample the batch dimension is missing
         known |= {"mode": mode, "unit dim": 0 if unit_dim == 1 else -1}

@@ -62,6 +62,12 @@ def low_pass(values: Tensor, tc: float) -> Tensor:
     return torch.stack(rows)
 
 
+def in_windows(values: Tensor, calls: int, carry: bool, tc: float) -> Tensor:
+    """Low-passes values, from rest in each window unless it carries over."""
+    windows = [values] if carry else values.chunk(calls)
+    return torch.cat([low_pass(window, tc) for window in windows])
+
+
 def setting(kind: str) -> tuple[nn.Module, tuple[str, ...], Tensor, Tensor, Tensor]:
     """A connection, its parameters, and its input, potentials and errors in every step."""
     torch.manual_seed(3)
@@ -88,12 +94,15 @@ def learn(
     return cell
 
 
+@pytest.mark.parametrize("carry", [True, False])
 @pytest.mark.parametrize("calls", [1, 3, STEPS])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["DeltaRule", "OTTT", "EProp"])
-def test_without_eligibility_every_connection_learns(name: str, kind: str, calls: int) -> None:
+def test_without_eligibility_every_connection_learns(
+    name: str, kind: str, calls: int, carry: bool
+) -> None:
     module, params, pre, u, error = setting(kind)
-    options: dict[str, Any] = {"params": params, "batch_reduction": "sum"}
+    options: dict[str, Any] = {"params": params, "batch_reduction": "sum", "carry": carry}
     if name == "DeltaRule":
         rule: la.Rule = la.DeltaRule(0.3, 8.0, **options)
         post = error
@@ -103,9 +112,10 @@ def test_without_eligibility_every_connection_learns(name: str, kind: str, calls
     learn(rule, module, pre, u, error, calls)
     rule.recording = False  # what is compared below is not activity
     for param in params:
-        seen = low_pass(pre, 8.0)
+        seen = in_windows(pre, calls, carry, 8.0)
         if param == "bias":  # the weight of an input that is one, whose trace multiplies the output
-            ones = low_pass(torch.ones(STEPS, *[1] * (post.ndim - 1)).double(), 8.0)
+            ones = torch.ones(STEPS, *[1] * (post.ndim - 1)).double()
+            ones = in_windows(ones, calls, carry, 8.0)
             expected = naive_sum(module, param, post * ones, pre)
         else:
             expected = naive_sum(module, param, post, seen)

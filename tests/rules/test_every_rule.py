@@ -21,6 +21,7 @@ exact = {"rtol": 1e-10, "atol": 1e-10}
 @given(
     size=st.tuples(st.integers(1, 5), st.integers(1, 3)),
     by_step=st.booleans(),
+    carry=st.booleans(),
     reduce=st.sampled_from(["mean", "sum", "amax"]),
     mode=st.sampled_from(["cumulative", "nearest"]),
     backend=st.sampled_from(["auto", "plain"]),
@@ -31,6 +32,7 @@ def test_against_a_loop(
     name: str,
     size: tuple[int, int],
     by_step: bool,
+    carry: bool,
     reduce: str,
     mode: str,
     backend: str,
@@ -46,7 +48,7 @@ def test_against_a_loop(
         pre, post = (torch.randn(a.shape).double() for a in (pre, post))
     rewards = torch.randn(steps, batch).double() if case.rewarded else torch.ones(steps, batch)
     options = {"trace_mode": mode} if len(case.modes) > 1 else {}
-    rule = case.make(params=params, batch_reduction=reduce, backend=backend, **options)
+    rule = case.make(params=params, batch_reduction=reduce, backend=backend, carry=carry, **options)
     rule.register_cell("cell", Cell(module, neuron))
     calls = steps if by_step else 1
     for x, y, r in zip(pre.chunk(calls), post.chunk(calls), rewards.chunk(calls), strict=True):
@@ -57,7 +59,9 @@ def test_against_a_loop(
     rule.eval()
     for param in params:
         pending = getattr(get_updater(module), param)
-        naive = reference(case, module, param, pre, post, mode, rewards)
+        naive = reference(
+            case, module, param, pre, post, mode, rewards, steps if carry else steps // calls
+        )
         for found, expected in zip((pending.pos, pending.neg), naive, strict=True):
             # the reduction is of each call's change of a sample; a call's contribution adds up
             total = sum(getattr(torch, reduce)(call.sum(0), 0) for call in expected.chunk(calls))

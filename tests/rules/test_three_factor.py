@@ -17,7 +17,6 @@ import lightning_accum as la
 from lightning_accum import Cell, get_updater
 from lightning_accum.functional import ArcTan, FastSigmoid, Surrogate, Triangular
 from lightning_accum.nn import LeakyIntegrator, SurrogateLIF
-from lightning_accum.observe import unobserved
 from lightning_accum.rules import RandomFeedback, SymmetricFeedback
 
 exact = {"rtol": 0.0, "atol": 1e-10}
@@ -221,53 +220,6 @@ def test_online_training_is_the_gradient_with_time_cut(calls: int) -> None:
     for fc, expected in zip(layers, naive, strict=True):
         assert expected.abs().max() > 1e-2
         torch.testing.assert_close(change(fc), expected.detach(), **exact)
-
-
-@pytest.mark.parametrize("calls", [1, 5, 10])
-@pytest.mark.parametrize("u_ref", [None, 0.6])
-@pytest.mark.parametrize("kind", ["linear", "conv"])
-def test_the_voltage_rule_is_its_loop(calls: int, u_ref: float | None, kind: str) -> None:
-    torch.manual_seed(2)
-    module = (nn.Linear(4, 3) if kind == "linear" else nn.Conv1d(2, 3, 3, padding=1)).double()
-    pre = raster(10, 2, *((4,) if kind == "linear" else (2, 5)), seed=3)
-    u = torch.randn(10, *module(pre[0]).shape).double()
-
-    class Given(nn.Module):
-        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-            return (u[self.t] > 1).double(), u[self.t]
-
-    neuron = Given()
-    rule = la.Clopath(
-        0.3, 0.2, -0.1, 0.2, u_ref=u_ref, tc_average=30.0,
-        membrane=lambda out: out[1], batch_reduction="sum",
-    )  # fmt: skip
-    rule.register_cell("cell", Cell(module, neuron))
-    for t, x in enumerate(pre):
-        neuron.t = t
-        neuron(module(x))
-        if (t + 1) % (10 // calls) == 0:
-            rule()
-    a = {name: math.exp(-1 / tc) for name, tc in {"-": 10.0, "+": 7.0, "x": 15.0}.items()}
-    bars = {name: torch.zeros_like(u[0]) for name in "-+"}
-    x_bar, total = torch.zeros_like(pre[0]), torch.zeros_like(module.weight)
-    average, weight = 0.0, 0.0
-    unit = 1 if kind == "conv" else -1
-    for t in range(10):
-        for name in bars:
-            bars[name] = a[name] * bars[name] + (1 - a[name]) * u[t]
-        x_bar = a["x"] * x_bar + pre[t]
-        dims = [d for d in range(u[t].ndim) if d != unit % u[t].ndim]
-        average = math.exp(-1 / 30) * average + u[t].mean(dims, keepdim=True)
-        weight = math.exp(-1 / 30) * weight + 1.0
-        scale = 1.0 if u_ref is None else (average / weight / u_ref) ** 2
-        ltd = (bars["-"] + 0.1).clamp(min=0) * scale
-        ltp = (u[t] - 0.2).clamp(min=0) * (bars["+"] + 0.1).clamp(min=0)
-        for rate, post, seen in ((-0.2, ltd, pre[t]), (0.3, ltp, x_bar)):
-            leaf = module.weight.detach().clone().requires_grad_()
-            with unobserved():
-                out = torch.func.functional_call(module, {"weight": leaf}, (seen,))
-            total += rate * torch.autograd.grad(out, leaf, post)[0]
-    torch.testing.assert_close(change(module), total.detach(), **exact)
 
 
 def test_ottt_asks_for_the_time_constant_of_a_neuron_that_has_none() -> None:
