@@ -97,7 +97,7 @@ def experiment(updates: int, seed: int = 0) -> dict[str, History]:
 
 
 def draw(found: dict[str, History], path: str) -> None:
-    """What each neuron answers to each pattern, before and after, and selectivity on the way."""
+    """Draws the neurons' responses before and after learning, and the selectivity during it."""
     from matplotlib.figure import Figure
 
     bcm, hebb = found.values()

@@ -1,4 +1,4 @@
-"""Compares the package's optimizers on handwritten digits, beside AdamW as `torch.optim` has it.
+"""Compares the package's optimizers with `torch.optim.AdamW` on handwritten digits.
 
 The CNN of `cnn_optimizers.py` learns scikit-learn's digits, scaled to MNIST's size, from several
 seeds. A seed is a split, initial weights and an order of batches, the same for all optimizers. What
@@ -47,7 +47,7 @@ RATES: dict[str, tuple[type[Optimizer], float]] = {
 
 
 def recipe(name: str, rate: float, steps: int) -> Recipe:
-    """What makes an optimizer of so high a rate for so many steps; a tenth of them warms up."""
+    """Returns a factory of optimizers with this rate, whose first tenth of the steps warms up."""
     kind, warmup, width = RATES[name][0], max(1, steps // 10), 500
     if kind is AdamWarmup:
         return partial(kind, lr=rate, warmup=warmup)

@@ -80,7 +80,7 @@ class Components(pl.LightningModule):
 
 
 class Learned(NamedTuple):
-    """What neurons learned, beside the truth."""
+    """Draws the learned weights next to the principal components."""
 
     truth: Tensor  # [neurons, pixels]
     weights: Tensor  # [neurons, pixels]

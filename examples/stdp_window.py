@@ -1,7 +1,7 @@
 """Measures the STDP window of rules through the rules themselves, against closed forms.
 
 Input i of a neuron fires in step i and in no other, so that the raster of all inputs is the
-identity matrix, and the neuron fires when it is told to. One window then holds every spike-time
+identity matrix, and the neuron fires at prescribed times. One window then holds every spike-time
 difference Δt at once, one a synapse, and the change of the weights is the curve Δw(Δt). Beside the
 isolated pair, for which triplet terms vanish and all choices of pairs are one, there are two
 postsynaptic spikes in a row and two presynaptic ones, for which that is not so.
@@ -38,7 +38,7 @@ TRIPLET = {
 
 
 class Told(nn.Module):
-    """A neuron that fires when it is told to, whatever its input.
+    """A neuron that fires at prescribed times, whatever its input.
 
     Args:
         spikes: ``[T, 1, 1]``.
