@@ -28,6 +28,7 @@ from lightning_accum.optim._chunks import (
     staging,
 )
 from lightning_accum.optim._versions import count_versions
+from lightning_accum.sparse.kernel_moments import step_moments
 
 _add, _add_, _sub, _neg, _sqrt = map(foreach, ("add", "add_", "sub", "neg", "sqrt"))
 _mul_, _lerp_, _maximum_ = map(foreach, ("mul_", "lerp_", "maximum_"))
@@ -129,6 +130,23 @@ def listed_step(
     for chunk in chunks(columns, together):
         with staging(chunk) if staged else nullcontext(chunk) as ready:
             _listed_pass(ready, k, belief)
+
+
+def kernel_step(columns: Columns, k: Coefficients, belief: bool) -> bool:
+    """Steps many dense tensors by the compiled kernel, in one pass over memory, if there is one.
+
+    Args:
+        columns: the tensors, which change in place, except the gradients.
+        k: the coefficients.
+        belief: as for :func:`pure_pass`.
+
+    Returns:
+        Whether it is done; if not, nothing has changed.
+    """
+    try:
+        return step_moments(columns, k, belief)
+    finally:
+        count_versions(columns[0])  # The kernel does not tell autograd.
 
 
 def fused_step(

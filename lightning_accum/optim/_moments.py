@@ -18,6 +18,7 @@ from lightning_accum.optim._kernels import (
     Coefficients,
     compiled_step,
     fused_step,
+    kernel_step,
     listed_step,
     pure_pass,
 )
@@ -227,7 +228,11 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
             k = self._coefficients(group, terms, self._scales(group, rate, step))
             if members.backend == "compiled":
                 compiled_step(columns, k, self._belief)
-            else:
+            elif (
+                members.staged
+                or group["foreach"] is not None
+                or not kernel_step(columns, k, self._belief)
+            ):
                 together = _together(group["foreach"], members.device)
                 listed_step(columns, k, self._belief, members.staged, together)
         for state in members.states:
