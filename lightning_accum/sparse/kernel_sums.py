@@ -28,6 +28,7 @@ from lightning_accum.sparse.compiled import (
 )
 
 RowTrace: TypeAlias = Literal["none", "cumulative", "nearest", "reverse"]
+_TABLE_BYTES = 512  # of the columns of a product that a thread works on at a time
 _MODES: tuple[RowTrace, ...] = ("none", "cumulative", "nearest", "reverse")
 
 
@@ -41,6 +42,8 @@ class Rows(NamedTuple):
         before: ``[B, ..., D]`` the trace before the first step; zero if ``None``.
         last: ``[B, ..., D]`` receives the trace of the step that is computed last, which is the
             first one in reverse.
+        weights: ``[T, B, ...]`` factors of the rows of a trace, or of the values if there is no
+            trace or a reverse one; one if ``None``.
     """
 
     values: Tensor
@@ -48,12 +51,16 @@ class Rows(NamedTuple):
     decay: float = 0.0
     before: Tensor | None = None
     last: Tensor | None = None
+    weights: Tensor | None = None
 
 
 def computed(rows: Rows, dtype: torch.dtype) -> Tensor:
     """Returns all values of rows, the plain form of what the kernel computes on the way."""
-    kind, decay, before, last = rows[1:]
+    kind, decay, before, last, weights = rows[1:]
     values = as_numbers(rows.values, dtype)
+    factors = None if weights is None else weights.unsqueeze(-1)
+    if factors is not None and kind in ("none", "reverse"):
+        values = values * factors
     if kind == "none":
         return values
     if kind == "reverse":
@@ -62,13 +69,13 @@ def computed(rows: Rows, dtype: torch.dtype) -> Tensor:
         found = trace(values, decay, kind, before)
     if last is not None:
         last.copy_(found[0 if kind == "reverse" else -1])
-    return found
+    return found if factors is None or kind == "reverse" else found * factors
 
 
 class _Source(ctypes.Structure):
     _fields_ = (
-        ("values", At), ("before", At), ("last", At), ("decay", Real), ("rate", Real),
-        ("is_bytes", Int), ("mode", Int),
+        *((name, At) for name in ("values", "weights", "before", "last", "bits")),
+        ("decay", Real), ("rate", Real), ("mode", Int),
     )  # fmt: skip
 
 
@@ -99,7 +106,7 @@ def multiply_events(
     out = torch.empty(rows, outputs, dtype=table.dtype)
     threads = threads_for(outputs, table.itemsize, len(columns) * outputs)
     with Scratch() as scratch:
-        memory = work_memory(scratch, threads * inputs * COLUMN_BYTES)
+        memory = work_memory(scratch, threads * inputs * _TABLE_BYTES)
         sizes = map(Int, (len(columns), rows, inputs, outputs))
         check_done(
             kernel.multiply_events(
@@ -145,14 +152,18 @@ def outer_events(
         return False
     steps, batch, outputs = shape[0], shape[1:-1].numel(), shape[-1]
     found = (_Source * len(sources))()
-    for source, (rate, (values, kind, decay, before, last)) in zip(found, sources, strict=True):
-        for name, tensor in (("values", values), ("before", before), ("last", last)):
-            setattr(source, name, None if tensor is None else tensor.data_ptr())
-        source.decay, source.rate, source.mode = decay, rate, _MODES.index(kind)
-        source.is_bytes = values.dtype == torch.bool
+    pieces = -(-outputs * dtype.itemsize // COLUMN_BYTES)
     work = (len(rows) + len(sources) * steps * batch) * outputs
     threads = threads_for(outputs, dtype.itemsize, work)
     with Scratch() as scratch:
+        for source, (rate, each) in zip(found, sources, strict=True):
+            bits = None
+            if each.values.dtype == torch.bool:
+                bits = scratch.empty((pieces, steps * batch), torch.int32, total.device)
+            tensors = (each.values, each.weights, each.before, each.last, bits)
+            for name, tensor in zip(("values", "weights", "before", "last", "bits"), tensors):
+                setattr(source, name, None if tensor is None else tensor.data_ptr())
+            source.decay, source.rate, source.mode = each.decay, rate, _MODES.index(each.trace)
         memory = work_memory(scratch, threads * (steps + 1) * batch * COLUMN_BYTES)
         counts = map(Int, (len(rows), steps, batch, len(starts), outputs))
         check_done(
@@ -168,6 +179,9 @@ def _fits(rows: Rows, shape: torch.Size, dtype: torch.dtype) -> bool:
     """Returns whether rows are of the shape and dtype of a sum."""
     values = dtype if rows.values.is_floating_point() else torch.bool
     edges = [each for each in (rows.before, rows.last) if each is not None]
-    return are_values(rows.values, shape, values) and all(
-        are_values(each, shape[1:], dtype) for each in edges
+    of_rows = rows.weights is None or are_values(rows.weights, shape[:-1], dtype)
+    return (
+        of_rows
+        and are_values(rows.values, shape, values)
+        and all(are_values(each, shape[1:], dtype) for each in edges)
     )

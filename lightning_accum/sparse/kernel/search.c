@@ -3,30 +3,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "nonzero.h"
 #include "threads.h"
 
 #define AT_ONCE 4
-
-#if defined(__SSE2__)
-#include <emmintrin.h>
-static uint64_t nonzero(const uint8_t *at)
-{
-    uint64_t found = 0;
-    for (int i = 0; i < 4; i++) {
-        __m128i x = _mm_loadu_si128((const __m128i *)(at + 16 * i));
-        int zero = _mm_movemask_epi8(_mm_cmpeq_epi8(x, _mm_setzero_si128()));
-        found |= (uint64_t)(uint16_t)~zero << (16 * i);
-    }
-    return found;
-}
-#else
-static uint64_t nonzero(const uint8_t *at)
-{
-    uint64_t found = 0;
-    for (int i = 0; i < 64; i++) found |= (uint64_t)(at[i] != 0) << i;
-    return found;
-}
-#endif
 
 static uint64_t nonzero_of(const uint8_t *at, int64_t length)
 {

@@ -6,12 +6,17 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "nonzero.h"
 #include "threads.h"
 
-#define COLUMNS (128 / (int)sizeof(REAL)) /* of a piece */
-#define TILE 16             /* rows that are transposed together */
+#define LANES (64 / (int)sizeof(REAL)) /* of a vector */
+#define COLUMNS (2 * LANES)            /* of a piece */
+#define MOST 8                         /* vectors of columns that are summed together */
+#define TILE 16                        /* rows that are transposed together */
 
 typedef REAL vec __attribute__((vector_size(64)));
+typedef REAL loose __attribute__((vector_size(64), aligned(sizeof(REAL))));
+typedef __typeof__((vec){0} == (vec){0}) whole; /* integers of the size of REAL */
 typedef struct {
     vec half[2];
 } line; /* the columns of a piece in one row */
@@ -35,21 +40,19 @@ static int is_inside(const bag_index *x)
     return !wrong;
 }
 
-static inline line sum_of(const bag_index *x, int64_t bag, const line *table)
+/* Sums up to 8 vectors of the rows of a table that a bag has; `each` is a constant. */
+static inline __attribute__((always_inline)) void sum_of(const bag_index *x, int64_t bag,
+                                                         const vec *table, int each, vec *sum)
 {
     int64_t end = bag + 1 < x->bags ? x->starts[bag + 1] : x->n;
-    vec a = {0}, b = {0};
+    for (int j = 0; j < each; j++) sum[j] = (vec){0};
     if (x->shares)
-        for (int64_t i = x->starts[bag]; i < end; i++) {
-            a += x->shares[i] * table[x->places[i]].half[0];
-            b += x->shares[i] * table[x->places[i]].half[1];
-        }
+        for (int64_t i = x->starts[bag]; i < end; i++)
+            for (int j = 0; j < each; j++)
+                sum[j] += x->shares[i] * table[(int64_t)x->places[i] * each + j];
     else
-        for (int64_t i = x->starts[bag]; i < end; i++) {
-            a += table[x->places[i]].half[0];
-            b += table[x->places[i]].half[1];
-        }
-    return (line){{a, b}};
+        for (int64_t i = x->starts[bag]; i < end; i++)
+            for (int j = 0; j < each; j++) sum[j] += table[(int64_t)x->places[i] * each + j];
 }
 
 /* Copies `count` numbers at one distance to places at another, or what is left; or adds them. */
@@ -64,12 +67,6 @@ static inline void copy_some(const REAL *from, int64_t every, REAL *to, int64_t 
         for (int64_t i = 0; i < left; i++) to[i * other] = from[i * every];
 }
 
-static inline void store(REAL *to, line x, int64_t width)
-{
-    if (width == COLUMNS) memcpy(to, &x, sizeof(line));
-    else memcpy(to, &x, (size_t)width * sizeof(REAL));
-}
-
 typedef struct {
     bag_index x;
     int64_t D;
@@ -77,27 +74,38 @@ typedef struct {
     REAL *out;
 } product;
 
-/* Sums columns of `table` [D, rows], which are copied to lines first. */
+/* Sums `each` vectors of columns of `table` [D, rows], which are copied to rows first. */
+static inline __attribute__((always_inline)) void multiply_some(const product *p, int64_t first,
+                                                                int each, vec *table)
+{
+    const int64_t rows = p->x.rows, most = each * LANES;
+    const int64_t width = p->D - first < most ? p->D - first : most;
+    vec bias[MOST] = {{0}}, sum[MOST];
+    if (p->bias) memcpy(bias, p->bias + first, (size_t)width * sizeof(REAL));
+    if (width < most) memset(table, 0, (size_t)(rows * each) * sizeof(vec));
+    for (int64_t e = 0; e < rows; e += TILE)
+        for (int64_t d = 0; d < width; d++)
+            copy_some(p->table + (first + d) * rows + e, 1, (REAL *)(table + e * each) + d, most,
+                      rows - e, TILE, 0);
+    for (int64_t bag = 0; bag < p->x.bags; bag++) {
+        REAL *to = p->out + bag * p->D + first;
+        sum_of(&p->x, bag, table, each, sum);
+        for (int j = 0; j < each; j++) sum[j] += bias[j];
+        if (width == most)
+            for (int j = 0; j < each; j++) *(loose *)(to + j * LANES) = sum[j];
+        else memcpy(to, sum, (size_t)width * sizeof(REAL));
+    }
+}
+
 static void multiply_columns(const void *task, int64_t begin, int64_t end, void *memory)
 {
     const product *p = task;
-    const int64_t rows = p->x.rows;
-    line *table = memory;
-    for (int64_t first = begin * COLUMNS; first < end * COLUMNS && first < p->D; first += COLUMNS) {
-        int64_t width = p->D - first < COLUMNS ? p->D - first : COLUMNS;
-        line bias = {{{0}}};
-        if (p->bias) memcpy(&bias, p->bias + first, (size_t)width * sizeof(REAL));
-        if (width < COLUMNS) memset(table, 0, (size_t)rows * sizeof(line));
-        for (int64_t e = 0; e < rows; e += TILE)
-            for (int64_t d = 0; d < width; d++)
-                copy_some(p->table + (first + d) * rows + e, 1, (REAL *)(table + e) + d, COLUMNS,
-                          rows - e, TILE, 0);
-        for (int64_t bag = 0; bag < p->x.bags; bag++) {
-            line sum = sum_of(&p->x, bag, table);
-            sum.half[0] += bias.half[0];
-            sum.half[1] += bias.half[1];
-            store(p->out + bag * p->D + first, sum, width);
-        }
+    for (int64_t at = begin; at < end;) {
+        int64_t left = end - at;
+        if (left >= 8) multiply_some(p, at * LANES, 8, memory), at += 8;
+        else if (left >= 4) multiply_some(p, at * LANES, 4, memory), at += 4;
+        else if (left >= 2) multiply_some(p, at * LANES, 2, memory), at += 2;
+        else multiply_some(p, at * LANES, 1, memory), at += 1;
     }
 }
 
@@ -108,7 +116,7 @@ int multiply_events(const int32_t *starts, const int32_t *columns, int64_t n, in
 {
     product p = {{starts, columns, 0, K, n, E}, D, table, bias, out};
     if (!is_inside(&p.x)) return OUTSIDE;
-    divide(multiply_columns, &p, (D + COLUMNS - 1) / COLUMNS, memory, E * (int64_t)sizeof(line),
+    divide(multiply_columns, &p, (D + LANES - 1) / LANES, memory, E * MOST * (int64_t)sizeof(vec),
            threads);
     return DONE;
 }
@@ -118,10 +126,12 @@ enum { PLAIN, CUMULATIVE, NEAREST, REVERSE };
 /* Values [T, B, D], or their trace. */
 typedef struct {
     const void *values;
-    const REAL *before; /* [B, D] the trace before the first step; may be null */
-    REAL *last;         /* [B, D] receives the trace of the step that comes last; may be null */
+    const REAL *weights; /* [T, B] factors of the rows of values, or of the trace; may be null */
+    const REAL *before;  /* [B, D] the trace before the first step; may be null */
+    REAL *last;          /* [B, D] receives the trace of the step that comes last; may be null */
+    uint32_t *bits;      /* [pieces, T, B] has room for spikes, a bit for each; else null */
     double decay, rate;
-    int64_t is_bytes, mode;
+    int64_t mode;
 } source;
 
 typedef struct {
@@ -131,35 +141,53 @@ typedef struct {
     REAL *out;
 } outer;
 
-static inline line values_at(const source *s, int64_t at, int64_t width)
+/* Packs the spikes of rows to bits, so that all of a piece are near each other. */
+static void pack_rows(const void *task, int64_t begin, int64_t end, void *memory)
 {
-    if (!s->is_bytes) {
-        line x = {{{0}}};
-        if (width == COLUMNS) memcpy(&x, (const REAL *)s->values + at, sizeof(line));
-        else memcpy(&x, (const REAL *)s->values + at, (size_t)width * sizeof(REAL));
+    const outer *o = task;
+    const int64_t rows = o->T * o->B, D = o->D;
+    for (const source *s = o->sources; s < o->sources + o->count; s++)
+        for (int64_t k = begin; s->bits && k < end; k++)
+            for (int64_t d = 0; d < D; d += COLUMNS) {
+                const uint8_t *from = (const uint8_t *)s->values + k * D + d;
+                uint8_t padded[32] = {0};
+                if (D - d < COLUMNS || COLUMNS < 32)
+                    from = memcpy(padded, from, (size_t)(D - d < COLUMNS ? D - d : COLUMNS));
+                s->bits[d / COLUMNS * rows + k] = nonzero32(from);
+            }
+}
+
+static inline line values_at(const source *s, int64_t row, int64_t rows, int64_t D, int64_t first,
+                             int64_t width)
+{
+    line x = {{{0}}};
+    if (s->bits) {
+        const int bits = (int)s->bits[first / COLUMNS * rows + row];
+        whole lane;
+        for (int i = 0; i < LANES; i++) lane[i] = 1 << i;
+        for (int h = 0; h < 2; h++) {
+            whole set = ((bits >> h * LANES) & lane) != 0;
+            x.half[h] = (vec)(set & (whole)((vec){0} + 1));
+        }
         return x;
     }
-    uint8_t found[COLUMNS] = {0};
-    REAL x[COLUMNS];
-    line all;
-    if (width == COLUMNS) memcpy(found, (const uint8_t *)s->values + at, COLUMNS);
-    else memcpy(found, (const uint8_t *)s->values + at, (size_t)width);
-    for (int i = 0; i < COLUMNS; i++) x[i] = (REAL)(int32_t)found[i];
-    memcpy(&all, x, sizeof(line));
-    return all;
+    const REAL *from = (const REAL *)s->values + row * D + first;
+    if (width == COLUMNS) memcpy(&x, from, sizeof(line));
+    else memcpy(&x, from, (size_t)width * sizeof(REAL));
+    return x;
 }
 
 /* Asks for values ahead of time: the processor does not foresee rows that lie far apart. */
 static inline void fetch(const source *s, int64_t at)
 {
-    const char *values = (const char *)s->values + at * (s->is_bytes ? 1 : (int64_t)sizeof(REAL));
-    __builtin_prefetch(values);
-    if (!s->is_bytes) __builtin_prefetch(values + sizeof(vec));
+    __builtin_prefetch((const REAL *)s->values + at);
+    __builtin_prefetch((const REAL *)s->values + at + LANES);
 }
 
 /* Adds a source to the rows [T, B] of a piece; `state` [B] is the trace in the step before. */
-static inline void add_source(const source *s, int64_t T, int64_t B, int64_t D, int64_t first,
-                              int64_t width, line *rows, line *state, int64_t mode)
+static inline __attribute__((always_inline)) void add_source(
+    const source *s, int64_t T, int64_t B, int64_t D, int64_t first, int64_t width, line *rows,
+    line *state, int64_t mode)
 {
     const REAL decay = (REAL)s->decay, rate = (REAL)s->rate;
     memset(state, 0, (size_t)B * sizeof(line));
@@ -169,15 +197,16 @@ static inline void add_source(const source *s, int64_t T, int64_t B, int64_t D, 
         int64_t k = (mode == REVERSE ? T - 1 - i : i) * B;
         int64_t next = i + 1 < T ? (mode == REVERSE ? k - B : k + B) : k;
         for (int64_t b = 0; b < B; b++) {
-            fetch(s, (next + b) * D + first);
-            line x = values_at(s, (k + b) * D + first, width);
+            if (!s->bits) fetch(s, (next + b) * D + first);
+            line x = values_at(s, k + b, T * B, D, first, width);
+            const REAL weight = s->weights ? s->weights[k + b] : 1;
             for (int h = 0; h < 2; h++) {
-                vec now = x.half[h];
+                vec now = mode == REVERSE ? weight * x.half[h] : x.half[h];
                 if (mode == CUMULATIVE || mode == REVERSE) now += decay * state[b].half[h];
                 if (mode == NEAREST)
                     now += decay * state[b].half[h] * __builtin_convertvector(-(now == 0), vec);
                 if (mode != PLAIN) state[b].half[h] = now;
-                rows[k + b].half[h] += rate * now;
+                rows[k + b].half[h] += (mode == REVERSE ? rate : rate * weight) * now;
             }
         }
     }
@@ -201,7 +230,8 @@ static void outer_columns(const void *task, int64_t begin, int64_t end, void *me
         }
         for (int64_t e = 0; e < E; e += TILE) {
             int64_t height = E - e < TILE ? E - e : TILE;
-            for (int64_t i = 0; i < height; i++) tile[i] = sum_of(&o->x, e + i, rows);
+            for (int64_t i = 0; i < height; i++)
+                sum_of(&o->x, e + i, (const vec *)rows, 2, tile[i].half);
             if (o->by_event)
                 for (int64_t i = 0; i < height; i++)
                     copy_some((REAL *)(tile + i), 1, o->out + (e + i) * D + first, 1, width,
@@ -221,6 +251,7 @@ int outer_events(const int32_t *starts, const int32_t *rows, const REAL *shares,
 {
     outer o = {{starts, rows, shares, E, n, T * B}, T, B, D, count, onto, by_event, sources, out};
     if (!is_inside(&o.x)) return OUTSIDE;
+    divide(pack_rows, &o, T * B, memory, 0, threads);
     divide(outer_columns, &o, (D + COLUMNS - 1) / COLUMNS, memory,
            (T * B + B) * (int64_t)sizeof(line), threads);
     return DONE;
