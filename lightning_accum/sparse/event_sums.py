@@ -78,7 +78,6 @@ def event_outer_sum(events: Tensor | Events, rows: Tensor, values: Tensor | None
     found = events if isinstance(events, Events) else Events(events)
     _check_floating("rows", rows)
     _check_rows("rows", rows, found.shape[0], "row")
-    at, starts, _ = found.ordered()
     weights = None
     if values is not None:
         check_tensors(values=values)
@@ -90,6 +89,7 @@ def event_outer_sum(events: Tensor | Events, rows: Tensor, values: Tensor | None
                 f" `values.shape = {tuple(values.shape)}` of {values.dtype}."
             )
         weights = found.weights(values).to(rows.dtype)
+    at, starts = found.ordered()
     chunks = [
         F.embedding_bag(at, chunk.contiguous(), starts, mode="sum", per_sample_weights=weights)
         for chunk in rows.split(_CHUNK, dim=1)
@@ -128,8 +128,8 @@ def outer_sum_into(
     Returns:
         Whether it is done; if there is no compiled kernel for these, ``total`` has not changed.
     """
-    at, starts, _ = events.ordered()
     weights = None if values is None else events.weights(values).to(total.dtype)
+    at, starts = events.ordered()
     return outer_events(total, onto, starts, at, weights, sources, by_event)
 
 

@@ -32,47 +32,59 @@ class Events:
 
     def __init__(self, raster: Tensor) -> None:
         check_matrix("raster", raster)
-        rows, columns = find(raster)
+        rows, columns, starts = find(raster)
         # every sum is twice as fast with half the size
         dtype = torch.int32 if max(raster.shape) < 2**31 else torch.int64
         self._set(rows.to(dtype).contiguous(), columns.to(dtype).contiguous(), tuple(raster.shape))
+        self._row_starts = starts
 
     def _set(self, rows: Tensor, columns: Tensor, shape: tuple[int, ...]) -> None:
         self.rows = rows
         self.columns = columns
         self.shape = shape
-        self._by_column: tuple[Tensor, Tensor, Tensor] | None = None
+        self._row_starts: Tensor | None = None
+        self._by_column: tuple[Tensor, Tensor, Tensor | None] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def row_starts(self) -> Tensor:
         """Returns ``[K]``, the place of each row's first event in the order of rows."""
-        return first_of_each(self.rows, self.shape[0])
+        if self._row_starts is None:
+            self._row_starts = first_of_each(self.rows, self.shape[0])
+        return self._row_starts.clone()  # kernels read memory at the original
 
     def by_column(self) -> tuple[Tensor, Tensor, Tensor]:
         """Returns rows, columns, and each column's first place ``[E]``, in the order of columns."""
-        rows, starts, order = self.ordered()
-        columns = self.columns.index_select(0, order)
-        return rows, columns, starts.clone()  # kernels read memory at the original
+        columns = self.columns.index_select(0, self.order())
+        rows, starts = self.ordered()
+        return rows, columns, starts.clone()
 
-    def ordered(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns rows and each column's first place in the order of columns, and :meth:`order`.
+    def ordered(self) -> tuple[Tensor, Tensor]:
+        """Returns rows and each column's first place, in the order of columns.
 
         They are to be read only.
         """
-        if self._by_column is None:
-            # in a stable order, sums do not depend on how the raster was searched
-            self._by_column = order_events(self.rows, self.columns, self.shape[1])
-        if self._by_column is None:
-            order = stable_order(self.columns, self.shape[1])
-            rows, columns = (side.index_select(0, order) for side in (self.rows, self.columns))
-            self._by_column = rows, first_of_each(columns, self.shape[1]), order
-        return self._by_column
+        rows, starts, _ = self._by_column or self._sort(order=False)
+        return rows, starts
 
     def order(self) -> Tensor:
         """Returns ``[events]``, the permutation from the order of rows to the order of columns."""
-        return self.ordered()[2]
+        order = None if self._by_column is None else self._by_column[2]
+        if order is None:
+            order = self._sort(order=True)[2]
+            assert order is not None
+        return order
+
+    def _sort(self, order: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Sorts by column; in a stable order, sums do not depend on how spikes were found."""
+        found = order_events(self.rows, self.columns, self.shape[1], order)
+        if found is None:
+            places = stable_order(self.columns, self.shape[1])
+            rows, columns = (side.index_select(0, places) for side in (self.rows, self.columns))
+            found = rows, first_of_each(columns, self.shape[1]), places
+        self._by_column = found
+        return found
 
     def weights(self, values: Tensor) -> Tensor:
         """Returns the value of each event, in the order of columns.

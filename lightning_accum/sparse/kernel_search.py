@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from lightning_accum.sparse.compiled import (
-    At,
     Int,
     are_places,
     check_done,
@@ -16,22 +15,27 @@ from lightning_accum.sparse.compiled import (
 )
 
 _AT_ONCE = 4  # events that are written at a time
+_USUAL = 8  # entries for each event that there is room for at first
 
 
-def find_events(raster: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Returns the row and the column of each true entry of ``[K, E]``, in the order of rows."""
+def find_events(raster: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Returns the row and the column of each true entry of ``[K, E]``, in the order of rows.
+
+    It also returns ``[K]``, the place of each row's first entry.
+    """
     if not (raster.dtype == torch.bool and is_plain(raster)) or raster.numel() >= 2**31:
         return None
     kernel = kernel_for(torch.float32)
     if kernel is None:
         return None
-    (rows, columns), data = raster.shape, At(raster.data_ptr())
-    count = kernel.count_events(data, Int(rows * columns))
-    found = torch.empty(2, count + _AT_ONCE, dtype=torch.int32)
-    row, column = found.unbind(0)
-    shape = Int(rows), Int(columns)
-    count = kernel.find_events(data, *shape, pointer(row), pointer(column), Int(count))
-    return row[:count], column[:count]
+    starts, room = torch.empty(len(raster), dtype=torch.int32), raster.numel() // _USUAL
+    while True:  # a second time if there are more than usual
+        row, column = torch.empty(2, room + _AT_ONCE, dtype=torch.int32).unbind(0)
+        places = map(pointer, (row, column, starts))
+        count = kernel.find_events(pointer(raster), *map(Int, raster.shape), *places, Int(room))
+        if count <= room:
+            return row[:count], column[:count], starts
+        room = count
 
 
 def count_events(values: Tensor) -> Tensor:
@@ -65,8 +69,10 @@ def first_places(ordered: Tensor, count: int) -> Tensor | None:
     return starts
 
 
-def order_events(rows: Tensor, columns: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Returns rows in the order of columns, each column's first place, and the order.
+def order_events(
+    rows: Tensor, columns: Tensor, count: int, order: bool
+) -> tuple[Tensor, Tensor, Tensor | None] | None:
+    """Returns rows in the order of columns, each column's first place, and the order if wanted.
 
     Raises:
         IndexError: if an event is in none of the columns.
@@ -75,9 +81,9 @@ def order_events(rows: Tensor, columns: Tensor, count: int) -> tuple[Tensor, Ten
     kernel = kernel_for(torch.float32) if both else None
     if kernel is None:
         return None
-    ordered, order = torch.empty(2, len(rows), dtype=torch.int32).unbind(0)
-    starts = torch.empty(count, dtype=torch.int32)
-    places = map(pointer, (ordered, starts, order))
+    ordered, starts = torch.empty_like(rows), torch.empty(count, dtype=torch.int32)
+    permutation = torch.empty_like(rows) if order else None
+    places = map(pointer, (ordered, starts, permutation))
     sizes = Int(len(rows)), Int(count)
     check_done(kernel.order_events(pointer(rows), pointer(columns), *sizes, *places))
-    return ordered, starts, order
+    return ordered, starts, permutation

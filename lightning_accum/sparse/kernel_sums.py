@@ -28,7 +28,6 @@ from lightning_accum.sparse.compiled import (
 )
 
 RowTrace: TypeAlias = Literal["none", "cumulative", "nearest", "reverse"]
-_TABLE_BYTES = 512  # of the columns of a product that a thread works on at a time
 _MODES: tuple[RowTrace, ...] = ("none", "cumulative", "nearest", "reverse")
 
 
@@ -106,7 +105,7 @@ def multiply_events(
     out = torch.empty(rows, outputs, dtype=table.dtype)
     threads = threads_for(outputs, table.itemsize, len(columns) * outputs)
     with Scratch() as scratch:
-        memory = work_memory(scratch, threads * inputs * _TABLE_BYTES)
+        memory = work_memory(scratch, threads * inputs * COLUMN_BYTES)
         sizes = map(Int, (len(columns), rows, inputs, outputs))
         check_done(
             kernel.multiply_events(

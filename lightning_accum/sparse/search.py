@@ -43,10 +43,11 @@ def density(raster: Tensor, rows: int = 64) -> float:
     return sample.count_nonzero().item() / sample.numel()
 
 
-def find(raster: Tensor) -> tuple[Tensor, Tensor]:
+def find(raster: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """Returns the row and the column of each non-zero entry, in the order of rows.
 
-    The plain form is ``raster.nonzero().unbind(1)``.
+    The third tensor is the place of each row's first entry if it is known; see `first_of_each`. The
+    plain form is ``raster.nonzero().unbind(1)``.
 
     Args:
         raster: ``[K, E]``.
@@ -57,13 +58,13 @@ def find(raster: Tensor) -> tuple[Tensor, Tensor]:
     whole = raster.is_cpu and raster.is_contiguous() and raster.numel() < 2**31
     if raster.dtype != torch.bool or not whole or is_traced():
         rows, columns = raster.nonzero().unbind(1)
-        return rows, columns
+        return rows, columns, None
     flat: Any = raster.view(-1).numpy()
     wordy = len(flat) > _MANY and density(raster) < _RARE
     place = (_by_words(flat) if wordy else np.flatnonzero(flat)).astype(np.int32, copy=False)
     width = np.int32(max(1, raster.shape[1]))
     rows = place // width
-    return torch.from_numpy(rows), torch.from_numpy(place - rows * width)
+    return torch.from_numpy(rows), torch.from_numpy(place - rows * width), None
 
 
 def _by_words(flat: Any) -> Any:

@@ -15,6 +15,11 @@ typedef struct {
 
 #define BLOCK 1024 /* neurons whose state stays in the cache */
 
+static void copy_to_bytes(const REAL *restrict spikes, uint8_t *restrict bytes, int64_t width)
+{
+    for (int64_t n = 0; n < width; n++) bytes[n] = spikes[n] != 0;
+}
+
 static void integrate_columns(const void *task, int64_t begin, int64_t end, void *memory)
 {
     const neurons *p = task;
@@ -30,6 +35,9 @@ static void integrate_columns(const void *task, int64_t begin, int64_t end, void
                 int64_t state = b * p->N + first, now = t * p->B * p->N + state;
                 REAL *restrict v = p->v + state, *restrict hold = p->hold + state;
                 const REAL *restrict current = p->current + now;
+                if (t + 1 < p->T) /* which is too far away to be expected */
+                    for (int64_t n = 0; n < width; n += 64 / (int64_t)sizeof(REAL))
+                        __builtin_prefetch(current + p->B * p->N + n);
                 if (p->hold)
                     for (int64_t n = 0; n < width; n++) {
                         REAL x = decay * v[n] + (current[n] + rest);
@@ -46,9 +54,7 @@ static void integrate_columns(const void *task, int64_t begin, int64_t end, void
                     }
                 if (p->theta)
                     for (int64_t n = 0; n < width; n++) spiked[n] += spikes[n];
-                if (p->is_bytes)
-                    for (int64_t n = 0; n < width; n++)
-                        ((uint8_t *)p->out)[now + n] = (uint8_t)spikes[n];
+                if (p->is_bytes) copy_to_bytes(spikes, (uint8_t *)p->out + now, width);
                 else memcpy((REAL *)p->out + now, spikes, (size_t)width * sizeof(REAL));
             }
             for (int64_t n = 0; p->theta && n < width; n++) {

@@ -42,25 +42,27 @@ int64_t count_ones(const REAL *values, int64_t length)
     return count;
 }
 
-/* Writes the row and the column of each non-zero byte of [K, E], and returns their number, at most
-   `count`. There is room for AT_ONCE more: so many are written at a time, wanted or not, which is
-   faster than to ask for each. */
+/* Writes the row and the column of each non-zero byte of [K, E] and the place of each row's first
+   one to `starts` [K], and returns their number. Those from `room` on are only counted. There is
+   room for AT_ONCE more: so many are written at a time, wanted or not, which is faster than to ask
+   for each. */
 int64_t find_events(const uint8_t *raster, int64_t K, int64_t E, int32_t *rows, int32_t *columns,
-                    int64_t count)
+                    int32_t *starts, int64_t room)
 {
     int64_t n = 0;
-    for (int64_t k = 0; k < K; k++)
+    for (int64_t k = 0; k < K; k++) {
+        starts[k] = (int32_t)n;
         for (int64_t e = 0; e < E; e += 64) {
             uint64_t found = nonzero_of(raster + k * E + e, E - e);
             int64_t next = n + __builtin_popcountll(found);
-            if (next > count) return n; /* the raster changes while it is read */
-            for (; n < next; n += AT_ONCE)
+            for (; n < next && next <= room; n += AT_ONCE)
                 for (int i = 0; i < AT_ONCE; i++, found &= found - 1) {
                     rows[n + i] = (int32_t)k;
                     columns[n + i] = (int32_t)(e + (found ? __builtin_ctzll(found) : 0));
                 }
             n = next;
         }
+    }
     return n;
 }
 
@@ -74,7 +76,7 @@ void first_places(const int32_t *rows, int64_t n, int64_t count, int32_t *starts
 }
 
 /* Sorts events by column, and keeps the order within a column. `starts` [E] receives each column's
-   first place, and `order` what was at each place before. */
+   first place, and `order`, unless it is null, what was at each place before. */
 int order_events(const int32_t *rows, const int32_t *columns, int64_t n, int64_t E,
                  int32_t *rows_of, int32_t *starts, int32_t *order)
 {
@@ -90,7 +92,7 @@ int order_events(const int32_t *rows, const int32_t *columns, int64_t n, int64_t
     for (int64_t i = 0; i < n; i++) {
         int32_t place = starts[columns[i]]++;
         rows_of[place] = rows[i];
-        order[place] = (int32_t)i;
+        if (order) order[place] = (int32_t)i;
     }
     for (int64_t e = E - 1; e > 0; e--) starts[e] = starts[e - 1];
     if (E) starts[0] = 0;

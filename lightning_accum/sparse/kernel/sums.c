@@ -11,7 +11,6 @@
 
 #define LANES (64 / (int)sizeof(REAL)) /* of a vector */
 #define COLUMNS (2 * LANES)            /* of a piece */
-#define MOST 8                         /* vectors of columns that are summed together */
 #define TILE 16                        /* rows that are transposed together */
 
 typedef REAL vec __attribute__((vector_size(64)));
@@ -40,7 +39,7 @@ static int is_inside(const bag_index *x)
     return !wrong;
 }
 
-/* Sums up to 8 vectors of the rows of a table that a bag has; `each` is a constant. */
+/* Sums one or two vectors of the rows of a table that a bag has; `each` is a constant. */
 static inline __attribute__((always_inline)) void sum_of(const bag_index *x, int64_t bag,
                                                          const vec *table, int each, vec *sum)
 {
@@ -80,7 +79,7 @@ static inline __attribute__((always_inline)) void multiply_some(const product *p
 {
     const int64_t rows = p->x.rows, most = each * LANES;
     const int64_t width = p->D - first < most ? p->D - first : most;
-    vec bias[MOST] = {{0}}, sum[MOST];
+    vec bias[2] = {{0}}, sum[2];
     if (p->bias) memcpy(bias, p->bias + first, (size_t)width * sizeof(REAL));
     if (width < most) memset(table, 0, (size_t)(rows * each) * sizeof(vec));
     for (int64_t e = 0; e < rows; e += TILE)
@@ -100,13 +99,9 @@ static inline __attribute__((always_inline)) void multiply_some(const product *p
 static void multiply_columns(const void *task, int64_t begin, int64_t end, void *memory)
 {
     const product *p = task;
-    for (int64_t at = begin; at < end;) {
-        int64_t left = end - at;
-        if (left >= 8) multiply_some(p, at * LANES, 8, memory), at += 8;
-        else if (left >= 4) multiply_some(p, at * LANES, 4, memory), at += 4;
-        else if (left >= 2) multiply_some(p, at * LANES, 2, memory), at += 2;
-        else multiply_some(p, at * LANES, 1, memory), at += 1;
-    }
+    for (int64_t at = begin; at < end; at += 2)
+        if (end - at > 1) multiply_some(p, at * LANES, 2, memory);
+        else multiply_some(p, at * LANES, 1, memory);
 }
 
 /* out[k, d] = bias[d] + the sum of table[d, e] over the events (k, e). */
@@ -116,7 +111,7 @@ int multiply_events(const int32_t *starts, const int32_t *columns, int64_t n, in
 {
     product p = {{starts, columns, 0, K, n, E}, D, table, bias, out};
     if (!is_inside(&p.x)) return OUTSIDE;
-    divide(multiply_columns, &p, (D + LANES - 1) / LANES, memory, E * MOST * (int64_t)sizeof(vec),
+    divide(multiply_columns, &p, (D + LANES - 1) / LANES, memory, E * (int64_t)sizeof(line),
            threads);
     return DONE;
 }
