@@ -8,7 +8,8 @@ from typing import Literal, TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
-from lightning_accum.sparse.products import Factor, Product, Side
+from lightning_accum.sparse.compiled import has_kernel
+from lightning_accum.sparse.products import Factor, Product, Side, weighs_rows
 from lightning_accum.sparse.search import density
 
 Choice: TypeAlias = Literal["dense", "pre", "post", "step"]
@@ -96,7 +97,7 @@ def cheapest(products: Sequence[Product]) -> Choice:
             + own * (known is None) * SEARCH
             + events * ((1 + nearest) * EVENT + n * other * ADD)
             + n * other * TRACE
-            + sum(map(_stays, factors)) * own * other * MULTIPLY
+            + sum(_stays(factor) for factor in factors) * own * other * MULTIPLY
         )
     return min(costs, key=lambda choice: costs[choice])
 
@@ -109,8 +110,12 @@ def larger_side(products: Sequence[Product]) -> Side:
 
 
 def _stays(factor: Factor) -> bool:
-    """Returns whether a factor cannot move to the other side: the trace of it is weighted."""
-    return factor.decay is not None and factor.weights is not None
+    """Returns whether a factor cannot move to the other side: the trace of it is weighted.
+
+    Only the kernel moves weights that all neurons of a sample share.
+    """
+    moved = weighs_rows(factor) and has_kernel(factor.activity.device, factor.dtype)
+    return factor.decay is not None and factor.weights is not None and not moved
 
 
 def _is_raster(factor: Factor) -> bool:

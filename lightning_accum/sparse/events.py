@@ -35,14 +35,16 @@ class Events:
         rows, columns, starts = find(raster)
         # every sum is twice as fast with half the size
         dtype = torch.int32 if max(raster.shape) < 2**31 else torch.int64
-        self._set(rows.to(dtype).contiguous(), columns.to(dtype).contiguous(), tuple(raster.shape))
-        self._row_starts = starts
+        rows, columns = rows.to(dtype).contiguous(), columns.to(dtype).contiguous()
+        self._set(rows, columns, tuple(raster.shape), starts)
 
-    def _set(self, rows: Tensor, columns: Tensor, shape: tuple[int, ...]) -> None:
+    def _set(
+        self, rows: Tensor, columns: Tensor, shape: tuple[int, ...], starts: Tensor | None = None
+    ) -> None:
         self.rows = rows
         self.columns = columns
         self.shape = shape
-        self._row_starts: Tensor | None = None
+        self._row_starts = starts
         self._by_column: tuple[Tensor, Tensor, Tensor | None] | None = None
 
     def __len__(self) -> int:

@@ -17,13 +17,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from lightning_accum.functional.numbers import as_bytes, as_numbers
+from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.functional.traces import reverse_trace
 from lightning_accum.sparse.buffers import Scratch
 from lightning_accum.sparse.compiled import has_kernel
 from lightning_accum.sparse.event_sums import event_outer_sum, outer_sum_into
 from lightning_accum.sparse.groups import Group, Visit
 from lightning_accum.sparse.kernel_sums import Rows, computed
+from lightning_accum.sparse.operands import Operands
 from lightning_accum.sparse.products import Factor, LinearMap, Product, Side, Sink
 from lightning_accum.sparse.step import flat, widest
 
@@ -69,37 +70,41 @@ class _Folded:
         self.side: Side = side
         self.events = events
         self.dtype = dtype
-        self.scratch = scratch
         self.kernel = kernel
-        self._traces: dict[tuple[int, float, str], Tensor] = {}
+        self.operands = Operands(kernel, dtype, scratch)
         self._groups: dict[tuple[int, int], Group] = {}
-        self._own: dict[int, Tensor] = {}  # tensors that nothing else reads
 
     def add(self, product: Product) -> None:
         """Adds a product, whose trace on the folded side moves to the other side."""
         post, pre = product.operands
         own, other = (pre, post) if self.side == "pre" else (post, pre)
         negative, rate = product.rate < 0, abs(product.rate)
+        by_events = self._by_events(own.activity)
+        factors = self.operands.of_rows(own) if by_events else None
+        fixed = own.weights if factors is None else None  # a row's factor may stand on either side
         if own.decay is None:
-            if self._by_events(own.activity):
-                self._group(own.activity, own.weights, negative, rate, self._rows(other), own)
+            if by_events:
+                self._group(
+                    own.activity, fixed, negative, rate, self.operands.rows(other, factors), own
+                )
             else:
                 raster = own.activity if own.weights is None else own.values()
-                self._group(raster, None, negative, rate, Rows(self._numbers(other)))
+                self._group(raster, None, negative, rate, Rows(self.operands.numbers(other)))
             return
         nearest = own.mode == "nearest"
-        unmoved = len(own.activity) == 1 or own.weights is not None
-        if unmoved or (nearest and not self._by_events(own.activity)):
-            self._group(own.values(), None, negative, rate, Rows(self._numbers(other)))
+        unmoved = len(own.activity) == 1 or fixed is not None
+        if unmoved or (nearest and not by_events):
+            self._group(own.values(), None, negative, rate, Rows(self.operands.numbers(other)))
             return
-        plain = other.decay is None and other.weights is None
-        values = other.activity if plain else self._numbers(other)
         initial = own.initial()
-        if self.kernel and self._by_events(own.activity):
+        if self.kernel and by_events:
+            values, _, _, _, _, weights = self.operands.rows(other, factors, traced=False)
             first = None if initial is None else torch.empty_like(values[0], dtype=self.dtype)
-            reverse = Rows(self._taken(values), "reverse", own.decay, last=first)
+            reverse = Rows(values, "reverse", own.decay, last=first, weights=weights)
         else:
-            room = values if id(values) in self._own else self._mine(self._room(values))
+            plain = other.decay is None and other.weights is None
+            values = other.activity if plain else self.operands.numbers(other)
+            room = self.operands.to_overwrite(values)
             reverse = Rows(reverse_trace(values, own.decay, room))
             first = None if initial is None else reverse.values[0].clone()
         # The influence of a spike on a nearest trace ends at the next spike, which therefore counts
@@ -152,7 +157,7 @@ class _Folded:
             fits = self.kernel and total.dtype == self.dtype
             if not (fits and outer_sum_into(total, onto, events, scaled, weights, by_event)):
                 found = [(rate, computed(rows, self.dtype)) for rate, rows in scaled]
-                rate, values = self._summed(found)
+                rate, values = self.operands.summed(found)
                 gathered = event_outer_sum(events, flat(values), weights).mul_(rate)
                 oriented = gathered if by_event else gathered.T
                 total.add_(oriented) if onto else total.copy_(oriented)
@@ -166,7 +171,7 @@ class _Folded:
         totals: dict[bool, Tensor] = {}
         for group in self._groups.values():
             for negative, parts in group.parts.items():
-                rate, values = self._summed([(rate, rows.values) for rate, rows in parts])
+                rate, values = self.operands.summed([(rate, rows.values) for rate, rows in parts])
                 post, pre = values.flatten(0, 1), group.raster.flatten(0, 1)
                 if self.side == "post":
                     post, pre = pre, post
@@ -174,54 +179,6 @@ class _Folded:
                 known = totals.get(negative)
                 totals[negative] = found if known is None else known.add_(found)
         sink.accumulate(totals.get(False), totals.get(True))
-
-    def _numbers(self, factor: Factor) -> Tensor:
-        """Returns the values of a factor; traces are computed in work memory."""
-        if factor.decay is None:
-            values = as_bytes(factor.activity)
-        else:
-            key = (id(factor.activity), factor.decay, factor.mode)
-            if key not in self._traces:
-                room = self._room(factor.activity)
-                self._traces[key] = factor.values_in(room).to(self.dtype)
-            values = self._traces[key]
-        if factor.weights is None:
-            return values.to(self.dtype)
-        room = self._mine(self._room(factor.activity))
-        if values.is_floating_point():
-            return torch.mul(values, factor.weights, out=room)
-        return room.copy_(values).mul_(factor.weights)
-
-    def _room(self, like: Tensor) -> Tensor:
-        return self.scratch.empty(tuple(like.shape), self.dtype, like.device)
-
-    def _mine(self, room: Tensor) -> Tensor:
-        self._own[id(room)] = room
-        return room
-
-    def _rows(self, factor: Factor) -> Rows:
-        """Returns values, or how the kernel computes a trace on the way."""
-        if self.kernel and factor.weights is None:
-            if factor.decay is None:
-                return Rows(self._taken(factor.activity))
-            edges = factor.edges()
-            if edges is not None:
-                return Rows(self._taken(factor.activity), factor.mode, factor.decay, *edges)
-        return Rows(self._numbers(factor))
-
-    def _taken(self, values: Tensor) -> Tensor:
-        """Returns spikes or values in the form that the kernel reads."""
-        values = values if values.dtype == torch.bool else values.to(self.dtype)
-        return values.contiguous()
-
-    def _summed(self, parts: list[tuple[float, Tensor]]) -> tuple[float, Tensor]:
-        """Returns the sum of several factors as one rate and values; a single one is not copied."""
-        (rate, total), *others = parts
-        if others and id(total) not in self._own:
-            total = self._room(total).copy_(total)
-        for other, values in others:
-            total.add_(values, alpha=other / rate)
-        return rate, total
 
     def _by_events(self, raster: Tensor) -> bool:
         return self.events and raster.dtype == torch.bool

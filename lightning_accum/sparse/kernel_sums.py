@@ -159,10 +159,10 @@ def outer_events(
             bits = None
             if each.values.dtype == torch.bool:
                 bits = scratch.empty((pieces, steps * batch), torch.int32, total.device)
-            tensors = (each.values, each.weights, each.before, each.last, bits)
-            for name, tensor in zip(("values", "weights", "before", "last", "bits"), tensors):
-                setattr(source, name, None if tensor is None else tensor.data_ptr())
-            source.decay, source.rate, source.mode = each.decay, rate, _MODES.index(each.trace)
+            source.values, source.weights = pointer(each.values), pointer(each.weights)
+            source.before, source.last = pointer(each.before), pointer(each.last)
+            source.bits, source.rate, source.decay = pointer(bits), rate, each.decay
+            source.mode = _MODES.index(each.trace)
         memory = work_memory(scratch, threads * (steps + 1) * batch * COLUMN_BYTES)
         counts = map(Int, (len(rows), steps, batch, len(starts), outputs))
         check_done(

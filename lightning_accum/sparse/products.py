@@ -55,6 +55,11 @@ class Factor(Protocol):
         """Returns ``[events]``, what each spike adds to the nearest trace."""
 
 
+def weighs_rows(factor: Factor) -> bool:
+    """Returns whether all neurons of a sample have the same weight in a step, like a reward."""
+    return factor.weights is not None and factor.weights.shape[-1:] in ((), (1,))
+
+
 class Product(Protocol):
     """``rate`` times the product of two factors, summed over time and samples."""
 
