@@ -69,6 +69,32 @@ def first_places(ordered: Tensor, count: int) -> Tensor | None:
     return starts
 
 
+def last_trace(
+    rows: Tensor, columns: Tensor, left: Tensor, nearest: bool, initial: Tensor
+) -> Tensor | None:
+    """Returns ``[B, E]``, the trace after the last step.
+
+    Args:
+        rows: ``[events]`` the row of each event in ``[T * B, E]``, in order.
+        columns: ``[events]`` the column of each event.
+        left: ``[T]`` what the trace has left of a spike in each step.
+        nearest: whether a spike replaces what is left of earlier ones.
+        initial: ``[B, E]`` what is left of the trace before the first step.
+
+    Raises:
+        IndexError: if an event is outside.
+    """
+    both = are_places(rows) and are_places(columns) and rows.shape == columns.shape
+    kernel = kernel_for(initial.dtype) if both and initial.is_cpu else None
+    if kernel is None:
+        return None
+    x, left = initial.clone(memory_format=torch.contiguous_format), left.to(initial.dtype)
+    sizes = map(Int, (len(rows), len(left), *x.shape))
+    places = pointer(rows), pointer(columns)
+    check_done(kernel.last_trace(*places, *sizes, pointer(left), Int(nearest), pointer(x)))
+    return x
+
+
 def order_events(
     rows: Tensor, columns: Tensor, count: int, order: bool
 ) -> tuple[Tensor, Tensor, Tensor | None] | None:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from lightning_accum.functional.traces import TraceMode, decays_to_the_end
 from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.kernel_search import last_trace
 
 
 def last_trace_of_events(
@@ -32,17 +33,21 @@ def last_trace_of_events(
     Returns:
         ``[..., neurons]``.
     """
-    step, place = _steps_and_places(events, shape)
-    steps, size = shape[0], shape[1:].numel()
-    if mode == "cumulative":
-        left = decays_to_the_end(decay, steps, place.device)[step]
-        x = torch.bincount(place, left, size).view(shape[1:]).to(dtype)
-        return x if initial is None else x.add_(initial, alpha=decay**steps)
-    latest = step.new_full((size,), -1).scatter_reduce_(0, place, step, "amax")
-    x = (decay ** (steps - 1 - latest).double()).masked_fill_(latest < 0, 0).view(shape[1:])
+    steps, state = shape[0], shape[1:]
+    left = decays_to_the_end(decay, steps, events.rows.device)
+    before = torch.zeros(state, dtype=dtype, device=left.device)
     if initial is not None:
-        x = torch.where(latest.view(shape[1:]) < 0, initial * decay**steps, x)
-    return x.to(dtype)
+        before += initial * decay**steps
+    rows = before.view(state[:-1].numel(), state[-1])
+    found = last_trace(events.rows, events.columns, left, mode == "nearest", rows)
+    if found is not None:
+        return found.view(state)
+    step, place = _steps_and_places(events, shape)
+    if mode == "cumulative":
+        return before.add_(torch.bincount(place, left[step], state.numel()).view(state))
+    latest = step.new_full((state.numel(),), -1).scatter_reduce_(0, place, step, "amax").view(state)
+    x = decay ** (steps - 1 - latest).double()
+    return torch.where(latest < 0, before, x.to(dtype))
 
 
 def trace_before_events(

@@ -19,6 +19,7 @@ from lightning_accum.sparse import build, compiled, kernel_neurons, kernel_sums
 from lightning_accum.sparse.event_sums import event_matmul, outer_sum_into
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.kernel_sums import Rows
+from lightning_accum.sparse.traces import last_trace_of_events
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.skipif(
@@ -51,6 +52,19 @@ def close(found: Tensor, expected: Tensor) -> None:
 
 @REALS
 @quick
+@given(**sizes, mode=st.sampled_from(["cumulative", "nearest"]), carried=st.booleans())
+def test_the_last_trace_of_events_is_the_last_of_the_trace(
+    dtype, steps, batch, inputs, outputs, density, seed, mode, carried
+):
+    raster = spikes(steps, batch, inputs, density=density, seed=seed)
+    initial = numbers(batch, inputs, dtype=dtype, seed=seed) if carried else None
+    events = Events(raster.flatten(0, 1))
+    found = last_trace_of_events(events, raster.shape, 0.8, mode, initial, dtype)
+    close(found, trace(raster.double(), 0.8, mode, initial)[-1])
+
+
+@REALS
+@quick
 @given(**sizes, bias=st.booleans())
 def test_a_product_by_events_equals_the_dense_one(
     dtype, steps, batch, inputs, outputs, density, seed, bias
@@ -73,9 +87,10 @@ def test_a_product_by_events_equals_the_dense_one(
     graded=st.booleans(),
     edges=st.booleans(),
     weighted=st.booleans(),
+    rewarded=st.booleans(),
 )
 def test_sums_of_outer_products_with_traces_equal_the_plain_form(
-    dtype, steps, batch, inputs, outputs, density, seed, traces, graded, edges, weighted
+    dtype, steps, batch, inputs, outputs, density, seed, traces, graded, edges, weighted, rewarded
 ):
     raster = spikes(steps * batch, inputs, density=density, seed=seed)
     values = numbers(steps, batch, outputs, dtype=dtype, seed=seed)
@@ -86,13 +101,15 @@ def test_sums_of_outer_products_with_traces_equal_the_plain_form(
     for i, kind in enumerate(traces):
         before = numbers(batch, outputs, dtype=dtype, seed=seed + i) if edges else None
         last = torch.full((batch, outputs), torch.nan, dtype=dtype) if edges else None
-        rows = values.double()
+        factors = numbers(steps, batch, dtype=dtype, seed=seed + 9 + i) if rewarded else None
+        weights = 1 if factors is None else factors.double().unsqueeze(-1)
+        rows = values.double() * (weights if kind == "reverse" else 1)
         if kind == "reverse":
             rows = reverse_trace(rows, 0.8, behind=None if before is None else 0.8 * before)
         elif kind != "none":
             rows = trace(rows, 0.8, kind, None if before is None else before.double())
-        total += (i + 0.5) * rows
-        sources.append((i + 0.5, Rows(values, kind, 0.8, before, last)))
+        total += (i + 0.5) * rows * (1 if kind == "reverse" else weights)
+        sources.append((i + 0.5, Rows(values, kind, 0.8, before, last, factors)))
         lasts.append((kind, last, rows[0 if kind == "reverse" else -1]))
     factors = raster.double() * (1 if shares is None else shares)
     expected = total.flatten(0, 1).T @ factors

@@ -98,3 +98,19 @@ int order_events(const int32_t *rows, const int32_t *columns, int64_t n, int64_t
     if (E) starts[0] = 0;
     return DONE;
 }
+
+/* Adds the traces that the events leave after the last step to `x` [B, E]: `left` [T] of an event in
+   each step. The latest event of a nearest trace replaces what was there. */
+int last_trace(const int32_t *rows, const int32_t *columns, int64_t n, int64_t T, int64_t B,
+               int64_t E, const REAL *left, int64_t nearest, REAL *x)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (rows[i] < 0 || rows[i] >= T * B || columns[i] < 0 || columns[i] >= E) return OUTSIDE;
+    for (int64_t i = 0, t = 0; i < n; i++) {
+        while (rows[i] >= (t + 1) * B) t++;
+        while (rows[i] < t * B) t--; /* never, if rows are in order */
+        REAL *to = x + (rows[i] - t * B) * E + columns[i];
+        *to = nearest ? left[t] : *to + left[t];
+    }
+    return DONE;
+}
