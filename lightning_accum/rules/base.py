@@ -96,9 +96,7 @@ class Rule(RecordingTrainer):
     _fixed_terms: ClassVar[bool] = False
     """Whether terms are products of activity and its traces that only hyperparameters change."""
 
-    _states_in_terms: ClassVar[bool] = True
-    """Whether terms read states too, and not only :meth:`prepare`."""
-
+    _states_in_terms: ClassVar[bool] = True  # whether terms read states too, not only `prepare`
     _traces: ClassVar[int] = 1
     """About how many traces of both sides the terms need at a time, beyond one."""
 
