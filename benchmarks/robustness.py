@@ -4,7 +4,7 @@ The network of `examples/digits_stdp.py` on scikit-learn's digits, with its own 
 one that is named. Each column is another random split, which no setting was chosen on, and another
 seed of the network. The recipe is steady if no row is more than two points below the first.
 
-    python benchmarks/robustness.py [--smoke] [--seeds 3] [--neurons 100]
+    python benchmarks/robustness.py [--smoke] [--only rate contrast] [--seeds 3] [--neurons 100]
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ def accuracy(options: dict[str, float], seed: int, args: argparse.Namespace) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--smoke", action="store_true", help="64 digits, just to see it run")
+    parser.add_argument("--only", nargs="*", choices=VARIED, default=list(VARIED), metavar="NAME")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--neurons", type=int, default=100)
     parser.add_argument("--epochs", type=int, default=6)
@@ -68,8 +69,8 @@ def main() -> None:
     warnings.filterwarnings("ignore", ".*treespec", FutureWarning)
 
     settings = [("the demo's own settings", USUAL)]
-    for name, values in VARIED.items():
-        chosen = values[:1] if args.smoke else values
+    for name in args.only:
+        chosen = VARIED[name][:1] if args.smoke else VARIED[name]
         settings += [(NAMES[name].format(v), {**USUAL, name: v}) for v in chosen]
     print(setting("lightning"))
     rows = []
