@@ -2,9 +2,9 @@
 
 The filter that answers most moves towards what it sees (Rumelhart & Zipser 1985,
 doi:10.1207/s15516709cog0901_5). Weights keep a sum of zero and a length of one, so that neither
-brightness nor contrast decides. A second layer learns from the first one's pooled answers. Then a
-linear readout learns the digits from the answers of both, pooled to 4 × 4 places. Beside it are
-readouts of the pixels, and of filters that stayed what they start with, patches of their input.
+brightness nor contrast decides. Then a linear readout learns digits from each filter's largest
+answers in windows that overlap, of the images and of the images shifted by one pixel. Beside it are
+readouts of the pixels, and of filters that stayed what they start with, patches of the images.
 
     python examples/conv_wta.py [--seeds 5] [--picture conv_wta.png] [--short]
 """
@@ -17,20 +17,15 @@ import time
 import lightning.pytorch as pl
 import torch
 from _data import Split, load_mnist5k
+from _local import Local, see_once
 from _quiet import quiet
 from _readout import linear_accuracy
 from _result import report, spread
 from matplotlib.figure import Figure
 from torch import Tensor, nn
-from torch.nn.functional import adaptive_max_pool2d, unfold
-from torch.utils.data import DataLoader, TensorDataset
+from torch.nn.functional import max_pool2d, unfold
 
 from lightning_accum import CellSpec, Normalize, WTAHebb, attach_updater
-from lightning_accum.callbacks import CellTrainerCallback
-
-MUTED = dict.fromkeys(
-    ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
-)
 
 
 def centre(filters: Tensor) -> None:
@@ -38,16 +33,16 @@ def centre(filters: Tensor) -> None:
     filters -= filters.mean((1, 2, 3), keepdim=True)
 
 
-class Layer(pl.LightningModule):
-    """A convolution whose filters compete; they start with patches of its input."""
+class Layer(Local):
+    """A convolution whose filters compete; they start with patches of the images."""
 
-    def __init__(self, maps: Tensor, filters: int, side: int) -> None:
+    def __init__(self, images: Tensor, filters: int, side: int) -> None:
         super().__init__()
-        self.automatic_optimization = False
-        self.conv = nn.Conv2d(maps.shape[1], filters, side, padding=side // 2, bias=False)
+        self.conv = nn.Conv2d(1, filters, side, padding=side // 2, bias=False)
         self.conv.requires_grad_(False)
         self.answers = nn.Identity()
-        patches = unfold(maps[torch.randperm(len(maps))[:100]], side).transpose(1, 2).flatten(0, 1)
+        some = images[torch.randperm(len(images))[:100]]
+        patches = unfold(some, side).transpose(1, 2).flatten(0, 1)
         chosen = torch.multinomial(patches.var(1), filters)  # none that is empty
         self.conv.weight.copy_(patches[chosen].view_as(self.conv.weight))
         updater = attach_updater(self.conv, "weight")
@@ -55,31 +50,34 @@ class Layer(pl.LightningModule):
             constraint(self.conv.weight)
             updater.register_constraint(constraint)
 
-    def training_step(self, batch: tuple[Tensor], batch_idx: int) -> None:
-        self.answers(self.conv(batch[0]))
+    def forward(self, images: Tensor) -> Tensor:
+        """The answers of all filters at all places."""
+        return self.answers(self.conv(images))
 
-    def configure_optimizers(self) -> None:
-        return None
+    def learn(self, images: Tensor) -> None:
+        """Sees each image once."""
+        # The changes at all places of an image add up; those of a batch are averaged.
+        rule = WTAHebb(lr=4 / images[0].numel())
+        see_once(self, rule, CellSpec("conv", "answers"), images, batch_size=10)
 
-    def forward(self, maps: Tensor, size: int) -> Tensor:
-        """The largest answer of each filter in each of ``size × size`` parts of the maps."""
-        return torch.cat([adaptive_max_pool2d(self.conv(m), size).relu() for m in maps.split(100)])
+    @torch.no_grad()
+    def features(self, images: Tensor) -> Tensor:
+        """The largest answer of each filter in 4 × 4 windows of 10 × 10 places."""
+        parts = (max_pool2d(self(part), 10, 6).relu() for part in images.split(100))
+        return torch.cat([part.flatten(1) for part in parts])
 
 
-def learn(maps: Tensor, filters: int, side: int, epochs: int) -> Layer:
-    """A layer that learned from maps ``[N, C, H, W]``; as it starts, if there are no epochs."""
-    layer = Layer(maps, filters, side)
-    # The changes at all places of a map add up; those of a batch are averaged.
-    rule = WTAHebb(lr=4 / maps[0, 0].numel())
-    local = CellTrainerCallback(rule, {"layer": CellSpec("conv", "answers")}, log=False)
-    trainer = pl.Trainer(max_epochs=epochs, accelerator="cpu", callbacks=[local], **MUTED)
-    trainer.fit(layer, DataLoader(TensorDataset(maps), batch_size=10, shuffle=True))
-    return layer
+def shifted(images: Tensor) -> Tensor:
+    """Images as they are, and shifted by one pixel to the right, left, below and above."""
+    # What leaves on one side comes in on the other: at the edges of these images there is nothing.
+    copies = [images.roll(by, dim) for dim in (-1, -2) for by in (1, -1)]
+    return torch.cat([images, *copies])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--filters", type=int, default=128)
     parser.add_argument("--picture", default="conv_wta.png", help="where to draw to")
     parser.add_argument("--short", action="store_true", help="one seed, 100 images")
     args = parser.parse_args()
@@ -89,27 +87,27 @@ def main() -> None:
     if args.short:
         args.seeds, data = 1, Split(*(part[:100] for part in data))
     train, test = data.train_images[:, None], data.test_images[:, None]
-    pixels = linear_accuracy(data, train.flatten(1), test.flatten(1))
-    rows, seconds = {}, 0.0
-    for epochs in (0, 1):
-        for seed in range(args.seeds):
-            pl.seed_everything(seed, verbose=False)
-            start = time.process_time()
-            one = learn(train, 64, 7, epochs)
-            two = learn(one(train, 14), 128, 5, epochs)
-            seconds += epochs * (time.process_time() - start)
-            first = [one(images, 4).flatten(1) for images in (train, test)]
-            second = [two(one(images, 14), 4).flatten(1) for images in (train, test)]
-            both = [torch.cat(pair, 1) for pair in zip(first, second, strict=True)]
-            for layers, found in (("one layer", first), ("both layers", both)):
-                title = f"{layers}, {'learned' if epochs else 'patches'}"
-                rows.setdefault(title, []).append(linear_accuracy(data, *found))
+    more = shifted(train)
+    pixels = linear_accuracy(data, more.flatten(1), test.flatten(1))
+    rows: dict[str, list[float]] = {"learned": [], "learned, no shifts": [], "patches": []}
+    seconds = 0.0
+    for seed in range(args.seeds):
+        pl.seed_everything(seed, verbose=False)
+        layer = Layer(train, args.filters, 7)
+        found = layer.features(test)
+        rows["patches"].append(linear_accuracy(data, layer.features(more), found))
+        start = time.process_time()
+        layer.learn(train)
+        seconds += time.process_time() - start
+        found = layer.features(test)
+        rows["learned"].append(linear_accuracy(data, layer.features(more), found))
+        rows["learned, no shifts"].append(linear_accuracy(data, layer.features(train), found))
     print(f"test accuracy of a linear readout: pixels {pixels:.1f} %")
     for title, values in rows.items():
-        print(f"  {title:22s} {spread(values)}")
-    report(spread(rows["both layers, learned"]), args.seeds * len(train) / seconds)
+        print(f"  {title:19s} {spread(values)}")
+    report(spread(rows["learned"]), args.seeds * len(train) / seconds)
     figure = Figure(figsize=(5, 5), layout="constrained")
-    for axes, weights in zip(figure.subplots(8, 8).flat, one.conv.weight, strict=True):
+    for axes, weights in zip(figure.subplots(8, 8).flat, layer.conv.weight, strict=False):
         axes.imshow(weights[0].numpy(), cmap="Greys_r")
         axes.axis("off")
     figure.savefig(args.picture, dpi=80)

@@ -4,13 +4,14 @@ The experiment is the rate-coded one of Florian (2007, doi:10.1162/neco.2007.19.
 60 hidden and one output neuron; half of the inputs code for either bit, by Poisson spikes at 40 Hz
 for one and by silence for zero; every other input is inhibitory. In an epoch the four patterns are
 presented for 500 ms each. Every output spike is rewarded where the answer should be one, and
-punished where it should be zero; nothing else tells the network what to do. It has learned, in the
-paper's sense, if {0,1} and {1,0} both make the output fire more than {1,1}; {0,0} makes it fire not
-at all. The controls have the same rewards, but dealt to the four patterns anew in every epoch.
+punished where it should be zero; nothing else tells the network what to do. It has learned if {0,1}
+and {1,0} both make the output fire more than {1,1}; {0,0} makes it fire not at all. The controls
+have the same rewards, but dealt to the four patterns anew in every epoch.
 
-Time constants, amplitudes, bounds and rates of learning are the paper's. What differs: the four
-patterns are presented side by side, as a batch, instead of one after the other; and changes are
-applied every 50 ms instead of every ms, for the weights stand still in a window of the rule.
+Time constants, bounds and MSTDPET's rate are the paper's, as two published reproductions have them;
+MSTDP's rate was not checked. What differs: the four patterns are presented side by side, as a
+batch, instead of one after the other; and changes are applied every 50 ms instead of every ms, for
+the weights stand still in a window of the rule.
 
     python examples/reward_xor.py [--picture reward_xor.png] [--short]
 """

@@ -30,23 +30,36 @@ def alike(layer, images):
 
 
 def test_filters_approach_what_they_win(images):
-    found = {}
-    for epochs in (0, 1):
-        torch.manual_seed(0)
-        layer = example.learn(images, 32, 7, epochs)
-        filters = layer.conv.weight.flatten(1)
-        torch.testing.assert_close(filters.norm(dim=1), torch.ones(32))
-        torch.testing.assert_close(filters.sum(1), torch.zeros(32), atol=1e-5, rtol=0)
-        found[epochs] = alike(layer, images)
-    assert 1 - found[1] < 0.2 * (1 - found[0])
-
-
-def test_a_second_layer_learns_from_the_first(images):
     torch.manual_seed(0)
-    one = example.learn(images, 16, 7, 0)
-    maps = one(images, 14)
-    assert maps.shape == (300, 16, 14, 14)
-    assert (maps >= 0).all()
-    two = example.learn(maps, 24, 5, 1)
-    assert two.conv.weight.shape == (24, 16, 5, 5)
-    assert two(maps, 4).amax((2, 3)).std(0).min() > 0  # no filter that answers all alike
+    layer = example.Layer(images, 32, 7)
+    before = alike(layer, images)
+    layer.learn(images)
+    filters = layer.conv.weight.flatten(1)
+    torch.testing.assert_close(filters.norm(dim=1), torch.ones(32))
+    torch.testing.assert_close(filters.sum(1), torch.zeros(32), atol=1e-5, rtol=0)
+    assert 1 - alike(layer, images) < 0.2 * (1 - before)
+
+
+def test_features_are_the_largest_answers_in_windows_that_overlap(images):
+    layer = example.Layer(images, 8, 7)
+    found = layer.features(images[:150]).view(150, 8, 4, 4)
+    answers = layer.conv(images[:150])
+    for row, column in ((0, 0), (1, 2), (3, 3)):
+        window = answers[..., 6 * row : 6 * row + 10, 6 * column : 6 * column + 10]
+        expected = window.amax((2, 3)).clamp(min=0)
+        torch.testing.assert_close(found[..., row, column], expected)
+
+
+def test_shifted_images_keep_their_labels(images):
+    train = torch.zeros(20, 1, 28, 28)
+    train[..., 1:-1, 1:-1] = images[:20, :, 1:-1, 1:-1]
+    more = example.shifted(train)
+    assert torch.equal(more[:20], train)
+    moved = ((0, 1), (0, -1), (1, 0), (-1, 0))  # down and to the right, in pixels
+    for (down, right), copy in zip(moved, more[20:].split(20), strict=True):
+        inner = copy[..., 1 + down : 27 + down, 1 + right : 27 + right]
+        assert torch.equal(inner, train[..., 1:27, 1:27])
+    labels = torch.arange(20) % 10
+    split = data.Split(train[:, 0], labels, train[:, 0], labels)
+    readout = importlib.import_module("_readout")
+    assert readout.linear_accuracy(split, more.flatten(1), train.flatten(1)) == 100

@@ -1,0 +1,120 @@
+"""Learns the filters of a spiking convolution from MNIST by spike-timing-dependent plasticity.
+
+After Kheradpisheh et al. (2018, doi:10.1016/j.neunet.2017.12.005): the stronger a light or dark
+spot, the earlier it spikes, once. At each place the first neuron to spike learns and silences those
+of the other maps. Inputs that spiked before it gain weight, those that spike after it lose. Then a
+linear readout learns digits from how early each map spiked in 4 × 4 windows, without competition.
+
+    python examples/conv_stdp.py [--seeds 5] [--picture conv_stdp.png] [--short]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import lightning.pytorch as pl
+import torch
+from _data import Split, load_mnist5k
+from _local import Local, see_once
+from _quiet import quiet
+from _readout import linear_accuracy
+from _result import report, spread
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+from torch.nn.functional import conv2d, max_pool2d
+
+from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater
+from lightning_accum.nn import LIF, Conv2d
+
+STEPS, MAPS, PLACES = 12, 32, 28 * 28
+
+
+def spots(images: Tensor) -> Tensor:
+    """The step in which each light and dark spot of images ``[N, H, W]`` spikes; STEPS: never."""
+    square = torch.arange(-3.0, 4.0).square()
+    narrow, wide = ((-(square[:, None] + square) / (2 * s * s)).exp() for s in (1.0, 2.0))
+    spot = narrow / narrow.sum() - wide / wide.sum()
+    found = conv2d(images[:, None], torch.stack([spot, -spot])[:, None], padding=3).relu()
+    weaker = 1 - found / found.amax((1, 2, 3), keepdim=True)
+    return (weaker * STEPS / 0.8).long().clamp(max=STEPS)  # the weakest fifth: never
+
+
+class FirstAtEachPlace:
+    """Inhibition: the first neuron to spike at a place silences the other maps there."""
+
+    def select(self, excess: Tensor, spikes: Tensor) -> None:
+        excess, spikes = (x.view(len(x), MAPS, PLACES) for x in (excess, spikes))
+        best, winner = excess.max(1, keepdim=True)
+        spikes.zero_().scatter_(1, winner, (best >= 0).float())
+
+    def suppress(self, spikes: Tensor, v: Tensor, hold: Tensor) -> None:
+        fired = spikes.view(len(v), MAPS, PLACES).amax(1, keepdim=True)
+        torch.maximum(hold, STEPS * fired.expand(-1, MAPS, -1).reshape(v.shape), out=hold)
+
+
+class Network(Local):
+    """Spots → plastic convolution → integrate-and-fire neurons, each of which spikes once."""
+
+    def __init__(self, threshold: float = 1.5) -> None:
+        super().__init__()
+        self.conv = Conv2d(2, MAPS, 5, padding=2, bias=False).requires_grad_(False)
+        self.lif = LIF((MAPS, 28, 28), 1e6, threshold, refractory=STEPS, time_dim=0)
+        nn.init.uniform_(self.conv.weight)
+        updater = attach_updater(self.conv, "weight")
+        for constraint in (Clamp(min=0.0), Normalize(norm=1.0, order=2)):
+            constraint(self.conv.weight)
+            updater.register_constraint(constraint)
+
+    def forward(self, times: Tensor) -> Tensor:
+        """Spikes ``[T, B, MAPS, H, W]`` of spots that spike at ``times``."""
+        self.lif.reset()
+        return self.lif(self.conv((times == torch.arange(STEPS).view(-1, 1, 1, 1, 1)).float()))
+
+    def learn(self, times: Tensor, lr: float = 2.0) -> None:
+        """Sees each image once."""
+        # What counts is before or after, not how long. Changes at all places of a map add up.
+        rule = STDP(lr / PLACES, -lr / PLACES, tc_pre=1e6, tc_post=1e6, time_dim=0)
+        self.lif.inhibition = FirstAtEachPlace()
+        see_once(self, rule, CellSpec("conv", "lif"), times, batch_size=5)
+        self.lif.inhibition = None
+
+    def features(self, times: Tensor) -> Tensor:
+        """How many steps before the end each map first spiked in 4 × 4 windows of 10 × 10."""
+        early = (self(part).cumsum(0).sum(0) for part in times.split(50))
+        return torch.cat([max_pool2d(part, 10, 6).flatten(1) for part in early])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--picture", default="conv_stdp.png", help="where to draw to")
+    parser.add_argument("--short", action="store_true", help="one seed, 60 images")
+    args = parser.parse_args()
+    quiet()
+    torch.set_num_threads(1)
+    data = load_mnist5k()
+    if args.short:
+        args.seeds, data = 1, Split(*(part[:60] for part in data))
+    train, test = spots(data.train_images), spots(data.test_images)
+    learned, at_random, seconds = [], [], 0.0
+    for seed in range(args.seeds):
+        pl.seed_everything(seed, verbose=False)
+        net = Network()
+        at_random.append(linear_accuracy(data, net.features(train), net.features(test)))
+        start = time.process_time()
+        net.learn(train[:1000])
+        seconds += time.process_time() - start
+        learned.append(linear_accuracy(data, net.features(train), net.features(test)))
+    print(f"test accuracy, filters at random: {spread(at_random)}")
+    report(spread(learned), args.seeds * len(train[:1000]) / seconds)
+    figure = Figure(figsize=(6, 3), layout="constrained")
+    for axes, (light, dark) in zip(figure.subplots(4, 8).flat, net.conv.weight, strict=True):
+        axes.imshow(light - dark, cmap="Greys_r")
+        axes.axis("off")
+    figure.savefig(args.picture, dpi=80)
+    print(f"drawn to {args.picture}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""A spiking convolution: what spikes early, who wins at a place, and what STDP makes of it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.append(str(Path(__file__).parents[2] / "examples"))
+example = importlib.import_module("conv_stdp")
+data = importlib.import_module("_data")
+
+
+@pytest.fixture(scope="module")
+def times():
+    return example.spots(data.load_digits_split(size=28).train_images[:100])
+
+
+def test_the_strongest_spot_spikes_first_and_an_even_image_never(times):
+    assert times.shape == (100, 2, 28, 28)
+    assert (times.amin((1, 2, 3)) == 0).all()
+    assert times.max() == example.STEPS
+    dot = torch.zeros(1, 28, 28)
+    dot[0, 9, 20] = 1.0
+    light, dark = example.spots(dot)[0]
+    assert light.argmin() == 9 * 28 + 20
+    assert light.min() == 0 < dark.min()  # around the light spot it is a little darker
+    again = example.spots(0.3 * dot)[0]
+    assert torch.equal(again, torch.stack([light, dark]))  # whatever the contrast
+
+
+def test_at_a_place_one_map_spikes_and_once(times):
+    torch.manual_seed(0)
+    net = example.Network()
+    assert net(times[:5]).sum((0, 2)).max() > 1
+    net.lif.inhibition = example.FirstAtEachPlace()
+    spikes = net(times[:5])
+    assert spikes.sum((0, 2)).max() == 1  # over time and maps
+    assert spikes.sum() > 0
+
+
+def test_filters_learn_what_comes_early_and_become_different(times):
+    torch.manual_seed(0)
+    net = example.Network()
+    before = net.conv.weight.flatten(1).clone()
+    net.learn(times)
+    after = net.conv.weight.flatten(1)
+    assert net.lif.inhibition is None
+    assert (after >= 0).all()
+    torch.testing.assert_close(after.norm(dim=1), torch.ones(example.MAPS))
+
+    def alike(filters):
+        return (filters @ filters.T).triu(1).sum()
+
+    assert alike(after) < 0.9 * alike(before)
