@@ -37,8 +37,12 @@ class Cell:
     """
 
     def __init__(self, connection: nn.Module, neuron: nn.Module) -> None:
-        if not (isinstance(connection, nn.Module) and isinstance(neuron, nn.Module)):
-            check_module(connection=connection, neuron=neuron)
+        for name, module in (("connection", connection), ("neuron", neuron)):
+            if not isinstance(module, nn.Module):
+                raise TypeError(
+                    f"Argument `{name}` should be a torch.nn.Module."
+                    f" Found `{type(module).__name__}`."
+                )
         self.connection = compiled_from(connection)
         self.neuron = compiled_from(neuron)
 
