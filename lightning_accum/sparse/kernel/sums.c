@@ -172,13 +172,6 @@ static inline line values_at(const source *s, int64_t row, int64_t rows, int64_t
     return x;
 }
 
-/* Asks for values ahead of time: the processor does not foresee rows that lie far apart. */
-static inline void fetch(const source *s, int64_t at)
-{
-    __builtin_prefetch((const REAL *)s->values + at);
-    __builtin_prefetch((const REAL *)s->values + at + LANES);
-}
-
 /* Adds a source to the rows [T, B] of a piece; `state` [B] is the trace in the step before. */
 static inline __attribute__((always_inline)) void add_source(
     const source *s, int64_t T, int64_t B, int64_t D, int64_t first, int64_t width, line *rows,
@@ -192,7 +185,8 @@ static inline __attribute__((always_inline)) void add_source(
         int64_t k = (mode == REVERSE ? T - 1 - i : i) * B;
         int64_t next = i + 1 < T ? (mode == REVERSE ? k - B : k + B) : k;
         for (int64_t b = 0; b < B; b++) {
-            if (!s->bits) fetch(s, (next + b) * D + first);
+            for (int h = 0; h < 2 && !s->bits; h++) /* rows are too far apart to be expected */
+                __builtin_prefetch((const REAL *)s->values + (next + b) * D + first + h * LANES);
             line x = values_at(s, k + b, T * B, D, first, width);
             const REAL weight = s->weights ? s->weights[k + b] : 1;
             for (int h = 0; h < 2; h++) {
