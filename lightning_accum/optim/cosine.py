@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 from torch import Tensor
 from typing_extensions import Unpack
 
@@ -11,8 +13,11 @@ from lightning_accum.functional.schedules import warmup_cosine_factor
 from lightning_accum.optim._adam_formula import AdamFormula
 from lightning_accum.optim._checks import check, non_negative
 from lightning_accum.optim._options import AdamOptions
+from lightning_accum.optim._plan import Batch
 from lightning_accum.optim.base import Group, Params
 from lightning_accum.optim.weight_decay import WeightDecay
+
+_SPARE = 20  # steps after the end that may be meant, and one more for each 20 before it
 
 
 class AdamWarmupCosineDecay(AdamFormula):
@@ -55,6 +60,8 @@ class AdamWarmupCosineDecay(AdamFormula):
         Loshchilov & Hutter (2017), arXiv:1608.03983; Kingma & Ba (2015), arXiv:1412.6980.
     """
 
+    _warned_of_end = False
+
     def __init__(
         self,
         params: Params,
@@ -75,6 +82,27 @@ class AdamWarmupCosineDecay(AdamFormula):
             "optimized_update": optimized_update,
         }
         super().__init__(params, lr, betas, eps, weight_decay, own, **options)
+
+    def _step_batch(self, group: Group, batch: Batch, grads: list[Tensor]) -> None:
+        super()._step_batch(group, batch, grads)
+        total, step = group["total_steps"], batch.states[0].get("step")
+        # The count of a captured step is on the device.
+        if isinstance(step, int) and step > total + max(_SPARE, total / _SPARE):
+            self._warn_of_end(step, total)
+
+    def _warn_of_end(self, step: int, total: float) -> None:
+        """Warns, once, that the learning rate is zero."""
+        if self._warned_of_end:
+            return
+        self._warned_of_end = True
+        warnings.warn(
+            f"Argument `total_steps` of `{type(self).__name__}` should be the number of steps of"
+            f" the whole training. Found {total:g} and step {step}: the learning rate is 0 since"
+            " then, and nothing is learned any more. Pass the number of steps that you train for,"
+            " such as `trainer.estimated_stepping_batches`.",
+            UserWarning,
+            stacklevel=4,
+        )
 
     def rate(self, group: Group, step: Number) -> Number:
         """Returns the learning rate of a step.

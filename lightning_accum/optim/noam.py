@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import warnings
+
 from torch import Tensor
 from typing_extensions import Unpack
 
@@ -12,6 +15,8 @@ from lightning_accum.optim._checks import at_least_one, check
 from lightning_accum.optim._options import AdamOptions
 from lightning_accum.optim.base import Group, Params
 from lightning_accum.optim.weight_decay import WeightDecay
+
+_LOW = 1e-5  # a peak rate below which `lr` was probably taken from another optimizer
 
 
 class Noam(AdamFormula):
@@ -29,7 +34,8 @@ class Noam(AdamFormula):
 
     Args:
         params: parameters, named parameters, or parameter groups.
-        lr: :math:`\alpha \ge 0`, a factor of the schedule.
+        lr: :math:`\alpha \ge 0`, a factor of the schedule, about 1. A warning names the largest
+            rate if it is below 1e-5, as with a learning rate of Adam.
         betas: :math:`\beta_1, \beta_2` in [0, 1).
         eps: :math:`\epsilon \ge 0`.
         weight_decay: :math:`\lambda \ge 0` of a decoupled decay, or a :class:`WeightDecay`.
@@ -73,6 +79,27 @@ class Noam(AdamFormula):
             "optimized_update": optimized_update,
         }
         super().__init__(params, lr, betas, eps, weight_decay, own, **options)
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Adds a group of parameters, and warns if its largest rate is very low.
+
+        Args:
+            param_group: as for other optimizers.
+        """
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        lr, warmup, d_model = group["lr"], group["warmup"], group["d_model"]
+        on_host = not isinstance(lr, Tensor) or lr.is_cpu
+        if on_host and 0 < (peak := float(lr) / math.sqrt(d_model * warmup)) < _LOW:
+            warnings.warn(
+                f"Argument `lr` of `{type(self).__name__}` should be a factor of its schedule,"
+                f" about 1. Found {float(lr):g}, with which the learning rate is {peak:.1e} at"
+                f" most, after {warmup:g} steps, for `d_model = {d_model:g}`: pass"
+                f" `lr={1e-3 * math.sqrt(d_model * warmup):.2g}` for a largest rate of 1e-3, or"
+                " ignore this if the low rate is meant.",
+                UserWarning,
+                stacklevel=2,
+            )
 
     def rate(self, group: Group, step: Number) -> Number:
         """Returns the learning rate of a step.

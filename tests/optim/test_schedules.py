@@ -135,3 +135,30 @@ def test_moments_are_weighted_means(values, beta):
     assert spread.item() == pytest.approx(expected, abs=1e-9)
     change = moment_step(mean, square, 2.0, 0.5, 1.0)
     assert change.item() == pytest.approx(2 * mean.item() / (0.5 * square.item() ** 0.5 + 1))
+
+
+def steps(optimizer, count):
+    (weight,) = optimizer.param_groups[0]["params"]
+    for _ in range(count):
+        weight.grad = torch.ones_like(weight)
+        optimizer.step()
+
+
+@pytest.mark.parametrize("options", [{}, {"fused": False}, {"foreach": False}])
+def test_steps_long_after_the_end_of_a_schedule_are_told_once(options):
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = AdamWarmupCosineDecay([weight], total_steps=100, **options)
+    steps(optimizer, 120)  # a few more than planned may be meant
+    with pytest.warns(UserWarning, match=r"`total_steps` of .*Found 100 and step 121: the"):
+        steps(optimizer, 1)
+    before = weight.detach().clone()
+    steps(optimizer, 10)
+    assert torch.equal(weight, before)
+
+
+def test_a_rate_of_adam_given_to_noam_is_told():
+    weight = torch.nn.Parameter(torch.ones(2))
+    with pytest.warns(UserWarning, match=r"about 1\. Found 0\.001.*7\.0e-07 at most.*`lr=1\.4`"):
+        Noam([weight], lr=1e-3)
+    for lr, more in [(1.0, {}), (0.0, {}), (0.1, {}), (1e-3, {"warmup": 10, "d_model": 16})]:
+        Noam([weight], lr=lr, **more)
