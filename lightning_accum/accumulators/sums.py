@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -140,7 +141,8 @@ class Mean(_Summing):
 
     The sums are those of :class:`Sum`. The mean has the dtype of the values: float64 for Python's
     floats and integers, and float32 for half precision. Before any value it is nan, with one
-    warning.
+    warning; with weights that sum to zero it is nan or infinite, likewise with one warning if the
+    weights are on the CPU.
 
     Args:
         **kwargs: passed to :class:`torchmetrics.Metric`.
@@ -159,6 +161,7 @@ class Mean(_Summing):
 
     weight: Tensor
     real = ("weight",)
+    _warned = False  # that weights sum to zero
 
     def __init__(self, **kwargs: Any) -> None:
         zero = torch.tensor(0.0)
@@ -200,9 +203,24 @@ class Mean(_Summing):
             return self.total / self.weight.item()
         if self._is_empty():
             return torch.full_like(self.total, torch.nan)
+        self._warn_of_no_weight()
         weight = self.weight.to(self.total.real.dtype)
         mean: Tensor = by_parts(lambda part: part / weight, self.total)
         return mean.to(self.like.dtype)
+
+    def _warn_of_no_weight(self) -> None:
+        """Warns, once, if weights sum to zero; reads them on the CPU only."""
+        weight = self.weight
+        if self._warned or not weight.is_cpu or not weight.numel() or bool(weight.any()):
+            return
+        self._warned = True
+        warnings.warn(
+            f"The weights of a `{type(self).__name__}` should sum to more than 0. Found a sum of 0"
+            f" over {self._update_count} values, of which the mean is nan or infinite: look at how"
+            " `weight` is computed, or leave out a value that has none.",
+            UserWarning,
+            stacklevel=4,
+        )
 
     def _weight(self, weight: Any) -> Tensor:
         """Returns the weight in float64 if the device has it, since float32 sums stop growing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import torch
@@ -110,14 +111,16 @@ class MaxRateClassifier(AdditiveMetric):
         """Adds labelled samples.
 
         Args:
-            rates: rates or spike counts of shape ``[B, N]``, non-negative, any dtype.
-            labels: classes of shape ``[B]``, integers from 0 to ``num_classes - 1``. Their range is
-                checked here only on the CPU; on an accelerator the check would wait for the device,
-                and indexing with a wrong label fails there.
+            rates: rates or spike counts of shape ``[B, N]``, non-negative and finite, any dtype.
+            labels: classes of shape ``[B]``, integers from 0 to ``num_classes - 1``.
+
+        Values are checked only on the CPU: on an accelerator the check would wait for the device.
+        Indexing with a wrong label fails there.
 
         Raises:
             TypeError: if the labels are not integers.
-            ValueError: if a shape is wrong, or a label out of range.
+            ValueError: if a shape is wrong, a label out of range, or a rate negative, NaN or
+                infinite.
         """
         self._check_rates(rates)
         self._check_labels(labels, rates.shape[0])
@@ -145,7 +148,7 @@ class MaxRateClassifier(AdditiveMetric):
         has to call it; later calls do not.
 
         Args:
-            rates: rates or spike counts of shape ``[B, N]``, any dtype.
+            rates: rates or spike counts of shape ``[B, N]``, as for :meth:`update`.
 
         Returns:
             Classes of shape ``[B]``; the lowest class wins a tie, as for a silent sample if votes
@@ -153,7 +156,7 @@ class MaxRateClassifier(AdditiveMetric):
             neuron has fired; −1 if no neuron has fired for any class.
 
         Raises:
-            ValueError: if the shape is wrong.
+            ValueError: if the shape is wrong, or a rate negative, NaN or infinite.
         """
         self._check_rates(rates)
         self.compute()
@@ -197,6 +200,14 @@ class MaxRateClassifier(AdditiveMetric):
                 f"Argument `rates` should have shape [B, {self.num_neurons}]. Found"
                 f" `rates.shape = {tuple(rates.shape)}`: sum or average spikes over time."
             )
+        if rates.is_cpu and rates.is_floating_point() and rates.numel():
+            low, high = (float(value) for value in rates.detach().aminmax())
+            if not (low >= 0 and high < math.inf):  # which NaN is not either
+                raise ValueError(
+                    "Argument `rates` should be finite and not negative, as rates and spike counts"
+                    f" are. Found values from {low:g} to {high:g}: pass spikes that are summed or"
+                    " averaged over time, and look for NaN in what the neurons get."
+                )
 
     def _check_labels(self, labels: Tensor, batch: int) -> None:
         check_tensors(labels=labels)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lightning_accum.functional.statistics import AVERAGED, spike_counts, update_statistics
 from lightning_accum.metrics._additive import AdditiveMetric
+from lightning_accum.sparse.binary import count_spikes
 
 _NAMES = (*AVERAGED, "nonfinite")
 
@@ -107,12 +108,21 @@ class FiringStatistics(AdditiveMetric):
         """Counts spikes.
 
         Args:
-            spikes: activity of shape ``[T, B, ...]`` and any dtype, non-negative.
+            spikes: activity of shape ``[T, B, ...]`` and any dtype, 0 or 1; its values are checked
+                only on the CPU, where nothing waits for them.
 
         Raises:
-            ValueError: if there is no neuron dimension, or another number of neurons than before.
+            ValueError: if there is no neuron dimension, another number of neurons than before, or
+                a value that is neither 0 nor 1.
         """
         found = spike_counts(spikes)
+        if spikes.is_cpu and spikes.dtype != torch.bool and count_spikes(spikes) is None:
+            raise ValueError(
+                "Argument `spikes` should be 0 or 1, so that their mean is a firing rate. Found"
+                f" values from {spikes.min():g} to {spikes.max():g}: pass what the neuron fires,"
+                " such as `spikes > 0`, and average graded activity with"
+                " `lightning_accum.accumulators.Mean`."
+            )
         if self.counts.numel() not in (1, found.numel()):
             raise ValueError(
                 f"Argument `spikes` should have {self.counts.numel()} neurons, as before. Found"

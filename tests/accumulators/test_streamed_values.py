@@ -90,6 +90,16 @@ def test_means_of_ragged_batches_weighed_by_their_size_are_the_mean_of_all(sizes
     assert_close(mean.compute(), samples.mean(0), rtol=1e-12, atol=1e-12)
 
 
+def test_a_mean_of_weights_that_sum_to_zero_is_told_once():
+    mean = Mean()
+    with pytest.warns(UserWarning, match="weights of a `Mean` should sum to more than 0"):
+        assert mean(torch.ones(2), weight=0.0).isnan().all()
+    assert mean(torch.ones(2), weight=torch.tensor([0.0, 1.0])).isnan().tolist() == [True, False]
+    assert mean(torch.ones(2), weight=1).tolist() == [1.0, 1.0]
+    masked = Mean()  # of which one element has no value yet
+    assert masked(torch.ones(2), weight=torch.tensor([0.0, 1.0])).isnan().tolist() == [True, False]
+
+
 def test_a_mask_is_a_weight_for_each_element():
     mean = Mean()
     mean.update(torch.tensor([1.0, 2.0]), weight=torch.tensor([True, False]))
@@ -100,7 +110,8 @@ def test_a_mask_is_a_weight_for_each_element():
     spread.update(1.0, weight=torch.tensor([1.0, 1.0, 3.0]))
     spread.update(5.0, weight=torch.tensor([1.0, 3.0, 1.0]))
     assert spread.compute().tolist() == [3.0, 4.0, 2.0]
-    assert math.isnan(Mean()(1.0, weight=0))
+    with pytest.warns(UserWarning, match="should sum to more than 0"):
+        assert math.isnan(Mean()(1.0, weight=0))
 
 
 @untimed

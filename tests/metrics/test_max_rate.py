@@ -230,6 +230,17 @@ def test_wrong_samples_are_refused(rates, labels, error, match):
     assert readout.assignments.tolist() == ASSIGNED
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.5])
+def test_rates_that_are_no_rates_are_refused(value):
+    readout, rates = fitted(), RATES.float()
+    rates[1, 2] = value
+    with pytest.raises(ValueError, match=r"`rates` should be finite and not negative.*Found"):
+        readout.update(rates, LABELS)
+    with pytest.raises(ValueError, match=r"`rates` should be finite and not negative.*Found"):
+        readout.predict(rates)
+    assert readout.assignments.tolist() == ASSIGNED
+
+
 def test_wrong_arguments_are_refused():
     with pytest.raises(ValueError, match="`num_neurons = 0`"):
         MaxRateClassifier(0, 3)

@@ -245,6 +245,18 @@ def test_firing_statistics_by_hand():
     assert metric.compute()["silent_share"] == 0.25
 
 
+@pytest.mark.parametrize("value", [0.5, -1.0, 2.0, float("nan")])
+def test_firing_statistics_reject_graded_activity(value):
+    metric = FiringStatistics()
+    metric.update(torch.eye(4)[None])
+    graded = torch.eye(4)[None].clone()
+    graded[0, 1, 2] = value
+    with pytest.raises(ValueError, match=r"`spikes` should be 0 or 1.*Found values from"):
+        metric.update(graded)
+    assert metric.compute()["firing_rate"] == 0.25
+    metric.update(torch.eye(4, dtype=torch.int64)[None])
+
+
 def test_firing_statistics_refuse_another_layer():
     metric = FiringStatistics()
     metric.update(torch.ones(1, 1, 4))
