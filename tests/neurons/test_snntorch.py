@@ -7,6 +7,8 @@ import torch
 from foreign import Foreign, Net, raster, rule
 from torch import Tensor
 
+from lightning_accum import STDP, Cell
+
 snntorch = pytest.importorskip("snntorch", reason="snnTorch is not installed")
 
 
@@ -41,3 +43,22 @@ def test_graded_spikes_are_told_from_spikes() -> None:
     with pytest.raises(ValueError, match=r"should be 0 or 1\. Found 0\.5"):
         net(torch.ones_like(raster(0)))
     assert stdp.recording
+
+
+def test_a_learner_of_snntorch_on_the_same_layer_sees_each_call_once() -> None:
+    learning = pytest.importorskip("snntorch.functional.stdp_learner")
+    changes = []
+    for beside in (False, True):
+        torch.manual_seed(0)
+        fc, spikes = torch.nn.Linear(6, 3, bias=False), torch.nn.Identity()
+        learner = learning.STDPLearner(fc, spikes, tau_pre=20.0, tau_post=20.0)
+        own = STDP(0.1, -0.1)
+        if beside:
+            own.register_cell("enc", Cell(fc, spikes))
+        for _ in range(3):
+            with torch.no_grad():
+                fc((torch.rand(4, 6) < 0.5).float())
+                spikes((torch.rand(4, 3) < 0.5).float())
+            own()  # the first call checks the connection
+        changes.append(learner.step(on_grad=False))
+    torch.testing.assert_close(*changes)

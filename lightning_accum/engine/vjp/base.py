@@ -93,6 +93,8 @@ class WeightVJP(ABC):
     def check(self, post: Tensor, pre: Tensor) -> None:
         """Runs the connection on one sample and compares its output with the neuron's in shape.
 
+        Hooks on the connection do not run: what others record there would have one call more.
+
         Args:
             post: ``[1, ...]`` activity of the neuron.
             pre: ``[1, ...]`` activity before the connection.
@@ -102,7 +104,7 @@ class WeightVJP(ABC):
         """
         try:
             with torch.no_grad():
-                out = self.run(getattr(self.module, self.name).detach(), pre)
+                out = self.run(getattr(self.module, self.name).detach(), pre, hooks=False)
         except TypeError as error:
             raise ValueError(
                 f"Parameter {self.place} belongs to a {type(self.module).__name__}, which should"
@@ -115,16 +117,17 @@ class WeightVJP(ABC):
                 f" {_shape(post)}: name the module whose output the neuron takes as the connection."
             )
 
-    def run(self, param: Tensor, pre: Tensor) -> Tensor:
+    def run(self, param: Tensor, pre: Tensor, hooks: bool = True) -> Tensor:
         """Returns the connection's output with other values of the parameter, unseen by monitors.
 
         Args:
             param: the values.
             pre: ``[K, ...]`` the input.
+            hooks: whether the connection's hooks run, which may change its output.
         """
         inputs = (_as_input(pre, param.dtype),)
         module, name = self.module, self.name
-        if is_fsdp(module):
+        if not hooks or is_fsdp(module):
             module, name = WithoutHooks(module), f"module.{name}"
         with unobserved():
             out: Any = torch.func.functional_call(module, {name: param}, inputs)
