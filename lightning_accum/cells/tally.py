@@ -195,8 +195,8 @@ class Tally:
         return warns
 
     def long_pending(self, contributions: int) -> bool:
-        """Returns whether to warn that so many changes are pending and none was ever applied."""
-        return not self.watched and contributions >= (_WINDOWS if self.longest > 1 else _STEPS)
+        """Returns whether to warn, once, that so many are pending and none was ever applied."""
+        return contributions >= (_WINDOWS if self.longest > 1 else _STEPS) and self._warns()
 
     def activity(self) -> Activity | None:
         """Returns the activity of both sides, ``None`` before any; waits for the device."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from typing_extensions import Self
@@ -17,9 +20,19 @@ from lightning_accum.engine.recording import Recorded
 from lightning_accum.functional.reductions import Reduction, reduction
 from lightning_accum.rules._plan import CellPlan
 from lightning_accum.rules._recorded import RecordedSignal, check_read, read
-from lightning_accum.rules._warnings import warn_of_twin, warn_of_unmoved, warn_of_unused
+from lightning_accum.rules._warnings import (
+    has_ended,
+    unapplied_in,
+    warn_of_dropped,
+    warn_of_twin,
+    warn_of_unmoved,
+    warn_of_unused,
+)
 from lightning_accum.sparse.kernel_online import PairSTDP
 from lightning_accum.updates import Accumulator, get_updater
+
+# Those that exist, for the end of the program.
+_trainers: weakref.WeakSet[RecordingTrainer] = weakref.WeakSet()
 
 
 class RecordingTrainer(IndependentCellTrainer, ABC):
@@ -28,6 +41,7 @@ class RecordingTrainer(IndependentCellTrainer, ABC):
     def __init__(self, **hyperparameters: Any) -> None:
         super().__init__(**hyperparameters)
         self._plans: dict[str, CellPlan] = {}
+        _trainers.add(self)
 
     @abstractmethod
     def _recorded(self, cell: Cell, h: Hyperparameters) -> Sequence[RecordedSignal]:
@@ -58,6 +72,8 @@ class RecordingTrainer(IndependentCellTrainer, ABC):
         for signal in self._recorded(cell, h):
             make = signal.constructor(name, h)
             self.add_monitor(name, signal.name, signal.attr, make, **signal.tags(h))
+        told = partial(warn_of_dropped, type(self).__name__, name, state.tally, h.params)
+        self.updater_of(name).call_at_end(told)
         return self.get_unit(name)
 
     def del_cell(self, name: str) -> None:
@@ -173,12 +189,21 @@ class RecordingTrainer(IndependentCellTrainer, ABC):
 
     def _unused(self) -> Iterator[tuple[str, tuple[Tally, int, Mapping[str, Accumulator]]]]:
         """Yields what was recorded or accumulated of each cell, and had no effect so far."""
-        for name, (cell, _) in self.named_cells:
-            updater, tally = get_updater(cell.connection), self.tally(name)
+        for name in self.registry:
+            cell, tally = self.registry[name].get(), self.tally(name)
+            updater = None if cell is None else get_updater(cell.connection)
             params = self.state_of(name).hyperparameters.params
-            unapplied = {
-                p: getattr(updater, p)
-                for p in params
-                if updater is not None and p in updater.names and not updater.applied.get(p)
-            }
-            yield name, (tally, tally.dropped + self.recorded_steps(name), unapplied)
+            unapplied = {} if updater is None else unapplied_in(updater, params)
+            if not self.registry[name].loose:
+                yield name, (tally, tally.dropped + self.recorded_steps(name), unapplied)
+
+    def __del__(self) -> None:
+        if "registry" in vars(self) and not has_ended():
+            warn_of_unused(type(self).__name__, dict(self._unused()))
+
+
+@atexit.register
+def _warn_at_exit() -> None:
+    """Warns of trainers that have learned nothing until the program ends."""
+    for trainer in list(_trainers):
+        trainer.__del__()

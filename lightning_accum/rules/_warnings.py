@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import Hyperparameters
@@ -62,7 +63,7 @@ def warn_of_unused(
     for name, (tally, steps, unapplied) in cells.items():
         if tally.never_called(steps):
             found = f"{steps} steps recorded, and no call: call `rule()` after each batch"
-        elif tally.never_applied(max((a.contributions for a in unapplied.values()), default=0)):
+        elif tally.never_applied(_pending(unapplied)):
             found = f"{tally.windows} calls, and none applied: call `rule.update()` after `rule()`"
         else:
             continue
@@ -72,6 +73,44 @@ def warn_of_unused(
             RuntimeWarning,
             stacklevel=4,
         )
+
+
+def unapplied_in(updater: Updater, params: Iterable[str]) -> dict[str, Accumulator]:
+    """Returns the accumulators of parameters to which nothing was ever applied.
+
+    Args:
+        updater: the updater.
+        params: the names of the parameters.
+    """
+    applied = updater.applied
+    return {p: getattr(updater, p) for p in params if p in updater.names and not applied.get(p)}
+
+
+def warn_of_dropped(
+    rule: str, cell: str, tally: Tally, params: Sequence[str], updater: Updater
+) -> None:
+    """Warns if an updater is deleted before anything was applied, unless the program ends.
+
+    Args:
+        rule: the name of the rule.
+        cell: the name of the cell.
+        tally: the counts of the cell's windows.
+        params: the parameters that the rule trains.
+        updater: the updater.
+    """
+    if not has_ended():
+        warn_of_unused(rule, {cell: (tally, 0, unapplied_in(updater, params))})
+
+
+def has_ended() -> bool:
+    """Returns whether the program ends, or an exception has ended it that says more."""
+    return sys.is_finalizing() or getattr(sys, "last_value", None) is not None
+
+
+def _pending(unapplied: Mapping[str, Accumulator]) -> int:
+    """Returns how many changes are pending that nobody has applied or looked at."""
+    pending = (a.contributions for a in unapplied.values() if not a.looked_at)
+    return max(pending, default=0)
 
 
 def warn_of_unmoved(
@@ -132,7 +171,7 @@ def warn_of_pending(
     """
     for param in params:
         accumulator: Accumulator = getattr(updater, param)
-        if tally.long_pending(accumulator.contributions) and not updater.applied.get(param):
+        if not updater.applied.get(param) and tally.long_pending(accumulator.contributions):
             warnings.warn(
                 f"The changes that `{rule}` makes for cell `{cell}` should be applied from time to"
                 f" time. Found those of {tally.windows} windows pending for `{param}`, and none"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -31,6 +31,7 @@ class NamedAccumulators(CheckedState):
     _accumulators: Mapping[str, Accumulator] = MappingProxyType({})
     _parent: weakref.ref[nn.Module] | None = None
     _user: weakref.ref[Any] | None = None
+    _watchers: tuple[Callable[[NamedAccumulators], None], ...] = ()
 
     def __init__(self, module: nn.Module, reduction: ReductionFn | str | None) -> None:
         super().__init__()
@@ -112,6 +113,18 @@ class NamedAccumulators(CheckedState):
     @user.setter
     def user(self, user: object | None) -> None:
         self._user = None if user is None else weakref.ref(user)
+
+    def call_at_end(self, watcher: Callable[[NamedAccumulators], None]) -> None:
+        """Calls ``watcher(self)`` when this is deleted; a copy does not.
+
+        Args:
+            watcher: it must not refer to the module, which would then stay.
+        """
+        self._watchers = (*self._watchers, watcher)
+
+    def __del__(self) -> None:
+        for watcher in self._watchers:
+            watcher(self)
 
     def target(self, name: str) -> Tensor:
         """Returns the parameter that the module has under a name now.
@@ -202,4 +215,4 @@ class NamedAccumulators(CheckedState):
             super().__delattr__(name)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_parent": None, "_user": None}
+        return {**self.__dict__, "_parent": None, "_user": None, "_watchers": ()}

@@ -32,6 +32,8 @@ class PendingChange(CheckedState):
         name: the parameter's name, for messages.
     """
 
+    looked_at = False  # whether someone has read what is pending
+
     def __init__(self, shape: torch.Size | None = None, *, name: str = "parameter") -> None:
         super().__init__()
         try:
@@ -48,7 +50,7 @@ class PendingChange(CheckedState):
     @property
     def pos(self) -> Tensor | None:
         """The reduced potentiating part; assigning adds a contribution, ``del`` empties it."""
-        return _copy_of(self._pos)
+        return self._look(self._pos)
 
     @pos.setter
     def pos(self, value: Tensor | None) -> None:
@@ -61,7 +63,7 @@ class PendingChange(CheckedState):
     @property
     def neg(self) -> Tensor | None:
         """The reduced depressing part; assigning adds a contribution, ``del`` empties it."""
-        return _copy_of(self._neg)
+        return self._look(self._neg)
 
     @neg.setter
     def neg(self, value: Tensor | None) -> None:
@@ -244,7 +246,7 @@ class PendingChange(CheckedState):
             part.move(device)
         return self
 
-
-def _copy_of(part: Part) -> Tensor | None:
-    value = part.value()
-    return None if value is None else value.clone()
+    def _look(self, part: Part) -> Tensor | None:
+        self.looked_at = True
+        value = part.value()
+        return None if value is None else value.clone()

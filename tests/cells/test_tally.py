@@ -159,6 +159,7 @@ def test_one_cell_that_records_speaks_for_the_rule() -> None:
     for _ in range(20):
         layer(ON)
         rule()
+    rule.update()
 
 
 # ---------------------------------------------------------------------- never applied
@@ -199,3 +200,4 @@ def test_single_steps_may_be_many() -> None:
     for _ in range(1100):
         layer(ON[0])
         rule()
+    rule.update()

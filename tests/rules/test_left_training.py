@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import gc
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,8 @@ from rasters import raster
 from torch import nn
 
 import lightning_accum as la
+
+pytestmark = pytest.mark.filterwarnings("error:.*should have changed cell:RuntimeWarning")
 
 
 class TestLeftTraining:
@@ -71,6 +77,23 @@ class TestLeftTraining:
         self.rule.eval()
 
 
+SCRIPT = """
+import sys, torch
+from torch import nn
+import lightning_accum as la
+def train(call, update):
+    fc, neuron, rule = nn.Linear(4, 3), nn.Identity(), la.STDP(0.1, -0.1)
+    rule.register_cell(f"{call}{update}", la.Cell(fc, neuron))
+    for _ in range(12):
+        fc(torch.ones(2, 4)), neuron(torch.ones(2, 3))
+        if call: rule()
+        if update: rule.update()
+    return fc, neuron, rule
+kept = train(0, 0), train(1, 0), train(1, 1)
+if len(sys.argv) > 1: raise KeyboardInterrupt
+"""
+
+
 class ByHand(pl.LightningModule):
     """A rule as a submodule, in manual optimization, that nobody updates."""
 
@@ -94,6 +117,59 @@ class ByHand(pl.LightningModule):
 
     def configure_optimizers(self) -> None:
         return None
+
+
+@pytest.mark.parametrize("args", [[], ["stop"]])
+def test_at_the_end_of_a_script(args: list[str]) -> None:
+    command = [sys.executable, "-c", SCRIPT, *args]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    said = [line for line in done.stderr.splitlines() if "RuntimeWarning" in line]
+    if args:  # an exception says more
+        assert "KeyboardInterrupt" in done.stderr
+        assert not said
+        return
+    assert done.returncode == 0
+    assert len(said) == 2
+    assert any("`00` by now. Found 12 steps recorded, and no call" in line for line in said)
+    assert any("`10` by now. Found 12 calls, and none applied" in line for line in said)
+
+
+def forget(this: TestLeftTraining, first: str) -> None:
+    delattr(this, first)
+    vars(this).clear()
+    gc.collect()
+
+
+@pytest.mark.parametrize("first", ["fc", "rule", "both"])
+@pytest.mark.parametrize("call", [True, False])
+def test_when_the_model_or_the_rule_is_deleted(first: str, call: bool) -> None:
+    this = TestLeftTraining()
+    this.setup_method()
+    this.run(call=call, update=False)
+    if first == "both":
+        vars(this.fc)["cycle"] = [this.fc, this.rule]
+    with pytest.warns(RuntimeWarning, match="12 (calls, and none|steps recorded)") as said:
+        forget(this, "fc" if first == "fc" else "rule")
+    assert len(said) == 1
+
+
+def test_pending_changes_that_someone_has_looked_at() -> None:
+    this = TestLeftTraining()
+    this.setup_method()
+    this.run(call=True, update=False)
+    assert this.rule.updater_of("enc").weight.pos is not None
+    del this.rule, this.fc
+    gc.collect()
+
+
+def test_copies_say_nothing_of_their_own() -> None:
+    first = TestLeftTraining()
+    first.setup_method()
+    first.run(call=True, update=False)
+    copies = copy.deepcopy((first.fc, first.rule))
+    del copies
+    gc.collect()
+    first.rule.update()
 
 
 def test_under_a_trainer_it_is_said_when_validation_begins(tmp_path: Path) -> None:
