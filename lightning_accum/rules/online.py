@@ -104,6 +104,7 @@ def learn_online(
             RuntimeWarning,
             stacklevel=2,
         )
+    _check_layout(rule, inputs)
     windows = max(rule.tally(name).windows for name, _ in rule.named_cells)
     spikes = _learn(rule, layer, inputs, update_every, 0 in times, given)
     if windows < _PATIENCE <= windows + len(inputs) // update_every:
@@ -125,3 +126,20 @@ def _learn(
         rule(carry=True, **given)
         rule.update()
     return torch.cat(outputs) if outputs else layer(inputs)
+
+
+def _check_layout(rule: Rule, inputs: Tensor) -> None:
+    """Warns if native neurons are in the midst of as many samples as the sequence has steps."""
+    steps, samples = inputs.shape[:2]
+    for name, (cell, _) in rule.named_cells:
+        potentials = (getattr(cell.neuron, name, None) for name in ("voltage", "membrane"))
+        known = next((len(v) for v in potentials if isinstance(v, Tensor) and v.ndim), None)
+        if known == steps != samples:
+            warnings.warn(
+                f"Argument `inputs` should be a sequence `[T, B, ...]`, time first. Found"
+                f" [{steps}, {samples}, ...], and neurons of cell `{name}` in the midst of {known}"
+                " samples: if the first dimension is that of samples, call"
+                " `inputs.transpose(0, 1)`; if it is not, `reset()` the neurons first.",
+                UserWarning,
+                stacklevel=3,
+            )

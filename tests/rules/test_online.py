@@ -303,3 +303,14 @@ def test_a_rule_of_a_callback_is_rejected():
     )  # fmt: skip
     with pytest.raises(ValueError, match=r"`STDP` should learn online by itself.*in a callback"):
         trainer.fit(Online(), DataLoader([raster(4, 2, 5).float()], batch_size=None))
+
+
+def test_samples_before_steps_are_told_if_the_neurons_know_their_samples():
+    layer = layer_of(4, LIF(3), 3)
+    rule = learner_of(layer)
+    learn_online(rule, layer, raster(10, 2, 4))
+    learn_online(rule, layer, raster(3, 2, 4))
+    with pytest.warns(UserWarning, match=r"time first. Found \[2, 10, ...\].*`cell`.* 2 samples"):
+        learn_online(rule, layer, raster(10, 2, 4).transpose(0, 1))
+    layer.neuron.reset()
+    learn_online(rule, layer, raster(2, 10, 4))
