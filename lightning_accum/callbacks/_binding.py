@@ -32,6 +32,24 @@ def check_carry(trainer: object, carry: bool) -> None:
         )
 
 
+def check_rule(trainer: CellTrainer, saved: str) -> None:
+    """Warns if a state was saved by a trainer of another class.
+
+    Args:
+        trainer: the trainer that is about to load it.
+        saved: the name of the class of the one that saved it.
+    """
+    if saved != type(trainer).__name__ and is_first():
+        warnings.warn(
+            "The state that is loaded should be of the rule that goes on with it. Found one of a"
+            f" `{saved}`, and a `{type(trainer).__name__}` here, which takes over what is pending"
+            f" and those traces that it has too: resume with a `{saved}`, or begin a new fit with"
+            " the weights of the checkpoint.",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
 def warn_of_mode(trainer: CellTrainer) -> None:
     """Warns if somebody, and not an earlier run, has set a trainer to evaluation mode.
 

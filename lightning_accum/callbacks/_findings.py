@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+
+from torch import nn
+from torch.nn.parameter import is_lazy
 
 from lightning_accum.callbacks._activity_findings import (
     busy,
@@ -22,6 +25,7 @@ from lightning_accum.callbacks._weight_findings import (
     out_of_range,
     unmoved,
 )
+from lightning_accum.distributed.shards import local
 
 
 def findings(counts: Counts) -> list[Finding]:
@@ -36,3 +40,21 @@ def findings(counts: Counts) -> list[Finding]:
     for weights in counts.weights:
         found += [finding for check in checks for finding in check(counts, weights)]
     return found
+
+
+def undefined_parameters(model: nn.Module, known: Collection[int]) -> Iterator[Finding]:
+    """Finds parameters of a model that hold NaN; waits for the device.
+
+    Args:
+        model: the model.
+        known: the ``id`` of every parameter that is not looked at.
+    """
+    for name, param in model.named_parameters():
+        if id(param) in known or is_lazy(param) or param.is_meta:
+            continue
+        if bool(local(param.detach()).isnan().any()):
+            text = (
+                f"The parameters of the model should be numbers. Found NaN in `{name}`, which no"
+                " cell trains: look at how it is initialized or loaded, and at what changes it."
+            )
+            yield Finding("", f"undefined {name}", text, True)

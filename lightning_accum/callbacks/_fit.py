@@ -112,6 +112,11 @@ class Fit:
                 f" `{type(self._host.trainer).__name__}`: take 'bf16-mixed' or '32-true'."
             )
 
+    @property
+    def _is_first(self) -> bool:
+        """Whether this is the first callback of the Trainer, which checks the module as a whole."""
+        return self._hosts[:1] == [self._host]
+
     def training_begins(self, pl_module: pl.LightningModule, hosts: Sequence[CellHost]) -> None:
         """Begins to check the cells; a checkpoint is loaded by now.
 
@@ -123,7 +128,7 @@ class Fit:
         self._hosts = hosts
         if check_trained(self._host, hosts, pl_module):
             self._loss = LossWatch()
-        self._health = Health(self._host)
+        self._health = Health(self._host, pl_module if self._is_first else None)
 
     def batch_begins(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch_idx: int
@@ -198,7 +203,7 @@ class Fit:
     def note_gradients(self, pl_module: pl.LightningModule, optimizer: Optimizer) -> None:
         """Notes whether an optimizer trains parameters of cells by gradients, or lacks some."""
         first = self._overlap.note(optimizer)
-        if first and self._hosts[:1] == [self._host]:
+        if first and self._is_first:
             check_gradients(optimizer, self._hosts, pl_module)
 
     def _step(self, trainer: pl.Trainer) -> None:

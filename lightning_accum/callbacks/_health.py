@@ -9,7 +9,7 @@ from contextlib import suppress
 from torch import Tensor, nn
 
 from lightning_accum.callbacks._counts import By, Counts
-from lightning_accum.callbacks._findings import findings
+from lightning_accum.callbacks._findings import findings, undefined_parameters
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._record import ParameterRecord
 from lightning_accum.cells.state import Hyperparameters
@@ -27,11 +27,15 @@ class Health:
 
     Args:
         host: the host of the cells.
+        model: the model, if its other parameters should be checked too.
         patience: number of batches after which the first check does not wait for an epoch's end.
     """
 
-    def __init__(self, host: CellHost, patience: int = 1000) -> None:
+    def __init__(
+        self, host: CellHost, model: nn.Module | None = None, patience: int = 1000
+    ) -> None:
         self._host = host
+        self._model = model
         self._patience = patience
         self._batches = 0
         self._first: dict[str, int] | None = None  # windows at the first check, by cell
@@ -144,9 +148,10 @@ class Health:
 
     def _look(self, optimizers: Sequence[UpdateOptimizer], by: By, ended: bool) -> list[str]:
         """Warns of mistakes, and returns the texts of the other findings."""
-        lines = []
-        for counts in self._counts(optimizers, by, ended):
-            for cell, key, text, warns in findings(counts):
+        lines, known = [], {id(updater.target(param)) for _, updater, param in self._params()}
+        others = [] if self._model is None else list(undefined_parameters(self._model, known))
+        for found in (*map(findings, self._counts(optimizers, by, ended)), others):
+            for cell, key, text, warns in found:
                 if (cell, key) in self._said or not is_first():
                     continue
                 if not warns:

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from lightning_accum._compat import forget_compiled
-from lightning_accum._state import ANOTHER_VERSION, MAPPING, check_state, named
-from lightning_accum.callbacks._binding import Binding, check_carry
+from lightning_accum._state import ANOTHER_VERSION, MAPPING, TEXT, check_state, named
+from lightning_accum.callbacks._binding import Binding, check_carry, check_rule
 from lightning_accum.callbacks._shares import check_exchangeable, shares_of
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
@@ -201,7 +201,8 @@ class CellHost:
         updaters = {name: dict(u.state_dict()) for name, u in self.updaters.items()}
         if not updaters:
             return {}
-        return {"trainer": dict(self.trainer.state_dict()), "updaters": updaters}
+        rule, trainer = type(self.trainer).__name__, dict(self.trainer.state_dict())
+        return {"rule": rule, "trainer": trainer, "updaters": updaters}
 
     def load_state_dict(self, state: dict[str, Any], own: bool | None = None) -> None:
         """Loads a state now or, before the cells are bound, when they are.
@@ -223,7 +224,7 @@ class CellHost:
             self._loaded = state
 
     def _load(self, state: dict[str, Any]) -> None:
-        kinds = {"trainer": MAPPING, "updaters": named(MAPPING)}
+        kinds = {"rule": TEXT, "trainer": MAPPING, "updaters": named(MAPPING)}
         check_state("a host", state, kinds, ANOTHER_VERSION)
         here, there = set(self.updaters), set(state["updaters"])
         if here != there:
@@ -234,6 +235,7 @@ class CellHost:
         self.trainer.check_state_dict(state["trainer"])
         for name, updater in self.updaters.items():
             updater.check_state_dict(state["updaters"][name])
+        check_rule(self.trainer, state["rule"])
         self.trainer.load_state_dict(state["trainer"])
         for name, updater in self.updaters.items():
             updater.load_state_dict(state["updaters"][name])

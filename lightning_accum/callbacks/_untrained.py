@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 import lightning.pytorch as pl
+import torch
 from lightning.pytorch.utilities import rank_zero_warn
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from lightning_accum._compat import version
 from lightning_accum.callbacks._host import CellHost
+from lightning_accum.distributed.shards import local
+from lightning_accum.functional.numbers import fingerprint
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.updates import Updater, get_updater
 
+Mark: TypeAlias = tuple[int, tuple[Tensor, Tensor]]
+"""How often a tensor was written to, with its norm and its sum."""
+
 _MOST = 8  # names in a message
+_PASS = (
+    'Make these as `SurrogateLIF(..., gradient="step")` or `"time"`, train the parameters by a cell'
+)
 
 
 def check_trained(host: CellHost, hosts: Sequence[CellHost], module: pl.LightningModule) -> bool:
@@ -41,13 +52,7 @@ def check_trained(host: CellHost, hosts: Sequence[CellHost], module: pl.Lightnin
         return False
     left = [name for name, param in _learning(module) if id(param) not in trained]
     if left:
-        rank_zero_warn(
-            f"Each parameter of a network that learns from an error, by"
-            f" `{type(host.trainer).__name__}`, should be trained by a cell or an optimizer. Found"
-            f" neither for {_named(left)}: name it in a cell, as in `CellSpec(connection, neuron,"
-            ' params=("weight", "bias"))`, pass it to an optimizer, or call'
-            " `requires_grad_(False)` on it if it is to stay as it is."
-        )
+        _warn_of_untrained(host, left)
     return True
 
 
@@ -66,25 +71,90 @@ def check_gradients(
     """
     params = (param for group in optimizer.param_groups for param in group["params"])
     lacks = {id(param): param.grad is None for param in params}
-    walls = [path for path, each in module.named_modules() if _passes_none(each)]
+    walls = _walls(module)
     if isinstance(optimizer, UpdateOptimizer) or not walls or all(lacks.values()):
         return
-    local = set(_in_cells(hosts, module)).union(
+    own = _learned_locally(hosts, module)
+    left = [name for name, p in _learning(module) if lacks.get(id(p), False) and id(p) not in own]
+    if left:
+        rank_zero_warn(
+            f"Each parameter in `{type(optimizer).__name__}` should have a gradient when it steps."
+            f" Found none of {_named(left)}, and neurons that pass no gradient to what is below"
+            f" them: {_named(walls)}. {_PASS}, or leave them out of the optimizer."
+        )
+
+
+class StillParameters:
+    """Finds parameters that stay as they are, in a loop that does not name its optimizers.
+
+    A parameter counts as trained if it was written to, or has other values.
+
+    Args:
+        host: the host, whose cells are bound.
+        module: the module that is trained.
+    """
+
+    def __init__(self, host: CellHost, module: nn.Module) -> None:
+        self._host = host
+        self._module = module
+        self._began = {id(p): _mark(p) for _, p in _learning(module)}
+
+    def check(self) -> None:
+        """Warns, once, of parameters that neither a cell nor an optimizer trains."""
+        began, self._began = self._began, {}
+        now = [(name, p) for name, p in _learning(self._module) if id(p) in began]
+        moved = {id(p) for _, p in now if _has_changed(began[id(p)], _mark(p))}
+        hosts, trained = [self._host], moved.union(_in_cells([self._host], self._module))
+        if began:
+            self._host.trainer.check_trained(trained)
+        if self._host.trainer.follows_error:
+            left = [name for name, p in now if id(p) not in trained]
+            if left:
+                _warn_of_untrained(self._host, left)
+            return
+        own, walls = _learned_locally(hosts, self._module), _walls(self._module)
+        left = [name for name, p in now if id(p) not in own | moved]
+        if left and walls and moved - own:  # an optimizer is at work
+            rank_zero_warn(
+                f"Each parameter beside those of cells should change when an optimizer steps. Found"
+                f" {_named(left)} as before, and neurons that pass no gradient to what is below"
+                f" them: {_named(walls)}. {_PASS}, or call `requires_grad_(False)` on them if they"
+                " are to stay as they are."
+            )
+
+
+def _mark(param: Tensor) -> Mark:
+    return version(param), fingerprint(local(param.detach()))
+
+
+def _has_changed(before: Mark, now: Mark) -> bool:
+    return before[0] != now[0] or not all(map(torch.equal, before[1], now[1]))
+
+
+def _warn_of_untrained(host: CellHost, left: Sequence[str]) -> None:
+    rank_zero_warn(
+        f"Each parameter of a network that learns from an error, by"
+        f" `{type(host.trainer).__name__}`, should be trained by a cell or an optimizer. Found"
+        f" neither for {_named(left)}: name it in a cell, as in `CellSpec(connection, neuron,"
+        ' params=("weight", "bias"))`, pass it to an optimizer, or call'
+        " `requires_grad_(False)` on it if it is to stay as it is."
+    )
+
+
+def _learned_locally(hosts: Sequence[CellHost], module: nn.Module) -> set[int]:
+    """Returns the ``id`` of each parameter of cells, and of connections with a local rule."""
+    return set(_in_cells(hosts, module)).union(
         id(param)
         for host in hosts
         for cell, _ in host.trainer.cells
         if not host.trainer.follows_error
         for param in cell.connection.parameters()
     )
-    left = [name for name, p in _learning(module) if lacks.get(id(p), False) and id(p) not in local]
-    if left:
-        rank_zero_warn(
-            f"Each parameter in `{type(optimizer).__name__}` should have a gradient when it steps."
-            f" Found none of {_named(left)}, and neurons that pass no gradient to what is below"
-            f" them: {_named(walls)}. Make these as"
-            ' `SurrogateLIF(..., gradient="step")` or `"time"`, train the parameters by a cell, or'
-            " leave them out of the optimizer."
-        )
+
+
+def _walls(module: nn.Module) -> list[str]:
+    """Returns the paths of neurons that pass no gradient."""
+    return [path for path, each in module.named_modules() if _passes_none(each)]
 
 
 def _passes_none(module: nn.Module) -> bool:

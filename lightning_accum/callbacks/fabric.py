@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from lightning.fabric import is_wrapped
-from torch import nn
+from torch import Tensor, nn
 
 from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._host import CellHost
+from lightning_accum.callbacks._inputs import InputWatch
+from lightning_accum.callbacks._loss import LossWatch
+from lightning_accum.callbacks._untrained import StillParameters
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.optim.update import check_lr
@@ -19,6 +22,8 @@ from lightning_accum.updates.nonfinite import NonFinite
 
 _PATIENCE = 100  # batches before the first check: the loop does not tell when an epoch ends
 _IDLE = 8  # steps in a row without a batch before it warns
+_EVERY = 16  # batches from one error whose size is kept to the next
+_FEW = 3  # batches: fewer tell nothing
 
 
 class FabricCellTrainer:
@@ -67,7 +72,10 @@ class FabricCellTrainer:
         self.host = CellHost(cell_trainer, cells, carry, nonfinite)
         self._recorded = False
         self._idle = 0  # steps in a row without a batch
+        self._batches = 0
         self._health: Health | None = None
+        self._still: StillParameters | None = None
+        self._inputs, self._loss = InputWatch(), LossWatch()
 
     @property
     def cell_trainer(self) -> CellTrainer:
@@ -86,7 +94,9 @@ class FabricCellTrainer:
         inner = module.get_submodule("module") if is_wrapped(module) else module
         self.host.bind(inner)
         self.cell_trainer.train()
-        self._health = Health(self.host, _PATIENCE)
+        self._health = Health(self.host, inner, _PATIENCE)
+        self._still = StillParameters(self.host, inner)
+        self._inputs, self._loss, self._batches = InputWatch(), LossWatch(), 0
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -120,6 +130,7 @@ class FabricCellTrainer:
         self._checked()
         self._recorded = False
         self.host.finish_batch(**inputs)
+        self._note(inputs)
 
     def step(self, lr: float = 1.0, **inputs: Any) -> None:
         """Applies the pending updates of all processes; every process has to call this.
@@ -164,6 +175,16 @@ class FabricCellTrainer:
             self.accumulate(**inputs)
         self.host.export_as_gradients()
 
+    def _note(self, inputs: Mapping[str, Any]) -> None:
+        """Looks at what the rule got, and, after some batches, at what is trained."""
+        self._inputs.note(inputs)
+        error = inputs.get("error")
+        if isinstance(error, Tensor) and not self._batches % _EVERY:
+            self._loss.note(error.detach().square().mean())
+        self._batches += 1
+        if self._batches == _PATIENCE and self._still is not None:
+            self._still.check()
+
     def _checked(self) -> Health:
         if not self.host.bound or self._health is None:
             raise RuntimeError(
@@ -175,17 +196,26 @@ class FabricCellTrainer:
     def release(self) -> None:
         """Removes every hook; what is learned, recorded and pending stays.
 
-        It warns if a cell has learned nothing.
+        It warns if a cell or another part of the network has learned nothing.
         """
         health, self._health = self._health, None
         try:
             if health is not None:
                 health.fit_ended((), "loop")
+                self._end()
         finally:
             self.host.release()
 
+    def _end(self) -> None:
+        """Warns of what the batches had in common; waits for the device."""
+        if self._still is not None and self._batches >= _FEW:
+            self._still.check()
+        for line in [*self._inputs.lines(), *self._loss.lines(type(self.cell_trainer).__name__)]:
+            warnings.warn(line, RuntimeWarning, stacklevel=3)
+        self._still = None
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_health": None}
+        return {**self.__dict__, "_health": None, "_still": None}
 
     def state_dict(self) -> dict[str, Any]:
         """Returns a state of tensors and builtins, for ``fabric.save``."""

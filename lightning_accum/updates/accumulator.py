@@ -137,6 +137,7 @@ class Accumulator(PendingChange):
             ValueError: if the pending contributions do not fit ``param``.
         """
         check_tensors(param=param)
+        self.looked_at = True
         with torch.no_grad():
             return self._bounds.change(param.detach(), *self.parts(param))
 
@@ -192,9 +193,9 @@ class Accumulator(PendingChange):
         """
         self.check_extra_state(state)
         found = saved_bounds(self.name, state["bounds"])
+        self._bounds.load(self.name, found)  # warns before anything changes
         self._pos.load(state["pos"])
         self._neg.load(state["neg"])
-        self._bounds.load(found)
 
     def extra_repr(self) -> str:
         """Shows name, shape, reduction and bounds."""

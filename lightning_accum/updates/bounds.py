@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -95,10 +96,27 @@ class Bounds:
         """Returns the bounds of this package, by side; functions of users have no safe name."""
         return {side: b.state() for side, b in self._bounds.items() if b.is_built_in}
 
-    def load(self, saved: dict[Side, Bound]) -> None:
-        """Sets the bounds that :func:`saved_bounds` returned."""
+    def load(self, name: str, saved: dict[Side, Bound]) -> None:
+        """Sets the bounds that :func:`saved_bounds` returned; warns if others were set here.
+
+        Args:
+            name: the parameter's name, for messages.
+            saved: the bounds by side.
+        """
+        if saved and self._bounds and saved != self._bounds:
+            warnings.warn(
+                f"The bounds of `{name}` should be those of the state that is loaded. Found"
+                f" {_shown(self._bounds)}, which the saved {_shown(saved)} replaces: set the bounds"
+                " again after the state is loaded if the change is meant.",
+                UserWarning,
+                stacklevel=2,
+            )
         for side, bound in saved.items():
             self._put(side, bound)
+
+
+def _shown(bounds: Mapping[Side, Bound]) -> str:
+    return ", ".join(f"{bound.name}{bound.limits} ({side})" for side, bound in bounds.items())
 
 
 def saved_bounds(name: str, state: Mapping[str, Any]) -> dict[Side, Bound]:

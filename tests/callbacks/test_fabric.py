@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -12,9 +13,10 @@ from lightning.fabric import Fabric
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from lightning_accum import MSTDP, STDP, CellSpec
+from lightning_accum import MSTDP, STDP, CellSpec, EProp, Hebb, TripletSTDP
 from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
-from lightning_accum.nn import LIF
+from lightning_accum.nn import LIF, SurrogateLIF
+from lightning_accum.rules import Rule
 
 CELLS = {"enc": CellSpec("fc", "lif")}
 
@@ -263,3 +265,96 @@ def test_a_batch_that_fails_is_not_taken_for_one_that_was_not_evaluated() -> Non
         with pytest.raises(ZeroDivisionError):
             batch(x)
     learner.release()
+
+
+class Readout(nn.Module):
+    """Two layers, of which one is read out."""
+
+    def __init__(self, gradient: str = "none") -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Linear(5, 6, bias=False)
+        self.fc = nn.Linear(6, 4, bias=False)
+        nn.init.uniform_(self.fc.weight, 0.0, 0.3)
+        self.lif = SurrogateLIF(4, time_dim=0, gradient=gradient)
+        self.out = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.lif.reset()
+        x = (self.first(x) > 0).float() if self.lif.gradient == "none" else self.first(x).sigmoid()
+        return self.out(self.lif(self.fc(x)).mean(0))
+
+
+def said_of(
+    model: Readout, use: Rule, params: Iterable[Tensor], sign: float = 1.0, batches: int = 300
+) -> list[str]:
+    """What is said in a loop in which an optimizer trains some parameters."""
+    learner = FabricCellTrainer(use, CELLS)
+    learner.setup(model)
+    optimizer = torch.optim.SGD(list(params), lr=0.01)
+    generator = torch.Generator().manual_seed(0)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for _ in range(batches):
+            with learner.batch():
+                out = model(torch.rand(6, 8, 5, generator=generator) - 0.2)
+            optimizer.zero_grad()
+            loss = (out - 1).square().mean()
+            loss.backward()
+            optimizer.step()
+            error = (sign * (out - 1).detach().sum(1, keepdim=True)).expand(8, 4)
+            learner.step(**({"error": error} if use.follows_error else {}))
+        learner.release()
+    return [str(w.message) for w in found if "should" in str(w.message)]
+
+
+def test_parameters_that_nothing_trains_are_named_in_a_loop():
+    model = Readout()
+    for param in model.first.parameters():
+        param.requires_grad_(False)
+    (said,) = said_of(model, EProp(1e-4, time_dim=0), [model.out.weight], batches=110)
+    assert "Found neither for `out.bias`: name it in a cell" in said
+    assert not said_of(model, EProp(1e-4, time_dim=0), model.out.parameters(), batches=110)
+
+
+def test_parameters_below_neurons_without_gradient_are_named_in_a_loop():
+    model = Readout()
+    params = [*model.out.parameters(), *model.first.parameters()]
+    (said,) = said_of(model, STDP(1e-4, -1e-4, time_dim=0), params, batches=5)
+    assert "Found `first.weight` as before" in said
+    assert "`lif`" in said
+    model = Readout("step")
+    params = [*model.out.parameters(), *model.first.parameters()]
+    model.fc.requires_grad_(False)
+    assert not said_of(model, Hebb(1e-4, time_dim=0), params, batches=5)
+
+
+def test_an_error_that_never_varies_is_told_in_a_loop():
+    model = Readout()
+    model.first.requires_grad_(False)
+    (said,) = said_of(model, EProp(1e-4, time_dim=0), model.out.parameters(), sign=0.0, batches=20)
+    assert "Each value of `error` was 0, in all" in said or "should change `weight`" in said
+
+
+def test_an_error_that_grows_is_told_in_a_loop():
+    watch = FabricCellTrainer(EProp(1e-4, time_dim=0), CELLS)
+    model = Readout().requires_grad_(False)
+    watch.setup(model)
+    for i in range(300):
+        with watch.batch():
+            model(torch.rand(2, 3, 5) - 0.2)
+        watch.step(error=torch.full((3, 4), 1.0 + i) * torch.rand(3, 1))
+    with pytest.warns(RuntimeWarning, match="The loss rose while `EProp` followed its error"):
+        watch.release()
+
+
+def test_a_state_of_another_rule_is_told():
+    saved, model = FabricCellTrainer(STDP(0.1, -0.05, time_dim=0), CELLS), Net()
+    saved.setup(model)
+    state = saved.state_dict()
+    saved.release()
+    other = FabricCellTrainer(TripletSTDP(0.1, 0.1, -0.1, -0.1, time_dim=0), CELLS)
+    other.setup(model)
+    with pytest.warns(UserWarning, match="Found one of a `STDP`, and a `TripletSTDP` here"):
+        other.load_state_dict(state)
+    other.release()

@@ -440,3 +440,23 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
     assert probe.found == [True]
     assert not use.cell_trainer.tally("enc").watched
     assert use._fit is None
+
+
+class WithReadout(Net):
+    """Has a parameter that no cell trains."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(2, 2)
+
+
+@pytest.mark.parametrize("path", ["fc.weight", "out.bias"])
+def test_nan_that_a_parameter_held_before_the_fit_is_told_by_name(
+    path: str, tmp_path: Path
+) -> None:
+    net = WithReadout()
+    with torch.no_grad():
+        net.get_parameter(path)[0] = torch.nan
+    said = warned(net, tmp_path, callback())
+    assert "Found NaN" in said
+    assert ("`enc.weight`" if path == "fc.weight" else "`out.bias`, which no cell trains") in said

@@ -264,7 +264,7 @@ def test_a_state_that_lacks_a_key_says_which(key: str, tmp_path: Path) -> None:
         use.load_state_dict({**run.callbacks[0].state_dict(), "schedule": {}})
     run = trainer(tmp_path, use)
     use.load_state_dict({"host": {}, "batches": 0, "schedule": None})
-    with pytest.raises(RuntimeError, match=r"keys \['trainer', 'updaters'\]"):
+    with pytest.raises(RuntimeError, match=r"keys \['rule', 'trainer', 'updaters'\]"):
         run.fit(Net(), loader(1))
 
 

@@ -107,6 +107,8 @@ def running(case: Any) -> nn.Module:
 NAMES = [n for n, c in CASES.items() if isinstance(m := c.make(), nn.Module) and parts_of(m)]
 
 
+# other bounds than those here are taken, and told
+@pytest.mark.filterwarnings("ignore:The bounds of .parameter. should be those:UserWarning")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_state_is_taken_whole_and_works_or_is_refused(name: str) -> None:
     case = CASES[name]

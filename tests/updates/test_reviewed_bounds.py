@@ -183,3 +183,18 @@ def test_a_half_bound_of_the_other_side_is_rejected(side: str) -> None:
     with pytest.raises(ValueError, match=rf"pass `bound_{side}_power`, or set it by"):
         getattr(acc, f"{side}bound")(fns[side], 1.0, power=1.0)
     assert not acc.bounded
+
+
+def test_other_bounds_than_those_that_are_loaded_are_told() -> None:
+    saved, other, same, fresh = (Accumulator(name="weight") for _ in range(4))
+    for acc, limit in ((saved, 1.0), (other, 0.5), (same, 1.0)):
+        acc.upperbound(bound_upper_power, limit, power=2.0)
+    for silent in (same, fresh):
+        silent.load_state_dict(saved.state_dict())
+    with pytest.warns(
+        UserWarning,
+        match=r"`weight` .*Found bound_upper_power\(0\.5,\) \(upper\).*saved .*\(1\.0,\) \(upper\)",
+    ):
+        other.load_state_dict(saved.state_dict())
+    assert other.limits == (None, 1.0)
+    other.load_state_dict(Accumulator(name="weight").state_dict())  # which has none
