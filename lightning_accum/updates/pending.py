@@ -32,8 +32,6 @@ class PendingChange(CheckedState):
         name: the parameter's name, for messages.
     """
 
-    looked_at = False  # whether someone has read what is pending
-
     def __init__(self, shape: torch.Size | None = None, *, name: str = "parameter") -> None:
         super().__init__()
         try:
@@ -46,6 +44,7 @@ class PendingChange(CheckedState):
         self.name = name
         self._pos = Part()
         self._neg = Part()
+        self.looked_at = False  # whether someone has read what is pending
 
     @property
     def pos(self) -> Tensor | None:
@@ -248,5 +247,4 @@ class PendingChange(CheckedState):
 
     def _look(self, part: Part) -> Tensor | None:
         self.looked_at = True
-        value = part.value()
-        return None if value is None else value.clone()
+        return None if (value := part.value()) is None else value.clone()
