@@ -28,6 +28,8 @@ SEARCH = 0.1
 """An entry searched for events."""
 EVENT = 8.0
 """An event found and sorted."""
+NEAREST = 80.0
+"""What a nearest trace adds to an event: the time since the one before."""
 ADD = 0.04
 """An element that an event adds."""
 TRACE = 0.36
@@ -95,7 +97,7 @@ def cheapest(products: Sequence[Product]) -> Choice:
         costs[side] = (
             CALLS / max(1, len(flat))
             + own * (known is None) * SEARCH
-            + events * ((1 + nearest) * EVENT + n * other * ADD)
+            + events * (EVENT + nearest * NEAREST + n * other * ADD)
             + n * other * TRACE
             + sum(_stays(factor) for factor in factors) * own * other * MULTIPLY
         )

@@ -33,6 +33,15 @@ def test_pairs_of_spikes(neurons: int, share: float, plain: str, rewarded: str) 
         assert cheapest([Term(1.0, y, pre.trace(20.0)), Term(-1.0, traced, pre)]) == path
 
 
+def test_nearest_traces_move_from_the_side_of_few_spikes() -> None:
+    pre, post = side(784, 0.02), side(10, 0.02)
+    terms = [
+        Term(1.0, post, pre.trace(20.0, "nearest")),
+        Term(-1.0, post.trace(20.0, "nearest"), pre),
+    ]
+    assert cheapest(terms) == "post"
+
+
 @pytest.mark.parametrize(("rows", "pays"), [(1, False), (32, False), (64, False), (512, True)])
 def test_a_matrix_is_not_transposed_for_few_rows(rows: int, pays: bool) -> None:
     raster = torch.rand(rows, 784, generator=torch.Generator().manual_seed(0)) < 0.02
