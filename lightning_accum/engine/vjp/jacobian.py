@@ -17,6 +17,19 @@ class Jacobian(WeightVJP):
         """Returns the gradient, in the parameter's shape, of the output weighted by ``post``."""
         return self._gradient(getattr(self.module, self.name).detach(), post, pre)
 
+    def run(self, param: Tensor, pre: Tensor, hooks: bool = True) -> Tensor:
+        """Returns the module's output with other values of the parameter, unseen by monitors.
+
+        Hooks always run, because they may compute tensors that the module uses, as those of
+        ``torch.nn.utils.prune`` do.
+
+        Args:
+            param: the values.
+            pre: ``[K, ...]`` the input.
+            hooks: has no effect here.
+        """
+        return super().run(param, pre)
+
     def check(self, post: Tensor, pre: Tensor) -> None:
         """Checks the shapes, and that the module is linear in the parameter.
 
