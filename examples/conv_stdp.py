@@ -56,7 +56,7 @@ class FirstAtEachPlace:
 class Network(Local):
     """Spots → plastic convolution → integrate-and-fire neurons, each of which spikes once."""
 
-    def __init__(self, threshold: float = 1.5) -> None:
+    def __init__(self, threshold: float = 2.0) -> None:
         super().__init__()
         self.conv = Conv2d(2, MAPS, 5, padding=2, bias=False).requires_grad_(False)
         self.lif = LIF((MAPS, 28, 28), 1e6, threshold, refractory=STEPS, time_dim=0)
@@ -71,7 +71,7 @@ class Network(Local):
         self.lif.reset()
         return self.lif(self.conv((times == torch.arange(STEPS).view(-1, 1, 1, 1, 1)).float()))
 
-    def learn(self, times: Tensor, lr: float = 2.0) -> None:
+    def learn(self, times: Tensor, lr: float = 8.0) -> None:
         """Sees each image once."""
         # What counts is before or after, not how long. Changes at all places of a map add up.
         rule = STDP(lr / PLACES, -lr / PLACES, tc_pre=1e6, tc_post=1e6, time_dim=0)
