@@ -24,7 +24,7 @@ LAYERS = (
     {"optim"},
     {"nn", "engine"},
     {"cells"},
-    {"rules"},
+    {"rules", "nir"},
     {"metrics"},
     {"callbacks"},
 )

@@ -22,6 +22,7 @@ NOT_RUN = {
     "distributed.md": 3,  # run by tests/distributed/test_ddp_page.py, in several processes
     "foreign-neurons.md": 5,  # run by tests/neurons, where the libraries are installed
     "from-other-libraries.md": 5,  # likewise
+    "nir.md": 2,  # likewise
     "three-factor.md": 2,  # one trains for a minute, one is of snnTorch: test_three_factor_page.py
 }
 HIDDEN = {
