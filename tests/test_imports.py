@@ -18,7 +18,7 @@ ROOT = Path(lightning_accum.__file__).parent
 LAYERS = (
     {"_compat", "_checks"},
     {"_metric", "_state"},
-    {"functional"},
+    {"functional", "plot"},
     {"sparse", "distributed"},
     {"updates", "observe", "accumulators"},
     {"optim"},

@@ -17,7 +17,7 @@ from sphinx.util import logging
 logger = logging.getLogger(__name__)
 
 _PACKAGES = (
-    *("functional", "updates", "observe", "accumulators", "optim"),
+    *("functional", "plot", "updates", "observe", "accumulators", "optim"),
     *("nn", "engine", "cells", "nir", "rules", "metrics", "callbacks"),
 )
 

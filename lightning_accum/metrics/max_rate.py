@@ -18,6 +18,7 @@ from lightning_accum.functional.readout import (
     proportional_votes,
 )
 from lightning_accum.metrics._additive import AdditiveMetric
+from lightning_accum.plot.figures import pyplot
 
 _VOTES = ("assigned", "proportional", "bayes")
 
@@ -178,15 +179,8 @@ class MaxRateClassifier(AdditiveMetric):
         Raises:
             ModuleNotFoundError: if matplotlib is not installed.
         """
-        try:
-            from matplotlib import pyplot
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                "`MaxRateClassifier.plot` draws with matplotlib, which is not installed. Install"
-                " it with `pip install matplotlib`."
-            ) from error
         assigned = (self.assignments if val is None else val.reshape(-1)).cpu()
-        ax = pyplot.subplots()[1] if ax is None else ax
+        ax = pyplot("MaxRateClassifier.plot").subplots()[1] if ax is None else ax
         names = [*range(self.num_classes), "none"]
         sizes = torch.bincount(assigned % (self.num_classes + 1), minlength=len(names))
         ax.bar([str(name) for name in names], sizes.tolist())

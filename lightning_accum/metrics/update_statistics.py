@@ -9,9 +9,22 @@ from torch import Tensor
 
 from lightning_accum.functional.statistics import AVERAGED, spike_counts, update_statistics
 from lightning_accum.metrics._additive import AdditiveMetric
+from lightning_accum.plot.panels import Panel, draw_panels
 from lightning_accum.sparse.binary import count_spikes
 
 _NAMES = (*AVERAGED, "nonfinite")
+_PANELS = (
+    Panel("weights", ("weight_norm",)),
+    Panel("change", ("update_norm", "pos_norm", "neg_norm")),
+    Panel("change relative to weights", ("ratio",)),
+    Panel("potentiation or depression", ("balance",), limits=(-1.05, 1.05)),
+    Panel("shares of the weights", ("at_bound", "at_lower", "at_upper", "zero_share"), (0.0, 1.05)),
+    Panel("not finite", ("nonfinite",)),
+)
+_ACTIVITY = (
+    Panel("spikes per step", ("firing_rate",)),
+    Panel("share of the neurons", ("silent_share",), limits=(0.0, 1.05)),
+)
 
 
 class UpdateStatistics(AdditiveMetric):
@@ -77,6 +90,25 @@ class UpdateStatistics(AdditiveMetric):
         means = self.totals / self.updates.clamp(min=1)
         return dict(zip(_NAMES, means.unbind(), strict=True))
 
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Draws present values as bars, or results over time as curves, in six panels.
+
+        Args:
+            val: a result of ``compute`` or ``forward``, or a list of them. Default: ``compute()``.
+            ax: matplotlib axes to draw all values in. Default: panels in a new figure, where each
+                has its own scale.
+
+        Returns:
+            The figure, or ``None`` if ``ax`` was given, and the axes of the panels, an array.
+
+        Raises:
+            ModuleNotFoundError: if matplotlib is not installed.
+        """
+        if ax is not None:
+            return super().plot(val, ax)
+        found = self.compute() if val is None else val
+        return draw_panels(found, _PANELS, "UpdateStatistics.plot")
+
 
 class FiringStatistics(AdditiveMetric):
     """Measures how active neurons were since the last reset.
@@ -138,3 +170,22 @@ class FiringStatistics(AdditiveMetric):
             "firing_rate": self.counts.mean() / self.steps.clamp(min=1),
             "silent_share": (self.counts == 0).float().mean(),
         }
+
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Draws present values as bars, or results over time as curves, in two panels.
+
+        Args:
+            val: a result of ``compute`` or ``forward``, or a list of them. Default: ``compute()``.
+            ax: matplotlib axes to draw all values in. Default: panels in a new figure, where each
+                has its own scale.
+
+        Returns:
+            The figure, or ``None`` if ``ax`` was given, and the axes of the panels, an array.
+
+        Raises:
+            ModuleNotFoundError: if matplotlib is not installed.
+        """
+        if ax is not None:
+            return super().plot(val, ax)
+        found = self.compute() if val is None else val
+        return draw_panels(found, _ACTIVITY, "FiringStatistics.plot")

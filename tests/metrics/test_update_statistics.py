@@ -4,6 +4,7 @@ import copy
 import io
 import math
 import pickle
+import sys
 
 import pytest
 import torch
@@ -157,6 +158,10 @@ def test_results_are_detached_float_scalars(cls, batches):
         assert not value.requires_grad
 
 
+def bars_of(ax):
+    return zip(ax.get_xticklabels(), ax.patches, strict=True)
+
+
 @both
 def test_plot(cls, batches):
     pyplot = pytest.importorskip("matplotlib.pyplot")
@@ -164,7 +169,13 @@ def test_plot(cls, batches):
     metric = cls()
     values = [metric(**batch) for batch in batches()]
     figure, axes = metric.plot()
-    assert len(axes.lines) == len(values[0])
+    bars = {tick.get_text(): bar.get_height() for ax in axes for tick, bar in bars_of(ax)}
+    assert bars == {name: pytest.approx(float(v)) for name, v in metric.compute().items()}
+    _, axes = metric.plot(values)
+    curves = [line for ax in axes for line in ax.lines]
+    assert sorted(list(line.get_ydata()) for line in curves) == sorted(
+        [float(value[name]) for value in values] for name in values[0]
+    )
     _, again = metric.plot(values, ax=pyplot.figure().add_subplot())
     assert [len(line.get_ydata()) for line in again.lines] == [len(values)] * len(values[0])
     pyplot.close("all")
@@ -173,7 +184,7 @@ def test_plot(cls, batches):
 
 @both
 def test_plot_without_matplotlib_says_what_to_install(cls, batches, monkeypatch):
-    monkeypatch.setattr("torchmetrics.utilities.plot._MATPLOTLIB_AVAILABLE", False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ModuleNotFoundError, match="pip install matplotlib"):
         fed(cls, batches()).plot()
 

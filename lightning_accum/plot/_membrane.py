@@ -1,0 +1,115 @@
+"""Membrane potentials over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_accum._checks import check_tensors
+from lightning_accum.plot.figures import check_step, one_sample, open_sides, pyplot
+
+_MOST = 4
+
+
+def membrane(
+    membrane: Tensor,
+    threshold: Tensor | float | None = None,
+    spikes: Tensor | None = None,
+    dt: float = 1.0,
+    neurons: Sequence[int] | None = None,
+    sample: int = 0,
+    ax: Any = None,
+) -> tuple[Any, Any]:
+    """Draws potentials over time, with the threshold as a dotted line and spikes above them.
+
+    Args:
+        membrane: ``[T]`` of one neuron, ``[T, N]`` of a single sample, or ``[T, B, ...]``.
+        threshold: of all neurons, or of each, ``[N]``, or of each in each step, ``[T, N]``.
+        spikes: of the shape of ``membrane``.
+        dt: step, in ms.
+        neurons: indices of the neurons to draw. Default: the first four.
+        sample: which sample of the batch to draw.
+        ax: matplotlib axes to draw in. Default: those of a new figure.
+
+    Returns:
+        The figure and the axes.
+
+    Raises:
+        ModuleNotFoundError: if matplotlib is not installed.
+        TypeError: if activity is not a tensor.
+        ValueError: if a shape does not fit, a neuron does not exist, or ``dt`` is not positive.
+
+    Example:
+        >>> import torch
+        >>> from lightning_accum import plot
+        >>> from lightning_accum.nn import LIF
+        >>> lif, v, s = LIF(3), [], []
+        >>> for _ in range(50):
+        ...     s.append(lif(torch.full((1, 3), 0.1)))
+        ...     v.append(lif.voltage)
+        >>> figure, ax = plot.membrane(torch.stack(v), 1.0, torch.stack(s), neurons=[0])
+    """
+    check_step(dt)
+    values = _potentials("membrane", membrane, sample)
+    steps, size = values.shape
+    shown = list(range(min(size, _MOST))) if neurons is None else list(neurons)
+    if not all(isinstance(i, int) and -size <= i < size for i in shown):
+        raise ValueError(
+            f"Argument `neurons` should be indices of the {size} neurons. Found"
+            f" `neurons = {shown}`."
+        )
+    limits = None if threshold is None else _thresholds(threshold, steps, size)
+    fired = None
+    if spikes is not None:
+        fired = _potentials("spikes", spikes, sample)
+        if spikes.shape != membrane.shape:
+            raise ValueError(
+                f"Argument `spikes` should have the shape of `membrane`, {tuple(membrane.shape)}."
+                f" Found {tuple(spikes.shape)}."
+            )
+    plt = pyplot("plot.membrane")
+    if ax is None:
+        ax = plt.subplots(figsize=(7.0, 2.6), layout="constrained")[1]
+    time = torch.arange(steps) * dt
+    for i in shown:
+        (line,) = ax.plot(time, values[:, i], lw=1.2, label=f"neuron {i % size}")
+        if limits is not None:
+            ax.plot(time, limits[:, i], ls=":", lw=1.0, color=line.get_color())
+    ax.set(xlabel="time, ms", ylabel="potential", xlim=(0, max(steps - 1, 1) * dt))
+    if fired is not None:
+        _mark(ax, [time[fired[:, i] != 0] for i in shown])
+    if len(shown) > 1:
+        ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    open_sides(ax)
+    return ax.figure, ax
+
+
+def _potentials(name: str, values: Tensor, sample: int) -> Tensor:
+    check_tensors(**{name: values})
+    return one_sample(name, values[:, None] if values.ndim == 1 else values, sample).float()
+
+
+def _thresholds(threshold: Tensor | float, steps: int, size: int) -> Tensor:
+    """Returns the thresholds ``[T, N]``."""
+    value = torch.as_tensor(threshold).detach().cpu().float()
+    try:
+        return value.expand(steps, size)
+    except RuntimeError as error:
+        raise ValueError(
+            f"Argument `threshold` should be a number, or have shape [{size}] or [{steps}, {size}]."
+            f" Found `threshold.shape = {tuple(value.shape)}`."
+        ) from error
+
+
+def _mark(ax: Any, times: list[Tensor]) -> None:
+    """Draws each neuron's spikes as a row of lines above the potentials, in its color."""
+    low, high = ax.get_ylim()
+    row = 0.09 * (high - low)
+    colors = [line.get_color() for line in ax.lines if not line.get_label().startswith("_")]
+    for i, time in enumerate(times):
+        bottom = high + row * (len(times) - 1 - i)
+        ax.vlines(time, bottom, bottom + 0.8 * row, color=colors[i - len(times)], lw=1.2)
+    ax.set_ylim(low, high + row * len(times))
