@@ -92,7 +92,7 @@ def _draw(ax: Any, values: Tensor, dt: float) -> None:
     steps, size = values.shape
     if ((values == 0) | (values == 1)).all():
         time, neuron = (index.numpy() for index in values.nonzero(as_tuple=True))
-        half = max(0.4, size / 160)  # of many neurons, a line of one would not be seen
+        half = max(0.4, size / 120)  # of many neurons, a line of one would not be seen
         ax.vlines(time * dt, neuron - half, neuron + half, color="black", lw=_width(ax, steps))
     else:
         extent = (-dt / 2, (steps - 0.5) * dt, -0.5, size - 0.5)

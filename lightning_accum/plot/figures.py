@@ -82,4 +82,4 @@ def count_rows(ax: Any) -> None:
     """Marks whole numbers only on the vertical axis."""
     from matplotlib.ticker import MaxNLocator
 
-    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.yaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
