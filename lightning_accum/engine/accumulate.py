@@ -101,7 +101,7 @@ def _add_sums(
         else:
             add_linear(total, some, scale, side, vjp)
     for change in others:
-        parts = change.parts(slice(None), vjp)
+        parts = change.summed(vjp)
         size = change.size if averages else 1
         total.accumulate(*(part if part is None else part / size for part in parts))
     end_contribution(accumulator, total)

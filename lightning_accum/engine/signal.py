@@ -75,6 +75,17 @@ class Signal:
         """
         return self.source.age()
 
+    def steps_before(self) -> Tensor | None:
+        """Returns ``[B, ...]``, the steps since the latest spike before the first step.
+
+        It is infinite where there was none, and ``None`` if there was none at all.
+        """
+        return self.source.steps_before()
+
+    def steps_at_the_end(self) -> Tensor:
+        """Returns memory that is to receive the steps since the latest spike, at the last step."""
+        return self.source.steps_at_the_end()
+
     def average(self, tc: float, power: int = 1) -> Tensor:
         r"""Returns the running average of each neuron's activity, over samples and earlier steps.
 

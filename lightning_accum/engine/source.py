@@ -55,6 +55,7 @@ class Source:
         self._last: dict[tuple[float, TraceMode], Tensor] = {}
         self._left: dict[float, Tensor] = {}
         self._age: Tensor | None = None
+        self._steps: Tensor | None = None
         self._averages: dict[tuple[float, int], tuple[Tensor, Tensor]] = {}
 
     def events(self) -> Events:
@@ -115,13 +116,24 @@ class Source:
         """Returns the time since the latest spike, in ms; infinite before the first one."""
         if self._age is None:
             spikes = self.activity != 0
-            age = torch.full(spikes.shape, self.dt, dtype=self.dtype, device=spikes.device)
-            before = self._before(StateKey("sample", f"{self.side} age"), spikes.shape[1:])
+            age = torch.ones(spikes.shape, dtype=self.dtype, device=spikes.device)
+            before = self.steps_before()
             for now, spike in zip(age.unbind(0), spikes.unbind(0), strict=True):
                 now.add_(torch.inf if before is None else before).masked_fill_(spike, 0.0)
                 before = now
-            self._age = age
+            self._steps = age[-1].clone()
+            self._age = age.mul_(self.dt)
         return self._age
+
+    def steps_before(self) -> Tensor | None:
+        """Returns the steps since the latest spike before the first step, ``None`` for none."""
+        return self._before(self._age_key, self.activity.shape[1:])
+
+    def steps_at_the_end(self) -> Tensor:
+        """Returns memory that is to receive the steps since the latest spike, at the last step."""
+        if self._steps is None:
+            self._steps = torch.empty_like(self.activity[0], dtype=self.dtype)
+        return self._steps
 
     def average(self, decay: float, power: int) -> Tensor:
         """Returns the running average over samples and all earlier steps, of every neuron."""
@@ -153,8 +165,8 @@ class Source:
             return left
         for decay, mode in self._used:
             left[self._key(decay, mode)] = self._at_the_end(decay, mode)
-        if self._age is not None:
-            left[StateKey("sample", f"{self.side} age")] = self._age[-1].clone()
+        if self._steps is not None:
+            left[self._age_key] = self._steps
         return left
 
     def _at_the_end(self, decay: float, mode: TraceMode) -> Tensor:
@@ -167,6 +179,10 @@ class Source:
         if events is None:
             return last_trace(activity, decay, mode, initial, self.dtype)
         return last_trace_of_events(events, activity.shape, decay, mode, initial, self.dtype)
+
+    @property
+    def _age_key(self) -> StateKey:
+        return StateKey("sample", f"{self.side} age")
 
     def _key(self, decay: float, mode: TraceMode) -> StateKey:
         return trace_key(self.side, decay, mode)

@@ -40,6 +40,16 @@ class Change(ABC):
             vjp: sums products of both sides into the parameter's shape.
         """
 
+    def summed(self, vjp: WeightVJP) -> Parts:
+        """Returns both parts of the change, summed over time and over all samples.
+
+        The plain form is :meth:`parts` of all samples; a subclass may have a faster one.
+
+        Args:
+            vjp: as for :meth:`parts`.
+        """
+        return self.parts(slice(None), vjp)
+
     def carry(self, vjp: WeightVJP) -> Mapping[StateKey, Tensor]:
         """Returns what passes to the next window, beyond the traces of signals.
 

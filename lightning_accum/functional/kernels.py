@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias, final
 
 import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_finite
 
+Kernel: TypeAlias = Callable[[Tensor], Tensor]
+"""Returns the change for time differences, post minus pre, in ms."""
 
+
+class Coefficients(NamedTuple):
+    r"""Coefficients of a kernel of a closed form.
+
+    .. math:: K(\Delta) = A_\pm\, e^{l_\pm |\Delta| + c \Delta^2} - B
+
+    Args:
+        heights: :math:`A_\pm` for :math:`\Delta \ge 0` and for :math:`\Delta < 0`.
+        slopes: :math:`l_\pm` for the same; not positive.
+        curve: :math:`c`; not positive.
+        offset: :math:`B`.
+    """
+
+    heights: tuple[float, float]
+    slopes: tuple[float, float] = (0.0, 0.0)
+    curve: float = 0.0
+    offset: float = 0.0
+
+
+@final
 @dataclass(frozen=True)
 class ExponentialKernel:
     r"""The classic window of pair-based STDP, with an exponential on either side.
@@ -54,7 +78,12 @@ class ExponentialKernel:
         before = self.lr_pre * torch.exp(delta.clamp(max=0) / self.tc_post)
         return torch.where(delta >= 0, after, before)
 
+    def coefficients(self) -> Coefficients:
+        """Returns the coefficients of this kernel."""
+        return Coefficients((self.lr_post, self.lr_pre), (-1 / self.tc_pre, -1 / self.tc_post))
 
+
+@final
 @dataclass(frozen=True)
 class GaussianKernel:
     r"""A symmetric window minus a constant, for spikes that coincide in any order.
@@ -90,6 +119,23 @@ class GaussianKernel:
     def __call__(self, delta: Tensor) -> Tensor:
         """Returns the change for time differences of any shape, post minus pre, in ms."""
         return self.lr * torch.exp(-0.5 * (delta / self.width) ** 2) - self.offset
+
+    def coefficients(self) -> Coefficients:
+        """Returns the coefficients of this kernel."""
+        return Coefficients((self.lr, self.lr), curve=-0.5 / self.width**2, offset=self.offset)
+
+
+def coefficients_of(kernel: Kernel) -> Coefficients | None:
+    """Returns the coefficients of a kernel of a closed form, ``None`` for any other function."""
+    if isinstance(kernel, (ExponentialKernel, GaussianKernel)):
+        return kernel.coefficients()
+    return None
+
+
+def changes(kernel: Kernel, delta: Tensor) -> Tensor:
+    """Returns the kernel of time differences, and zero where they are infinite: without a spike."""
+    seen = delta.isfinite()
+    return torch.where(seen, kernel(torch.where(seen, delta, 0.0)), 0.0)
 
 
 def _check_positive(name: str, value: float) -> None:

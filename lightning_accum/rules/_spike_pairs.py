@@ -9,10 +9,14 @@ from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.terms import CustomChange, Parts
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.vjp.matrix import Outer
-from lightning_accum.rules.kernel import Kernel, changes
+from lightning_accum.functional.kernels import Coefficients, Kernel, changes, coefficients_of
+from lightning_accum.sparse.compiled import has_kernel
 from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.kernel_pairs import Latest, Visit, pair_events
 
 _CHUNK_ELEMENTS = 1 << 20
+_LONGEST = 1 << 16
+"""Steps of a table of changes; a function of unknown form of longer times is computed each time."""
 
 
 class Synapses(Outer):
@@ -39,15 +43,64 @@ class SpikePairs(CustomChange):
         kernel: returns the change for time differences, post minus pre minus delay, in ms.
         post: postsynaptic spikes, ``[T, B, ..., out]``.
         pre: presynaptic spikes, ``[T, B, ..., in]``.
-        delay: the delay of each synapse, in ms, ``[out, in]``.
+        delay: the delay of each synapse, in ms, ``[out, in]``; there is none if ``None``.
     """
 
-    def __init__(self, kernel: Kernel, post: Signal, pre: Signal, delay: Tensor) -> None:
+    def __init__(
+        self, kernel: Kernel, post: Signal, pre: Signal, delay: Tensor | None = None
+    ) -> None:
         super().__init__(post.activity.shape[1])
         self.kernel = kernel
         self.post = post
         self.pre = pre
         self.delay = delay
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether the compiled kernel sums the changes of these pairs."""
+        sides = (self.post, self.pre)
+        spikes = all(each.activity.dtype == torch.bool for each in sides)
+        if not (spikes and has_kernel(self.post.activity.device, self.post.dtype)):
+            return False
+        if coefficients_of(self.kernel) is not None:
+            return True
+        return self.delay is None and max(map(_farthest, sides)) < _LONGEST
+
+    def summed(self, vjp: WeightVJP) -> Parts:
+        """Returns the change by the spikes of both sides, from the compiled kernel if there is one.
+
+        The plain form is :meth:`parts` of all samples.
+        """
+        if self.is_fast and vjp.is_matrix:
+            size = self.post.activity.shape[-1], self.pre.activity.shape[-1]
+            up, down = (torch.empty(size, dtype=self.post.dtype) for _ in range(2))
+            if self._sum_into(up, down):
+                return up, down
+        return self.parts(slice(None), vjp)
+
+    def _sum_into(self, up: Tensor, down: Tensor) -> bool:
+        """Returns whether the compiled kernel has written the sums."""
+        delay = None if self.delay is None else self.delay.to(up.dtype).contiguous()
+        for own, other, sign in ((self.post, self.pre, 1), (self.pre, self.post, -1)):
+            latest = Latest(
+                other.activity.contiguous(), other.steps_before(), other.steps_at_the_end()
+            )
+            after, dt = sign > 0, sign * other.source.dt
+            least = 0 if after else 1  # two spikes in one step are one pair
+            visit = Visit(dt, least, self._change(other, dt, least), by_spike=after)
+            if not pair_events(up, down, not after, own.events(), latest, visit, delay):
+                return False
+        return True
+
+    def _change(self, latest: Signal, dt: float, least: int) -> Coefficients | Tensor:
+        """Returns the kernel's closed form, or a table of it."""
+        found = coefficients_of(self.kernel)
+        if found is not None:
+            return found
+        steps = torch.arange(_farthest(latest) + 2, dtype=latest.dtype)
+        table = changes(self.kernel, dt * steps).to(latest.dtype)
+        table[:least] = table[-1] = 0
+        return table
 
     def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
         """Returns the change by the spikes of both sides; two spikes in one step are one pair."""
@@ -56,7 +109,10 @@ class SpikePairs(CustomChange):
             for side in (self.post, self.pre)
         ]
         (posts, post_age), (pres, pre_age) = sides
-        delay = self.delay.to(post_age.dtype)
+        delay = self.delay
+        if delay is None:
+            delay = post_age.new_zeros(post_age.shape[-1], pre_age.shape[-1])
+        delay = delay.to(post_age.dtype)
         up, down = torch.zeros_like(delay), torch.zeros_like(delay)
         self._visit(posts, pre_age, delay, 1.0, up, down)
         earlier = post_age.masked_fill(post_age == 0, torch.inf)
@@ -80,3 +136,11 @@ class SpikePairs(CustomChange):
 def _rows(values: Tensor, samples: slice) -> Tensor:
     """Returns ``[T, B, ..., N]`` of some samples as ``[K, N]``."""
     return values[:, samples].flatten(0, -2)
+
+
+def _farthest(side: Signal) -> int:
+    """Returns the most steps since a spike that there may be."""
+    steps, before = len(side.activity), side.steps_before()
+    if before is None or not before.numel():
+        return steps
+    return steps + int(before.masked_fill(before.isinf(), 0).max())

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, final
 
 from lightning_accum.cells.state import Hyperparameters
-from lightning_accum.functional.kernels import ExponentialKernel
+from lightning_accum.functional.kernels import ExponentialKernel, Kernel
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.rules.delay_rule import DelayRule
-from lightning_accum.rules.kernel import Kernel
 
 
 @final

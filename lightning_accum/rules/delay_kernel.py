@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, final
 
 from lightning_accum.cells.state import Hyperparameters
+from lightning_accum.functional.kernels import Kernel
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.rules.delay_rule import DelayRule
-from lightning_accum.rules.kernel import Kernel, check_kernel
+from lightning_accum.rules.kernel import check_kernel
 
 
 @final

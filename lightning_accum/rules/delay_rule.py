@@ -12,10 +12,10 @@ from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
+from lightning_accum.functional.kernels import Kernel
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.rules._spike_pairs import SpikePairs, Synapses
 from lightning_accum.rules.base import Rule
-from lightning_accum.rules.kernel import Kernel
 
 
 class DelayRule(Rule):

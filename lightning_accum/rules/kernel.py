@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, final
 
-import torch
-from torch import Tensor
-
 from lightning_accum.cells.state import Hyperparameters
-from lightning_accum.engine.terms import Term
+from lightning_accum.engine.terms import Change, Term
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.functional.kernels import Kernel, changes
+from lightning_accum.functional.reductions import ReductionFn, reduction
+from lightning_accum.rules._spike_pairs import SpikePairs
 from lightning_accum.rules.base import Rule
-
-Kernel = Callable[[Tensor], Tensor]
 
 
 @final
@@ -76,9 +73,13 @@ class KernelSTDP(Rule):
         super().check(h)
         check_kernel(h.kernel)
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Change]:
         """Returns the kernel of the age of the other side's spike, each sign in its own part."""
         pre, post = window.pre, window.post
+        if self.backend == "auto" and reduction(h.batch_reduction).adds and window.vjp.is_matrix:
+            pairs = SpikePairs(h.kernel, post, pre)
+            if pairs.is_fast:
+                return (pairs,)
         by_pre = changes(h.kernel, pre.age())
         by_post = changes(lambda age: h.kernel(-age), post.age()).masked_fill_(post.age() == 0, 0)
         return [
@@ -89,12 +90,6 @@ class KernelSTDP(Rule):
                 Term(sign, (sign * by_post).clamp_(min=0), pre),
             )
         ]
-
-
-def changes(kernel: Kernel, delta: Tensor) -> Tensor:
-    """Returns the kernel of time differences, and zero if there was no spike yet."""
-    seen = delta.isfinite()
-    return torch.where(seen, kernel(torch.where(seen, delta, 0.0)), 0.0)
 
 
 def check_kernel(kernel: object) -> None:

@@ -1,43 +1,11 @@
 /* Sums over events, for one dtype, REAL. compiled.py checks shapes, dtypes and memory of every
-   argument; what an index holds is checked here.
-
-   A sum works on a few columns at a time, so that what it reads in any order stays in the cache. */
+   argument; what an index holds is checked here. */
 
 #include <stdint.h>
 #include <string.h>
 
-#include "nonzero.h"
+#include "columns.h"
 #include "threads.h"
-
-#define LANES (64 / (int)sizeof(REAL)) /* of a vector */
-#define COLUMNS (2 * LANES)            /* of a piece */
-#define TILE 16                        /* rows that are transposed together */
-
-typedef REAL vec __attribute__((vector_size(64)));
-typedef REAL loose __attribute__((vector_size(64), aligned(sizeof(REAL))));
-typedef __typeof__((vec){0} == (vec){0}) whole; /* integers of the size of REAL */
-typedef struct {
-    vec half[2];
-} line; /* the columns of a piece in one row */
-
-/* Bags of places: the bag k has the places from `starts[k]` to before the next bag's. */
-typedef struct {
-    const int32_t *starts, *places;
-    const REAL *shares; /* of each place; one if null */
-    int64_t bags, n, rows;
-} bag_index;
-
-static int is_inside(const bag_index *x)
-{
-    int32_t before = 0, wrong = 0;
-    for (int64_t i = 0; i < x->bags; i++) {
-        wrong |= (x->starts[i] < before) | (x->starts[i] > x->n);
-        before = x->starts[i];
-    }
-    for (int64_t i = 0; i < x->n; i++)
-        wrong |= (x->places[i] < 0) | (x->places[i] >= x->rows);
-    return !wrong;
-}
 
 /* Sums one or two vectors of the rows of a table that a bag has; `each` is a constant. */
 static inline __attribute__((always_inline)) void sum_of(const bag_index *x, int64_t bag,
@@ -52,18 +20,6 @@ static inline __attribute__((always_inline)) void sum_of(const bag_index *x, int
     else
         for (int64_t i = x->starts[bag]; i < end; i++)
             for (int j = 0; j < each; j++) sum[j] += table[(int64_t)x->places[i] * each + j];
-}
-
-/* Copies `count` numbers at one distance to places at another, or what is left; or adds them. */
-static inline void copy_some(const REAL *from, int64_t every, REAL *to, int64_t other, int64_t left,
-                             int64_t count, int64_t onto)
-{
-    if (onto)
-        for (int64_t i = 0; i < count && i < left; i++) to[i * other] += from[i * every];
-    else if (left >= count)
-        for (int64_t i = 0; i < count; i++) to[i * other] = from[i * every];
-    else
-        for (int64_t i = 0; i < left; i++) to[i * other] = from[i * every];
 }
 
 typedef struct {
@@ -136,20 +92,13 @@ typedef struct {
     REAL *out;
 } outer;
 
-/* Packs the spikes of rows to bits, so that all of a piece are near each other. */
 static void pack_rows(const void *task, int64_t begin, int64_t end, void *memory)
 {
     const outer *o = task;
     const int64_t rows = o->T * o->B, D = o->D;
     for (const source *s = o->sources; s < o->sources + o->count; s++)
         for (int64_t k = begin; s->bits && k < end; k++)
-            for (int64_t d = 0; d < D; d += COLUMNS) {
-                const uint8_t *from = (const uint8_t *)s->values + k * D + d;
-                uint8_t padded[32] = {0};
-                if (D - d < COLUMNS || COLUMNS < 32)
-                    from = memcpy(padded, from, (size_t)(D - d < COLUMNS ? D - d : COLUMNS));
-                s->bits[d / COLUMNS * rows + k] = nonzero32(from);
-            }
+            pack_row((const uint8_t *)s->values + k * D, k, rows, D, s->bits);
 }
 
 static inline line values_at(const source *s, int64_t row, int64_t rows, int64_t D, int64_t first,
@@ -157,13 +106,9 @@ static inline line values_at(const source *s, int64_t row, int64_t rows, int64_t
 {
     line x = {{{0}}};
     if (s->bits) {
-        const int bits = (int)s->bits[first / COLUMNS * rows + row];
-        whole lane;
-        for (int i = 0; i < LANES; i++) lane[i] = 1 << i;
-        for (int h = 0; h < 2; h++) {
-            whole set = ((bits >> h * LANES) & lane) != 0;
-            x.half[h] = (vec)(set & (whole)((vec){0} + 1));
-        }
+        const uint32_t bits = s->bits[first / COLUMNS * rows + row];
+        for (int h = 0; h < 2; h++)
+            x.half[h] = (vec)(lanes_of(bits, h) & (whole)((vec){0} + 1));
         return x;
     }
     const REAL *from = (const REAL *)s->values + row * D + first;

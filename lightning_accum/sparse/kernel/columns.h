@@ -1,0 +1,73 @@
+/* Sums work on a few columns at a time, so that what they read in any order stays in the cache. */
+
+#ifndef COLUMNS_H
+#define COLUMNS_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "nonzero.h"
+
+#define LANES (64 / (int)sizeof(REAL)) /* of a vector */
+#define COLUMNS (2 * LANES)            /* of a piece */
+#define TILE 16                        /* rows that are transposed together */
+
+typedef REAL vec __attribute__((vector_size(64)));
+typedef REAL loose __attribute__((vector_size(64), aligned(sizeof(REAL))));
+typedef __typeof__((vec){0} == (vec){0}) whole; /* integers of the size of REAL */
+typedef struct {
+    vec half[2];
+} line; /* the columns of a piece in one row */
+
+/* Bags of places: the bag k has the places from `starts[k]` to before the next bag's. */
+typedef struct {
+    const int32_t *starts, *places;
+    const REAL *shares; /* of each place; one if null */
+    int64_t bags, n, rows;
+} bag_index;
+
+static int is_inside(const bag_index *x)
+{
+    int32_t before = 0, wrong = 0;
+    for (int64_t i = 0; i < x->bags; i++) {
+        wrong |= (x->starts[i] < before) | (x->starts[i] > x->n);
+        before = x->starts[i];
+    }
+    for (int64_t i = 0; i < x->n; i++)
+        wrong |= (x->places[i] < 0) | (x->places[i] >= x->rows);
+    return !wrong;
+}
+
+/* Copies `count` numbers at one distance to places at another, or what is left; or adds them. */
+static inline void copy_some(const REAL *from, int64_t every, REAL *to, int64_t other, int64_t left,
+                             int64_t count, int64_t onto)
+{
+    if (onto)
+        for (int64_t i = 0; i < count && i < left; i++) to[i * other] += from[i * every];
+    else if (left >= count)
+        for (int64_t i = 0; i < count; i++) to[i * other] = from[i * every];
+    else
+        for (int64_t i = 0; i < left; i++) to[i * other] = from[i * every];
+}
+
+/* Packs the spikes of one of `rows` rows to bits, so that all of a piece are near each other. */
+static inline void pack_row(const uint8_t *row, int64_t k, int64_t rows, int64_t D, uint32_t *bits)
+{
+    for (int64_t d = 0; d < D; d += COLUMNS) {
+        const uint8_t *from = row + d;
+        uint8_t padded[32] = {0};
+        if (D - d < COLUMNS || COLUMNS < 32)
+            from = memcpy(padded, from, (size_t)(D - d < COLUMNS ? D - d : COLUMNS));
+        bits[d / COLUMNS * rows + k] = nonzero32(from);
+    }
+}
+
+/* Tells which lanes of one half of a piece have a spike: all bits are set, or none. */
+static inline whole lanes_of(uint32_t bits, int half)
+{
+    whole lane;
+    for (int i = 0; i < LANES; i++) lane[i] = 1 << i;
+    return (((int)bits >> half * LANES) & lane) != 0;
+}
+
+#endif

@@ -1,0 +1,131 @@
+"""The kernel's changes by pairs of spikes."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lightning_accum.functional.kernels import Coefficients
+from lightning_accum.sparse.buffers import Scratch
+from lightning_accum.sparse.compiled import (
+    COLUMN_BYTES,
+    At,
+    Int,
+    Real,
+    are_places,
+    are_values,
+    check_done,
+    is_plain,
+    kernel_for,
+    pointer,
+    threads_for,
+    work_memory,
+)
+from lightning_accum.sparse.events import Events
+
+
+class Latest(NamedTuple):
+    """The side of the latest spikes.
+
+    Args:
+        spikes: ``[T, B, ..., D]``.
+        before: ``[B, ..., D]``, steps since the latest spike before the first step, infinite if
+            there was none; there was none at all if ``None``.
+        last: ``[B, ..., D]`` receives the same of the last step.
+    """
+
+    spikes: Tensor
+    before: Tensor | None
+    last: Tensor
+
+
+class Visit(NamedTuple):
+    """How the spikes of one side visit the latest ones of the other side.
+
+    Args:
+        dt: what a step adds to the difference of time; it is negative if postsynaptic spikes are
+            the latest.
+        least: the least number of steps since the latest spike that makes a pair.
+        change: the change for a difference of time; or a table of changes by the number of steps,
+            the last of which is for those that are farther.
+        by_spike: whether a row of the sum belongs to the spikes of the visiting side, instead of a
+            column.
+    """
+
+    dt: float
+    least: int
+    change: Coefficients | Tensor
+    by_spike: bool
+
+
+class _Change(ctypes.Structure):
+    _fields_ = (
+        ("a", Real * 2), ("l", Real * 2), ("c", Real), ("offset", Real),
+        ("table", At), ("length", Int),
+    )  # fmt: skip
+
+
+def pair_events(
+    up: Tensor,
+    down: Tensor,
+    onto: bool,
+    events: Events,
+    latest: Latest,
+    visit: Visit,
+    delay: Tensor | None = None,
+) -> bool:
+    """Sums the changes by pairs of each spike with the latest spikes of the other side.
+
+    Args:
+        up: receives the sum of positive changes, ``[E, D]`` if it is by spike, otherwise
+            ``[D, E]``.
+        down: receives the sum of negative changes, with the sign reversed.
+        onto: whether sums are added to what is there, or replace it.
+        events: the visiting spikes, of a raster ``[T * B, E]``.
+        latest: the other side.
+        visit: how differences of time make changes.
+        delay: is subtracted from the differences of time, of the shape of ``up``.
+
+    Returns:
+        Whether it is done; without a compiled kernel for these, nothing has changed.
+    """
+    (dtype, shape), spikes = (up.dtype, up.shape), latest.spikes
+    rows, starts = events.ordered()
+    sizes = len(starts), spikes.shape[-1]
+    fits = shape == (sizes if visit.by_spike else sizes[::-1]) and are_places(starts)
+    fits = fits and are_places(rows) and spikes.ndim > 1
+    fits = fits and are_values(spikes, spikes.shape, torch.bool)
+    values = [up, down, *(each for each in (delay,) if each is not None)]
+    edges = [latest.last, *(each for each in (latest.before,) if each is not None)]
+    fits = fits and all(are_values(each, shape, dtype) for each in values)
+    fits = fits and all(are_values(each, spikes.shape[1:], dtype) for each in edges)
+    kernel = kernel_for(dtype) if fits else None
+    if kernel is None:
+        return False
+    change, made = visit.change, _Change()
+    if isinstance(change, Tensor):
+        if delay is not None or not (len(change) and change.dtype == dtype and is_plain(change)):
+            return False
+        made.table, made.length = pointer(change), len(change)
+    else:
+        made.a[:], made.l[:] = change.heights, change.slopes
+        made.c, made.offset = change.curve, change.offset
+    steps, batch, width = spikes.shape[0], spikes.shape[1:-1].numel(), spikes.shape[-1]
+    pieces = -(-width * dtype.itemsize // COLUMN_BYTES)
+    threads = threads_for(width, dtype.itemsize, (len(rows) + steps * batch) * width)
+    with Scratch() as scratch:
+        bits = scratch.empty((pieces, steps * batch), torch.int32, up.device)
+        memory = work_memory(scratch, threads * (steps + 1) * batch * COLUMN_BYTES)
+        counts = map(Int, (len(rows), len(starts), steps, batch, width))
+        check_done(
+            kernel.pair_events(
+                pointer(starts), pointer(rows), *counts, pointer(spikes), pointer(latest.before),
+                pointer(latest.last), pointer(bits), pointer(delay), Real(visit.dt),
+                Int(visit.least), ctypes.byref(made), Int(visit.by_spike), Int(onto), pointer(up),
+                pointer(down), memory, threads,
+            )
+        )  # fmt: skip
+    return True

@@ -1,0 +1,171 @@
+"""Pairs of spikes, summed by the compiled kernel, are held to the plain form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rasters import layer, show
+from torch import Tensor, nn
+
+from lightning_accum import DelayAdjustedKernelSTDP, KernelSTDP, get_updater
+from lightning_accum.engine.signal import Signal
+from lightning_accum.engine.source import Source
+from lightning_accum.functional import ExponentialKernel, GaussianKernel
+from lightning_accum.functional.kernels import Coefficients
+from lightning_accum.rules import _spike_pairs
+from lightning_accum.rules._spike_pairs import SpikePairs, Synapses
+from lightning_accum.sparse import compiled
+from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.kernel_pairs import Latest, Visit, pair_events
+
+pytestmark = pytest.mark.skipif(
+    not compiled.has_kernel(torch.device("cpu"), torch.float32), reason="needs a C compiler"
+)
+KERNELS: dict[str, Callable[[Tensor], Tensor]] = {
+    "exponential": ExponentialKernel(0.3, -0.2, tc_post=8.0, tc_pre=12.0),
+    "narrow": ExponentialKernel(0.3, 0.2, tc_post=0.01, tc_pre=1e6),
+    "gaussian": GaussianKernel(0.3, width=5.0, offset=0.1),
+    "function": lambda delta: torch.sin(delta) * torch.exp(-delta.abs() / 9),
+}
+
+
+def spikes(*shape: int, density: float, seed: int) -> Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < density
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+    steps=st.integers(1, 40),
+    batch=st.integers(0, 3),
+    inputs=st.sampled_from([1, 16, 33, 70]),
+    outputs=st.sampled_from([1, 15, 32, 35]),
+    density=st.sampled_from([0.0, 0.05, 0.5, 1.0]),
+    dt=st.sampled_from([0.1, 1.0]),
+    name=st.sampled_from(list(KERNELS)),
+    delayed=st.sampled_from(["no", "whole", "any"]),
+    carried=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_the_compiled_kernel_equals_the_plain_form(
+    dtype, steps, batch, inputs, outputs, density, dt, name, delayed, carried, seed
+):
+    delay = 8 * torch.rand(outputs, inputs, generator=torch.Generator().manual_seed(seed))
+    delay = {"no": None, "whole": dt * delay.round().to(dtype), "any": delay.to(dtype)}[delayed]
+    before = {}
+    if carried:  # from windows of another density, in which some neurons are silent
+        for side, size in (("post", outputs), ("pre", inputs)):
+            source = Source(
+                spikes(9, batch, size, density=0.1, seed=seed + 2), dt, None, side, dtype
+            )
+            source.age()
+            before.update(source.carry())
+
+    def pairs() -> SpikePairs:
+        post, pre = (
+            Source(spikes(steps, batch, n, density=density, seed=seed + i), dt, before, side, dtype)
+            for i, (side, n) in enumerate((("post", outputs), ("pre", inputs)))
+        )
+        return SpikePairs(KERNELS[name], Signal(post), Signal(pre), delay)
+
+    fast, plain = pairs(), pairs()
+    assert fast.is_fast == (name != "function" or delay is None)
+    vjp = Synapses(nn.Linear(inputs, outputs), "weight", "")
+    expected = plain.parts(slice(None), vjp)
+    tolerance = 3e-6 if dtype == torch.float32 else 1e-13
+    for found, other in zip(fast.summed(vjp), expected, strict=True):
+        largest = max(1.0, float(other.max()) if other.numel() else 0.0)
+        torch.testing.assert_close(found, other, rtol=0, atol=tolerance * largest)
+    for one, other in ((fast.pre, plain.pre), (fast.post, plain.post)):
+        left, right = one.source.carry(), other.source.carry()
+        assert left.keys() == right.keys()
+        assert all(torch.equal(left[key], right[key]) for key in left)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_rule_learns_the_same_by_terms_over_windows(name, monkeypatch):
+    def learned(backend: str) -> list[Tensor]:
+        model, rule = layer(20, 40), KernelSTDP(KERNELS[name], backend=backend)
+        rule.register_cell("cell", model.cell)
+        for i in range(3):
+            show(model, spikes(30, 2, 20, density=0.05, seed=i).double(),
+                 spikes(30, 2, 40, density=0.05, seed=9 + i).double())  # fmt: skip
+            rule()
+        weight = get_updater(model.connection).weight
+        return [weight.pos, weight.neg]
+
+    found = learned("auto")
+    for backend in ("plain", "dense"):
+        torch.testing.assert_close(found, learned(backend), rtol=1e-10, atol=1e-10)
+    monkeypatch.setattr(_spike_pairs, "_LONGEST", 8)  # a table would be too long
+    torch.testing.assert_close(found, learned("auto"), rtol=1e-10, atol=1e-10)
+    monkeypatch.setattr(_spike_pairs, "has_kernel", lambda *_: False)
+    torch.testing.assert_close(found, learned("auto"), rtol=1e-10, atol=1e-10)
+
+
+def test_the_kernel_is_what_sums_pairs(monkeypatch):
+    visits = []
+    monkeypatch.setattr(
+        _spike_pairs, "pair_events", lambda *given: visits.append(1) or pair_events(*given)
+    )
+    for make in (KernelSTDP, DelayAdjustedKernelSTDP):
+        model, rule = layer(4, 3), make(KERNELS["exponential"])
+        model.connection.register_buffer("delay", torch.ones(3, 4))
+        rule.register_cell("cell", model.cell)
+        show(model, torch.ones(2, 2, 4), torch.ones(2, 2, 3))
+        rule()
+    assert len(visits) == 4
+
+
+def test_no_result_depends_on_the_number_of_threads(monkeypatch):
+    monkeypatch.setattr(compiled, "_SHARE", 1)
+    post, pre = (Source(spikes(20, 3, n, density=0.2, seed=n)) for n in (70, 300))
+    pairs = SpikePairs(KERNELS["exponential"], Signal(post), Signal(pre), 5 * torch.rand(70, 300))
+    vjp, before, found = Synapses(nn.Linear(300, 70), "weight", ""), torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 5, 200):
+            torch.set_num_threads(threads)
+            found.append(pairs.summed(vjp))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(a, b) for other in found for a, b in zip(found[0], other, strict=True))
+
+
+def test_what_c_would_not_read_as_torch_does_is_left_to_torch():
+    events, raster = (
+        Events(torch.ones(6, 4, dtype=torch.bool)),
+        torch.ones(6, 1, 3, dtype=torch.bool),
+    )
+    change = Coefficients((1.0, 1.0))
+
+    def done(**other: object) -> bool:
+        given = {"up": torch.full((4, 3), 7.0), "spikes": raster, "before": None,
+                 "last": torch.ones(1, 3), "change": change, "delay": None, **other}  # fmt: skip
+        up = given["up"]
+        latest = Latest(given["spikes"], given["before"], given["last"])
+        visit = Visit(1.0, 0, given["change"], by_spike=True)
+        found = pair_events(up, torch.zeros(4, 3), False, events, latest, visit, given["delay"])
+        assert found == bool((up != 7).any())
+        return found
+
+    assert done()
+    assert done(change=torch.ones(9))
+    double, wide = {"dtype": torch.float64}, torch.ones(6, 1, 6, dtype=torch.bool)
+    for wrong in (
+        {"up": torch.full((3, 4), 7.0)}, {"up": torch.full((3, 4), 7.0).T},
+        {"up": torch.full((4, 3), 7.0, **double)}, {"spikes": raster.float()},
+        {"spikes": wide[..., ::2]}, {"before": torch.ones(2, 3)},
+        {"before": torch.ones(1, 3, **double)}, {"last": torch.ones(3)},
+        {"change": torch.ones(9, **double)}, {"change": torch.ones(0)},
+        {"change": torch.ones(18)[::2]}, {"delay": torch.ones(3, 4)},
+        {"delay": torch.ones(4, 3, **double)}, {"delay": torch.ones(4, 3), "change": torch.ones(9)},
+    ):  # fmt: skip
+        assert not done(**wrong), wrong
+    events = Events(torch.ones(6, 4, dtype=torch.bool))
+    events.rows[2] = 6
+    with pytest.raises(IndexError, match="in the rows and columns of their raster"):
+        done()
