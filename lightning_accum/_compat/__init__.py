@@ -28,6 +28,7 @@ from lightning_accum._compat.modules import (
 from lightning_accum._compat.trainer import (
     batches_that_stepped,
     clear_trainer_optimizers,
+    log_again,
     logs_hyperparameters,
     logs_now,
     replaces_no_optimizer,
@@ -51,6 +52,7 @@ __all__ = [
     "is_traced",
     "known_keywords",
     "local_result",
+    "log_again",
     "logs_hyperparameters",
     "logs_now",
     "mark_updated",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import lightning.pytorch as pl
 from torch import Tensor
 
-from lightning_accum._compat import batches_that_stepped
+from lightning_accum._compat import batches_that_stepped, log_again
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,8 @@ def log_values(pl_module: pl.LightningModule, values: dict[str, Tensor], prog_ba
         values: the values, by the names under which they are logged.
         prog_bar: whether the progress bar shows the ratios.
     """
+    if log_again(pl_module, values):
+        return
     shown = {name: v for name, v in values.items() if prog_bar and name.endswith("/ratio")}
     rest = {name: v for name, v in values.items() if name not in shown}
     for part in (rest, shown):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import torch
@@ -23,10 +24,9 @@ class Summary(Watcher):
     """Sums up the measurements of a fit on the device, and returns a table and advice."""
 
     def __init__(self) -> None:
-        self._ratios: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
+        # Sums of ratios, finite ratios, norms of both parts, lost and wanted change, and updates.
+        self._sums: dict[tuple[str, str], Tensor] = {}
         self._limits: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
-        self._lost: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
-        self._parts: dict[tuple[str, str], tuple[Tensor, Tensor, int]] = {}
         self._lrs: dict[tuple[str, str], Tensor] = {}
         self._counts: dict[str, Tensor] = {}  # of the latest epoch with activity
         self._ended: set[str] = set()  # cells whose counts are of an earlier epoch
@@ -44,15 +44,11 @@ class Summary(Watcher):
     def applied(self, before: Before, after: Tensor, values: Values) -> None:
         """Adds up the ratios, and keeps the shares of weights at a limit."""
         key, ratio = (before.cell, before.name), values["ratio"]
-        total, number = self._ratios.get(key, (torch.zeros_like(ratio), torch.zeros_like(ratio)))
         finite = ratio.isfinite()  # that of weights that were all zero is infinite
-        self._ratios[key] = total + torch.where(finite, ratio, 0.0), number + finite
-        zero = torch.zeros_like(ratio)
-        pos, neg, count = self._parts.get(key, (zero, zero, 0))
-        self._parts[key] = pos + values["pos_norm"], neg + values["neg_norm"], count + 1
-        lost, wanted = before.lost(after)
-        so_far = self._lost.get(key, (torch.zeros_like(lost), torch.zeros_like(wanted)))
-        self._lost[key] = so_far[0] + lost, so_far[1] + wanted
+        ratio, one = torch.where(finite, ratio, 0.0), torch.ones_like(ratio)
+        parts, losses = (values["pos_norm"], values["neg_norm"]), before.lost(after)
+        row = torch.stack([ratio, finite.to(ratio), *parts, *(n.to(ratio) for n in losses), one])
+        self._sums[key] = self._sums[key] + row if key in self._sums else row
         self._limits[key] = values["at_lower"], values["at_upper"]
         self._lrs[key] = torch.maximum(self._lrs.get(key, values["lr"]), values["lr"])
 
@@ -62,12 +58,13 @@ class Summary(Watcher):
         Args:
             cells: names of the cells whose rules both potentiate and depress.
         """
-        for (cell, name), (pos, neg, count) in self._parts.items():
-            up, down = float(pos) > 0, float(neg) > 0
+        for (cell, name), sums in self._sums.items():
+            _, _, pos, neg, _, _, count = sums.tolist()
+            up, down = pos > 0, neg > 0
             if cell in cells and count >= _MEASURED and up != down:
                 never, only = ("depression", "potentiated") if up else ("potentiation", "depressed")
                 yield (
-                    f"The rule only {only} `{cell}.{name}` in all {count} updates that were"
+                    f"The rule only {only} `{cell}.{name}` in all {count:.0f} updates that were"
                     f" measured, although it has terms of {never}: look at its thresholds, at its"
                     " reward or its error, and at the activity of both sides."
                 )
@@ -87,22 +84,22 @@ class Summary(Watcher):
             further: lines of other advice.
             warned: cells without advice, because a warning has named the mistake.
         """
-        if not self._ratios:
+        if not self._sums:
             return ["Local learning:", *further] if further else []
         silent = {cell: float((n == 0).float().mean()) for cell, n in self._counts.items()}
         rows: list[Sequence[str]] = [_HEAD]
         advice: list[str] = []
-        for (cell, name), (total, number) in self._ratios.items():
+        for (cell, name), sums in self._sums.items():
             if (cell, name) not in steps:  # the cell was deleted
                 continue
-            ratio = float(total / number)
+            total, number, _, _, lost, wanted, _ = sums.tolist()
+            ratio = total / number if number else math.nan
             lower, upper = (float(share) for share in self._limits[cell, name])
             shares = (lower, upper, silent.get(cell))
             shown = ("" if share is None else f"{share:.0%}" for share in shares)
             rows.append((cell, name, str(steps[cell, name]), f"{ratio:.1e}", *shown))
             if cell not in warned:
                 advice += _advice_on_weights(f"{cell}.{name}", ratio, lower, upper, rates)
-                lost, wanted = (float(each) for each in self._lost[cell, name])
                 advice += _advice_on_rounding(f"{cell}.{name}", lost, wanted, rates)
                 advice += _advice_on_lr(f"{cell}.{name}", ratio, float(self._lrs[cell, name]))
         for cell, share in silent.items():

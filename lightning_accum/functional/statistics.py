@@ -53,12 +53,13 @@ def measure_change(before: Tensor, after: Tensor) -> Change:
             "Arguments `before` and `after` should be the same parameter, of one shape. Found"
             f" `before.shape = {tuple(before.shape)}`, `after.shape = {tuple(after.shape)}`."
         )
-    delta = widened(after) - widened(before)
+    before, after = widened(before), widened(after)
+    delta = after - before
     return Change(
-        update_norm=_size(delta, 2),
-        norm_before=_size(widened(before), 2),
-        norm_after=_size(widened(after), 2),
-        zeros=(delta == 0).sum(),
+        update_norm=_norm(_finite(delta)),
+        norm_before=_norm(_finite(before)),
+        norm_after=_norm(_finite(after)),
+        zeros=delta.numel() - delta.count_nonzero(),
         nonfinite=_nonfinite(delta),
         size=delta.numel(),
     )
@@ -85,22 +86,29 @@ def change_statistics(changes: Sequence[Change]) -> dict[str, Tensor]:
         {'update_norm': 0.707, 'weight_norm': 5.701, 'ratio': 0.141, 'zero_share': 0.0,
          'nonfinite': 0.0}
     """
-    device = changes[0].update_norm.device
-    parts = [
-        torch.stack([value.to(device) for value in values])
-        for values in zip(*(change[:-1] for change in changes), strict=True)
-    ]
-    update_norm, norm_before, norm_after = (torch.linalg.vector_norm(norms) for norms in parts[:3])
-    zeros, nonfinite = (counts.sum() for counts in parts[3:])
+    update_norm, norm_before, norm_after, zeros, nonfinite, size = (
+        changes[0] if len(changes) == 1 else _combined(changes)
+    )
     return {
         "update_norm": update_norm,
         "weight_norm": norm_after,
         "ratio": torch.where(
             update_norm > 0, update_norm / norm_before, torch.zeros_like(update_norm)
         ),
-        "zero_share": zeros.float() / max(sum(change.size for change in changes), 1),
+        "zero_share": zeros.float() / max(size, 1),
         "nonfinite": nonfinite,
     }
+
+
+def _combined(changes: Sequence[Change]) -> Change:
+    """Returns the change of several parameters as one vector."""
+    device = changes[0].update_norm.device
+    parts = [
+        torch.stack([value.to(device) for value in values])
+        for values in zip(*(change[:-1] for change in changes), strict=True)
+    ]
+    norms, counts = (_norm(part) for part in parts[:3]), (part.sum() for part in parts[3:])
+    return Change(*norms, *counts, sum(change.size for change in changes))
 
 
 @torch.no_grad()
@@ -157,8 +165,10 @@ def update_statistics(
     found = change_statistics([measure_change(before, after)])
     zero = torch.zeros_like(found["update_norm"])
     parts = [None if part is None else widened(part) for part in (pos, neg)]
-    pos_norm, neg_norm = (zero if part is None else _size(part, 2) for part in parts)
-    up, down = (zero if part is None else _size(part, 1) for part in parts)
+    finite = [None if part is None else _finite(part) for part in parts]
+    pos_norm, neg_norm = (zero if part is None else _norm(part) for part in finite)
+    up, down = (zero if part is None else _norm(part, 1) for part in finite)
+    total = up + down
     # The limit is rounded as the weight is, so that a weight clamped to 0.3 in bfloat16 is at 0.3.
     at_lower = zero if lower is None else _share(after <= after.new_full((), lower))
     at_upper = zero if upper is None else _share(after >= after.new_full((), upper))
@@ -166,7 +176,7 @@ def update_statistics(
     found |= {
         "pos_norm": pos_norm,
         "neg_norm": neg_norm,
-        "balance": torch.where(up + down > 0, (up - down) / (up + down), zero),
+        "balance": torch.where(total > 0, (up - down) / total, zero),
         "at_lower": at_lower,
         "at_upper": at_upper,
         "at_bound": at_lower + at_upper,
@@ -199,17 +209,25 @@ def spike_counts(spikes: Tensor) -> Tensor:
             "Argument `spikes` should have shape [T, B, ...] with at least one neuron dimension."
             f" Found `spikes.shape = {tuple(spikes.shape)}`: add the missing ones with `unsqueeze`."
         )
-    return spikes.flatten(2).sum((0, 1), dtype=torch.float32)
+    spikes = spikes.flatten(2)
+    if spikes.dtype == torch.bool:  # counts of up to 255 steps fit in bytes, which are added fastest
+        parts = spikes.view(torch.uint8).split(255)
+        spikes = torch.stack([part.sum(0, dtype=torch.uint8) for part in parts])
+    return spikes.sum((0, 1), dtype=torch.float32)
 
 
-def _size(value: Tensor, order: int) -> Tensor:
-    size: Tensor = torch.linalg.vector_norm(value.nan_to_num(0.0, 0.0, 0.0), order)
-    return size
+def _finite(value: Tensor) -> Tensor:
+    return value.nan_to_num(0.0, 0.0, 0.0)
+
+
+def _norm(value: Tensor, order: int = 2) -> Tensor:
+    norm: Tensor = torch.linalg.vector_norm(value, order)
+    return norm
 
 
 def _nonfinite(value: Tensor) -> Tensor:
-    return (~value.isfinite()).sum()
+    return (value - value).count_nonzero()  # NaN, which is not 0, where the value is not finite
 
 
 def _share(mask: Tensor) -> Tensor:
-    return mask.sum(dtype=torch.float32) / max(mask.numel(), 1)
+    return mask.count_nonzero().float() / max(mask.numel(), 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -14,15 +14,6 @@ from lightning_accum.distributed.shards import is_sharded
 
 Constraint: TypeAlias = Callable[[Tensor], Any]
 """Changes a parameter in place."""
-
-
-@runtime_checkable
-class LimitingConstraint(Protocol):
-    """A constraint that knows between which limits it keeps a parameter."""
-
-    @property
-    def weight_limits(self) -> tuple[float | None, float | None]:
-        """The lowest and the highest value, ``None`` for no limit."""
 
 
 class RegisteredConstraints:
@@ -86,16 +77,17 @@ class RegisteredConstraints:
     ) -> tuple[float | None, float | None]:
         """Returns the limits of a parameter, those of its bounds if no constraint sets others.
 
+        A constraint that keeps a parameter between limits has them as ``weight_limits``.
+
         Args:
             name: the parameter's name.
             lower: the lower limit of its bounds.
             upper: the upper limit of its bounds.
         """
         for fn in self.of(name):
-            if isinstance(fn, LimitingConstraint):
-                lowest, highest = fn.weight_limits
-                lower = lower if lowest is None else lowest
-                upper = upper if highest is None else highest
+            lowest, highest = getattr(fn, "weight_limits", (None, None))
+            lower = lower if lowest is None else lowest
+            upper = upper if highest is None else highest
         return lower, upper
 
 
