@@ -239,6 +239,19 @@ def test_logs_now(tmp_path):
     assert found == [False, True, True, True, True]  # Lightning logs when it is to stop
 
 
+def test_log_again(tmp_path):
+    def look(module: Any) -> tuple[bool, float]:
+        values = {name: torch.tensor(float(len(module.found))) for name in ("a", "b")}
+        again = _compat.log_again(module, values)
+        if not again:
+            module.log_dict(values, on_step=True, on_epoch=False)
+        assert module.trainer.callback_metrics["a"] == module.trainer.callback_metrics["b"]
+        return again, float(module.trainer.callback_metrics["a"])
+
+    found = looked(tmp_path, look, max_epochs=2)
+    assert found == [(i % 5 > 0, float(i)) for i in range(10)]  # each epoch begins with `log`
+
+
 def test_skips_backward(tmp_path: Any) -> None:
     def look(module: Any) -> bool:
         return _compat.skips_backward(module.trainer)

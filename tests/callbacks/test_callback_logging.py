@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import gc
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import pytest
 import torch
 from callback_helpers import (
@@ -21,7 +23,7 @@ from callback_helpers import (
     parts_by_hand,
     trainer,
 )
-from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor
 
@@ -186,3 +188,55 @@ def test_nothing_is_computed_for_other_steps(
     )
     run.fit(Net(), loader(8))
     assert seen == {step: int(step in expected) for step in {*range(every, 9, every), 8}}
+
+
+class Counting(Net):
+    """Logs a value of its own, and counts how often values are logged by ``log_dict``."""
+
+    logged = 0
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        super().training_step(batch, batch_idx)
+        self.log("mine", float(batch_idx))
+
+    def log_dict(self, values: Any, **options: Any) -> None:
+        self.logged += bool(values)
+        super().log_dict(values, **options)
+
+
+class Last(pl.Callback):
+    """Logs in the same hook as the statistics, after them."""
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        self.log("last", float(args[-1]))
+
+
+@pytest.mark.parametrize("prog_bar", [False, True])
+def test_one_row_for_each_step_in_every_logger(prog_bar: bool, tmp_path: Path) -> None:
+    """Only the first logging step of an epoch takes Lightning's slow way."""
+    board, table = TensorBoardLogger(tmp_path, name=""), CSVLogger(tmp_path, name="table")
+    net, use = Counting(), callback(prog_bar=prog_bar)
+    ratio = "updates/enc/weight/ratio"
+
+    def note(run: pl.Trainer, _: Any) -> list[float]:
+        assert run.progress_bar_metrics.keys() <= ({ratio} if prog_bar else set())
+        shown = (run.callback_metrics, run.logged_metrics)
+        return [float(values.get(ratio, torch.nan)) for values in shown]
+
+    end = Probe("on_train_batch_end", note)
+    run = trainer(
+        tmp_path, use, Last(), end, logger=[board, table], log_every_n_steps=2, max_epochs=2
+    )
+    run.fit(net, loader(6))
+    assert net.logged == 2 * (1 + prog_bar)
+    found = scalars(Path(board.log_dir))
+    with open(Path(table.log_dir) / "metrics.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["step"]) for row in rows] == [1, 3, 5, 7, 9, 11]
+    assert {"mine", "last", ratio} < set(found)
+    for tag, values in found.items():
+        assert [float(row[tag]) for row in rows] == pytest.approx(list(values.values()), rel=1e-6)
+    expected = pytest.approx(list(found[ratio].values()), rel=1e-6)
+    assert len(set(found[ratio].values())) == 6
+    for shown in zip(*end.found[1::2], strict=True):
+        assert list(shown) == expected

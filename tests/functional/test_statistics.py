@@ -145,3 +145,11 @@ def test_spikes_of_any_dtype_are_counted_exactly(dtype):
 def test_spikes_need_a_neuron_dimension():
     with pytest.raises(ValueError, match=r"shape \[T, B, ...\]"):
         spike_counts(torch.ones(3, 4))
+
+
+@pytest.mark.parametrize("steps", [0, 1, 255, 256, 600])
+def test_booleans_are_counted_as_numbers_are(steps):
+    spikes = torch.rand(steps, 3, 2, 2, generator=torch.Generator().manual_seed(0)) < 0.9
+    spikes[:, :, 0, 0] = True  # more than a byte holds
+    for view in (spikes, spikes.transpose(1, 2)):
+        assert torch.equal(spike_counts(view), spike_counts(view.float()))
