@@ -46,10 +46,11 @@ def log_again(pl_module: Any, values: Mapping[str, Tensor]) -> bool:
         Whether the values were replaced; if not, nothing has changed, and they have to be logged.
     """
     results, hook = pl_module.trainer._results, pl_module._current_fx_name
-    found = [None if results is None else results.get(f"{hook}.{name}") for name in values]
+    found = [(results or {}).get(f"{hook}.{name}") for name in values]
     if any(metric is None or metric.has_reset for metric in found):
         return False
     for metric, value in zip(found, values.values(), strict=True):
+        assert metric is not None
         type(metric).update(metric, value, 1)  # without the wrapper, for values of epochs
     return True
 
