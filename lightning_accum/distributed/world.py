@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch.distributed as dist
+from torch import Tensor
 
 
 def processes(group: Any = None) -> int:
@@ -31,3 +32,20 @@ def is_first(group: Any = None) -> bool:
         True
     """
     return processes(group) == 1 or dist.get_rank(group) == 0
+
+
+def summed(tensor: Tensor, group: Any = None) -> Tensor:
+    """Returns the sum over processes of a tensor, which it may change in place.
+
+    Args:
+        tensor: of the same shape in every process.
+        group: the process group; the default one when ``None``.
+
+    Example:
+        >>> import torch
+        >>> summed(torch.ones(2))
+        tensor([1., 1.])
+    """
+    if processes(group) > 1:
+        dist.all_reduce(tensor, group=group)
+    return tensor

@@ -8,6 +8,7 @@ from lightning_accum.nn.leaky_integrator import LeakyIntegrator
 from lightning_accum.nn.lif import LIF
 from lightning_accum.nn.linear import Linear
 from lightning_accum.nn.recurrent_linear import RecurrentLinear
+from lightning_accum.nn.reward_baseline import RewardBaseline
 from lightning_accum.nn.surrogate_lif import SurrogateLIF
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Linear",
     "PoissonEncoder",
     "RecurrentLinear",
+    "RewardBaseline",
     "SurrogateLIF",
     "WinnerTakeAll",
 ]

@@ -405,6 +405,10 @@ CASES: dict[str, Case] = {
         for kind in (functional.ArcTan, functional.FastSigmoid, functional.Triangular)
     },
     "WinnerTakeAll": Case(lambda: inhibited(lann.WinnerTakeAll(1)), forward(SEQUENCE)),
+    "RewardBaseline": Case(
+        lambda: lann.RewardBaseline(0.8, contexts=2),
+        lambda baseline, i: baseline(rand(i, 3), torch.tensor([0, 1, i % 2])),
+    ),
     "LateralInhibition": Case(lambda: inhibited(lann.LateralInhibition(0.3)), forward(SEQUENCE)),
     "PoissonEncoder": Case(
         lambda: lann.PoissonEncoder(5, 500.0, seed=1), lambda encoder, i: encoder(rand(i, 2, 3))

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 import lightning_accum as la
 from lightning_accum.callbacks import AverageBuffers, CellTrainerCallback, LocalDDPStrategy
-from lightning_accum.nn import AdaptiveLIF
+from lightning_accum.nn import AdaptiveLIF, RewardBaseline
 
 
 class Model(pl.LightningModule):
@@ -29,12 +29,16 @@ class Model(pl.LightningModule):
         nn.init.uniform_(self.fc.weight, 0.0, 1.0)
         self.lif = AdaptiveLIF(4, tc_mem=5.0, v_threshold=0.6, theta_plus=0.2, time_dim=0)
         self.register_buffer("seen", torch.zeros(2, 1))
+        self.baseline = RewardBaseline(0.9, contexts=2)
+        self.errors: list[Tensor] = []
         self.double()
 
     def training_step(self, batch: Tensor, batch_idx: int) -> None:
         self.lif.reset()
         self.lif(self.fc(batch[: self.steps]))
         self.seen[1] += batch.sum()
+        reward = batch.mean((0, 2))
+        self.errors.append(self.baseline(reward, (reward > 0.4).long()))
 
     def configure_optimizers(self) -> None:
         return None
@@ -64,7 +68,13 @@ def fit(rank: int, ranks: int, steps: int, names: list[str], wrapped: bool) -> d
         ],
         **options,
     ).fit(model, DataLoader(mine, batch_size=None))
-    return {"theta": model.lif.theta, "seen": model.seen, "weight": model.fc.weight.detach()}
+    return {
+        "theta": model.lif.theta,
+        "seen": model.seen,
+        "weight": model.fc.weight.detach(),
+        "expected": model.baseline.mean,
+        "errors": torch.stack(model.errors),
+    }
 
 
 RUNS: dict[str, tuple[int, list[str], bool]] = {

@@ -34,6 +34,16 @@ def test_as_one_process_where_nothing_happens_between(found: Found, name: str):
     assert torch.equal(first["seen"], second["seen"])
 
 
+@pytest.mark.parametrize("name", ["one step a batch", "one step a batch, wrapped"])
+def test_rewards_are_compared_with_those_of_all_processes(found: Found, name: str):
+    alone, first, second = (ranks[name] for ranks in (found[1][0], *found[2]))
+    assert torch.equal(first["expected"], second["expected"])
+    assert_close(first["expected"], alone["expected"], rtol=1e-12, atol=0)
+    errors = torch.cat([first["errors"], second["errors"]], 1)
+    assert_close(errors, alone["errors"], rtol=1e-12, atol=1e-12)
+    assert alone["expected"].unique().numel() == 2
+
+
 def test_within_a_batch_each_process_has_its_own(found: Found):
     alone, first, second = (ranks["five steps a batch"] for ranks in (found[1][0], *found[2]))
     assert torch.equal(first["theta"], second["theta"])

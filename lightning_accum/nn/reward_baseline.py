@@ -1,0 +1,148 @@
+"""The reward that was to be expected, a running mean."""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from lightning_accum._checks import check_finite, check_integers, check_tensors
+from lightning_accum.distributed.world import summed
+
+
+@final
+class RewardBaseline(nn.Module):
+    r"""Turns rewards into prediction errors: reward minus the mean of the rewards before.
+
+    .. math::
+        \delta_b = r_b - \bar r_{c(b)}, \qquad
+        \bar r_c \leftarrow \beta^{n_c}\, \bar r_c + (1 - \beta^{n_c})\, \frac{1}{n_c}
+        \sum_{b:\, c(b) = c} r_b
+
+    with :math:`n_c` the number of samples of context :math:`c` in the batch. So the mean reaches
+    back about :math:`1 / (1 - \beta)` samples of its context, whatever the size of a batch. In
+    ``eval`` mode it stays as it is.
+
+    Rules by reward, such as :class:`~lightning_accum.MSTDP`, need one whose mean is about 0, as the
+    mean of :math:`\delta` is.
+
+    The means are a buffer, so that checkpoints hold them and a resumed run goes on with them. With
+    several processes they are those of all samples of all processes, in one all-reduce a call:
+    every process has to call it equally often. A reward that is not finite leaves them as they
+    are.
+
+    Args:
+        decay: :math:`\beta`, in [0, 1).
+        contexts: number of contexts, such as tasks, situations or classes, each with a mean of its
+            own. Default: one mean for all rewards.
+        initial: the reward that is expected before any.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> baseline = RewardBaseline(decay=0.5)
+        >>> baseline(torch.tensor([1.0])), baseline(torch.tensor([1.0]))
+        (tensor([1.]), tensor([0.5000]))
+        >>> baseline.mean
+        tensor([0.7500])
+        >>> each = RewardBaseline(contexts=3)
+        >>> each(torch.tensor([1.0, 0.0]), torch.tensor([2, 0]))
+        tensor([1., 0.])
+
+    Source:
+        Frémaux, Sprekeler & Gerstner 2010, "Functional requirements for reward-modulated
+        spike-timing-dependent plasticity", doi:10.1523/JNEUROSCI.6249-09.2010.
+    """
+
+    mean: Tensor
+
+    def __init__(
+        self, decay: float = 0.99, contexts: int | None = None, initial: float = 0.0
+    ) -> None:
+        super().__init__()
+        check_finite(decay=decay, initial=initial)
+        if not 0 <= decay < 1:
+            raise ValueError(
+                f"Argument `decay` should be at least 0 and below 1. Found `decay = {decay}`: pass"
+                " 0.9 for a mean over about 10 samples, 0.99 for 100."
+            )
+        if contexts is not None:
+            check_integers(contexts=contexts)
+            if contexts < 1:
+                raise ValueError(
+                    "Argument `contexts` should be a positive number of contexts, or None for one"
+                    f" mean. Found `contexts = {contexts}`."
+                )
+        self.decay = decay
+        self.contexts = contexts
+        self.register_buffer("mean", torch.full((contexts or 1,), float(initial)))
+
+    @torch.no_grad()
+    def forward(self, reward: Tensor, context: Tensor | None = None) -> Tensor:
+        """Returns the prediction errors of a batch, and then takes its rewards into the mean.
+
+        Args:
+            reward: rewards of any shape and dtype, such as ``[B]``.
+            context: of the shape of ``reward``, integers below ``contexts``.
+
+        Returns:
+            Rewards minus what was expected before them, of the shape of ``reward``, in the dtype
+            of ``mean``. No gradient passes.
+
+        Raises:
+            TypeError: if an argument is not a tensor, or contexts are not integers.
+            ValueError: if ``context`` does not fit ``contexts`` or ``reward``.
+        """
+        check_tensors(reward=reward)
+        reward = reward.detach().to(self.mean.dtype)
+        which = self._which(reward, context)
+        error = reward - self.mean[which]
+        if self.training:
+            self._take(reward.flatten(), which.flatten())
+        return error
+
+    def _take(self, reward: Tensor, which: Tensor) -> None:
+        """Takes rewards into the means of their contexts."""
+        finite = reward.isfinite()
+        found = self.mean.new_zeros(2, len(self.mean))
+        rows = torch.stack([torch.where(finite, reward, 0.0), finite.to(reward.dtype)])
+        found = summed(found.index_add(1, which, rows))
+        total, count = found
+        kept = self.decay**count
+        self.mean.copy_(kept * self.mean + (1 - kept) * total / count.clamp(min=1))
+
+    def _which(self, reward: Tensor, context: Tensor | None) -> Tensor:
+        """Returns the context of each reward."""
+        if self.contexts is None and context is None:
+            return torch.zeros_like(reward, dtype=torch.long)
+        if self.contexts is None or context is None:
+            found = "none" if context is None else "a tensor"
+            raise ValueError(
+                "Argument `context` should be passed if and only if the baseline has contexts."
+                f" Found {found}, with `contexts = {self.contexts}`."
+            )
+        check_tensors(context=context)
+        if context.is_floating_point() or context.is_complex() or context.dtype == torch.bool:
+            raise TypeError(
+                f"Argument `context` should be integers. Found `context.dtype = {context.dtype}`."
+            )
+        if context.shape != reward.shape:
+            raise ValueError(
+                f"Argument `context` should have the shape of `reward`, {list(reward.shape)}."
+                f" Found {list(context.shape)}."
+            )
+        if context.is_cpu and context.numel():
+            low, high = (int(bound) for bound in context.aminmax())
+            if low < 0 or high >= self.contexts:
+                raise ValueError(
+                    f"Argument `context` should lie between 0 and {self.contexts - 1}. Found"
+                    f" contexts from {low} to {high}."
+                )
+        return context.long()
+
+    def extra_repr(self) -> str:
+        """Returns the settings shown in the module's representation."""
+        return f"decay={self.decay}, contexts={self.contexts}"

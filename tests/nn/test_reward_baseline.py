@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+from lightning_accum.nn import RewardBaseline
+
+
+def rewards(*shape, seed=0):
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def naive(batches, decay, contexts, initial):
+    """Errors and means, sample by sample, in Python's numbers."""
+    means, errors = [initial] * contexts, []
+    for reward, context in batches:
+        errors += [r - means[c] for r, c in zip(reward, context, strict=True)]
+        for c in set(context):
+            here = [r for r, other in zip(reward, context, strict=True) if other == c]
+            kept = decay ** len(here)
+            means[c] = kept * means[c] + (1 - kept) * sum(here) / len(here)
+    return errors, means
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.floats(-5, 5), st.integers(0, 2)), max_size=6), max_size=6),
+    st.floats(0, 0.99),
+    st.floats(-1, 1),
+)
+def test_it_is_the_formula(batches, decay, initial):
+    baseline = RewardBaseline(decay, contexts=3, initial=initial).double()
+    baseline.mean.fill_(initial)  # in float64
+    pairs = [([r for r, _ in batch], [c for _, c in batch]) for batch in batches]
+    found = [
+        baseline(torch.tensor(r, dtype=torch.float64), torch.tensor(c, dtype=torch.long))
+        for r, c in pairs
+    ]
+    errors, means = naive(pairs, decay, 3, initial)
+    torch.testing.assert_close(torch.cat([torch.zeros(0).double(), *found]).tolist(), errors)
+    torch.testing.assert_close(baseline.mean.tolist(), means)
+
+
+def test_equal_rewards_count_alike_in_batches_of_any_size():
+    whole, single = (RewardBaseline(0.9, initial=0.3).double() for _ in range(2))
+    whole(torch.full((7,), 2.0))
+    for _ in range(7):
+        single(torch.tensor(2.0))
+    torch.testing.assert_close(whole.mean, single.mean)
+
+
+def test_errors_of_a_steady_reward_have_a_mean_of_zero():
+    baseline = RewardBaseline(0.95).double()
+    errors = torch.stack([baseline(reward) for reward in rewards(400, 8)])
+    assert rewards(400, 8).mean() > 0.4
+    assert abs(errors[20:].mean()) < 0.01
+
+
+def test_one_mean_is_the_same_as_one_context():
+    plain, one = RewardBaseline(0.8), RewardBaseline(0.8, contexts=1)
+    for reward in rewards(5, 4).float():
+        assert torch.equal(plain(reward), one(reward, torch.zeros(4, dtype=torch.long)))
+    assert torch.equal(plain.mean, one.mean)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (5, 3), (0,)])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float16, torch.float64])
+def test_rewards_of_any_shape_and_dtype(shape, dtype):
+    baseline = RewardBaseline(0.5, initial=0.25)
+    error = baseline(torch.ones(shape, dtype=dtype))
+    assert torch.equal(error, torch.full(shape, 0.75))
+    assert bool(baseline.mean > 0.25) == bool(error.numel())
+
+
+def test_evaluation_leaves_the_mean():
+    baseline = RewardBaseline(0.5)
+    baseline(rewards(4))
+    before = baseline.mean.clone()
+    baseline.eval()
+    assert torch.equal(baseline(torch.ones(4)), torch.ones(4) - before)
+    assert torch.equal(baseline.mean, before)
+
+
+def test_what_is_not_finite_leaves_the_mean():
+    baseline, other = RewardBaseline(0.5), RewardBaseline(0.5)
+    error = baseline(torch.tensor([1.0, float("nan"), float("inf"), 3.0]))
+    other(torch.tensor([1.0, 3.0]))
+    assert error.isfinite().tolist() == [True, False, False, True]
+    assert torch.equal(baseline.mean, other.mean)
+
+
+def test_no_gradient_passes():
+    reward = torch.ones(3, requires_grad=True)
+    assert not RewardBaseline()(reward).requires_grad
+
+
+def test_a_saved_baseline_goes_on():
+    baseline, stream = RewardBaseline(0.9, contexts=2), io.BytesIO()
+    context = torch.tensor([0, 1, 1])
+    baseline(rewards(3), context)
+    torch.save(baseline.state_dict(), stream)
+    other = RewardBaseline(0.9, contexts=2)
+    other.load_state_dict(torch.load(io.BytesIO(stream.getvalue()), weights_only=True))
+    assert torch.equal(other(rewards(3, seed=1), context), baseline(rewards(3, seed=1), context))
+    assert torch.equal(other.mean, baseline.mean)
+
+
+class Rewarded(pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.baseline = RewardBaseline(0.7)
+        self.errors: list[torch.Tensor] = []
+
+    def training_step(self, batch, batch_idx):
+        self.errors.append(self.baseline(batch))
+
+    def configure_optimizers(self):
+        return None
+
+
+def test_a_resumed_fit_goes_on(tmp_path: Path):
+    def fit(model, epochs, path=None):
+        trainer = pl.Trainer(
+            default_root_dir=tmp_path, max_epochs=epochs, accelerator="cpu", logger=False,
+            enable_checkpointing=False, enable_model_summary=False, enable_progress_bar=False,
+        )  # fmt: skip
+        trainer.fit(model, DataLoader(rewards(12).float(), batch_size=5), ckpt_path=path)
+        trainer.save_checkpoint(tmp_path / "last.ckpt")
+        return model
+
+    whole = fit(Rewarded(), 2)
+    fit(Rewarded(), 1)
+    resumed = fit(Rewarded(), 2, tmp_path / "last.ckpt")
+    assert torch.equal(resumed.baseline.mean, whole.baseline.mean)
+    assert torch.equal(torch.cat(resumed.errors), torch.cat(whole.errors)[12:])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: RewardBaseline(1.0), "`decay` should be at least 0 and below 1"),
+        (lambda: RewardBaseline(contexts=0), "`contexts` should be a positive number"),
+        (lambda: RewardBaseline(initial=float("nan")), "`initial` should be finite"),
+        (lambda: RewardBaseline(contexts=2)(torch.ones(1)), "if and only if.* Found none"),
+        (lambda: RewardBaseline()(torch.ones(1), torch.tensor([0])), "Found a tensor, with"),
+    ],
+)
+def test_arguments_that_do_not_fit(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("context", "error", "message"),
+    [
+        (torch.tensor([0, 2]), ValueError, "between 0 and 1. Found contexts from 0 to 2"),
+        (torch.tensor([-1, 0]), ValueError, "Found contexts from -1 to 0"),
+        (torch.tensor([0]), ValueError, r"the shape of `reward`, \[2\]. Found \[1\]"),
+        (torch.tensor([0.0, 1.0]), TypeError, "should be integers"),
+    ],
+)
+def test_a_refused_call_changes_nothing(context, error, message):
+    baseline = RewardBaseline(contexts=2, initial=0.5)
+    with pytest.raises(error, match=message):
+        baseline(torch.ones(2), context)
+    assert baseline.mean.tolist() == [0.5, 0.5]
