@@ -11,6 +11,7 @@ import torch
 from lightning_accum.engine.evaluate import evaluate
 from lightning_accum.engine.terms import Change, Term
 from lightning_accum.engine.vjp import WeightVJP
+from lightning_accum.functional.numbers import is_narrowed
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.sparse.costs import Choice, alike, cheapest, larger_side
 from lightning_accum.sparse.fold import add_linear, add_matrix
@@ -125,5 +126,4 @@ def _groups(
 
 def _in_full_precision(device: str) -> AbstractContextManager[object]:
     """Suspends the autocast of a mixed-precision step."""
-    narrow = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-    return torch.autocast(device, enabled=False) if narrow else nullcontext()
+    return torch.autocast(device, enabled=False) if is_narrowed(device) else nullcontext()

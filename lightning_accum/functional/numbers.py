@@ -36,6 +36,15 @@ def widened(values: Tensor) -> Tensor:
     return values.to(at_least_float32(values.dtype))
 
 
+def is_narrowed(device: str) -> bool:
+    """Returns whether autocast, as of a mixed-precision step, narrows operations on a device.
+
+    Args:
+        device: the type of the device, such as ``"cpu"``.
+    """
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
 def fingerprint(values: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the norm and the sum of values, one of which changes with any value.
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from lightning_accum._compat import is_traced
@@ -16,6 +15,7 @@ from lightning_accum.engine.fixed import FixedTerms
 from lightning_accum.engine.recording import Recorded, Recording, Target
 from lightning_accum.engine.state import StateKey
 from lightning_accum.engine.vjp import WeightVJP
+from lightning_accum.functional.numbers import is_narrowed
 from lightning_accum.rules._plan import CellPlan
 from lightning_accum.updates import Updater
 
@@ -49,7 +49,7 @@ class ObservedCell(NamedTuple):
             targets: the parameters to train.
         """
         pre, post = self.signals["pre"].activity, self.signals["post"].activity
-        if is_traced() or torch.is_autocast_enabled(pre.device.type):
+        if is_traced() or is_narrowed(pre.device.type):
             return None
         return self.plan.known_terms(pre, post, targets[0].param)
 

@@ -219,5 +219,6 @@ def test_a_rule_that_was_validated_before_its_first_fit() -> None:
 def test_neurons_whose_potential_is_nan() -> None:
     model = Deep("readout")
     nn.init.constant_(model.fc.bias, torch.nan)
-    (only,) = told(model, stdp())
-    assert "never fired, for their membrane potential is NaN: look for NaN in the data" in only
+    effect, cause = told(model, stdp())
+    assert "never fired, for their membrane potential is NaN: look for NaN in the data" in effect
+    assert "Found NaN in `fc.bias`, which no cell trains" in cause

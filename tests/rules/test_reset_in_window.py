@@ -83,8 +83,9 @@ def show(layer: la.Serial, rule: la.Rule, resets: list[bool], carry: bool | None
 def test_neurons_that_are_never_reset_while_traces_begin_anew(
     kind: type[nn.Module], time_dim: int | None
 ) -> None:
+    layer, rule = learner(kind, time_dim)
     with pytest.warns(RuntimeWarning) as found:
-        show(*learner(kind, time_dim), [False] * 12, carry=False)
+        show(layer, rule, [False] * 12, carry=False)
     assert len(found) == 1
     assert f"{APART}. Found that traces begin at zero in each" in str(found[0].message)
 
@@ -94,8 +95,9 @@ def test_neurons_that_are_never_reset_while_traces_begin_anew(
 def test_neurons_that_are_reset_in_each_window_of_a_stream(
     kind: type[nn.Module], time_dim: int | None
 ) -> None:
+    layer, rule = learner(kind, time_dim)
     with pytest.warns(RuntimeWarning) as found:
-        show(*learner(kind, time_dim), [True] * 12, carry=True)
+        show(layer, rule, [True] * 12, carry=True)
     assert len(found) == 1
     assert f"{APART}. Found `carry=True`, by which traces do" in str(found[0].message)
 
