@@ -119,7 +119,7 @@ def _groups(
     if backend != "auto":
         assert backend != "plain"
         return [(backend, products)]
-    if products[0].operands[0].activity.shape[0] == 1:
+    if products[0].operands[0].shape[0] == 1:
         return [("step", products)]
     return [(cheapest(some), some) for some in alike(products)]
 

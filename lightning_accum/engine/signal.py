@@ -9,6 +9,7 @@ from lightning_accum.engine.source import Source
 from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.functional.traces import TraceMode, decay_factor
 from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.folding import Folding
 
 
 class Signal:
@@ -45,6 +46,26 @@ class Signal:
     def activity(self) -> Tensor:
         """The recorded activity, ``[T, B, ...]``."""
         return self.source.activity
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of the activity."""
+        return self.source.given.shape
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the activity."""
+        return self.source.given.device
+
+    @property
+    def folding(self) -> Folding | None:
+        """What the activity is folded of, if it is computed only when it is read."""
+        return self.source.folding
+
+    @property
+    def is_raster(self) -> bool:
+        """Whether the activity is spikes, kept as booleans."""
+        return self.source.given.dtype == torch.bool
 
     @property
     def dtype(self) -> torch.dtype:

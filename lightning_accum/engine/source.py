@@ -11,6 +11,7 @@ from lightning_accum.engine.state import StateKey, trace_key
 from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.functional.traces import TraceMode, last_trace, trace
 from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.folding import Folding
 from lightning_accum.sparse.traces import last_trace_of_events, trace_before_events
 
 
@@ -20,7 +21,7 @@ class Source:
     Those that were used in this window pass to the next one.
 
     Args:
-        activity: ``[T, B, ...]`` as recorded.
+        activity: ``[T, B, ...]`` as recorded; or what it is folded of.
         dt: step, in ms.
         carried: what the previous window left; values of another batch shape belong to other
             samples and are ignored.
@@ -33,7 +34,7 @@ class Source:
 
     def __init__(
         self,
-        activity: Tensor,
+        activity: Tensor | Folding,
         dt: float = 1.0,
         carried: Mapping[StateKey, Tensor] | None = None,
         side: str = "given",
@@ -42,7 +43,8 @@ class Source:
         events: Events | None = None,
         constant: bool = False,
     ) -> None:
-        self.activity = activity
+        self.given: Tensor | Folding = activity
+        self.folding = activity if isinstance(activity, Folding) else None
         self.known_events = events
         self.unit_dim = unit_dim
         self.dtype = torch.promote_types(activity.dtype, dtype)
@@ -57,6 +59,13 @@ class Source:
         self._age: Tensor | None = None
         self._steps: Tensor | None = None
         self._averages: dict[tuple[float, int], tuple[Tensor, Tensor]] = {}
+
+    @property
+    def activity(self) -> Tensor:
+        """The activity, ``[T, B, ...]``; that which is folded is computed when it is first read."""
+        if not isinstance(self.given, Tensor):
+            self.given = self.given.values()
+        return self.given
 
     def events(self) -> Events:
         """Returns the spikes' indices in ``[K, neurons]``, which are searched for once."""

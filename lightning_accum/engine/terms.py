@@ -103,7 +103,7 @@ class Term(Change):
     @property
     def size(self) -> int:
         """How many samples there are."""
-        return self.operands[0].activity.shape[1]
+        return self.operands[0].shape[1]
 
     @cached_property
     def operands(self) -> tuple[Signal, Signal]:
@@ -113,7 +113,7 @@ class Term(Change):
     @property
     def device(self) -> str:
         """The type of the device of the computation."""
-        return self.operands[0].activity.device.type
+        return self.operands[0].device.type
 
     def as_product(self) -> Term | None:
         """Returns this term, unless it has a transform or a constant input."""

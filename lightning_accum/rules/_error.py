@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lightning_accum._compat import hook_count
 from lightning_accum.engine.recording import Recording
 from lightning_accum.rules.feedback import Feedback
 
@@ -27,6 +28,22 @@ class LearningSignal:
     feedback: Feedback | None
     shape: torch.Size
     every_step: bool
+
+    def weighted(self) -> tuple[Tensor, Tensor] | None:
+        """Returns the error and the weights ``[classes, neurons]`` whose product the signal is.
+
+        Returns:
+            ``None`` if the feedback does something else.
+        """
+        feedback = self.feedback
+        if feedback is None or type(feedback).forward is not Feedback.forward:
+            return None
+        weight = None if hook_count(feedback) else feedback.matrix()
+        if weight is None:
+            return None
+        dtype = torch.promote_types(self.error.dtype, weight.dtype)
+        device = self.error.device
+        return self.error.to(dtype).contiguous(), weight.to(device, dtype).contiguous()
 
     def of(self, steps: slice) -> Tensor:
         """Returns the signal of some steps, ``[T, B, ...]`` in float32 or wider.

@@ -15,12 +15,9 @@ from lightning_accum.engine.terms import Change, Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.functional.surrogates import Surrogate
-from lightning_accum.rules._eligibility import (
-    CarriedEligibility,
-    FoldedWindow,
-    SharedFolds,
-)
+from lightning_accum.rules._eligibility import CarriedEligibility
 from lightning_accum.rules._error import learning_signal
+from lightning_accum.rules._folded import FoldedWindow, SharedFolds
 from lightning_accum.rules._memory import warn_of_other_memory
 from lightning_accum.rules._recorded import StateSource
 from lightning_accum.rules.feedback import DirectFeedback, Feedback
@@ -176,7 +173,7 @@ class EProp(PotentialRule):
         """The folded signal, times the low-pass of the input."""
         folded: FoldedWindow = window.prepared
         pre = window.pre.trace(h.tc_mem)
-        product = Term(-h.lr, folded.signal.post[window.steps], pre)
+        product = Term(-h.lr, folded.post(window), pre)
         if not (folded.kappa or folded.beta):
             return [product]
         return [product, CarriedEligibility(window, pre, folded, h.lr)]

@@ -75,7 +75,7 @@ def cheapest(products: Sequence[Product]) -> Choice:
     Spikes are counted only on the CPU, because counting waits for other devices.
     """
     post, pre = products[0].operands
-    inputs, outputs, n = pre.activity.shape[-1], post.activity.shape[-1], len(products)
+    inputs, outputs, n = pre.shape[-1], post.shape[-1], len(products)
     costs: dict[Choice, float] = {
         "dense": n * inputs * outputs * MULTIPLY
         + max(inputs, outputs) * PREPARE
@@ -87,8 +87,9 @@ def cheapest(products: Sequence[Product]) -> Choice:
     )
     for side, place, own, other in sides:
         factors = [product.operands[place] for product in products]
-        rasters = {id(factor.activity) for factor in factors}
-        if len(rasters) != 1 or not all(_is_raster(factor) for factor in factors):
+        if not all(_is_raster(factor) for factor in factors):
+            continue
+        if len({id(factor.activity) for factor in factors}) != 1:
             continue
         nearest = any(f.decay is not None and f.mode == "nearest" for f in factors)
         known, activity = factors[0].known_events, factors[0].activity
@@ -106,9 +107,10 @@ def cheapest(products: Sequence[Product]) -> Choice:
 
 def larger_side(products: Sequence[Product]) -> Side:
     """Returns the side to leave unconverted, while traces move to the other side."""
-    post, pre = (side.activity for side in products[0].operands)
-    indices = pre.dtype != torch.bool and not pre.is_floating_point()  # indices have no trace
-    return "pre" if indices or pre.numel() >= post.numel() else "post"
+    post, pre = products[0].operands
+    values = pre.activity
+    indices = values.dtype != torch.bool and not values.is_floating_point()  # they have no trace
+    return "pre" if indices or pre.shape.numel() >= post.shape.numel() else "post"
 
 
 def _stays(factor: Factor) -> bool:
@@ -116,9 +118,9 @@ def _stays(factor: Factor) -> bool:
 
     Only the kernel moves weights that all neurons of a sample share.
     """
-    moved = weighs_rows(factor) and has_kernel(factor.activity.device, factor.dtype)
+    moved = weighs_rows(factor) and has_kernel(factor.device, factor.dtype)
     return factor.decay is not None and factor.weights is not None and not moved
 
 
 def _is_raster(factor: Factor) -> bool:
-    return factor.activity.dtype == torch.bool and factor.activity.device.type == "cpu"
+    return factor.is_raster and factor.device.type == "cpu"

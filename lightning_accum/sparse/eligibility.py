@@ -35,19 +35,90 @@ def fold_in_blocks(
         rho: decay of the adaptation per step.
         unfiltered: a learning signal of every step that the readout does not filter.
     """
-    steps = len(out)
-    length = max(1, _BLOCK * steps // max(1, out.numel())) if out.is_cpu else steps
-    behind = out.new_zeros(2, *out.shape[1:]).unbind(0)
-    folded = Eligibility(out, *behind)
-    if unfiltered is not None:
-        unfiltered = unfiltered.to(out.dtype).expand(out.shape[1:]).contiguous()
-    for end in range(steps, 0, -length):
-        span = slice(max(0, end - length), end)
-        signal, part = learning_signal(span).to(out.dtype).contiguous(), potential.part(span)
-        before = folded.filtered, folded.adaptation
-        if not fold_steps(signal, part, out[span], before, (kappa, beta, rho), unfiltered):
-            psi = part.derivative().to(out.dtype)
-            folded = fold_eligibility(
-                signal, psi, kappa, beta, rho, unfiltered, out=out[span], following=folded
-            )
+    blocks = _Blocks(learning_signal, potential, (kappa, beta, rho), unfiltered, out[0])
+    folded = blocks.at_rest()
+    for span in blocks.spans(0, len(out)):
+        folded = blocks.fold(span, out[span], folded)
     return folded._replace(post=out)
+
+
+def fold_to_edges(
+    learning_signal: Callable[[slice], Tensor],
+    potential: Potential,
+    like: Tensor,
+    length: int,
+    constants: tuple[float, float, float],
+    unfiltered: Tensor | None = None,
+) -> dict[int, tuple[Tensor, Tensor]]:
+    """Returns what the steps from each edge on are folded to, without their postsynaptic signal.
+
+    Args:
+        learning_signal: returns the learning signals of a span of steps.
+        potential: what the pseudo-derivatives are computed of, ``[T, ...]``.
+        like: of the dtype and device of the computation.
+        length: how many steps lie between two edges, the first of which is after as many steps.
+        constants: the decay of the readout, the strength of the adaptation, and its decay.
+        unfiltered: a learning signal of every step that the readout does not filter.
+
+    Returns:
+        By the place of each edge, the factors of the filtered eligibility and of the adaptation.
+    """
+    steps, *shape = potential.membrane.shape
+    one = like.new_empty(shape)
+    blocks, found = _Blocks(learning_signal, potential, constants, unfiltered, one), {}
+    room, folded = like.new_empty(min(steps, blocks.length), *shape), blocks.at_rest()
+    for edge in reversed(range(length, steps, length)):
+        for span in blocks.spans(edge, min(steps, edge + length)):
+            folded = blocks.fold(span, room[: span.stop - span.start], folded)
+        found[edge] = folded.filtered.clone(), folded.adaptation.clone()
+    return found
+
+
+class _Blocks:
+    """Folds a window block by block, the last one first.
+
+    Args:
+        learning_signal: returns the learning signals of a span of steps.
+        potential: what the pseudo-derivatives are computed of.
+        constants: the decay of the readout, the strength of the adaptation, and its decay.
+        unfiltered: a learning signal of every step that the readout does not filter.
+        one: ``[...]`` like the postsynaptic signal of a step.
+    """
+
+    def __init__(
+        self,
+        learning_signal: Callable[[slice], Tensor],
+        potential: Potential,
+        constants: tuple[float, float, float],
+        unfiltered: Tensor | None,
+        one: Tensor,
+    ) -> None:
+        self.learning_signal = learning_signal
+        self.potential = potential
+        self.constants = constants
+        self.unfiltered = (
+            None if unfiltered is None else unfiltered.to(one.dtype).expand(one.shape).contiguous()
+        )
+        self.one = one
+        steps = len(potential.membrane)
+        self.length = max(1, _BLOCK // max(1, one.numel())) if one.is_cpu else steps
+
+    def at_rest(self) -> Eligibility:
+        """Returns what no steps are folded to."""
+        return Eligibility(self.one, *self.one.new_zeros(2, *self.one.shape).unbind(0))
+
+    def spans(self, start: int, stop: int) -> list[slice]:
+        """Returns the blocks of some steps, the last one first."""
+        return [slice(max(start, at - self.length), at) for at in range(stop, start, -self.length)]
+
+    def fold(self, span: slice, out: Tensor, folded: Eligibility) -> Eligibility:
+        """Writes the signal of a block, and returns what it and the steps behind are folded to."""
+        signal, part = (
+            self.learning_signal(span).to(out.dtype).contiguous(),
+            self.potential.part(span),
+        )
+        behind = folded.filtered, folded.adaptation
+        if fold_steps(signal, part, out, behind, self.constants, self.unfiltered):
+            return folded
+        psi = part.derivative().to(out.dtype)
+        return fold_eligibility(signal, psi, *self.constants, self.unfiltered, out, folded)

@@ -43,7 +43,7 @@ def add_matrix(
     """
     with Scratch() as scratch:
         dtype, (post, _) = widest(products), products[0].operands
-        kernel = events and has_kernel(post.activity.device, dtype)
+        kernel = events and has_kernel(post.device, dtype)
         folded = _Folded(side, events, kernel, dtype, scratch)
         for product in products:
             folded.add(product)
@@ -98,9 +98,9 @@ class _Folded:
             return
         initial = own.initial()
         if self.kernel and by_events:
-            values, _, _, _, _, weights = self.operands.rows(other, factors, traced=False)
-            first = None if initial is None else torch.empty_like(values[0], dtype=self.dtype)
-            reverse = Rows(values, "reverse", own.decay, last=first, weights=weights)
+            rows = self.operands.rows(other, factors, traced=False)
+            first = None if initial is None else torch.empty_like(rows.values[0], dtype=self.dtype)
+            reverse = rows._replace(trace="reverse", decay=own.decay, last=first)
         else:
             plain = other.decay is None and other.weights is None
             values = other.activity if plain else self.operands.numbers(other)

@@ -51,10 +51,30 @@ class Potential(NamedTuple):
         return self.surrogate.derivative(self.membrane.to(wide) - self.threshold)
 
 
+class FoldConstants(ctypes.Structure):
+    """The constants of the pseudo-derivative and of the fold, as the kernel reads them."""
+
+    _fields_ = (
+        ("form", Int),
+        *((name, Real) for name in ("a", "b", "limit", "kappa", "beta", "rho")),
+    )
+
+    @classmethod
+    def of(
+        cls, potential: Potential, constants: tuple[float, float, float]
+    ) -> FoldConstants | None:
+        """Returns them; ``None`` for a pseudo-derivative that the kernel does not know."""
+        form, threshold = potential.surrogate.form(), potential.threshold
+        if form is None:
+            return None
+        limit = 0.0 if isinstance(threshold, Tensor) else threshold
+        return cls(_FORMS.index(form[0]), *form[1:], limit, *constants)
+
+
 class _Fold(ctypes.Structure):
     _fields_ = (
-        *((name, Int) for name in ("steps", "size", "form")),
-        *((name, Real) for name in ("a", "b", "limit", "kappa", "beta", "rho")),
+        *((name, Int) for name in ("steps", "size")),
+        ("constants", FoldConstants),
         *((name, At) for name in ("signal", "membrane", "limits", "unfiltered")),
         *((name, At) for name in ("filtered", "adaptation", "out")),
     )
@@ -85,8 +105,8 @@ def fold_steps(
         Whether it is done; if not, nothing has changed.
     """
     dtype, shape = out.dtype, out.shape
-    form = potential.surrogate.form()
-    if form is None or not shape or not out.numel():
+    known = FoldConstants.of(potential, constants)
+    if known is None or not shape or not out.numel():
         return False
     membrane, threshold = potential.membrane, potential.threshold
     limits = threshold if isinstance(threshold, Tensor) else None
@@ -98,11 +118,9 @@ def fold_steps(
     kernel = kernel_for(dtype)
     if kernel is None:
         return False
-    (name, *numbers), size = form, shape[1:].numel()
-    limit = 0.0 if isinstance(threshold, Tensor) else threshold
+    size = shape[1:].numel()
     pointers = map(pointer, (signal, membrane, limits, unfiltered, *behind, out))
-    sizes = len(out), size, _FORMS.index(name)
-    task = _Fold(*sizes, *numbers, limit, *constants, *pointers)
+    task = _Fold(len(out), size, known, *pointers)
     pieces = -(-size // _NEURONS)
     threads = threads_among(pieces, out.numel())
     kernel.fold_eligibility(ctypes.byref(task), threads)

@@ -26,6 +26,7 @@ from lightning_accum.sparse.compiled import (
     threads_for,
     work_memory,
 )
+from lightning_accum.sparse.folding import MOST_CLASSES, Folding
 
 RowTrace: TypeAlias = Literal["none", "cumulative", "nearest", "reverse"]
 _MODES: tuple[RowTrace, ...] = ("none", "cumulative", "nearest", "reverse")
@@ -43,6 +44,8 @@ class Rows(NamedTuple):
             first one in reverse.
         weights: ``[T, B, ...]`` factors of the rows of a trace, or of the values if there is no
             trace or a reverse one; one if ``None``.
+        folding: if the values are a folded signal, what it is folded of; `values` are then only of
+            its shape and dtype.
     """
 
     values: Tensor
@@ -51,12 +54,13 @@ class Rows(NamedTuple):
     before: Tensor | None = None
     last: Tensor | None = None
     weights: Tensor | None = None
+    folding: Folding | None = None
 
 
 def computed(rows: Rows, dtype: torch.dtype) -> Tensor:
     """Returns all values of rows, the plain form of what the kernel computes on the way."""
-    kind, decay, before, last, weights = rows[1:]
-    values = as_numbers(rows.values, dtype)
+    kind, decay, before, last, weights, folding = rows[1:]
+    values = as_numbers(rows.values if folding is None else folding.values(), dtype)
     factors = None if weights is None else weights.unsqueeze(-1)
     if factors is not None and kind in ("none", "reverse"):
         values = values * factors
@@ -73,7 +77,7 @@ def computed(rows: Rows, dtype: torch.dtype) -> Tensor:
 
 class _Source(ctypes.Structure):
     _fields_ = (
-        *((name, At) for name in ("values", "weights", "before", "last", "bits")),
+        *((name, At) for name in ("values", "weights", "before", "last", "bits", "folded")),
         ("decay", Real), ("rate", Real), ("mode", Int),
     )  # fmt: skip
 
@@ -151,11 +155,12 @@ def outer_events(
         return False
     steps, batch, outputs = shape[0], shape[1:-1].numel(), shape[-1]
     found = (_Source * len(sources))()
+    foldings = [None if f is None else f.for_kernel() for f in (r.folding for _, r in sources)]
     pieces = -(-outputs * dtype.itemsize // COLUMN_BYTES)
     work = (len(rows) + len(sources) * steps * batch) * outputs
     threads = threads_for(outputs, dtype.itemsize, work)
     with Scratch() as scratch:
-        for source, (rate, each) in zip(found, sources, strict=True):
+        for source, folding, (rate, each) in zip(found, foldings, sources, strict=True):
             bits = None
             if each.values.dtype == torch.bool:
                 bits = scratch.empty((pieces, steps * batch), torch.int32, total.device)
@@ -163,7 +168,11 @@ def outer_events(
             source.before, source.last = pointer(each.before), pointer(each.last)
             source.bits, source.rate, source.decay = pointer(bits), rate, each.decay
             source.mode = _MODES.index(each.trace)
-        memory = work_memory(scratch, threads * (steps + 1) * batch * COLUMN_BYTES)
+            source.folded = None if folding is None else ctypes.addressof(folding)
+        lines = (steps + 1) * batch
+        if any(folding is not None for folding in foldings):
+            lines += 2 * batch + MOST_CLASSES
+        memory = work_memory(scratch, threads * lines * COLUMN_BYTES)
         counts = map(Int, (len(rows), steps, batch, len(starts), outputs))
         check_done(
             kernel.outer_events(
@@ -179,6 +188,9 @@ def _fits(rows: Rows, shape: torch.Size, dtype: torch.dtype) -> bool:
     values = dtype if rows.values.is_floating_point() else torch.bool
     edges = [each for each in (rows.before, rows.last) if each is not None]
     of_rows = rows.weights is None or are_values(rows.weights, shape[:-1], dtype)
+    if rows.folding is not None:
+        of_rows = rows.weights is None and rows.trace == "reverse" and rows.before is None
+        of_rows = of_rows and rows.folding.suits_kernel()
     return (
         of_rows
         and are_values(rows.values, shape, values)

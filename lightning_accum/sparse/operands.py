@@ -67,6 +67,9 @@ class Operands:
         own = self.of_rows(factor)
         if self.kernel and (factor.weights is None or own is not None):
             both = own if factors is None else factors if own is None else own * factors
+            if factor.folding is not None:
+                like = factor.folding.potential.membrane
+                return Rows(like, weights=both, folding=factor.folding)
             if factor.decay is None:
                 return Rows(self._taken(factor.activity), weights=both)
             edges = factor.edges() if traced else None

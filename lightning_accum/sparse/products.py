@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lightning_accum.functional.traces import TraceMode
 from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.folding import Folding
 
 Side: TypeAlias = Literal["pre", "post"]
 
@@ -26,8 +27,24 @@ class Factor(Protocol):
         """The recorded activity."""
 
     @property
+    def shape(self) -> torch.Size:
+        """The shape of the activity."""
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the activity."""
+
+    @property
     def dtype(self) -> torch.dtype:
         """The dtype of the computation."""
+
+    @property
+    def folding(self) -> Folding | None:
+        """What the activity is folded of, if it is computed only when it is read."""
+
+    @property
+    def is_raster(self) -> bool:
+        """Whether the activity is spikes, kept as booleans."""
 
     @property
     def known_events(self) -> Events | None:

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "columns.h"
+#include "sources.h"
 #include "threads.h"
 
 /* Sums one or two vectors of the rows of a table that a bag has; `each` is a constant. */
@@ -71,19 +72,6 @@ int multiply_events(const int32_t *starts, const int32_t *columns, int64_t n, in
            threads);
     return DONE;
 }
-
-enum { PLAIN, CUMULATIVE, NEAREST, REVERSE };
-
-/* Values [T, B, D], or their trace. */
-typedef struct {
-    const void *values;
-    const REAL *weights; /* [T, B] factors of the rows of values, or of the trace; may be null */
-    const REAL *before;  /* [B, D] the trace before the first step; may be null */
-    REAL *last;          /* [B, D] receives the trace of the step that comes last; may be null */
-    uint32_t *bits;      /* [pieces, T, B] has room for spikes, a bit for each; else null */
-    double decay, rate;
-    int64_t mode;
-} source;
 
 typedef struct {
     bag_index x;
@@ -160,7 +148,8 @@ static void outer_columns(const void *task, int64_t begin, int64_t end, void *me
             if (s->mode == PLAIN) add_source(s, T, B, D, first, width, rows, state, PLAIN);
             if (s->mode == CUMULATIVE) add_source(s, T, B, D, first, width, rows, state, CUMULATIVE);
             if (s->mode == NEAREST) add_source(s, T, B, D, first, width, rows, state, NEAREST);
-            if (s->mode == REVERSE) add_source(s, T, B, D, first, width, rows, state, REVERSE);
+            if (s->folded) add_folded(s, T, B, D, first, width, rows, state);
+            else if (s->mode == REVERSE) add_source(s, T, B, D, first, width, rows, state, REVERSE);
         }
         for (int64_t e = 0; e < E; e += TILE) {
             int64_t height = E - e < TILE ? E - e : TILE;
@@ -183,10 +172,13 @@ int outer_events(const int32_t *starts, const int32_t *rows, const REAL *shares,
                  int64_t T, int64_t B, int64_t E, int64_t D, const source *sources, int64_t count,
                  REAL *out, int64_t onto, int64_t by_event, char *memory, int threads)
 {
+    int64_t states = B;
+    for (const source *s = sources; s < sources + count; s++)
+        if (s->folded && 3 * B + s->folded->classes > states) states = 3 * B + s->folded->classes;
     outer o = {{starts, rows, shares, E, n, T * B}, T, B, D, count, onto, by_event, sources, out};
     if (!is_inside(&o.x)) return OUTSIDE;
     divide(pack_rows, &o, T * B, memory, 0, threads);
     divide(outer_columns, &o, (D + COLUMNS - 1) / COLUMNS, memory,
-           (T * B + B) * (int64_t)sizeof(line), threads);
+           (T * B + states) * (int64_t)sizeof(line), threads);
     return DONE;
 }

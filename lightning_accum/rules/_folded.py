@@ -1,0 +1,185 @@
+"""Folds the learning signals of a window of e-prop, where they are summed or before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_accum.cells.state import Hyperparameters
+from lightning_accum.engine.recording import Recording
+from lightning_accum.engine.signal import Signal
+from lightning_accum.engine.source import Source
+from lightning_accum.engine.window import Window
+from lightning_accum.functional.eligibility import Eligibility, Remaining, fold_remaining
+from lightning_accum.functional.traces import decay_factor
+from lightning_accum.rules._error import LearningSignal
+from lightning_accum.rules.potential import potential, potentials
+from lightning_accum.sparse.buffers import Scratch
+from lightning_accum.sparse.eligibility import fold_in_blocks, fold_to_edges
+from lightning_accum.sparse.folding import Folding
+from lightning_accum.sparse.kernel_eligibility import Potential
+
+_FOLDED_BY = (
+    "surrogate", "threshold", "tc_readout", "beta", "tc_adaptation", "lr_rate", "target_rate", "dt"
+)  # fmt: skip
+
+
+def check_own_weights(recording: Recording) -> None:
+    """Raises a ``ValueError`` if neurons share weights, for which eligibility is not carried."""
+    shape = recording.activity("post").shape
+    if recording.unit_dim != -1 or len(shape) != 3:
+        raise ValueError(
+            "Argument `carry` should be False for a connection whose neurons share weights, such"
+            " as a convolution: the eligibility of each does not fit the weight. Found"
+            f" `carry = True` for neurons of shape {list(shape[2:])}: make the rule with"
+            " `carry=False`, and call it once for each sequence."
+        )
+
+
+@dataclass(frozen=True)
+class FoldedWindow:
+    """The folded learning signals of a window, and the values that they are computed from.
+
+    Args:
+        fold: folds the learning signals of the whole window.
+        learning: the learning signals.
+        folding: how the kernel folds them where they are summed; ``None`` if it does not.
+        potential: gives the pseudo-derivatives, ``[T, B, ...]``.
+        kappa: decay of the readout's filter per step.
+        beta: strength of the adaptation.
+        rho: decay of the adaptation per step.
+        carries: whether eligibility passes to the next window.
+    """
+
+    fold: Callable[[], Eligibility]
+    learning: LearningSignal
+    folding: Folding | None
+    potential: Potential
+    kappa: float
+    beta: float
+    rho: float
+    carries: bool
+
+    @cached_property
+    def signal(self) -> Eligibility:
+        """The folded learning signals, in memory of one number for each neuron and step."""
+        return self.fold()
+
+    def post(self, window: Window) -> Signal | Tensor:
+        """Returns the folded learning signals of a piece of the window.
+
+        Args:
+            window: the signals of the piece.
+        """
+        steps, folding = window.steps, self.folding
+        if folding is None or "signal" in vars(self):
+            return self.signal.post[steps]
+        lasting = self.learning.every_step
+        piece = folding._replace(
+            values=lambda: self.signal.post[steps],
+            errors=folding.errors[steps] if lasting else folding.errors,
+            potential=folding.potential.part(steps),
+            behind=self._behind(steps) if steps.stop < window.total else None,
+        )
+        return Signal(Source(piece))
+
+    def _behind(self, steps: slice) -> tuple[Tensor, Tensor]:
+        """Returns what the steps behind a piece are folded to; pieces but the last are alike."""
+        found = self._edges
+        if steps.stop not in found:
+            assert self.folding is not None
+            length, like = steps.stop - steps.start, self.folding.potential.membrane
+            constants, unfiltered = self.folding.constants, self.folding.unfiltered
+            found.update(
+                fold_to_edges(self.learning.of, self.potential, like, length, constants, unfiltered)
+            )
+        return found[steps.stop]
+
+    @cached_property
+    def _edges(self) -> dict[int, tuple[Tensor, Tensor]]:
+        return {}
+
+    @cached_property
+    def remaining(self) -> Remaining:
+        """The factors of eligibility at the window's end; computed only if it is carried."""
+        return fold_remaining(self.potential.derivative(), self.kappa, self.beta, self.rho)
+
+
+class SharedFolds:
+    """Folds the windows of one call of the rule, once for all cells of a neuron.
+
+    The input and the recurrent connection of a layer have the same learning signals and
+    pseudo-derivatives. In a ``with`` block the result is kept in work memory until the end of the
+    block, for the next cell; outside it is not kept.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[object, ...], FoldedWindow] | None = None
+        self._scratch: Scratch | None = None
+
+    def __enter__(self) -> None:
+        self._found, self._scratch = {}, Scratch()
+
+    def __exit__(self, *raised: Any) -> None:
+        assert self._scratch is not None
+        self._scratch.__exit__(*raised)
+        self._found = self._scratch = None
+
+    def fold(
+        self, recording: Recording, h: Hyperparameters, signal: LearningSignal
+    ) -> FoldedWindow:
+        """Folds a window, or returns that of another cell with the same neuron.
+
+        Args:
+            recording: what was recorded.
+            h: hyperparameters.
+            signal: the learning signal.
+        """
+        if recording.carries and (h.tc_readout is not None or h.beta):
+            check_own_weights(recording)
+        read = ("post", *potentials(h))
+        same = (
+            *((each.data_ptr(), each.shape) for each in map(recording.activity, read)),
+            *(getattr(h, name) for name in _FOLDED_BY),
+        )
+        if self._found is None or self._scratch is None:
+            return _fold(recording, h, signal, torch.empty)
+        if same not in self._found:
+            self._found[same] = _fold(recording, h, signal, self._scratch.empty)
+        return self._found[same]
+
+
+def _fold(
+    recording: Recording, h: Hyperparameters, signal: LearningSignal, empty: Callable[..., Tensor]
+) -> FoldedWindow:
+    """Folds the learning signals and pseudo-derivatives of a window, backwards in time."""
+    membrane, spikes = recording.activity("membrane"), recording.activity("post")
+    dtype = torch.promote_types(signal.error.dtype, membrane.dtype)
+    unfiltered = None
+    if h.lr_rate:
+        rate = spikes.to(dtype).mean((0, 1)) - h.target_rate * h.dt / 1000.0
+        unfiltered = rate * h.lr_rate
+    constants = (
+        0.0 if h.tc_readout is None else decay_factor(h.tc_readout, h.dt),
+        float(h.beta or 0.0),
+        decay_factor(h.tc_adaptation, h.dt) if h.beta else 0.0,
+    )
+    of = potential(recording, h)
+
+    def fold() -> Eligibility:
+        out = empty(tuple(membrane.shape), dtype=dtype, device=membrane.device)
+        return fold_in_blocks(signal.of, of, out, *constants, unfiltered)
+
+    weighted, folding = signal.weighted(), None
+    if weighted is not None:
+        folding = Folding(lambda: fold().post, *weighted, of, constants, unfiltered)
+        folding = folding if folding.suits_kernel() else None
+    found = FoldedWindow(fold, signal, folding, of, *constants, recording.carries)
+    if folding is None:
+        _ = found.signal  # what fails should fail before any cell has changed
+    return found
