@@ -39,6 +39,8 @@ class Weights:
         outside: the share of weights outside the range that the rule assumes.
         range: that range.
         shared: the share of the weights' variance that is the same for all neurons.
+        undone: the number of updates before which the weights were as before an earlier update,
+            which had changed them.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Weights:
     outside: float = 0.0
     range: Range = (None, None)
     shared: float = 0.0
+    undone: int = 0
 
 
 @dataclass(frozen=True)

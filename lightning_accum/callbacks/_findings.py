@@ -23,6 +23,7 @@ from lightning_accum.callbacks._weight_findings import (
     never_applied,
     nonfinite,
     out_of_range,
+    undone,
     unmoved,
 )
 from lightning_accum.distributed.shards import local
@@ -36,7 +37,10 @@ def findings(counts: Counts) -> list[Finding]:
         finding for check in (silence, fell_silent, busy, single_steps) for finding in check(counts)
     ]
     checks: tuple[Callable[[Counts, Weights], Iterator[Finding]], ...]
-    checks = (nonfinite, never_applied, unmoved, left_pending, growth, out_of_range, alike)
+    checks = (
+        *(nonfinite, never_applied, unmoved, undone),
+        *(left_pending, growth, out_of_range, alike),
+    )
     for weights in counts.weights:
         found += [finding for check in checks for finding in check(counts, weights)]
     return found

@@ -10,6 +10,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch.optim import Optimizer
 
 from lightning_accum._compat import logs_now, skips_backward
+from lightning_accum.callbacks._early import EarlyExport
 from lightning_accum.callbacks._gate import Recording, StepGate, scales_gradients
 from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._host import CellHost
@@ -23,7 +24,7 @@ from lightning_accum.callbacks._overlap import Overlap
 from lightning_accum.callbacks._places import check_places
 from lightning_accum.callbacks._plan import UpdatePlan
 from lightning_accum.callbacks._report import Report
-from lightning_accum.callbacks._untrained import check_gradients, check_trained
+from lightning_accum.callbacks._untrained import check_gradients, check_trained, untrained_layers
 from lightning_accum.optim import UpdateOptimizer
 
 
@@ -60,6 +61,7 @@ class Fit:
         self._layout_checked = False
         self._scaled = False
         self._ascends: str | None = None
+        self._early = EarlyExport(host)
 
     def begin(self, trainer: pl.Trainer, resuming: bool) -> None:
         """Finds the optimizers, and prepares to record training steps.
@@ -99,6 +101,7 @@ class Fit:
                 f" gradients of a descent. Found True in `{self._ascends}`, which would take each"
                 " update away: leave it out."
             )
+        self._early.exports()
         self._host.updates_as_gradients(**inputs)
         self._inputs.note(inputs)
 
@@ -128,7 +131,7 @@ class Fit:
         self._hosts = hosts
         if check_trained(self._host, hosts, pl_module):
             self._loss = LossWatch()
-        self._health = Health(self._host, pl_module if self._is_first else None)
+        self._health = Health(self._host, pl_module, whole=self._is_first)
 
     def batch_begins(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch_idx: int
@@ -150,6 +153,7 @@ class Fit:
         if not self._layout_checked:  # before the rule's evaluation clears the first window
             self._layout_checked = True
             check_layout(self._host, trainer, batch)
+        self._early.batch_ends()
         self.report.note_activity()
         inputs = inputs_from(outputs, self._keys)
         self._host.finish_batch(**inputs)
@@ -176,12 +180,18 @@ class Fit:
         self._health.epoch_ended(self._appliers.optimizers, self._appliers.by)
         self._host.trainer.confirm()
 
-    def training_ends(self) -> None:
-        """Checks the cells, prints the summary, and warns of dropped updates."""
+    def training_ends(self, pl_module: pl.LightningModule) -> None:
+        """Checks the cells, prints the summary, and warns of dropped updates.
+
+        Args:
+            pl_module: the LightningModule.
+        """
         assert self._health is not None
         optimizers = self._appliers.optimizers
         advice = self._health.fit_ended(optimizers, self._appliers.by) + self._inputs.lines()
         advice += self._plan.schedule.advice()
+        if self._is_first:
+            advice += untrained_layers(self._hosts, pl_module)
         if self._loss is not None:
             advice += self._loss.lines(type(self._host.trainer).__name__)
         lines = self.report.summary(optimizers, advice, self._health.warned)
@@ -218,6 +228,10 @@ class Fit:
         self._overlap.check()
         self._host.exchange(optimizer.ids)
         self.report.before_apply(optimizer)
+        if self._health is not None:
+            self._health.update_begins()
 
     def _after_apply(self, optimizer: UpdateOptimizer) -> None:
         self.report.after_apply(optimizer)
+        if self._health is not None:
+            self._health.update_ended()

@@ -27,17 +27,26 @@ class Health:
 
     Args:
         host: the host of the cells.
-        model: the model, if its other parameters should be checked too.
+        model: the model that is trained, if it is known.
         patience: number of batches after which the first check does not wait for an epoch's end.
+        whole: whether the other parameters of the model should be checked too.
     """
 
     def __init__(
-        self, host: CellHost, model: nn.Module | None = None, patience: int = 1000
+        self,
+        host: CellHost,
+        model: nn.Module | None = None,
+        patience: int = 1000,
+        whole: bool = True,
     ) -> None:
         self._host = host
         self._model = model
+        self._whole = whole
         self._patience = patience
         self._batches = 0
+        self._updates = 0
+        self._epoch_began = True
+        self._noting = False  # whether the weights around this update are noted
         self._first: dict[str, int] | None = None  # windows at the first check, by cell
         self._first_batches = 0
         self._said: set[tuple[str, str]] = set()
@@ -58,6 +67,21 @@ class Health:
     def batch_ended(self) -> None:
         """Counts a batch."""
         self._batches += 1
+
+    def update_begins(self) -> None:
+        """Notes the weights before updates 1, 2, 4, 8 and so on, and the first of each epoch."""
+        self._updates += 1
+        self._noting = self._epoch_began or not self._updates & (self._updates - 1)
+        self._epoch_began = False
+        if self._noting:
+            for cell, updater, param in self._recorded():
+                self._records[cell, param].update_begins(updater)
+
+    def update_ended(self) -> None:
+        """Notes the weights after those updates."""
+        if self._noting:
+            for cell, updater, param in self._recorded():
+                self._records[cell, param].update_ended(updater)
 
     def look_if_due(self, optimizers: Sequence[UpdateOptimizer], by: By) -> None:
         """Checks the cells if the first epoch is a long one.
@@ -83,6 +107,7 @@ class Health:
                 self._records[cell, param] = ParameterRecord(updater, param, late=True)
         for tally in self._tallies():
             tally.look()  # at the first window of the next epoch
+        self._epoch_began = True
         if self._first is None and self._batches:
             self._look(optimizers, by, ended=False)
 
@@ -146,10 +171,14 @@ class Health:
                 for param in self._host.trainer.params_of(name):
                     yield name, updater, param
 
+    def _recorded(self) -> Iterator[tuple[str, Updater, str]]:
+        return (each for each in self._params() if (each[0], each[2]) in self._records)
+
     def _look(self, optimizers: Sequence[UpdateOptimizer], by: By, ended: bool) -> list[str]:
         """Warns of mistakes, and returns the texts of the other findings."""
         lines, known = [], {id(updater.target(param)) for _, updater, param in self._params()}
-        others = [] if self._model is None else list(undefined_parameters(self._model, known))
+        model = self._model if self._whole else None
+        others = [] if model is None else list(undefined_parameters(model, known))
         for found in (*map(findings, self._counts(optimizers, by, ended)), others):
             for cell, key, text, warns in found:
                 if (cell, key) in self._said or not is_first():
@@ -188,15 +217,17 @@ class Health:
                 by=by,
                 scale=max((g["lr"] for o in optimizers for g in o.param_groups), default=1.0),
                 ended=ended,
-                why_nothing=why_nothing(cell.connection, cell.neuron, lightning=by != "loop"),
+                why_nothing=why_nothing(
+                    cell.connection, cell.neuron, lightning=by != "loop", model=self._model
+                ),
                 rests=learns and not (cell.connection.training and cell.neuron.training),
                 undefined=_is_undefined(cell.neuron),
                 weights=tuple(
                     self._records[cell_name, param].weights(
                         updater, held, trainer.weight_range(name)
                     )
-                    for cell_name, updater, param in self._params()
-                    if cell_name == name and (cell_name, param) in self._records
+                    for cell_name, updater, param in self._recorded()
+                    if cell_name == name
                 ),
             )
         if first is None:

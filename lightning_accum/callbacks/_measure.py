@@ -111,7 +111,8 @@ class Before(NamedTuple):
     def lost(self, after: Tensor) -> tuple[Tensor, Tensor]:
         """Returns how much of the pending change had no effect, and how much there was.
 
-        Weights near a limit do not count: what a limit or a soft bound holds back is not lost.
+        Weights near a limit or beyond it do not count: what a limit or a soft bound holds back is
+        not lost.
 
         Args:
             after: the whole parameter after the update.
@@ -120,10 +121,12 @@ class Before(NamedTuple):
         wanted = (pos - neg).abs()
         if wanted.shape != after.shape:  # only a shard of it is here
             return torch.zeros_like(after.sum()), torch.zeros_like(after.sum())
-        for limit in self.updater.limits(self.name):
-            if limit is not None:
-                near = (after - limit).abs() <= _NEAR * after.abs().max()
-                wanted = wanted.masked_fill(near, 0.0)
+        lower, upper = self.updater.limits(self.name)
+        near = _NEAR * after.abs().max()
+        if lower is not None:
+            wanted = wanted.masked_fill(after <= lower + near, 0.0)
+        if upper is not None:
+            wanted = wanted.masked_fill(after >= upper - near, 0.0)
         return wanted.masked_fill(after != self.value, 0.0).sum(), wanted.sum()
 
 

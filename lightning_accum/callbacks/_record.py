@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,9 @@ from lightning_accum.callbacks._counts import Range, Weights
 from lightning_accum.distributed.shards import local
 from lightning_accum.functional.numbers import fingerprint, widened
 from lightning_accum.updates import Updater
+
+Mark: TypeAlias = tuple[Tensor, Tensor]
+"""The norm and the sum of a parameter."""
 
 _SAMPLE = 1 << 16  # largest number of weights that are kept
 _STILL = 1.002  # times the norm of an epoch before: smaller growth does not count
@@ -39,11 +43,23 @@ class ParameterRecord:
         self._sample = _sample(value).clone()
         self._began = fingerprint(value)
         self._before = self._latest = self._began[0]  # norms at the ends of two epochs
+        self._steps: list[tuple[Mark, Mark]] = []  # before and after some of the updates
+        self._step: Mark | None = None  # before the one that is being applied
 
     @property
     def kept(self) -> int:
         """The number of weights that are kept."""
         return self._sample.numel()
+
+    def update_begins(self, updater: Updater) -> None:
+        """Notes the norm and the sum before an update."""
+        self._step = fingerprint(self._value(updater))
+
+    def update_ended(self, updater: Updater) -> None:
+        """Notes the norm and the sum after that update."""
+        if self._step is not None:
+            self._steps.append((self._step, fingerprint(self._value(updater))))
+            self._step = None
 
     def epoch_ended(self, updater: Updater) -> None:
         """Notes the norm, to compare it with that of the next epoch."""
@@ -86,11 +102,24 @@ class ParameterRecord:
             outside=_share_beyond(value, *assumed),
             range=assumed,
             shared=_share_in_common(value) if isinstance(updater.parent, nn.Linear) else 0.0,
+            undone=_undone(self._steps),
         )
 
     def _value(self, updater: Updater) -> Tensor:
         """Returns the parameter, or this process's shard of it."""
         return local(updater.target(self.name).detach())
+
+
+def _undone(steps: Sequence[tuple[Mark, Mark]]) -> int:
+    """Returns before how many updates a parameter was as before an earlier one that changed it."""
+    changed: set[tuple[float, ...]] = set()
+    undone = 0
+    for marks in steps:
+        before, after = (tuple(map(float, mark)) for mark in marks)
+        undone += before in changed
+        if before != after:
+            changed.add(before)
+    return undone
 
 
 def _sample(value: Tensor) -> Tensor:

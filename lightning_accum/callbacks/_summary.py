@@ -46,8 +46,10 @@ class Summary(Watcher):
         key, ratio = (before.cell, before.name), values["ratio"]
         finite = ratio.isfinite()  # that of weights that were all zero is infinite
         ratio, one = torch.where(finite, ratio, 0.0), torch.ones_like(ratio)
-        parts, losses = (values["pos_norm"], values["neg_norm"]), before.lost(after)
-        row = torch.stack([ratio, finite.to(ratio), *parts, *(n.to(ratio) for n in losses), one])
+        applies = values["lr"] != 0  # otherwise nothing is lost in rounding
+        losses = (each.to(ratio) * applies for each in before.lost(after))
+        parts = values["pos_norm"], values["neg_norm"]
+        row = torch.stack([ratio, finite.to(ratio), *parts, *losses, one])
         self._sums[key] = self._sums[key] + row if key in self._sums else row
         self._limits[key] = values["at_lower"], values["at_upper"]
         self._lrs[key] = torch.maximum(self._lrs.get(key, values["lr"]), values["lr"])

@@ -41,12 +41,7 @@ def check_trained(host: CellHost, hosts: Sequence[CellHost], module: pl.Lightnin
     Returns:
         Whether this is the first of those whose rules follow an error.
     """
-    trained = set(_in_cells(hosts, module)).union(
-        id(param)
-        for optimizer in module.trainer.optimizers
-        for group in optimizer.param_groups
-        for param in group["params"]
-    )
+    trained = _trained(hosts, module)
     host.trainer.check_trained(trained)
     if host is not next((each for each in hosts if each.trainer.follows_error), None):
         return False
@@ -54,6 +49,29 @@ def check_trained(host: CellHost, hosts: Sequence[CellHost], module: pl.Lightnin
     if left:
         _warn_of_untrained(host, left)
     return True
+
+
+def untrained_layers(hosts: Sequence[CellHost], module: pl.LightningModule) -> list[str]:
+    """Returns a line on the layers of which neither a cell nor an optimizer trains anything.
+
+    There is none if a rule follows an error, of whose network a warning names each parameter.
+
+    Args:
+        hosts: the hosts of all callbacks of this fit, whose cells are bound.
+        module: the LightningModule.
+    """
+    trained, learning = _trained(hosts, module), {id(param) for _, param in _learning(module)}
+    left = []
+    for path, each in module.named_modules():
+        own = {id(param) for param in each.parameters(recurse=False)}
+        if own and own <= learning and not own & trained:
+            left.append(path or type(each).__name__)
+    if not left or any(host.trainer.follows_error for host in hosts):
+        return []
+    return [
+        f"Neither a rule nor an optimizer trained {_named(left)}: name it in a cell, pass it to an"
+        " optimizer, or call `requires_grad_(False)` on what is to stay as it is."
+    ]
 
 
 def check_gradients(
@@ -165,6 +183,16 @@ def _passes_none(module: nn.Module) -> bool:
 def _named(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
     return ", ".join(f"`{name}`" for name in names[:_MOST]) + more
+
+
+def _trained(hosts: Sequence[CellHost], module: pl.LightningModule) -> set[int]:
+    """Returns the ``id`` of each parameter of a cell, or in an optimizer of the Trainer."""
+    return set(_in_cells(hosts, module)).union(
+        id(param)
+        for optimizer in module.trainer.optimizers
+        for group in optimizer.param_groups
+        for param in group["params"]
+    )
 
 
 def _in_cells(hosts: Sequence[CellHost], module: nn.Module) -> Iterator[int]:

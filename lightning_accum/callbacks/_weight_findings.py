@@ -12,6 +12,7 @@ from lightning_accum.callbacks._finding import Finding, number
 _GROWN = 10.0  # times the norm when the fit began
 _OUTSIDE = 0.1  # share of weights outside the range that the rule assumes
 _NARROW = 0.01  # share of that range in which all weights are
+_UNDONE = 2  # updates before which weights are as they were before
 _ALIKE = 0.95  # share of the weights' variance that all neurons have in common
 
 
@@ -59,7 +60,7 @@ def unmoved(c: Counts, w: Weights) -> Iterator[Finding]:
     """Finds weights that applied changes have not moved."""
     if w.moved is None or w.moved > 0 or not w.finite or (w.pending and not w.applied):
         return
-    if w.dropped and w.dropped >= w.applied:  # another warning says so
+    if (w.dropped and w.dropped >= w.applied) or _is_undone(w):  # another warning says so
         return
     why, warns = _why_unmoved(c, w)
     text = (
@@ -105,6 +106,22 @@ def _why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
         f" bound: raise {_names(c.rates) if c.rates else 'the rates'}, or keep the"
         " weights in a wider dtype."
     ), True
+
+
+def undone(c: Counts, w: Weights) -> Iterator[Finding]:
+    """Finds weights that something else sets back after each update, or in each epoch."""
+    if _is_undone(w):
+        text = (
+            f"Cell `{c.cell}` should keep what it learns. Found that something set `{w.name}` back"
+            f" before {w.undone} of the updates that were looked at, to what it had been before an"
+            " earlier one: look for what else writes to it, such as an initialization in"
+            " `forward`, or a callback that loads or copies weights."
+        )
+        yield Finding(c.cell, f"undone {w.name}", text, True)
+
+
+def _is_undone(w: Weights) -> bool:
+    return w.undone >= _UNDONE and w.finite and w.at_limits < 1
 
 
 def left_pending(c: Counts, w: Weights) -> Iterator[Finding]:

@@ -187,7 +187,7 @@ class CellTrainerCallback(Callback):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Checks the cells, and prints the summary."""
-        self._running.training_ends()
+        self._running.training_ends(pl_module)
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException

@@ -145,7 +145,7 @@ class FabricCellTrainer:
             NonFiniteUpdateError: if an update holds NaN or Inf and ``nonfinite`` is ``"raise"``.
         """
         check_lr(lr)
-        self._checked()
+        health = self._checked()
         self._idle += 1
         if self._idle == _IDLE:
             warnings.warn(
@@ -157,7 +157,9 @@ class FabricCellTrainer:
         if self._recorded:
             self.accumulate(**inputs)
         self.host.exchange()
+        health.update_begins()
         self.cell_trainer.update(scale=lr)
+        health.update_ended()
 
     def updates_as_gradients(self, **inputs: Any) -> None:
         """Moves the pending updates to the gradients, for an optimizer to step; replaces `step`.

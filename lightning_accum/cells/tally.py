@@ -220,14 +220,27 @@ class Tally:
         return Silence(len(silent) - first, len(silent), self._looks[first][0])
 
 
-def why_nothing(connection: nn.Module, neuron: nn.Module, lightning: bool = False) -> str:
+def why_nothing(
+    connection: nn.Module,
+    neuron: nn.Module,
+    lightning: bool = False,
+    model: nn.Module | None = None,
+) -> str:
     """Returns why a cell has recorded nothing, and how to mend it.
 
     Args:
         connection: the connection of the cell.
         neuron: the neuron of the cell.
         lightning: whether a Lightning callback decides when to record.
+        model: the model that is trained, if it is known.
     """
+    for side, module in (("connection", connection), ("neuron", neuron)):
+        if model is not None and not any(each is module for each in model.modules()):
+            return (
+                f"Its {side}, a `{type(module).__name__}`, is not a module of the model that is"
+                " trained, which may be a copy or another instance: register the cells with the"
+                " modules of that model, or give the callback their paths (`cells`)."
+            )
     if not connection.training or not neuron.training:
         return (
             "Its modules are in evaluation mode, in which nothing is recorded: call `train()` on"

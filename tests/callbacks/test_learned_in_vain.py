@@ -1,0 +1,192 @@
+"""Learning that something else undoes or leaves out is told by name, and its reason is right."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import warnings
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from callback_helpers import RULE, Net, callback, loader, trainer
+from torch import nn
+
+from lightning_accum import STDP, Cell, CellSpec, Clamp, attach_updater
+from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
+from lightning_accum.functional import bound_lower_sharp
+from lightning_accum.nn import LIF
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> Any:
+    """The warnings of a fit, and the lines of its summary."""
+    caplog.set_level(logging.INFO, "lightning_accum.callbacks")
+
+    def fit(net: Net, *callbacks: pl.Callback, batches: int = 4, **options: Any) -> list[str]:
+        caplog.clear()
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            trainer(tmp_path, *callbacks, **options).fit(net, loader(batches))
+        mine = [
+            str(w.message) for w in found if "`enc" in str(w.message) or "STDP" in str(w.message)
+        ]
+        return mine + [line for text in caplog.messages for line in text.splitlines()]
+
+    return fit
+
+
+def told(lines: list[str], text: str) -> int:
+    return sum(text in line for line in lines)
+
+
+# ---------------------------------------------------------------------- what sets weights back
+class Afresh(Net):
+    """Begins with the same weights in each training step."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        nn.init.constant_(self.fc.weight, 0.3)
+        super().training_step(batch, batch_idx)
+
+
+class Restores(pl.Callback):
+    """Sets weights back at a hook, in a way that no version counter sees."""
+
+    def __init__(self, hook: str) -> None:
+        setattr(self, hook, self._restore)
+        self.weight: torch.Tensor | None = None
+
+    def _restore(self, trainer: pl.Trainer, pl_module: Any, *_: Any) -> None:
+        if self.weight is None:
+            self.weight = pl_module.fc.weight.detach().clone()
+        pl_module.fc.weight.data.copy_(self.weight)
+
+
+@pytest.mark.parametrize("log", [True, False])
+def test_weights_that_the_model_sets_back(log: bool, said: Any) -> None:
+    lines = said(Afresh(), callback(log=log))
+    assert (
+        told(lines, "Cell `enc` should keep what it learns. Found that something set `weight`") == 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("hook", "epochs"),
+    [("on_train_batch_start", 1), ("on_train_batch_end", 1), ("on_train_epoch_start", 3)],
+)
+def test_weights_that_a_callback_sets_back(hook: str, epochs: int, said: Any) -> None:
+    restores = Restores(hook)
+    net = Net()
+    restores.weight = net.fc.weight.detach().clone()
+    lines = said(net, callback(), restores, max_epochs=epochs)
+    assert told(lines, "should keep what it learns") == 1
+    assert told(lines, "every update was smaller") == 0  # which is not the reason
+
+
+def test_weights_that_go_from_limit_to_limit_are_not_set_back(said: Any) -> None:
+    net = Net()
+    attach_updater(net.fc, "weight").register_constraint(lambda w: w.copy_(1.0 - w.round()))
+    attach_updater(net.fc, "weight").register_constraint(Clamp(0.0, 1.0))
+    assert told(said(net, callback(), max_epochs=2), "should keep what it learns") == 0
+
+
+def test_weights_that_are_only_learned_are_not_set_back(said: Any) -> None:
+    assert told(said(Net(), callback(), max_epochs=3), "should") == 0
+
+
+def test_weights_that_a_loop_sets_back() -> None:
+    net = Net()
+    learner = FabricCellTrainer(STDP(**RULE, time_dim=0), {"enc": CellSpec("fc", "lif")})
+    learner.setup(net)
+    for x, _ in loader(6):
+        nn.init.constant_(net.fc.weight, 0.3)
+        with learner.batch():
+            net(x)
+        learner.step()
+    with pytest.warns(RuntimeWarning, match="should keep what it learns"):
+        learner.release()
+
+
+# ---------------------------------------------------------------------- what is not trained
+class TwoLayers(Net):
+    """Has a second layer, which learns only if it has a cell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.top = nn.Linear(4, 3, dtype=torch.float64)
+        self.top_lif = LIF(3, time_dim=0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.top_lif.reset()
+        return self.top_lif(self.top(super().forward(x)))
+
+
+def test_a_layer_that_nothing_trains_has_a_line(said: Any) -> None:
+    text = "Neither a rule nor an optimizer trained `top`"
+    assert told(said(TwoLayers(), callback()), text) == 1
+    frozen = TwoLayers()
+    frozen.top.requires_grad_(False)
+    both = {"enc": CellSpec("fc", "lif"), "top": CellSpec("top", "top_lif")}
+    optimized = TwoLayers()
+    optimized.optimizers_given = torch.optim.SGD(optimized.top.parameters(), lr=0.1)
+    for net, cells in ((frozen, {}), (TwoLayers(), {"cells": both}), (optimized, {})):
+        assert told(said(net, callback(**cells)), "Neither a rule nor") == 0
+
+
+def test_the_cells_of_two_callbacks_count(said: Any) -> None:
+    rules = (STDP(**RULE, time_dim=0) for _ in range(2))
+    places = CellSpec("fc", "lif"), CellSpec("top", "top_lif")
+    each = [CellTrainerCallback(r, {p.connection: p}) for r, p in zip(rules, places, strict=True)]
+    assert told(said(TwoLayers(), *each), "Neither a rule nor") == 0
+
+
+def test_cells_of_another_instance_of_the_model(said: Any) -> None:
+    net, rule = Net(), STDP(**RULE, time_dim=0)
+    rule.register_cell("enc", Cell(net.fc, net.lif))
+    lines = said(copy.deepcopy(net), CellTrainerCallback(rule))
+    assert told(lines, "Its connection, a `Linear`, is not a module of the model") == 1
+
+
+# ---------------------------------------------------------------------- updates as gradients
+class HandsOver(Net):
+    """Hands updates over to SGD, before or after the forward pass."""
+
+    def __init__(self, early: bool) -> None:
+        super().__init__()
+        self.early = early
+        self.optimizers_given = torch.optim.SGD(self.parameters(), lr=0.5)
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        own: Any = self.trainer.callbacks[0]
+        optimizer: Any = self.optimizers()
+        optimizer.zero_grad()
+        steps = [lambda: self(batch[0]), own.updates_as_gradients]
+        for step in steps[::-1] if self.early else steps:
+            step()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_updates_that_are_handed_over_before_there_are_any(early: bool, said: Any) -> None:
+    lines = said(HandsOver(early), callback())
+    assert told(lines, "should be called after the modules of its cells") == early
+
+
+# ---------------------------------------------------------------------- other reasons than rounding
+def test_an_optimizer_with_a_rate_of_zero_loses_nothing_in_rounding(said: Any) -> None:
+    lines = said(Net(), callback(lr=0.0), log_every_n_steps=1)
+    assert told(lines, "`lr` of the optimizer that applies updates is 0") == 1
+    assert told(lines, "was lost") == 0
+
+
+def test_what_a_sharp_bound_holds_back_beyond_it_is_not_lost(said: Any) -> None:
+    net = Net()
+    with torch.no_grad():
+        net.fc.weight[0] += 1.0  # above the limit
+    attach_updater(net.fc, "weight").weight.lowerbound(bound_lower_sharp, 0.9)
+    rule = STDP(lr_post=-0.02, lr_pre=-0.02, time_dim=0)
+    lines = said(net, callback(rule), log_every_n_steps=1)
+    assert net.fc.weight.min() < 0.5
+    assert told(lines, "was lost") == 0
