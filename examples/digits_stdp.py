@@ -34,7 +34,7 @@ from torch.nn.functional import normalize, one_hot
 from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater
-from lightning_accum.callbacks import CellTrainerCallback, TensorBoardPictures
+from lightning_accum.callbacks import CellTrainerCallback, UpdatePictures
 from lightning_accum.metrics import MaxRateClassifier
 from lightning_accum.nn import AdaptiveLIF, Linear, PoissonEncoder, WinnerTakeAll
 from lightning_accum.optim import UpdateOptimizer
@@ -169,7 +169,7 @@ def learn(data: Split, seed: int, args: argparse.Namespace) -> tuple[float, floa
                 learning_rule(args.lr, model),
                 cells={"input": CellSpec(connection="fc", neuron="lif")},
             ),
-            TensorBoardPictures(every_n_logs=1),
+            UpdatePictures(every_n_logs=1),
             LearningRateMonitor(),
         ],
         log_every_n_steps=10,

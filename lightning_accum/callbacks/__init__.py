@@ -3,7 +3,7 @@
 from lightning_accum.callbacks.buffers import AverageBuffers
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback
 from lightning_accum.callbacks.fabric import FabricCellTrainer
-from lightning_accum.callbacks.pictures import TensorBoardPictures
+from lightning_accum.callbacks.pictures import UpdatePictures
 from lightning_accum.callbacks.strategy import LocalDDPStrategy
 from lightning_accum.callbacks.update_monitor import UpdateMonitor
 
@@ -12,6 +12,6 @@ __all__ = [
     "CellTrainerCallback",
     "FabricCellTrainer",
     "LocalDDPStrategy",
-    "TensorBoardPictures",
     "UpdateMonitor",
+    "UpdatePictures",
 ]

@@ -1,14 +1,12 @@
-"""Drawing what is measured in a fit into a TensorBoard log."""
+"""Drawing what is measured in a fit."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import lightning.pytorch as pl
-from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
 from lightning_accum._compat import batches_that_stepped
+from lightning_accum.callbacks._canvas import Canvas
 from lightning_accum.callbacks._images import fields_of, grid, raster
 from lightning_accum.callbacks._measure import Activity, Before, Values
 from lightning_accum.callbacks._watcher import Watcher
@@ -16,11 +14,11 @@ from lightning_accum.functional.numbers import at_least_float32
 
 
 class Painter(Watcher):
-    """Keeps the latest measurements, and draws them for one logger when they are logged.
+    """Keeps the latest measurements, and draws them on one canvas when they are logged.
 
     Args:
         trainer: the Lightning trainer.
-        logger: the logger for which to draw.
+        canvas: where to draw.
         prefix: text before the name of each cell in the names of pictures.
         every_n_logs: number of logging steps from one drawing to the next.
         shapes: height and width of a cell's input, by the cell's name.
@@ -30,14 +28,14 @@ class Painter(Watcher):
     def __init__(
         self,
         trainer: pl.Trainer,
-        logger: TensorBoardLogger,
+        canvas: Canvas,
         prefix: str,
         every_n_logs: int,
         shapes: dict[str, tuple[int, int]],
         most: int,
     ) -> None:
         self._trainer = trainer
-        self._logger = logger
+        self._canvas = canvas
         self._prefix = prefix
         self._every_n_logs = every_n_logs
         self._shapes = shapes
@@ -65,22 +63,22 @@ class Painter(Watcher):
 
     def logged(self) -> None:
         """Draws what was kept."""
-        writer, step = self._logger.experiment, batches_that_stepped(self._trainer)
+        canvas, step = self._canvas, batches_that_stepped(self._trainer)
         for (cell, name), (weight, delta) in self._changes.items():
             place = f"{self._prefix}{cell}/{name}"
-            _histogram(writer, f"weights/{place}", weight, step)
-            _histogram(writer, f"updates/{place}", delta, step)
+            _histogram(canvas, f"weights/{place}", weight, step)
+            _histogram(canvas, f"updates/{place}", delta, step)
             fields = fields_of(weight, self._shapes.get(cell), self._most)
             if fields is not None:
-                writer.add_image(f"fields/{place}", grid(fields), step, dataformats="HW")
+                canvas.image(f"fields/{place}", grid(fields), step)
         for cell, activity in self._windows.items():
-            _histogram(writer, f"firing_rates/{self._prefix}{cell}", activity.rates, step)
+            _histogram(canvas, f"firing_rates/{self._prefix}{cell}", activity.rates, step)
             image = raster(activity.window, self._most)
-            writer.add_image(f"spikes/{self._prefix}{cell}", image, step, dataformats="HW")
+            canvas.image(f"spikes/{self._prefix}{cell}", image, step)
         self._changes, self._windows = {}, {}
 
 
-def _histogram(writer: Any, tag: str, values: Tensor, step: int) -> None:
+def _histogram(canvas: Canvas, tag: str, values: Tensor, step: int) -> None:
     finite = values[values.isfinite()].float().cpu()  # a histogram cannot hold the others
     if finite.numel():
-        writer.add_histogram(tag, finite, step)
+        canvas.histogram(tag, finite, step)

@@ -1,4 +1,4 @@
-"""The callback that draws weights, updates and spikes for TensorBoard."""
+"""The callback that draws weights, updates and spikes."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_accum._checks import check_integers, check_mapping
 from lightning_accum._compat import logs_hyperparameters
+from lightning_accum.callbacks._canvas import Canvas, canvas_of
 from lightning_accum.callbacks._describe import hyperparameters, layout
 from lightning_accum.callbacks._logging_methods import own_state, remove_lent
 from lightning_accum.callbacks._painter import Painter
 from lightning_accum.callbacks.cell_trainer import learners_in
 
 
-class TensorBoardPictures(Callback):
-    """Draws weights, updates and spikes of every cell for a ``TensorBoardLogger``.
+class UpdatePictures(Callback):
+    """Draws weights, updates and spikes of every cell, for TensorBoard, W&B and others.
 
     ================================  ============================================================
     histogram ``weights/<c>/<p>``     the weights after an update
@@ -32,8 +33,10 @@ class TensorBoardPictures(Callback):
     ================================  ============================================================
 
     with ``<c>`` a cell and ``<p>`` a parameter. It draws what the :class:`CellTrainerCallback` of
-    the same trainer measures; there may be several, in any order. Other loggers get only scalars,
-    and without a ``TensorBoardLogger`` this callback draws nothing, and says so.
+    the same trainer measures; there may be several, in any order. A ``TensorBoardLogger`` takes
+    all of it. A ``WandbLogger``, and any logger that has its call ``log_image``, takes images and
+    hyperparameters. Other loggers get only scalars; with none but them this callback draws nothing,
+    and says so.
 
     Args:
         every_n_logs: number of logging steps from one drawing to the next. A picture costs some
@@ -54,7 +57,7 @@ class TensorBoardPictures(Callback):
         ...     STDP(lr_post=0.01, lr_pre=-0.01, time_dim=0),
         ...     cells={"enc": CellSpec(connection="enc.fc", neuron="enc.lif")},
         ... )
-        >>> pictures = TensorBoardPictures(every_n_logs=5, shapes={"enc": (28, 28)})
+        >>> pictures = UpdatePictures(every_n_logs=5, shapes={"enc": (28, 28)})
         >>> trainer = pl.Trainer(callbacks=[learner, pictures], logger=False)
     """
 
@@ -87,7 +90,7 @@ class TensorBoardPictures(Callback):
         for holder in (pl_module, trainer.datamodule):  # type: ignore[attr-defined]
             if holder is not None and logs_hyperparameters(holder):
                 params = {**_shown(holder.hparams_initial), **params}
-        for logger in _loggers(trainer):
+        for logger, _ in _canvases(trainer):
             logger.log_hyperparams(params)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -95,7 +98,7 @@ class TensorBoardPictures(Callback):
         learners = [each for each in learners_in(trainer) if each.log_options.log]
         if not learners:
             raise ValueError(
-                "A TensorBoardPictures should draw what a CellTrainerCallback with `log=True`"
+                "A UpdatePictures should draw what a CellTrainerCallback with `log=True`"
                 " measures. Found no such callback in the trainer: add one."
             )
         cells = {c: each for each in learners for c, _ in each.cell_trainer.named_cells}
@@ -104,22 +107,23 @@ class TensorBoardPictures(Callback):
             raise ValueError(
                 f"Argument `shapes` should name cells, which are {sorted(cells)}. Found {unknown}."
             )
-        loggers = _loggers(trainer)
-        if not loggers and trainer.loggers and not trainer.fast_dev_run:  # type: ignore[attr-defined]
+        canvases = [canvas for _, canvas in _canvases(trainer)]
+        if not canvases and trainer.loggers and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             kinds = [type(logger).__name__ for logger in trainer.loggers]
             rank_zero_warn(
-                "A TensorBoardPictures should have a TensorBoardLogger to draw to. Found"
-                f" {kinds}, so that it draws nothing: add one to the Trainer's `logger`.",
+                "A UpdatePictures should have a logger that takes images. Found"
+                f" {kinds}, so that it draws nothing: add a TensorBoardLogger, or another with"
+                " `log_image`, to the Trainer's `logger`.",
                 category=RuntimeWarning,
             )
-        for logger in loggers:
+        for canvas in canvases:
             prefixes = [each.prefix_in(trainer) for each in learners]
             pairs = [*zip(learners, prefixes, strict=True)]
             charts = {k: v for each, p in pairs for k, v in layout(each.host, p).items()}
-            logger.experiment.add_custom_scalars(charts)
+            canvas.charts(charts)
             for each, prefix in pairs:
                 painter = Painter(
-                    trainer, logger, prefix, self.every_n_logs, self.shapes, self.most
+                    trainer, canvas, prefix, self.every_n_logs, self.shapes, self.most
                 )
                 each.add_watcher(painter)
 
@@ -137,10 +141,10 @@ class TensorBoardPictures(Callback):
         return own_state(self)
 
 
-def _loggers(trainer: pl.Trainer) -> list[TensorBoardLogger]:
-    """Returns the TensorBoard loggers in the first process, and none in the others."""
-    found = [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
-    return found if trainer.is_global_zero else []
+def _canvases(trainer: pl.Trainer) -> list[tuple[Logger, Canvas]]:
+    """Returns the loggers that take images, with their canvases, in the first process only."""
+    found = [(logger, canvas_of(logger)) for logger in trainer.loggers if trainer.is_global_zero]
+    return [(logger, canvas) for logger, canvas in found if canvas is not None]
 
 
 def _shown(hparams: Mapping[str, Any]) -> dict[str, Any]:

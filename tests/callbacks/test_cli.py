@@ -14,8 +14,8 @@ from lightning.pytorch.cli import LightningCLI
 from lightning_accum import STDP, CellSpec
 from lightning_accum.callbacks import (
     CellTrainerCallback,
-    TensorBoardPictures,
     UpdateMonitor,
+    UpdatePictures,
 )
 from lightning_accum.optim import UpdateOptimizer
 
@@ -81,17 +81,17 @@ def test_callbacks_that_look_on(monkeypatch: pytest.MonkeyPatch) -> None:
     more = """\
     - class_path: lightning_accum.callbacks.UpdateMonitor
       init_args: {by: module, params: ["fc.*"], prog_bar: true}
-    - class_path: lightning_accum.callbacks.TensorBoardPictures
+    - class_path: lightning_accum.callbacks.UpdatePictures
       init_args:
         every_n_logs: 2
         shapes:
           enc: [2, 3]
 """
     made = cli(monkeypatch, CONFIG + more)
-    kinds = (UpdateMonitor, TensorBoardPictures)
+    kinds = (UpdateMonitor, UpdatePictures)
     monitor, pictures = (c for c in made.trainer.callbacks if isinstance(c, kinds))
     assert vars(monitor) == vars(UpdateMonitor("module", ["fc.*"], prog_bar=True))
-    assert vars(pictures) == vars(TensorBoardPictures(2, {"enc": (2, 3)}))
+    assert vars(pictures) == vars(UpdatePictures(2, {"enc": (2, 3)}))
     again = cli(monkeypatch, made.parser.dump(made.config))
     assert again.parser.dump(again.config) == made.parser.dump(made.config)
 

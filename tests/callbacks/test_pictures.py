@@ -36,7 +36,7 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 from torch import Tensor, nn
 
 from lightning_accum import STDP, Cell, CellSpec
-from lightning_accum.callbacks import CellTrainerCallback, TensorBoardPictures
+from lightning_accum.callbacks import CellTrainerCallback, UpdatePictures
 from lightning_accum.callbacks._images import fields_of, grid, raster
 
 IMAGES = {"fields/enc/weight", "spikes/enc"}
@@ -88,7 +88,7 @@ def steps(events: list[Any]) -> list[int]:
 def test_every_n_logging_steps(
     every: int, log_every: int, every_n_logs: int, drawn: list[int], first: bool, tmp_path: Path
 ) -> None:
-    use, pictures = callback(apply_every_n_batches=every), TensorBoardPictures(every_n_logs)
+    use, pictures = callback(apply_every_n_batches=every), UpdatePictures(every_n_logs)
     order = (pictures, use) if first else (use, pictures)
     found = fit(Net(), tmp_path, *order, log_every_n_steps=log_every)
     tags = found.Tags()
@@ -107,7 +107,7 @@ def test_histograms_are_of_the_update_that_is_logged(
     net = Net()
     weights = [net.fc.weight.detach().clone(), *fit_by_hand(net, list(loader(8)), every=every)]
     found = fit(
-        net, tmp_path, callback(apply_every_n_batches=every), TensorBoardPictures(1),
+        net, tmp_path, callback(apply_every_n_batches=every), UpdatePictures(1),
         log_every_n_steps=4,
     )  # fmt: skip
     for i, at in enumerate(applied):
@@ -127,7 +127,7 @@ def test_spikes_and_rates_are_those_of_the_batch(tmp_path: Path) -> None:
     with torch.no_grad():
         past.fc.weight.copy_(fit_by_hand(net, batches)[2])
         spikes = past(batches[3][0])
-    found = fit(net, tmp_path, callback(), TensorBoardPictures(1), batches=4, log_every_n_steps=4)
+    found = fit(net, tmp_path, callback(), UpdatePictures(1), batches=4, log_every_n_steps=4)
     (event,) = found.Images("spikes/enc")
     assert (event.width, event.height) == (STEPS, OUTPUTS)
     assert torch.equal(image(event), spikes[:, 0].T.double())
@@ -140,7 +140,7 @@ def test_spikes_and_rates_are_those_of_the_batch(tmp_path: Path) -> None:
 def test_receptive_fields_in_a_given_shape(tmp_path: Path) -> None:
     net = Net()
     weight = fit_by_hand(net, list(loader(2)))[-1]
-    pictures = TensorBoardPictures(1, shapes={"enc": (2, 3)})
+    pictures = UpdatePictures(1, shapes={"enc": (2, 3)})
     found = fit(net, tmp_path, callback(), pictures, batches=2, log_every_n_steps=2)
     (event,) = found.Images("fields/enc/weight")
     fields = scaled(weight).reshape(4, 2, 3)
@@ -154,7 +154,7 @@ def test_receptive_fields_in_a_given_shape(tmp_path: Path) -> None:
 def test_other_inputs_are_one_image(tmp_path: Path) -> None:
     net = Net()
     weight = fit_by_hand(net, list(loader(2)))[-1]
-    found = fit(net, tmp_path, callback(), TensorBoardPictures(2), batches=2)
+    found = fit(net, tmp_path, callback(), UpdatePictures(2), batches=2)
     (event,) = found.Images("fields/enc/weight")
     assert (image(event) - scaled(weight)).abs().max() < 1.01 / 255
 
@@ -172,7 +172,7 @@ def test_two_callbacks_and_the_most_neurons(tmp_path: Path) -> None:
     second = CellTrainerCallback(
         STDP(**RULE, time_dim=0), {"out": CellSpec("out", "end", params=("weight", "bias"))}
     )
-    pictures = TensorBoardPictures(1, most=3)
+    pictures = UpdatePictures(1, most=3)
     found = fit(Deep(), tmp_path, callback(), second, pictures, batches=1)
     assert set(found.Tags()["images"]) == IMAGES | {"fields/out/weight", "spikes/out"}
     assert set(found.Tags()["histograms"]) == HISTOGRAMS | {
@@ -197,7 +197,7 @@ def test_one_that_does_not_log_is_left_out(tmp_path: Path) -> None:
     second = CellTrainerCallback(
         STDP(**RULE, time_dim=0), {"out": CellSpec("out", "end")}, log=False
     )
-    found = fit(Wide(), tmp_path, callback(), second, TensorBoardPictures(1), batches=1)
+    found = fit(Wide(), tmp_path, callback(), second, UpdatePictures(1), batches=1)
     assert set(found.Tags()["images"]) == IMAGES
 
 
@@ -211,7 +211,7 @@ def layout_of(found: EventAccumulator) -> dict[str, dict[str, list[str]]]:
 
 
 def test_charts_show_tags_that_there_are(tmp_path: Path) -> None:
-    found = fit(Net(), tmp_path, callback(), TensorBoardPictures())
+    found = fit(Net(), tmp_path, callback(), UpdatePictures())
     charts = layout_of(found)
     assert list(charts) == ["enc"]
     seen = {
@@ -243,7 +243,7 @@ def test_hyperparameters_beside_the_modules_own(tmp_path: Path) -> None:
 
     specs = {"enc": CellSpec("fc", "lif", overrides={"lr_post": 0.5})}
     use = CellTrainerCallback(STDP(**RULE, time_dim=0), specs)
-    run = trainer(tmp_path, use, TensorBoardPictures(), logger=TensorBoardLogger(tmp_path, name=""))
+    run = trainer(tmp_path, use, UpdatePictures(), logger=TensorBoardLogger(tmp_path, name=""))
     net = Own()
     run.fit(net, loader(1))
     found = hparams_of(read(run.log_dir))
@@ -258,7 +258,7 @@ def test_hyperparameters_beside_the_modules_own(tmp_path: Path) -> None:
 
 def test_a_run_that_trains_nothing_writes_no_hyperparameters(tmp_path: Path) -> None:
     logger = TensorBoardLogger(tmp_path, name="")
-    run = trainer(tmp_path, callback(), TensorBoardPictures(), logger=logger)
+    run = trainer(tmp_path, callback(), UpdatePictures(), logger=logger)
     run.validate(Validated(), loader(1), verbose=False)
     assert not read(run.log_dir).summary_metadata.get("_hparams_/session_start_info")
 
@@ -266,14 +266,14 @@ def test_a_run_that_trains_nothing_writes_no_hyperparameters(tmp_path: Path) -> 
 def test_hyperparameters_of_cells_registered_by_hand(tmp_path: Path) -> None:
     net, rule = Net(), STDP(**RULE, time_dim=0)
     rule.register_cell("mine", Cell(net.fc, net.lif), lr_pre=-0.25)
-    found = hparams_of(fit(net, tmp_path, callback(rule, cells=None), TensorBoardPictures()))
+    found = hparams_of(fit(net, tmp_path, callback(rule, cells=None), UpdatePictures()))
     assert (found["mine/rule"], found["mine/lr_pre"]) == ("STDP", -0.25)
 
 
 def test_other_loggers_get_the_scalars(tmp_path: Path) -> None:
     logger = CSVLogger(tmp_path, name="")
-    run = trainer(tmp_path, callback(), TensorBoardPictures(1), logger=logger)
-    with warning_of("a TensorBoardLogger to draw to. Found ['CSVLogger']"):
+    run = trainer(tmp_path, callback(), UpdatePictures(1), logger=logger)
+    with warning_of("a logger that takes images. Found ['CSVLogger']"):
         run.fit(Net(), loader(2))
     head, *lines = Path(logger.log_dir, "metrics.csv").read_text().splitlines()
     assert {"activity/enc/firing_rate", "updates/enc/weight/ratio"} <= set(head.split(","))
@@ -283,7 +283,7 @@ def test_other_loggers_get_the_scalars(tmp_path: Path) -> None:
 
 def test_beside_another_logger(tmp_path: Path) -> None:
     board = TensorBoardLogger(tmp_path, name="board")
-    run = trainer(tmp_path, callback(), TensorBoardPictures(1), logger=[CSVLogger(tmp_path), board])
+    run = trainer(tmp_path, callback(), UpdatePictures(1), logger=[CSVLogger(tmp_path), board])
     run.fit(Net(), loader(2))
     assert set(read(board.log_dir).Tags()["images"]) == IMAGES
 
@@ -293,7 +293,7 @@ def test_weights_with_nan_are_drawn(tmp_path: Path) -> None:
     with torch.no_grad():
         net.fc.weight[0, 0] = float("nan")
     with warning_of("when the fit began"):
-        found = fit(net, tmp_path, callback(), TensorBoardPictures(1), batches=1)
+        found = fit(net, tmp_path, callback(), UpdatePictures(1), batches=1)
     histogram = found.Histograms("weights/enc/weight")[0].histogram_value
     assert histogram.num == INPUTS * OUTPUTS - 1
     assert image(found.Images("fields/enc/weight")[0])[0, 0] == 0
@@ -304,39 +304,39 @@ def test_weights_with_nan_are_drawn(tmp_path: Path) -> None:
 def test_needs_one_that_measures(learners: int, tmp_path: Path) -> None:
     others = [callback(log=False)] * learners
     with pytest.raises(ValueError, match=r"with `log=True`.* Found no such"):
-        fit(Net(), tmp_path, TensorBoardPictures(), *others)
+        fit(Net(), tmp_path, UpdatePictures(), *others)
 
 
 def test_shapes_are_of_cells(tmp_path: Path) -> None:
-    pictures = TensorBoardPictures(shapes={"enc": (2, 3), "fc": (2, 3)})
+    pictures = UpdatePictures(shapes={"enc": (2, 3), "fc": (2, 3)})
     with pytest.raises(ValueError, match=r"which are \['enc'\]\. Found \['fc'\]"):
         fit(Net(), tmp_path, callback(), pictures)
 
 
 def test_shapes_fit(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"of 6 inputs\. Found `\(2, 2\)`"):
-        fit(Net(), tmp_path, callback(), TensorBoardPictures(1, shapes={"enc": (2, 2)}))
+        fit(Net(), tmp_path, callback(), UpdatePictures(1, shapes={"enc": (2, 2)}))
 
 
 @pytest.mark.parametrize("options", [{"every_n_logs": 0}, {"most": -1}])
 def test_numbers_are_positive(options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=r"should be a positive integer\. Found `"):
-        TensorBoardPictures(**options)  # type: ignore[arg-type]
+        UpdatePictures(**options)  # type: ignore[arg-type]
 
 
 def test_copies_in_the_midst_of_a_fit(tmp_path: Path) -> None:
-    pictures, made = TensorBoardPictures(3, {"enc": (2, 3)}, 5), []
+    pictures, made = UpdatePictures(3, {"enc": (2, 3)}, 5), []
 
     def copies(*_: Any) -> None:
         made.extend((copy.deepcopy(pictures), pickle.loads(pickle.dumps(pictures))))
 
     fit(Net(), tmp_path, callback(), pictures, Probe("on_train_batch_end", copies), batches=1)
     for twin in (*made, pictures):
-        assert vars(twin) == vars(TensorBoardPictures(3, {"enc": (2, 3)}, 5))
+        assert vars(twin) == vars(UpdatePictures(3, {"enc": (2, 3)}, 5))
 
 
 def test_another_fit_draws_as_the_first(tmp_path: Path) -> None:
-    use, pictures = callback(), TensorBoardPictures(4)
+    use, pictures = callback(), UpdatePictures(4)
     for name in ("one", "two"):
         found = fit(Net(), tmp_path / name, use, pictures)
         assert steps(found.Images("spikes/enc")) == [3, 7]

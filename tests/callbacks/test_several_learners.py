@@ -27,7 +27,7 @@ from torch import nn
 from torch.optim.lr_scheduler import StepLR
 
 from lightning_accum import STDP, CellSpec, Clamp, Hebb, attach_updater, get_updater
-from lightning_accum.callbacks import CellTrainerCallback, TensorBoardPictures
+from lightning_accum.callbacks import CellTrainerCallback, UpdatePictures
 
 # Lightning says so where a checkpoint holds the state of a callback that is not there.
 pytestmark = pytest.mark.filterwarnings(
@@ -104,7 +104,7 @@ def test_cells_of_one_name_are_logged_apart(tmp_path: Path) -> None:
     up = callback(STDP(**{**RULE, "lr_pre": 0.0}, time_dim=0), name="up")
     down = callback(STDP(**{**RULE, "lr_post": 0.0}, time_dim=0), name="down")
     logger = TensorBoardLogger(tmp_path)
-    pictures = TensorBoardPictures(every_n_logs=1)
+    pictures = UpdatePictures(every_n_logs=1)
     run = trainer(tmp_path, up, down, pictures, logger=logger)
     run.fit(Net(), loader(2))
     found = run.callback_metrics

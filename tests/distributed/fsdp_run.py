@@ -24,7 +24,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_modul
 from torch.utils.data import DataLoader
 
 import lightning_accum as la
-from lightning_accum.callbacks import CellTrainerCallback, TensorBoardPictures
+from lightning_accum.callbacks import CellTrainerCallback, UpdatePictures
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.functional import bound_power, bound_upper_multiplicative
 from lightning_accum.nn import LIF
@@ -225,7 +225,7 @@ def main(rank: int, ranks: int, folder: Path) -> None:
         keep(head, model, fit(model, stdp(), rank, folder))
     model, logger = Model(ranks), TensorBoardLogger(folder, str(ranks), version="")
     pictures = {"logger": logger, "log_every_n_steps": 2}
-    fit(model, stdp(), rank, folder, more=[TensorBoardPictures(1, {"enc": (1, 5)})], **pictures)
+    fit(model, stdp(), rank, folder, more=[UpdatePictures(1, {"enc": (1, 5)})], **pictures)
     for name, own in (("alone", True), ("of the whole", False)):
         model = Model(ranks, own=own)
         oja = la.Oja(0.05, time_dim=0, batch_reduction="sum")  # looks at the weight
