@@ -27,7 +27,7 @@ $(DEMO): pyproject.toml scripts/install.py | $(PY)
 
 $(TESTS): pyproject.toml scripts/install.py scripts/install_alone.py | $(PY)
 	$(PY) scripts/install.py --editable '.[test]'
-	$(PY) scripts/install_alone.py neurons bindsnet inferno-ai
+	$(PY) scripts/install_alone.py neurons events bindsnet inferno-ai
 	@touch $@
 
 $(DEV): $(TESTS)

@@ -1,9 +1,10 @@
-"""Installs the libraries of the extras ``neurons`` or ``rivals``, or some, with what they import.
+"""Installs the libraries of some extras, or some of them, with what they import.
 
 A plain ``pip install`` of them also brings torchvision, of which the registry has no CPU build, and
-which breaks beside a torch of another build. Their neurons, rules and optimizers do without it; so
-each library is installed alone, with the few packages that it imports. One that cannot be installed
-is left out, for its tests, examples and benchmarks skip where it is missing.
+which breaks beside a torch of another build, or compilers and codecs of hundreds of megabytes. What
+is used here of them does without; so each library is installed alone, with the few packages that it
+imports. One that cannot be installed is left out, for its tests, examples and benchmarks skip where
+it is missing.
 
     .venv/bin/python scripts/install_alone.py neurons bindsnet
 """
@@ -24,6 +25,9 @@ IMPORTS: dict[str, dict[str, tuple[str, ...]]] = {
         "snntorch": (),
         "norse": ("nir", "nirtorch", "h5py"),
         "spikingjelly": ("loguru",),
+    },
+    "events": {
+        "tonic": ("importRosbag", "tqdm", "scipy", "h5py", "requests"),
     },
     "rivals": {
         "pytorch_optimizer": (),

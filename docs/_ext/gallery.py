@@ -22,6 +22,7 @@ SECTIONS = {
     "Learn without labels": {
         "digits_stdp": "Handwritten digits by STDP",
         "no_optimizer": "Digits without an optimizer",
+        "events_tonic": "Directions of a bar, from events by Tonic",
         "foreign_neurons": "Neurons of snnTorch, Norse and SpikingJelly",
         "conv_wta": "Filters of a convolution by competition",
         "conv_stdp": "Filters of a spiking convolution by STDP",
