@@ -15,6 +15,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
@@ -99,10 +100,11 @@ class Watch:
         self.call = call
         self.spent = 0.0
 
-    def __call__(self, *args: Any, **kwargs: Any) -> None:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         start = time.perf_counter()
-        self.call(*args, **kwargs)
+        found = self.call(*args, **kwargs)
         self.spent += time.perf_counter() - start
+        return found
 
 
 class Watched(CellTrainerCallback):
@@ -117,8 +119,13 @@ class Watched(CellTrainerCallback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         super().on_fit_start(trainer, pl_module)
         (updater,) = self.host.updaters.values()
-        self.inner = [Watch(self.cell_trainer.forward), Watch(updater.forward)]
-        self.cell_trainer.forward, updater.forward = self.inner  # type: ignore[method-assign]
+        apply = Watch(lambda prepared: prepared())
+        prepare = Watch(updater.prepare)
+        self.inner = [Watch(self.cell_trainer.forward), prepare, apply]
+        self.cell_trainer.forward = self.inner[0]  # type: ignore[method-assign]
+        updater.prepare = lambda *names, **how: partial(  # type: ignore[method-assign]
+            apply, prepare(*names, **how)
+        )
 
     def on_train_batch_start(self, *args: Any) -> None:
         whole = Watch(super().on_train_batch_start)
