@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import Any
 
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_mapping
 from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.pieces import run_in_pieces, steps_together
 
 
 class Layer(nn.Module):
@@ -83,11 +86,17 @@ class Layer(nn.Module):
                 f"Arguments of a Layer should be inputs by the names of its connections,"
                 f" {list(self.connections)}. Found none."
             )
-        outputs = [self.connections[name](value) for name, value in inputs.items()]
-        current = outputs[0]
-        for output in outputs[1:]:
-            current = current + output
-        return {name: neuron(current) for name, neuron in self.neurons.items()}
+        connections, neurons = [self.connections[name] for name in inputs], self.neurons.values()
+        values = list(inputs.values())
+
+        def run(*values: Tensor) -> list[Any]:
+            outputs = (c(value) for c, value in zip(connections, values, strict=True))
+            current = functools.reduce(operator.add, outputs)
+            return [neuron(current) for neuron in neurons]
+
+        steps = steps_together(values, connections, neurons)
+        found = run(*values) if steps is None else run_in_pieces(run, values, steps)
+        return dict(zip(self.neurons, found, strict=True))
 
 
 class Serial(nn.Module):
@@ -120,4 +129,8 @@ class Serial(nn.Module):
 
     def forward(self, inputs: Tensor) -> Any:
         """Returns the neuron's output for the connection's output."""
-        return self.neuron(self.connection(inputs))
+        connection, neuron = self.connection, self.neuron
+        steps = steps_together((inputs,), (connection,), (neuron,))
+        if steps is None:
+            return neuron(connection(inputs))
+        return run_in_pieces(lambda x: (neuron(connection(x)),), (inputs,), steps)[0]

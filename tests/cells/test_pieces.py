@@ -1,0 +1,169 @@
+"""A long sequence runs in pieces, and nobody can tell but by the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations
+from torch.overrides import TorchFunctionMode
+
+from lightning_accum import STDP, Layer, Serial
+from lightning_accum.cells import pieces
+from lightning_accum.nn import LIF, AdaptiveLIF, Linear, SurrogateLIF, WinnerTakeAll
+
+STEPS, BATCH, INPUTS, OUTPUTS = 23, 3, 8, 5
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A piece has four steps, so that the last one is shorter."""
+    monkeypatch.setattr(pieces, "_LONG", 4 * BATCH * OUTPUTS)
+    monkeypatch.setattr(pieces, "_CURRENTS", 4 * BATCH * OUTPUTS + 1)
+
+
+def sequence(dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+    spikes = torch.rand(STEPS, BATCH, INPUTS, generator=torch.Generator().manual_seed(seed)) < 0.4
+    return spikes.to(dtype)
+
+
+def connection(make: Callable[..., nn.Module] = Linear) -> Any:
+    """Its weights are multiples of 1/8, so that sums do not depend on their order."""
+    made: Any = make(INPUTS, OUTPUTS)
+    with torch.no_grad():
+        for param in made.parameters():
+            numbers = torch.randint(-2, 5, param.shape, generator=torch.Generator().manual_seed(1))
+            param.copy_(numbers / 8)
+    return made
+
+
+class Sizes(TorchFunctionMode):
+    """Notes how many steps the products have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[int] = []
+
+    def __torch_function__(self, fn: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if fn is nn.functional.linear:
+            self.steps.append(len(args[0]))
+        return fn(*args, **(kwargs or {}))
+
+
+def steps_of_products(call: Callable[[], Any]) -> list[int]:
+    with Sizes() as sizes:
+        call()
+    return sizes.steps
+
+
+PIECES = [4, 4, 4, 4, 4, 3]
+
+NEURONS: dict[str, Callable[[], nn.Module]] = {
+    "LIF": lambda: LIF(OUTPUTS, time_dim=0),
+    "refractory": lambda: LIF(OUTPUTS, refractory=3.0, time_dim=0, spike_dtype=torch.bool),
+    "rest": lambda: LIF(OUTPUTS, v_rest=0.25, time_dim=0),
+    "adaptive": lambda: AdaptiveLIF(OUTPUTS, theta_plus=0.125, time_dim=0),
+    "inhibition": lambda: LIF(OUTPUTS, time_dim=0, inhibition=WinnerTakeAll(steps=6)),
+}
+
+
+@pytest.mark.parametrize("name", NEURONS)
+@pytest.mark.parametrize("make", [Linear, nn.Linear])
+def test_equal_to_the_whole(name: str, make: Any) -> None:
+    dtype = torch.float32 if make is nn.Linear else torch.bool
+    layer, whole = Serial(connection(make), NEURONS[name]()), NEURONS[name]()
+    for seed in range(2):  # the state goes on from one sequence to the next
+        x = sequence(dtype, seed)
+        expected = whole(layer.connection(x))
+        assert 0 < int(expected.sum()) < expected.numel()
+        found = layer(x)
+        assert found.dtype == expected.dtype
+        assert torch.equal(found, expected)
+    assert torch.equal(layer.neuron.voltage, whole.voltage)  # type: ignore[arg-type]
+    assert layer.neuron.steps_since_reset == whole.steps_since_reset
+
+
+def test_layer_of_several_is_equal_to_the_whole() -> None:
+    layer = Layer(
+        {"a": connection(), "b": connection(nn.Linear)},
+        {"slow": LIF(OUTPUTS, time_dim=0), "fast": LIF(OUTPUTS, tc_mem=5.0, time_dim=0)},
+    )
+    x, y = sequence(), sequence(seed=3)
+    found = {}
+    steps = steps_of_products(lambda: found.update(layer(a=x, b=y)))
+    assert steps == [each for each in PIECES for _ in range(2)]
+    for name, neuron in layer.neurons.items():
+        neuron.reset()  # type: ignore[operator]
+        current = layer.connections["a"](x) + layer.connections["b"](y)
+        assert torch.equal(found[name], neuron(current))
+
+
+def test_products_are_of_pieces() -> None:
+    layer = Serial(connection(), LIF(OUTPUTS, time_dim=0))
+    assert steps_of_products(lambda: layer(sequence())) == PIECES
+    assert not layer(sequence()).requires_grad
+    assert steps_of_products(lambda: layer(sequence()[:4])) == [4]
+
+
+@pytest.mark.parametrize("side", ["connection", "neuron"])
+@pytest.mark.parametrize("hook", ["register_forward_hook", "register_forward_pre_hook"])
+def test_who_watches_sees_the_whole(side: str, hook: str) -> None:
+    layer, seen = Serial(connection(), LIF(OUTPUTS, time_dim=0)), []
+    watched = layer.get_submodule(side)
+    handle = getattr(watched, hook)(lambda module, args, *out: seen.append(len(args[0])))
+    assert steps_of_products(lambda: layer(sequence())) == [STEPS]
+    assert seen == [STEPS]
+    handle.remove()
+    assert steps_of_products(lambda: layer(sequence())) == PIECES
+
+
+def test_a_rule_sees_the_whole() -> None:
+    layer = Serial(connection(), LIF(OUTPUTS, time_dim=0))
+    rule = STDP(lr_post=0.1, lr_pre=-0.1, time_dim=0)
+    rule.register_cell("cell", layer.cell)
+    assert steps_of_products(lambda: layer(sequence())) == [STEPS]
+    rule()
+    rule.update()
+    rule.eval()
+    assert steps_of_products(lambda: layer(sequence())) == PIECES
+
+
+class Doubled(Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+class Shifted(LIF):  # type: ignore[misc]
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.roll(1, 0))
+
+
+def assigned() -> nn.Module:
+    made = connection()
+    made.forward = lambda x: nn.functional.linear(x, made.weight)
+    return made  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("make", "neuron"),
+    [
+        (lambda: connection(Doubled), NEURONS["LIF"]),
+        (assigned, NEURONS["LIF"]),
+        (lambda: parametrizations.weight_norm(connection()), NEURONS["LIF"]),
+        (connection, lambda: Shifted(OUTPUTS, time_dim=0)),
+        (connection, lambda: SurrogateLIF(OUTPUTS, time_dim=0)),
+        (connection, nn.ReLU),
+    ],
+)
+def test_others_run_whole(make: Any, neuron: Any) -> None:
+    layer = Serial(make(), neuron())
+    assert steps_of_products(lambda: layer(sequence())) == [STEPS]
+
+
+def test_errors_name_the_shape_of_the_whole() -> None:
+    layer = Serial(connection(), LIF(OUTPUTS + 1, time_dim=0))
+    with pytest.raises(ValueError, match=str(STEPS)):
+        layer(sequence())
