@@ -34,11 +34,11 @@ def steps_together(
         neurons: the neurons, which get the sum of the connections' outputs.
     """
     first = inputs[0]
-    if not isinstance(first, Tensor) or first.ndim != 3:
+    if not isinstance(first, Tensor) or first.ndim != 3 or is_traced():
         return None
     size = getattr(next(iter(connections)), "out_features", 0)
     row = first.shape[1] * size
-    if first.shape[0] * row <= _LONG or is_traced():
+    if first.shape[0] * row <= _LONG:
         return None
     pairs = zip(connections, inputs, strict=True)
     suits = all(_suits(each, x, size) and x.shape[:2] == first.shape[:2] for each, x in pairs)

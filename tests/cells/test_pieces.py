@@ -167,3 +167,11 @@ def test_errors_name_the_shape_of_the_whole() -> None:
     layer = Serial(connection(), LIF(OUTPUTS + 1, time_dim=0))
     with pytest.raises(ValueError, match=str(STEPS)):
         layer(sequence())
+
+
+def test_traced_code_is_of_the_whole() -> None:
+    """A comparison of sizes would cause a warning, which is an error here."""
+    layer = Serial(connection(nn.Linear), nn.ReLU())
+    traced = torch.jit.trace(layer, sequence())  # type: ignore[no-untyped-call]
+    for x in (sequence(seed=1), sequence()[:3]):
+        assert torch.equal(traced(x), layer(x))
