@@ -1,8 +1,8 @@
 """Learns features of handwritten digits with the neurons of another spiking library.
 
 The rule records what goes into the connection and what the library's neurons give out; nothing of
-the library is changed or wrapped. Between the two the currents compete, so that one neuron of each
-sample is driven at a time. The neurons are then named after the digit that each answers most.
+the library is changed. Before the neurons the currents compete, so that one neuron of each sample
+is driven at a time. The neurons are then named after the digit that each answers most.
 
     python examples/foreign_neurons.py [--library snntorch|norse|spikingjelly] [--short]
 """
@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.metrics import MaxRateClassifier
-from lightning_accum.nn import PoissonEncoder
+from lightning_accum.nn import Competition, PoissonEncoder
 
 STEPS = 50
 MODULES = {
@@ -46,12 +46,12 @@ class Digits(pl.LightningModule):
         self.fc = nn.Linear(64, neurons, bias=False)
         made: Any = importlib.import_module(MODULES[library])
         if library == "snntorch":
-            self.neuron = made.Leaky(beta=0.9, threshold=8.0)
+            neuron = made.Leaky(beta=0.9, threshold=8.0)
         elif library == "norse":
-            self.neuron = made.LIFCell()
+            neuron = made.LIFCell()
         else:
-            self.neuron = made.LIFNode(tau=10.0, decay_input=False, v_threshold=8.0)
-        self.register_buffer("tired", torch.zeros(neurons))
+            neuron = made.LIFNode(tau=10.0, decay_input=False, v_threshold=8.0)
+        self.neuron = Competition(neuron, neurons)
         keep = Normalize(norm=1.0, order=2)
         keep(nn.init.uniform_(self.fc.weight))
         updater = attach_updater(self.fc, "weight")
@@ -60,19 +60,14 @@ class Digits(pl.LightningModule):
 
     def forward(self, images: Tensor) -> Tensor:
         """Spikes of each neuron, ``[B, neurons]``."""
-        state, drive, rates = None, 0.0, torch.zeros(len(images), self.fc.out_features)
+        state, rates = None, torch.zeros(len(images), self.fc.out_features)
+        self.neuron.reset()
         if self.library == "snntorch":
-            self.neuron.reset_mem()
+            self.neuron.neuron.reset_mem()
         elif self.library == "spikingjelly":
-            self.neuron.reset()
+            self.neuron.neuron.reset()
         for x in self.encoder(images.flatten(1)).float():
-            current = self.fc(x)
-            drive = 0.9 * drive + 0.1 * current.detach()
-            excited = drive - self.tired if self.training else drive
-            wins = nn.functional.one_hot(excited.argmax(1), len(self.tired))
-            if self.training:  # who wins more than its share tires
-                self.tired += 0.1 * (wins.float().mean(0) - 1 / len(self.tired))
-            given = self.neuron(current * wins, *([state] if self.library == "norse" else []))
+            given = self.neuron(self.fc(x), *([state] if self.library == "norse" else []))
             spikes, state = given if isinstance(given, tuple) else (given, None)
             rates += spikes.detach()
         return rates
@@ -128,7 +123,9 @@ def main() -> None:
     train = TensorDataset(data.train_images)
     trainer.fit(model, DataLoader(train, 16, shuffle=True))
     learned, rate = score(model, data)
-    print(f"{type(model.neuron).__name__} of {library}: {rate:.2%} of neurons spike in a step")
+    print(
+        f"{type(model.neuron.neuron).__name__} of {library}: {rate:.2%} of neurons spike in a step"
+    )
     print(f"{trainer.global_step} updates by STDP, none by gradient")
     print(f"test accuracy: {learned:.1f} % (untrained {untrained:.1f} %, by chance 10 %)")
 

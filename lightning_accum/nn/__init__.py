@@ -1,6 +1,7 @@
 """Layers of connections and neurons, so that the package works without another library."""
 
 from lightning_accum.nn.adaptive_lif import AdaptiveLIF
+from lightning_accum.nn.competition import Competition
 from lightning_accum.nn.conv import Conv1d, Conv2d, Conv3d
 from lightning_accum.nn.encoder import PoissonEncoder
 from lightning_accum.nn.inhibition import Inhibition, LateralInhibition, WinnerTakeAll
@@ -14,6 +15,7 @@ from lightning_accum.nn.surrogate_lif import SurrogateLIF
 __all__ = [
     "LIF",
     "AdaptiveLIF",
+    "Competition",
     "Conv1d",
     "Conv2d",
     "Conv3d",

@@ -405,6 +405,9 @@ CASES: dict[str, Case] = {
         for kind in (functional.ArcTan, functional.FastSigmoid, functional.Triangular)
     },
     "WinnerTakeAll": Case(lambda: inhibited(lann.WinnerTakeAll(1)), forward(SEQUENCE)),
+    "Competition": Case(
+        lambda: lann.Competition(Spike(), 3, theta_plus=0.5, time_dim=0), forward(SEQUENCE)
+    ),
     "RewardBaseline": Case(
         lambda: lann.RewardBaseline(0.8, contexts=2),
         lambda baseline, i: baseline(rand(i, 3), torch.tensor([0, 1, i % 2])),

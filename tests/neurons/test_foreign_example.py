@@ -61,7 +61,8 @@ def test_neurons_tire_in_training_only(monkeypatch: pytest.MonkeyPatch) -> None:
             return model(images)
 
     fresh = spikes()
-    model.tired += torch.linspace(0.0, 100.0, 100)
+    theta = model.neuron.theta
+    theta += torch.linspace(0.0, 100.0, 100)
     assert fresh.sum() > 0
     assert torch.equal(spikes(), fresh)  # else the last batches would decide who answers
-    assert not torch.equal(model.train().tired.clone(), (spikes(), model.tired)[1])
+    assert not torch.equal(model.train().neuron.theta.clone(), (spikes(), theta)[1])

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from foreign import Foreign, Net
+from foreign import OUTPUTS, Foreign, Net
 from torch import Tensor
+
+from lightning_accum.nn import Competition
 
 norse = pytest.importorskip("norse.torch", reason="Norse, or nir or nirtorch, is not installed")
 
@@ -53,7 +55,28 @@ class Sequence(Stepwise):
         return z
 
 
+class Competing(Stepwise):
+    """The competition passes the state on, to the neuron and back."""
+
+    def __init__(self, neuron: Any, gain: float) -> None:
+        super().__init__(Competition(neuron, OUTPUTS, theta_plus=0.0), gain)
+
+    def rest(self) -> None:
+        super().rest()
+        self.neuron.reset()
+
+
+class CompetingSequence(Competing, Sequence):
+    """A call per sequence, which the competition cuts into steps."""
+
+    def __init__(self, neuron: Any, gain: float) -> None:
+        super().__init__(neuron, gain)
+        self.neuron.time_dim = 0
+
+
 NETS = {
+    "LIFCell in competition": lambda: Competing(norse.LIFCell(), gain=8.0),
+    "LIF in competition": lambda: CompetingSequence(norse.LIF(), gain=8.0),
     "LIFCell": lambda: Stepwise(norse.LIFCell(), gain=2.0),
     "LIFBoxCell": lambda: Stepwise(norse.LIFBoxCell(), gain=3.0),
     "SequentialState": lambda: Stacked(norse.LIFCell(), gain=2.0),

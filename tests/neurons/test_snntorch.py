@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from foreign import Foreign, Net, raster, rule
+from foreign import OUTPUTS, Foreign, Net, raster, rule
 from torch import Tensor
 
 from lightning_accum import STDP, Cell
+from lightning_accum.nn import Competition
 
 snntorch = pytest.importorskip("snntorch", reason="snnTorch is not installed")
 
@@ -35,6 +36,19 @@ class TestSnnTorch(Foreign):
     @pytest.fixture(params=NEURONS)
     def net(self, request: pytest.FixtureRequest) -> Net:
         return Stepwise(NEURONS[request.param](), gain=0.6)
+
+
+class Competing(Stepwise):
+    def rest(self) -> None:
+        self.neuron.reset()
+        self.neuron.neuron.reset_mem()
+
+
+class TestInCompetition(Foreign):
+    @pytest.fixture
+    def net(self) -> Net:
+        neuron = snntorch.Leaky(beta=0.9)
+        return Competing(Competition(neuron, OUTPUTS, theta_plus=0.0), gain=0.6)
 
 
 def test_graded_spikes_are_told_from_spikes() -> None:

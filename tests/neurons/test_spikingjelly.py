@@ -8,6 +8,7 @@ from foreign import BATCH, INPUTS, OUTPUTS, Foreign, Net, raster
 from torch import Tensor, nn
 
 from lightning_accum import STDP, Cell
+from lightning_accum.nn import Competition
 
 neurons = pytest.importorskip(
     "spikingjelly.activation_based.neuron", reason="SpikingJelly, or loguru, is not installed"
@@ -39,7 +40,13 @@ class MultiStep(SingleStep):
         return self.neuron(self.connection(pre))
 
 
+def competing() -> Net:
+    compete = Competition(neurons.LIFNode(tau=2.0), OUTPUTS, theta_plus=0.0, time_dim=0)
+    return MultiStep(compete)  # whose reset reaches the competition and its neuron
+
+
 NETS = {
+    "in_competition": competing,
     "single_step": lambda: SingleStep(neurons.LIFNode(tau=2.0)),
     "multi_step": lambda: MultiStep(neurons.LIFNode(tau=2.0)),
     "soft_reset": lambda: MultiStep(neurons.IFNode(v_threshold=2.5, v_reset=None)),

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import copy
+import io
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lightning_accum import STDP, Cell
+from lightning_accum.nn import LIF, Competition, Linear
+
+
+def currents(*shape, seed=0):
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+class Leaky(nn.Module):
+    """A neuron that keeps no state: the caller does, as in Norse."""
+
+    def forward(self, current: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        v = current if state is None else 0.9 * state + current
+        spikes = (v > 1.0).to(v.dtype)
+        return spikes, v * (1 - spikes)
+
+
+def layer(size=5, **options):
+    return Competition(nn.Identity(), size, **options).double()
+
+
+def naive(x, theta, decay, theta_plus, winners, training):
+    """What passes, and how tired the neurons are, neuron by neuron."""
+    steps, batch, size = x.shape
+    out, theta = torch.zeros_like(x), theta.tolist()
+    drive = [[0.0] * size for _ in range(batch)]
+    for t in range(steps):
+        wins = [0.0] * size
+        for b in range(batch):
+            for n in range(size):
+                drive[b][n] = decay * drive[b][n] + (1 - decay) * float(x[t, b, n])
+            excited = [d - training * theta[n] for n, d in enumerate(drive[b])]
+            driven = [n for n in range(size) if drive[b][n] > 0]
+            for n in sorted(driven, key=lambda n: -excited[n])[:winners]:
+                out[t, b, n] = x[t, b, n]
+                wins[n] += 1 / batch
+        if training:
+            theta = [
+                h + theta_plus * (w - sum(wins) / size) for h, w in zip(theta, wins, strict=True)
+            ]
+    return out, torch.tensor(theta, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("winners", [1, 2, 5])
+@pytest.mark.parametrize("training", [True, False])
+def test_it_is_the_formula(winners, training):
+    x = currents(30, 3, 5) - 0.4
+    compete = layer(winners=winners, tc_drive=4.0, theta_plus=0.3, time_dim=0).train(training)
+    compete.theta.copy_(currents(5, seed=1) - 0.5)
+    out, theta = naive(x, compete.theta, compete.decay, 0.3, winners, training)
+    torch.testing.assert_close(compete(x), out)
+    torch.testing.assert_close(compete.theta, theta)
+    assert 0 < (out != 0).double().mean() < 1
+
+
+@pytest.mark.parametrize("pieces", [[20], [1] * 20, [7, 0, 13]])
+def test_a_sequence_is_its_steps(pieces):
+    x = currents(20, 3, 5)
+    whole, cut = layer(time_dim=0), layer(time_dim=0)
+    stepped = layer()
+    expected = whole(x)
+    assert torch.equal(torch.cat([cut(piece) for piece in x.split(pieces)]), expected)
+    assert torch.equal(torch.stack([stepped(step) for step in x]), expected)
+    for other in (cut, stepped):
+        assert torch.equal(other.theta, whole.theta)
+
+
+def test_winners_tire_so_that_all_get_their_turn():
+    favoured = torch.tensor([[1.0, 1.1, 1.2, 1.3]]).repeat(400, 1, 1)
+    fresh = Competition(nn.Identity(), 4, theta_plus=0.0, time_dim=0)
+    assert (fresh(favoured) > 0).sum((0, 1)).tolist() == [0, 0, 0, 400]
+    tiring = Competition(nn.Identity(), 4, theta_plus=0.05, time_dim=0)
+    wins = (tiring(favoured) > 0).sum((0, 1))
+    assert wins.min() > 80
+    torch.testing.assert_close(tiring.theta.sum(), torch.tensor(0.0), atol=1e-5, rtol=0)
+    tiring.eval()
+    before = tiring.theta.clone()
+    assert (tiring(favoured) > 0).sum((0, 1)).tolist() == [0, 0, 0, 400]
+    assert torch.equal(tiring.theta, before)
+
+
+def test_state_and_results_of_the_neuron_pass_through():
+    compete, neuron, state, other = Competition(Leaky(), 5).double(), Leaky(), None, None
+    passing = layer()
+    for step in currents(12, 3, 5):
+        spikes, state = compete(step, state)
+        expected, other = neuron(passing(step), state=other)
+        assert torch.equal(spikes, expected)
+        assert torch.equal(state, other)
+
+
+def test_layers_of_any_shape_and_batches_of_any_size():
+    flat, shaped = layer(6, time_dim=0), layer((2, 3), time_dim=0)
+    for batch in (4, 4, 1, 0, 3):
+        x = currents(7, batch, 6)
+        assert torch.equal(shaped(x.view(7, batch, 2, 3)).flatten(2), flat(x))
+        assert torch.equal(shaped.theta.flatten(), flat.theta)
+        assert flat.theta.isfinite().all()
+
+
+def test_reset_begins_from_rest():
+    compete = layer(theta_plus=0.0, tc_drive=100.0, time_dim=0)
+    first = compete(currents(9, 2, 5))
+    assert not torch.equal(compete(currents(9, 2, 5)), first)
+    compete.reset()
+    assert torch.equal(compete(currents(9, 2, 5)), first)
+
+
+def test_gradients_pass_through_winners_only():
+    x = currents(4, 2, 5).requires_grad_()
+    out = layer(time_dim=0)(x)
+    out.sum().backward()
+    assert torch.equal(x.grad, (out != 0).double())
+    assert int((out != 0).sum()) == 8
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_keeps_small_rises(dtype):
+    compete = Competition(nn.Identity(), 5, theta_plus=1e-5).to(dtype)
+    for _ in range(100):
+        assert compete(torch.tensor([[9.0, 1.0, 1.0, 1.0, 1.0]], dtype=dtype)).dtype == dtype
+    assert compete.theta[0] == pytest.approx(100 * 1e-5 * 0.8)
+
+
+def test_a_copy_and_a_loaded_state_go_on():
+    compete, stream = layer(time_dim=0), io.BytesIO()
+    keys = list(compete.state_dict())
+    compete(currents(9, 2, 5))
+    torch.save(compete.state_dict(), stream)
+    loaded, copied = layer(time_dim=0), copy.deepcopy(compete)
+    loaded.load_state_dict(torch.load(io.BytesIO(stream.getvalue()), weights_only=True))
+    assert list(compete.state_dict()) == keys
+    expected = compete(currents(9, 2, 5, seed=1))
+    for other in (loaded, copied):
+        assert torch.equal(other(currents(9, 2, 5, seed=1)), expected)
+        assert torch.equal(other.theta, compete.theta)
+
+
+def test_a_rule_records_it_as_a_neuron():
+    torch.manual_seed(0)
+    fc = Linear(8, 5, bias=False)
+    nn.init.uniform_(fc.weight, 0.5, 1.0)
+    lif = LIF(5, time_dim=0)
+    changes = []
+    for neuron in (lif, Competition(lif, 5, time_dim=0)):
+        lif.reset()
+        rule = STDP(0.1, -0.05, time_dim=0)
+        unit = rule.register_cell("enc", Cell(fc, neuron))
+        neuron(fc((torch.rand(20, 1, 8) < 0.5).float()))
+        rule()
+        changes.append(unit.cell.updater.weight.update(fc.weight).abs().sum())
+        unit.cell.updater.clear()
+        rule.eval()
+    assert 0 < changes[1] < changes[0]
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: Competition(3, 3), TypeError, "`neuron` should be a"),
+        (lambda: layer(3, winners=4), ValueError, "between 1 and the 3 neurons"),
+        (lambda: layer(3, winners=0), ValueError, "between 1 and the 3 neurons"),
+        (lambda: layer(3, theta_plus=-1.0), ValueError, "`theta_plus` should not be negative"),
+        (lambda: layer(3, tc_drive=0.0), ValueError, "`tc_drive` should be a positive"),
+        (lambda: layer(3, time_dim=1), ValueError, "`time_dim` should be"),
+        (lambda: layer(3)(torch.ones(2, 4)), ValueError, r"should have shape \[B, 3\]"),
+    ],
+)
+def test_what_does_not_fit_is_rejected(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
