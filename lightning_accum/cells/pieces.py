@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from lightning_accum._compat import forward_methods, hook_count, is_traced, own_tensor
@@ -34,7 +35,9 @@ def steps_together(
         neurons: the neurons, which get the sum of the connections' outputs.
     """
     first = inputs[0]
-    if not isinstance(first, Tensor) or first.ndim != 3 or is_traced():
+    if not isinstance(first, Tensor) or first.ndim != 3:
+        return None
+    if is_traced() or torch.jit.is_tracing():  # which would fix the length of the pieces
         return None
     size = getattr(next(iter(connections)), "out_features", 0)
     row = first.shape[1] * size

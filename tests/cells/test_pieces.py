@@ -169,6 +169,7 @@ def test_errors_name_the_shape_of_the_whole() -> None:
         layer(sequence())
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.trace.*deprecated:DeprecationWarning")
 def test_traced_code_is_of_the_whole() -> None:
     """A comparison of sizes would cause a warning, which is an error here."""
     layer = Serial(connection(nn.Linear), nn.ReLU())
