@@ -37,7 +37,8 @@ def steps_together(
     first = inputs[0]
     if not isinstance(first, Tensor) or first.ndim != 3:
         return None
-    if is_traced() or torch.jit.is_tracing():  # which would fix the length of the pieces
+    tracing: bool = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    if tracing or is_traced():  # either would fix the length of the pieces
         return None
     size = getattr(next(iter(connections)), "out_features", 0)
     row = first.shape[1] * size
