@@ -21,7 +21,7 @@ from lightning_accum.optim.update import check_lr
 from lightning_accum.updates.nonfinite import NonFinite
 
 _PATIENCE = 100  # batches before the first check: the loop does not tell when an epoch ends
-_IDLE = 8  # steps in a row without a batch before it warns
+_IDLE = 8  # steps in a row without a batch, or batches without a step, before it warns
 _EVERY = 16  # batches from one error whose size is kept to the next
 _FEW = 3  # batches: fewer tell nothing
 
@@ -72,6 +72,7 @@ class FabricCellTrainer:
         self.host = CellHost(cell_trainer, cells, carry, nonfinite)
         self._recorded = False
         self._idle = 0  # steps in a row without a batch
+        self._unevaluated = 0  # batches in a row after one that was not evaluated
         self._batches = 0
         self._health: Health | None = None
         self._still: StillParameters | None = None
@@ -107,6 +108,15 @@ class FabricCellTrainer:
         """
         health = self._checked()
         health.look_if_due((), "loop")
+        self._unevaluated = self._unevaluated + 1 if self._recorded else 0
+        if self._unevaluated == _IDLE:
+            warnings.warn(
+                f"A FabricCellTrainer should evaluate each batch before the next one. Found {_IDLE}"
+                " that followed one without `step()` or `accumulate()`, so that all of them are one"
+                " window: call `step()` after each batch, or `accumulate()` to step later.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         self.cell_trainer.recording = True
         try:
             yield

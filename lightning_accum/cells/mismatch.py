@@ -103,13 +103,14 @@ def warn_of_order(name: str, pre: Reducer, post: Reducer) -> None:
     )
 
 
-def warn_of_streams(name: str, cell: Cell, carry: bool) -> None:
+def warn_of_streams(name: str, cell: Cell, carry: bool | None) -> None:
     """Warns that traces and the neuron's state do not begin anew at the same windows.
 
     Args:
         name: the name of the cell.
         cell: the cell.
-        carry: whether traces pass from window to window.
+        carry: whether traces pass from window to window; ``None`` if they do in a loop of the
+            user's own, because the rule is not cleared.
     """
     neuron = f"its neuron, a `{type(cell.neuron).__name__}`,"
     found, mend = (
@@ -119,6 +120,11 @@ def warn_of_streams(name: str, cell: Cell, carry: bool) -> None:
             " a stream begins",
         )
         if carry
+        else (
+            f"that traces do, and {neuron} reset in each",
+            "call `clear()` on the rule wherever the neuron is reset",
+        )
+        if carry is None
         else (
             f"that traces begin at zero in each, and {neuron} not reset",
             "call `reset()` on the neuron before each batch, or pass `carry=True` if batches are"

@@ -17,6 +17,7 @@ from lightning_accum.engine.state import StateKey
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.numbers import is_narrowed
 from lightning_accum.rules._plan import CellPlan
+from lightning_accum.rules._warnings import warn_of_no_cells
 from lightning_accum.updates import Updater
 
 
@@ -80,6 +81,16 @@ class ObservedCell(NamedTuple):
         if state.tally.note_apart(apart) and self.plan.compares_steps:
             warn_of_streams(self.name, self.cell, carry)
 
+    def check_cleared(self) -> None:
+        """Warns, once, if traces pass on in windows before each of which the neuron was reset."""
+        steps = self.signals["post"].activity.shape[0]
+        apart = getattr(self.cell.neuron, "steps_since_reset", None) == steps
+        state = self.plan.state
+        if apart:
+            apart = any(key.scope == "sample" for key in state.carried)
+        if state.tally.note_apart(apart) and self.plan.compares_steps:
+            warn_of_streams(self.name, self.cell, None)
+
     def targets(self, updater: Updater) -> list[Target]:
         """Returns the parameters to train.
 
@@ -107,3 +118,25 @@ class ObservedCell(NamedTuple):
         for name in self.vjps:
             state.samples[name] = state.samples.get(name, 0) + pre.activity.shape[1]
         return state.tally.note(pre.activity, post.activity)
+
+
+def check_windows(
+    rule: str, found: Sequence[ObservedCell | None], carry: bool | None, own: bool
+) -> None:
+    """Warns if traces and neurons begin anew at different windows, or there are no cells.
+
+    Args:
+        rule: the name of the rule.
+        found: what was recorded of each cell.
+        carry: whether traces pass to the next window; ``None`` in a loop of the user's own.
+        own: the same, as the rule is set.
+    """
+    if carry is not None:  # a callback, or another caller, knows what a window is
+        for seen in {id(each.cell.neuron): each for each in found if each}.values():
+            seen.check_streams(carry)
+        return
+    if not found:
+        warn_of_no_cells(rule)
+    for each in found if own else ():
+        if each is not None:
+            each.check_cleared()

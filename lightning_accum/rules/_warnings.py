@@ -13,20 +13,39 @@ from lightning_accum.engine.recording import Given
 from lightning_accum.updates import Accumulator, Updater
 
 
-def warn_of_silence(rule: str, cells: Mapping[str, tuple[Cell, Tally]]) -> None:
+def warn_of_no_cells(rule: str) -> None:
+    """Warns that a rule without cells was called.
+
+    Args:
+        rule: the name of the rule.
+    """
+    warnings.warn(
+        f"`{rule}` should have a cell to train. Found none in a call of it: register each"
+        " connection and its neuron, `rule.register_cell(name, Cell(connection, neuron))`.",
+        RuntimeWarning,
+        stacklevel=5,
+    )
+
+
+def warn_of_silence(
+    rule: str, cells: Mapping[str, tuple[Cell, Tally]], training: bool = True
+) -> None:
     """Counts a call that found nothing; warns after several, if no call ever found anything.
 
     Args:
         rule: the name of the rule.
         cells: by name, each cell and its counts.
+        training: whether the rule is in training mode.
     """
+    own = "The rule is in evaluation mode, in which nothing is recorded: call `train()` on it."
     if any(tally.windows for _, tally in cells.values()):
         return
     for name, (cell, tally) in cells.items():
         if tally.note_empty():
             warnings.warn(
                 f"Cell `{name}` should record activity for `{rule}` to learn from. Found none in"
-                f" {tally.empty} calls. {why_nothing(cell.connection, cell.neuron)}",
+                f" {tally.empty} calls."
+                f" {why_nothing(cell.connection, cell.neuron) if training else own}",
                 RuntimeWarning,
                 stacklevel=4,
             )

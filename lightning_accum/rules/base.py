@@ -26,7 +26,7 @@ from lightning_accum.rules._hyperparameters import (
     check_known,
     check_neuron,
 )
-from lightning_accum.rules._observed import ObservedCell
+from lightning_accum.rules._observed import ObservedCell, check_windows
 from lightning_accum.rules._recorded import (
     RecordedSignal,
     StateSource,
@@ -192,9 +192,7 @@ class Rule(RecordingTrainer):
         except BaseException:
             self.drop_window()
             raise
-        if carry is not None:  # a callback, or another caller, knows what a window is
-            for seen in {id(each.cell.neuron): each for each in found if each}.values():
-                seen.check_streams(carry)
+        check_windows(type(self).__name__, found, carry, self.carry)
         carry = self.carry if carry is None else carry
         given = Given(inputs)
         runs = [self._run(seen, given, carry) for seen in found if seen is not None]
@@ -205,9 +203,9 @@ class Rule(RecordingTrainer):
                 next(run, None)
             if given.unread and runs:
                 warn_of_unread(type(self).__name__, given, [e.plan.state.tally for e in found if e])
-            elif not runs and self.training and self.recording:
+            elif not runs and (self.recording or not self.training):
                 known = {name: (cell, self.tally(name)) for name, (cell, _) in self.named_cells}
-                warn_of_silence(type(self).__name__, known)
+                warn_of_silence(type(self).__name__, known, self.training)
         finally:
             self.drop_window()
 

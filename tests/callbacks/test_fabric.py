@@ -241,6 +241,26 @@ def test_a_loop_that_neither_steps_nor_accumulates_is_told_so() -> None:
     assert said.endswith("call `step()` on the FabricCellTrainer after each batch.")
 
 
+@pytest.mark.parametrize("accumulates", [False, True])
+def test_batches_that_are_not_evaluated_are_told_before_the_end(accumulates: bool) -> None:
+    learner, model = FabricCellTrainer(rule(), CELLS), Net()
+    learner.setup(model)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for _ in range(20):
+            with learner.batch():
+                model(data()[0])
+            if accumulates:
+                learner.accumulate()
+    texts = [str(w.message) for w in found]
+    assert len(texts) == (not accumulates)
+    assert all("8 that followed one without `step()` or `accumulate()`" in text for text in texts)
+    assert all(w.filename == __file__ for w in found)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # at the end it is said again
+        learner.release()
+
+
 def test_a_loop_that_steps_without_batches_is_told_so() -> None:
     learner, model = FabricCellTrainer(rule(), CELLS), Net()
     learner.setup(model)

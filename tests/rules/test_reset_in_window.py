@@ -109,8 +109,7 @@ def test_neurons_that_are_reset_in_each_window_of_a_stream(
         ([False] * 6, True),
         ([True, True, False, False] * 3, True),  # short streams
         ([False, False, True] * 3, False),
-        ([True] * 6, None),  # a loop by hand does not say what a window is
-        ([False] * 6, None),
+        ([False] * 6, None),  # a loop by hand does not say what a window is
     ],
 )
 def test_traces_and_neurons_that_agree(resets: list[bool], carry: bool | None) -> None:
@@ -133,3 +132,39 @@ def test_two_cells_of_one_neuron_are_told_once() -> None:
     with pytest.warns(RuntimeWarning) as found:
         show(layer, rule, [False] * 6, carry=False)
     assert len(found) == 1
+
+
+# ---------------------------------------------------------------------- a rule that is not cleared
+NOT_CLEARED = r"Found that traces do, and its neuron, a `LIF`, reset in each: call `clear\(\)`"
+
+
+def loop(rule: la.STDP, layer: la.Serial, cleared: bool, reset: bool, windows: int = 6) -> None:
+    for x in torch.ones(windows, 5, 1, 3):
+        if reset:
+            layer.neuron.reset()
+        layer(x)
+        rule()
+        if cleared:
+            rule.clear()
+
+
+def test_traces_that_pass_on_over_resets() -> None:
+    layer, rule = learner(LIF, 0)
+    with pytest.warns(RuntimeWarning, match=NOT_CLEARED) as said:
+        loop(rule, layer, cleared=False, reset=True)
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("cleared", "reset", "windows"), [(True, True, 6), (False, False, 6), (False, True, 2)]
+)
+def test_traces_and_neurons_that_begin_together(cleared: bool, reset: bool, windows: int) -> None:
+    layer, rule = learner(LIF, 0)
+    loop(rule, layer, cleared, reset, windows)
+
+
+def test_a_rule_that_carries_nothing_may_be_left_uncleared() -> None:
+    layer = la.Serial(nn.Linear(3, 2), LIF(2, time_dim=0))
+    rule = la.STDP(0.1, -0.1, time_dim=0, carry=False)
+    rule.register_cell("enc", layer.cell)
+    loop(rule, layer, cleared=False, reset=True)
