@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,29 +11,61 @@ from torch import Tensor
 from lightning_accum.sparse.compiled import has_kernel
 from lightning_accum.sparse.products import Factor, Product, Side, weighs_rows
 from lightning_accum.sparse.search import density
+from lightning_accum.sparse.step import widest
 
 Choice: TypeAlias = Literal["dense", "pre", "post", "step"]
 """Dense products, the spikes of one side, or the dense products of a single step."""
 
 P = TypeVar("P", bound=Product)
 
-# Nanoseconds, measured on one core with AVX-512; their ratios decide.
+
+class Costs(NamedTuple):
+    """What a sum of products over a window takes, in nanoseconds; their ratios decide.
+
+    Args:
+        multiply: a multiply-add of a dense product.
+        prepare: an entry of the larger side of dense products, converted and read from memory.
+        dense_trace: an element of a trace of dense products.
+        weight: an element of a factor that is weighted.
+        search: an entry searched for events.
+        event: an event found and sorted.
+        share: what an event of its own weight takes, as the time since the one before.
+        add: an element that an event adds.
+        trace: an element of a trace of the rows that events add.
+        write: an element of the sum, by the side that is visited: ``"pre"`` and ``"post"``.
+        calls: the additional calls.
+        columns: how many columns of the rows are computed together.
+    """
+
+    multiply: float
+    prepare: float
+    dense_trace: float
+    weight: float
+    search: float
+    event: float
+    share: float
+    add: float
+    trace: float
+    write: tuple[float, float]
+    calls: float = 0.0
+    columns: int = 1
+
+
+# Fitted to times on one core with AVX-512, of the windows and rules of benchmarks/choices.py.
+TORCH = Costs(0.012, 2.5, 4.8, 0.96, 1.6, 30.0, 56.0, 0.075, 3.0, (7.0, 2.7), 110_000.0)
+KERNEL = Costs(0.0134, 6.0, 2.5, 2.6, 0.83, 13.5, 66.0, 0.0276, 0.58, (2.6, 3.5), columns=32)
+
+# Nanoseconds of one product with a matrix, measured on the same core.
 MULTIPLY = 0.02
 """A multiply-add of a dense product."""
 CONVERT = 0.5
 """An entry of a raster converted to floating point, and read again from memory."""
-PREPARE = 2.0
-"""The same for the dense products of a window, in which traces are read and written too."""
 SEARCH = 0.1
 """An entry searched for events."""
 EVENT = 8.0
 """An event found and sorted."""
-NEAREST = 80.0
-"""What a nearest trace adds to an event: the time since the one before."""
 ADD = 0.04
 """An element that an event adds."""
-TRACE = 0.36
-"""An element of a trace."""
 TRANSPOSE = 1.2
 """An element of a matrix transposed."""
 CALLS = 60_000.0
@@ -75,11 +107,19 @@ def cheapest(products: Sequence[Product]) -> Choice:
     Spikes are counted only on the CPU, because counting waits for other devices.
     """
     post, pre = products[0].operands
-    inputs, outputs, n = pre.shape[-1], post.shape[-1], len(products)
+    kernel = has_kernel(post.device, widest(products))
+    by, n = KERNEL if kernel else TORCH, len(products)
+    inputs, outputs = pre.shape[-1], post.shape[-1]
+    weighted = [
+        sum(_is_weighted(product.operands[place], kernel) for product in products)
+        for place in (0, 1)
+    ]
+    stays = any(map(_is_nearest, (product.operands[inputs >= outputs] for product in products)))
     costs: dict[Choice, float] = {
-        "dense": n * inputs * outputs * MULTIPLY
-        + max(inputs, outputs) * PREPARE
-        + n * min(inputs, outputs) * TRACE
+        "dense": n * inputs * outputs * by.multiply
+        + max(inputs, outputs) * (1 + stays) * by.prepare
+        + n * min(inputs, outputs) * by.dense_trace
+        + (weighted[0] * outputs + weighted[1] * inputs) * by.weight
     }
     sides: tuple[tuple[Side, int, int, int], ...] = (
         ("pre", 1, inputs, outputs),
@@ -91,16 +131,21 @@ def cheapest(products: Sequence[Product]) -> Choice:
             continue
         if len({id(factor.activity) for factor in factors}) != 1:
             continue
-        nearest = any(f.decay is not None and f.mode == "nearest" for f in factors)
+        nearest = any(map(_is_nearest, factors))
+        stay = sum(f.decay is not None and _is_weighted(f, kernel) for f in factors)
         known, activity = factors[0].known_events, factors[0].activity
         flat = activity.flatten(0, -2)
-        events = density(flat) * own if known is None else len(known) / max(1, len(flat))
+        rows, wide = max(1, len(flat)), -(-other // by.columns) * by.columns
+        events = density(flat) * own if known is None else len(known) / rows
+        shares = nearest + weighted[place] - stay
+        visits = len({_visit(product, place, kernel) for product in products})
         costs[side] = (
-            CALLS / max(1, len(flat))
-            + own * (known is None) * SEARCH
-            + events * (EVENT + nearest * NEAREST + n * other * ADD)
-            + n * other * TRACE
-            + sum(_stays(factor) for factor in factors) * own * other * MULTIPLY
+            own * (known is None) * by.search
+            + events * (by.event + shares * by.share + visits * wide * by.add)
+            + n * wide * by.trace
+            + weighted[1 - place] * other * by.weight
+            + stay * own * (other * by.multiply + by.prepare)
+            + (own * wide * by.write[1 - place] + by.calls) / rows
         )
     return min(costs, key=lambda choice: costs[choice])
 
@@ -113,13 +158,20 @@ def larger_side(products: Sequence[Product]) -> Side:
     return "pre" if indices or pre.shape.numel() >= post.shape.numel() else "post"
 
 
-def _stays(factor: Factor) -> bool:
-    """Returns whether a factor cannot move to the other side: the trace of it is weighted.
+def _is_weighted(factor: Factor, kernel: bool) -> bool:
+    """Returns whether a factor has weights of its own; the kernel takes those of whole rows."""
+    return factor.weights is not None and not (kernel and weighs_rows(factor))
 
-    Only the kernel moves weights that all neurons of a sample share.
-    """
-    moved = weighs_rows(factor) and has_kernel(factor.device, factor.dtype)
-    return factor.decay is not None and factor.weights is not None and not moved
+
+def _visit(product: Product, place: int, kernel: bool) -> tuple[bool, int]:
+    """Returns what products have in common for which events are visited together."""
+    own = product.operands[place]
+    return product.rate < 0, id(own.weights) if _is_weighted(own, kernel) else 0
+
+
+def _is_nearest(factor: Factor) -> bool:
+    """Returns whether a factor is a nearest trace, which dense products cannot move."""
+    return factor.decay is not None and factor.mode == "nearest"
 
 
 def _is_raster(factor: Factor) -> bool:
