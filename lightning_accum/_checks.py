@@ -10,11 +10,12 @@ from numbers import Integral, Real
 from typing import Any
 
 from torch import Tensor, nn
+from typing_extensions import TypeIs
 
 _LARGEST = 2**63
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeIs[float]:
     """Returns whether a value is a real number in the range of a float; not a tensor or a bool."""
     if type(value) is float:
         return True

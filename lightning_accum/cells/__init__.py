@@ -1,17 +1,17 @@
 """Cells, layers that hold them, and the trainers that watch and update them."""
 
 from lightning_accum.cells.cell import Cell, CellSpec
+from lightning_accum.cells.fields import field
 from lightning_accum.cells.independent import IndependentCellTrainer
 from lightning_accum.cells.layer import Layer, Serial
-from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.cells.trainer import CellTrainer
 
 __all__ = [
     "Cell",
     "CellSpec",
     "CellTrainer",
-    "Hyperparameters",
     "IndependentCellTrainer",
     "Layer",
     "Serial",
+    "field",
 ]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 from torch import nn
+from typing_extensions import Self, dataclass_transform
 
 from lightning_accum._checks import check_mapping, nearest
 from lightning_accum.cells.cell import Cell, CellSpec
+from lightning_accum.cells.fields import Field, collect, constructor, field, values
 from lightning_accum.cells.state import CellState, Hyperparameters, frozen
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.cells.unset import Unset
@@ -23,19 +25,48 @@ class RegisteredCell(NamedTuple):
     monitors: dict[str, Monitor]
 
 
+@dataclass_transform(field_specifiers=(field,), frozen_default=True)
 class IndependentCellTrainer(CellTrainer):
     """Base class of trainers that treat cells separately and have hyperparameters for each.
 
-    Args:
-        **hyperparameters: the defaults, which a cell may override when it is registered.
+    A subclass lists its hyperparameters as annotated attributes, as a dataclass does: they become
+    arguments of its constructor, and a cell may override them when it is registered.
     """
 
-    defaults: Hyperparameters = Unset()  # type: ignore[assignment]
+    _fields: ClassVar[Mapping[str, Field]] = {}
+    defaults: Self = Unset()  # type: ignore[assignment]
 
-    def __init__(self, **hyperparameters: Any) -> None:
+    if TYPE_CHECKING:
+        # nn.Module's accepts every name, so that a checker would not find a misspelt one.
+        __getattr__: None  # type: ignore[misc, assignment]
+
+    def __init_subclass__(cls, *, kw_only: bool = False, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        base = cls.__init__
+        known: dict[str, Field] = {}
+        for each in cls.__mro__[1:]:
+            fields = getattr(each, "_fields", {})
+            known = {**known, **{k: v for k, v in fields.items() if k not in known}}
+        cls._fields = collect(cls, known, kw_only)
+        if base is IndependentCellTrainer.__init__ or hasattr(base, "__signature__"):
+            cls.__init__ = constructor(cls, cls._fields)  # type: ignore[method-assign]
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self, *args: Any, **kwargs: Any) -> None:
+        """Sets the fields from the arguments of the constructor."""
         super().__init__()
-        self.defaults = Hyperparameters(**hyperparameters)
+        given = values(type(self), self._fields, args, kwargs)
+        for name, each in self._fields.items():
+            if not each.hyperparameter:
+                setattr(self, name, given.pop(name))
+        self.defaults = cast("Self", Hyperparameters(**given))
         self.check(self.defaults)
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """Sets further attributes of a new trainer; a subclass calls the base class first."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         defaults = self.__dict__.get("defaults")
@@ -43,10 +74,10 @@ class IndependentCellTrainer(CellTrainer):
             raise frozen(name, f"`{type(self).__name__}`")
         super().__setattr__(name, value)
 
-    def check(self, h: Hyperparameters) -> None:
+    def check(self, h: Self) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense; a subclass defines which do."""
 
-    def complete(self, cell: Cell, h: Hyperparameters) -> Hyperparameters:
+    def complete(self, cell: Cell, h: Self) -> Self:
         """Returns the hyperparameters of a new cell; a subclass may take some from its modules.
 
         Args:
@@ -55,7 +86,7 @@ class IndependentCellTrainer(CellTrainer):
         """
         return h
 
-    def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
+    def check_cell(self, name: str, cell: Cell, h: Self) -> None:
         """Raises a ``ValueError`` if a cell does not suit its hyperparameters."""
 
     def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> RegisteredCell:
@@ -87,7 +118,8 @@ class IndependentCellTrainer(CellTrainer):
         self._drop_dead()
         kept = self._states[name] if name in self._states else None
         if not isinstance(kept, CellState) or overrides:
-            h = Hyperparameters(**{**known, **overrides})
+            changed = {k: self._fields[k].value(v) for k, v in overrides.items()}
+            h = cast("Self", Hyperparameters(**{**known, **changed}))
             kept = CellState(self.complete(cell, h) if isinstance(cell, Cell) else h)
         h = kept.hyperparameters
         self.check(h)

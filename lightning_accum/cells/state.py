@@ -23,16 +23,19 @@ Snapshot: TypeAlias = tuple[dict[StateKey, Tensor], dict[str, int]]
 class Hyperparameters(SimpleNamespace):
     """Hyperparameters of a rule for one cell, as attributes: ``h.lr_post``, ``h.tc_pre``, ...
 
-    They are checked when they are given, and frozen afterwards.
+    They are checked when they are given, and frozen afterwards. A rule's methods take them for the
+    rule itself, ``h: Self``, so that a type checker knows their names and types.
     """
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         known = vars(self)
+        near = nearest(name, known)
+        hint = near if near != "." else ": list it in the class, as `lr: float = 0.1`."
         raise AttributeError(
             f"Hyperparameters should be read by a name that the rule gave them, among"
-            f" {sorted(known)}. Found `{name}`{nearest(name, known)}"
+            f" {sorted(known)}. Found `{name}`{hint}"
         )
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -83,10 +86,10 @@ class CellState(CheckedState):
     """The hyperparameters of a cell, and the tensors that pass between its windows.
 
     Args:
-        hyperparameters: the hyperparameters in force for the cell.
+        hyperparameters: the :class:`Hyperparameters` in force for the cell.
     """
 
-    def __init__(self, hyperparameters: Hyperparameters) -> None:
+    def __init__(self, hyperparameters: Any) -> None:
         super().__init__()
         self.hyperparameters = hyperparameters
         self.tally = Tally()

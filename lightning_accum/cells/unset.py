@@ -13,6 +13,6 @@ class Unset:
             return self
         raise RuntimeError(
             f"`{owner.__name__}.__init__` should call `super().__init__(...)` before anything else"
-            " is done with it. Found that it has not: call it first, for a rule with its"
-            " hyperparameters, `super().__init__({'lr': lr}, **options)`."
+            " is done with it. Found that it has not: call it first, or leave out"
+            " `__init__`, as a rule's arguments are its annotated attributes, `lr: float = 0.1`."
         )

@@ -5,28 +5,40 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Recording
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.source import Source
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.eligibility import Eligibility, Remaining, fold_remaining
-from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules._error import LearningSignal
-from lightning_accum.rules.potential import potential, potentials
+from lightning_accum.rules.potential import PotentialRule, potential, potentials
 from lightning_accum.sparse.buffers import Scratch
 from lightning_accum.sparse.eligibility import fold_in_blocks, fold_to_edges
 from lightning_accum.sparse.folding import Folding
 from lightning_accum.sparse.kernel_eligibility import Potential
 
-_FOLDED_BY = (
-    "surrogate", "threshold", "tc_readout", "beta", "tc_adaptation", "lr_rate", "target_rate", "dt"
-)  # fmt: skip
+
+class FoldConstants(NamedTuple):
+    """The numbers by which a window is folded.
+
+    Args:
+        kappa: decay of the readout's filter per step.
+        beta: strength of the adaptation.
+        rho: decay of the adaptation per step.
+        lr_rate: rate of the regularization of firing rates.
+        target: spikes per step at which the regularization changes nothing.
+    """
+
+    kappa: float
+    beta: float
+    rho: float
+    lr_rate: float
+    target: float
 
 
 def check_own_weights(recording: Recording) -> None:
@@ -131,44 +143,47 @@ class SharedFolds:
         self._found = self._scratch = None
 
     def fold(
-        self, recording: Recording, h: Hyperparameters, signal: LearningSignal
+        self,
+        recording: Recording,
+        h: PotentialRule,
+        numbers: FoldConstants,
+        signal: LearningSignal,
     ) -> FoldedWindow:
         """Folds a window, or returns that of another cell with the same neuron.
 
         Args:
             recording: what was recorded.
             h: hyperparameters.
+            numbers: the numbers by which it is folded.
             signal: the learning signal.
         """
-        if recording.carries and (h.tc_readout is not None or h.beta):
+        if recording.carries and (numbers.kappa or numbers.beta):
             check_own_weights(recording)
         read = ("post", *potentials(h))
         same = (
             *((each.data_ptr(), each.shape) for each in map(recording.activity, read)),
-            *(getattr(h, name) for name in _FOLDED_BY),
+            *(h.surrogate, h.threshold, numbers),
         )
         if self._found is None or self._scratch is None:
-            return _fold(recording, h, signal, torch.empty)
+            return _fold(recording, h, numbers, signal, torch.empty)
         if same not in self._found:
-            self._found[same] = _fold(recording, h, signal, self._scratch.empty)
+            self._found[same] = _fold(recording, h, numbers, signal, self._scratch.empty)
         return self._found[same]
 
 
 def _fold(
-    recording: Recording, h: Hyperparameters, signal: LearningSignal, empty: Callable[..., Tensor]
+    recording: Recording,
+    h: PotentialRule,
+    numbers: FoldConstants,
+    signal: LearningSignal,
+    empty: Callable[..., Tensor],
 ) -> FoldedWindow:
     """Folds the learning signals and pseudo-derivatives of a window, backwards in time."""
     membrane, spikes = recording.activity("membrane"), recording.activity("post")
     dtype = torch.promote_types(signal.error.dtype, membrane.dtype)
-    unfiltered = None
-    if h.lr_rate:
-        rate = spikes.to(dtype).mean((0, 1)) - h.target_rate * h.dt / 1000.0
-        unfiltered = rate * h.lr_rate
-    constants = (
-        0.0 if h.tc_readout is None else decay_factor(h.tc_readout, h.dt),
-        float(h.beta or 0.0),
-        decay_factor(h.tc_adaptation, h.dt) if h.beta else 0.0,
-    )
+    unfiltered, constants = None, numbers[:3]
+    if numbers.lr_rate:
+        unfiltered = (spikes.to(dtype).mean((0, 1)) - numbers.target) * numbers.lr_rate
     of = potential(recording, h)
 
     def fold() -> Eligibility:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Collection
 from typing import Any, get_args
 
-from lightning_accum._checks import check_mapping, is_number, names_in, nearest, warn_below_step
+from lightning_accum._checks import is_number, warn_below_step
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.functional.reductions import check_reduction
 from lightning_accum.functional.traces import TraceMode
+from lightning_accum.rules._options import RuleOptions
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
@@ -28,26 +27,12 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         )
 
 
-def extended(own: Mapping[str, Any], added: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Returns the hyperparameters of a base class with those that a subclass adds.
-
-    Args:
-        own: those of the base class, by name.
-        added: those of the subclass, by name.
-
-    Raises:
-        TypeError: if what is added is not a mapping.
-    """
-    if added is not None:
-        check_mapping("hyperparameters", added)
-    return {**own, **(added or {})}
-
-
-def check_hyperparameters(h: Hyperparameters) -> None:
+def check_hyperparameters(h: RuleOptions, optional: Collection[str]) -> None:
     """Raises an error if hyperparameters that several rules have make no sense.
 
     Args:
         h: the hyperparameters.
+        optional: names of those that may be ``None``.
 
     Raises:
         ValueError: if ``dt`` or a ``tc_...`` is not positive, an ``lr_...`` is not finite, or
@@ -55,8 +40,9 @@ def check_hyperparameters(h: Hyperparameters) -> None:
         TypeError: if ``params``, ``batch_reduction`` or ``picker`` is of another type.
     """
     check_reduction(h.batch_reduction, "batch_reduction")
-    names_in("params", h.params)
     for name, value in vars(h).items():
+        if value is None and name in optional:
+            continue
         if name == "dt" or name.startswith("tc_"):
             if not (is_number(value) and 0 < value < math.inf):
                 raise ValueError(
@@ -77,7 +63,7 @@ def check_hyperparameters(h: Hyperparameters) -> None:
         )
 
 
-def check_neuron(name: str, cell: Cell, h: Hyperparameters) -> None:
+def check_neuron(name: str, cell: Cell, h: RuleOptions) -> None:
     """Raises a ``ValueError`` if the neuron is called in another way, or has another step.
 
     The ``dt`` of a neuron is in ms if the neuron has a ``time_dim``, as those of
@@ -102,38 +88,5 @@ def check_neuron(name: str, cell: Cell, h: Hyperparameters) -> None:
             f"Argument `dt` should be the step of the neuron of cell `{name}`, {step} ms. Found"
             f" `dt = {h.dt}`: give the rule `dt={step}`."
         )
-    constants = {key: value for key, value in vars(h).items() if key.startswith("tc_")}
+    constants = {key: value for key, value in vars(h).items() if key.startswith("tc_") and value}
     warn_below_step(h.dt, f"cell `{name}`", **constants)
-
-
-def check_known(rule: type, base: type, unknown: Mapping[str, object]) -> None:
-    """Raises a ``TypeError`` if a rule was given arguments that nothing takes.
-
-    Args:
-        rule: the class of the rule.
-        base: the class whose constructor comes last.
-        unknown: the arguments that nothing takes.
-    """
-    if unknown:
-        known, first = _arguments(rule, base), next(iter(unknown))
-        raise TypeError(
-            f"Arguments of `{rule.__name__}` should be among {known}. Found"
-            f" `{first}`{nearest(first, known)}"
-        )
-
-
-def _arguments(rule: type, base: type) -> list[str]:
-    """Returns the names of a rule's arguments, with those that it passes on to ``base``."""
-    found: dict[str, None] = {}
-    for kind in rule.__mro__:
-        if "__init__" not in vars(kind):
-            continue
-        every = inspect.signature(kind).parameters.values()
-        first = not found
-        for p in every:
-            if p.kind is p.KEYWORD_ONLY or (first and p.kind is p.POSITIONAL_OR_KEYWORD):
-                found[p.name] = None
-        found.pop("hyperparameters", None)  # only subclasses give it
-        if kind is base or not any(p.kind is p.VAR_KEYWORD for p in every):
-            break
-    return list(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +34,7 @@ class CellPlan:
         self, state: CellState, signals: Sequence[str], connection: nn.Module, reads: Sequence[str]
     ) -> None:
         self.state = state
-        self.h = state.hyperparameters
+        self.h: Any = state.hyperparameters
         self.signals = tuple(signals)
         self.reads = tuple(reads)
         self.unit_dim = unit_dim_of(connection)

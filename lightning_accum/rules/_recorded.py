@@ -9,7 +9,6 @@ from torch import nn
 
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.mismatch import check_alike, warn_of_reset
-from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Recorded
 from lightning_accum.observe import (
     InputMonitor,
@@ -21,6 +20,7 @@ from lightning_accum.observe import (
     first_tensor,
 )
 from lightning_accum.observe.monitor import MonitorConstructor
+from lightning_accum.rules._options import RuleOptions
 
 StateSource: TypeAlias = str | Picker | type[Monitor]
 """Where another signal of a neuron is seen: its attribute, a part of its output, or a monitor."""
@@ -47,7 +47,7 @@ class RecordedSignal(NamedTuple):
     picker: Picker
     holds: bool = False
 
-    def constructor(self, cell: str, h: Hyperparameters) -> MonitorConstructor:
+    def constructor(self, cell: str, h: RuleOptions) -> MonitorConstructor:
         """Returns the constructor of this signal's monitor.
 
         Args:
@@ -59,7 +59,7 @@ class RecordedSignal(NamedTuple):
         recorder = WindowRecorder(self.spikes, h.time_dim, h.dt, self.validate, label, self.holds)
         return self.kind.partialconstructor(reducer=recorder, picker=self.picker)
 
-    def tags(self, h: Hyperparameters) -> dict[str, Any]:
+    def tags(self, h: RuleOptions) -> dict[str, Any]:
         """Returns the settings by which two monitors of the same activity are one monitor.
 
         Args:
@@ -70,7 +70,7 @@ class RecordedSignal(NamedTuple):
 
 
 def both_sides(
-    cell: Cell, h: Hyperparameters, spikes: bool, reads_input: bool
+    cell: Cell, h: RuleOptions, spikes: bool, reads_input: bool
 ) -> tuple[RecordedSignal, RecordedSignal]:
     """Returns the signals of every rule: the connection's input and the neuron's output.
 

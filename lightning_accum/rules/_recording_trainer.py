@@ -12,12 +12,13 @@ from typing import Any
 from typing_extensions import Self
 
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.independent import IndependentCellTrainer, RegisteredCell
+from lightning_accum.cells.independent import RegisteredCell
 from lightning_accum.cells.mismatch import warn_of_order
-from lightning_accum.cells.state import Hyperparameters, same_settings
+from lightning_accum.cells.state import same_settings
 from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.recording import Recorded
 from lightning_accum.functional.reductions import Reduction, reduction
+from lightning_accum.rules._options import RuleOptions
 from lightning_accum.rules._plan import CellPlan
 from lightning_accum.rules._recorded import RecordedSignal, check_read, read
 from lightning_accum.rules._warnings import (
@@ -35,19 +36,19 @@ from lightning_accum.updates import Accumulator, get_updater
 _trainers: weakref.WeakSet[RecordingTrainer] = weakref.WeakSet()
 
 
-class RecordingTrainer(IndependentCellTrainer, ABC):
+class RecordingTrainer(RuleOptions, ABC):
     """Records the signals of each cell that a subclass names in :meth:`_recorded`."""
 
-    def __init__(self, **hyperparameters: Any) -> None:
-        super().__init__(**hyperparameters)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._plans: dict[str, CellPlan] = {}
         _trainers.add(self)
 
     @abstractmethod
-    def _recorded(self, cell: Cell, h: Hyperparameters) -> Sequence[RecordedSignal]:
+    def _recorded(self, cell: Cell, h: Self) -> Sequence[RecordedSignal]:
         """Returns the signals to record of a cell: those of both sides come first."""
 
-    def reads(self, h: Hyperparameters) -> tuple[str, ...]:
+    def reads(self, h: Self) -> tuple[str, ...]:
         """Returns names of the connection's other tensors that ``window.tensors`` should have."""
         return ()
 
@@ -89,7 +90,7 @@ class RecordingTrainer(IndependentCellTrainer, ABC):
         """Returns the counts of a cell's windows."""
         return self.state_of(name).tally
 
-    def loop_constants(self, h: Hyperparameters, batch: int) -> PairSTDP | None:
+    def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
         """Returns the constants for the loop in C that learns online, ``None`` for other rules."""
         return None
 

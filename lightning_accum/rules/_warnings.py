@@ -7,9 +7,9 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.cells.tally import Tally, why_nothing
 from lightning_accum.engine.recording import Given
+from lightning_accum.rules._options import RuleOptions
 from lightning_accum.updates import Accumulator, Updater
 
 
@@ -132,9 +132,7 @@ def _pending(unapplied: Mapping[str, Accumulator]) -> int:
     return max(pending, default=0)
 
 
-def warn_of_unmoved(
-    rule: str, cell: str, updater: Updater, h: Hyperparameters, tally: Tally
-) -> None:
+def warn_of_unmoved(rule: str, cell: str, updater: Updater, h: RuleOptions, tally: Tally) -> None:
     """Warns if all changes that were applied so far have not moved a parameter.
 
     Args:

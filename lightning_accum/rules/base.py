@@ -8,22 +8,19 @@ from functools import partial
 from typing import Any, ClassVar, get_args
 
 from torch import nn
+from typing_extensions import Self
 
-from lightning_accum._checks import check_mapping, names_in
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.accumulate import Backend
 from lightning_accum.engine.recording import Given, Recording
 from lightning_accum.engine.run import Evaluation, run_rule
 from lightning_accum.engine.terms import Change
 from lightning_accum.engine.vjp import WeightVJP, kind_of_vjp
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.reductions import ReductionFn
-from lightning_accum.observe import Picker, WindowRecorder
+from lightning_accum.observe import WindowRecorder
 from lightning_accum.rules._hyperparameters import (
     check_choice,
     check_hyperparameters,
-    check_known,
     check_neuron,
 )
 from lightning_accum.rules._observed import ObservedCell, check_windows
@@ -43,10 +40,11 @@ class Rule(RecordingTrainer):
     .. math:: \Delta w = \sum_k \text{rate}_k \,
               \operatorname{reduce}_b \sum_t \mathrm{post}_k[t, b] \otimes \mathrm{pre}_k[t, b]
 
-    A subclass passes its hyperparameters to ``super().__init__`` and returns the products from
-    :meth:`terms`. The base class records activity, reduces the batch, sorts signs and shapes, and
-    chooses the cheapest evaluation. Calling the rule evaluates the window since the last call and
-    accumulates the change; it applies nothing.
+    A subclass lists its hyperparameters as annotated attributes, and returns the products from
+    :meth:`terms`. As in a dataclass, they are the arguments of its constructor, beside those below.
+    The base class records activity, reduces the batch, sorts signs and shapes, and chooses the
+    cheapest evaluation. Calling the rule evaluates the window since the last call and accumulates
+    the change; it applies nothing.
 
     Traces carry over from call to call until :meth:`clear`, so that calling the rule after every
     step gives the same sum as calling it once for many steps. They carry over only between batches
@@ -55,7 +53,6 @@ class Rule(RecordingTrainer):
     for other reductions it does.
 
     Args:
-        hyperparameters: the rule's own hyperparameters, by name.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
         time_dim: ``None`` if modules are called once per step with ``[B, ...]``, ``0`` if they are
@@ -66,17 +63,15 @@ class Rule(RecordingTrainer):
         backend: how terms are evaluated: ``"auto"`` chooses the cheapest way, ``"plain"`` evaluates
             the equation itself, sample by sample, and is slow.
         picker: finds the activity in a neuron's output; the output's first tensor when ``None``.
-        **unknown: rejected, with the nearest known name.
 
     Raises:
-        TypeError: if an argument is unknown.
+        TypeError: if an argument is unknown; the message has the nearest known name.
         ValueError: if a hyperparameter or an option makes no sense.
 
     Example:
         >>> from torch import nn
         >>> class Coincidence(Rule):
-        ...     def __init__(self, lr: float = 0.1, **options):
-        ...         super().__init__({"lr": lr}, **options)
+        ...     lr: float = 0.1
         ...     def terms(self, window, h):
         ...         return [Term(h.lr, window.post, window.pre)]
         >>> fc, relu = nn.Linear(2, 1, bias=False), nn.ReLU()
@@ -100,36 +95,8 @@ class Rule(RecordingTrainer):
     _traces: ClassVar[int] = 1
     """About how many traces of both sides the terms need at a time, beyond one."""
 
-    def __init__(
-        self,
-        hyperparameters: Mapping[str, Any] | None = None,
-        *,
-        dt: float = 1.0,
-        batch_reduction: ReductionFn | str = "mean",
-        time_dim: int | None = None,
-        params: Sequence[str] = ("weight",),
-        carry: bool = True,
-        backend: Backend = "auto",
-        picker: Picker | None = None,
-        **unknown: Any,
-    ) -> None:
-        check_known(type(self), Rule, unknown)
-        check_choice("backend", backend, get_args(Backend))
-        if hyperparameters is not None:
-            check_mapping("hyperparameters", hyperparameters)
-        super().__init__(
-            **(hyperparameters or {}),
-            dt=dt,
-            batch_reduction=batch_reduction,
-            time_dim=time_dim,
-            params=names_in("params", params),
-            picker=picker,
-        )
-        self.carry = carry
-        self.backend: Backend = backend
-
     @abstractmethod
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Change] | Change:
+    def terms(self, window: Window, h: Self) -> Sequence[Change] | Change:
         """Returns the products whose sum is the change of a parameter; long windows come in pieces.
 
         Args:
@@ -137,7 +104,7 @@ class Rule(RecordingTrainer):
             h: the hyperparameters in force for the cell.
         """
 
-    def states(self, h: Hyperparameters) -> Mapping[str, StateSource]:
+    def states(self, h: Self) -> Mapping[str, StateSource]:
         """Returns what else to record of the neuron, by the name for ``window.state``.
 
         Args:
@@ -150,7 +117,7 @@ class Rule(RecordingTrainer):
         """
         return {}
 
-    def prepare(self, recording: Recording, h: Hyperparameters) -> Any:
+    def prepare(self, recording: Recording, h: Self) -> Any:
         """Computes what :meth:`terms` needs of the whole window, as ``window.prepared``.
 
         A long window is passed to :meth:`terms` in pieces; what looks ahead in time belongs here.
@@ -161,16 +128,18 @@ class Rule(RecordingTrainer):
         """
         return None
 
-    def check(self, h: Hyperparameters) -> None:
+    def check(self, h: Self) -> None:
         """Raises an error if hyperparameters make no sense; a subclass adds its own checks.
 
         Every ``tc_...`` and ``dt`` should be positive, every ``lr_...`` finite, and ``trace_mode``
         a known mode.
         """
-        check_hyperparameters(h)
+        optional = [name for name, each in self._fields.items() if each.default is None]
+        check_hyperparameters(h, optional)
+        check_choice("backend", self.backend, get_args(Backend))
         WindowRecorder(self.spikes, h.time_dim, h.dt)  # checks `time_dim`
 
-    def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
+    def check_cell(self, name: str, cell: Cell, h: Self) -> None:
         """Raises a ``ValueError`` if the neuron's ``time_dim`` or ``dt`` is not the rule's."""
         check_neuron(name, cell, h)
 
@@ -209,7 +178,7 @@ class Rule(RecordingTrainer):
         finally:
             self.drop_window()
 
-    def _recorded(self, cell: Cell, h: Hyperparameters) -> Sequence[RecordedSignal]:
+    def _recorded(self, cell: Cell, h: Self) -> Sequence[RecordedSignal]:
         """Returns the signals to record of a cell: those of both sides come first."""
         sides = both_sides(cell, h, self.spikes, self._reads_input)
         return *sides, *(state_of(cell, name, source) for name, source in self.states(h).items())

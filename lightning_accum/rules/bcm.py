@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
 
-from lightning_accum.cells.state import Hyperparameters
+from typing_extensions import Self
+
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.rules.rate import RateRule
 
 
-@final
 class BCM(RateRule):
     r"""Potentiation above a threshold, depression below it, and a threshold that follows activity.
 
@@ -31,8 +29,8 @@ class BCM(RateRule):
         tc_threshold: time constant of the threshold, in ms.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
-            :class:`~lightning_accum.rules.base.Rule`.
+        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
+            ``carry``, ``backend`` and ``picker`` too.
 
     Example:
         >>> import torch
@@ -55,18 +53,9 @@ class BCM(RateRule):
         the average of the square: Intrator & Cooper 1992, doi:10.1016/S0893-6080(05)80003-6.
     """
 
-    def __init__(
-        self,
-        lr: float,
-        tc_threshold: float = 100.0,
-        dt: float = 1.0,
-        batch_reduction: ReductionFn | str = "mean",
-        **options: Any,
-    ) -> None:
-        hyperparameters = {"tc_threshold": tc_threshold}
-        super().__init__(lr, dt, batch_reduction, hyperparameters=hyperparameters, **options)
+    tc_threshold: float = 100.0
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> Sequence[Term]:
         """Returns potentiation above the threshold, and depression below it."""
         post = window.post.values()
         phi = post * (post - window.post.average(h.tc_threshold, power=2))

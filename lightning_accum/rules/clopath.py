@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, final
 
 from torch import Tensor
+from typing_extensions import Self
 
 from lightning_accum._checks import is_number
-from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules._recorded import StateSource, check_source
 from lightning_accum.rules.base import Rule
 
 
-@final
 class Clopath(Rule):
     r"""Voltage-based STDP: depression on presynaptic spikes, potentiation at high potentials.
 
@@ -50,8 +47,8 @@ class Clopath(Rule):
             neuron, or a callable that finds it in the neuron's output.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
-            :class:`~lightning_accum.rules.base.Rule`.
+        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
+            ``carry``, ``backend`` and ``picker`` too.
 
     Raises:
         ValueError: if a threshold is not a finite number, or ``u_ref`` is not positive.
@@ -75,37 +72,18 @@ class Clopath(Rule):
         Clopath, Büsing, Vasilaki & Gerstner 2010, doi:10.1038/nn.2479, eqs. 1 to 3.
     """
 
-    def __init__(
-        self,
-        lr_ltp: float,
-        lr_ltd: float,
-        theta_neg: float,
-        theta_pos: float,
-        tc_neg: float = 10.0,
-        tc_pos: float = 7.0,
-        tc_pre: float = 15.0,
-        u_ref: float | None = None,
-        tc_average: float = 1000.0,
-        membrane: StateSource = "membrane",
-        dt: float = 1.0,
-        batch_reduction: ReductionFn | str = "mean",
-        **options: Any,
-    ) -> None:
-        own = {
-            "lr_ltp": lr_ltp,
-            "lr_ltd": lr_ltd,
-            "theta_neg": theta_neg,
-            "theta_pos": theta_pos,
-            "tc_neg": tc_neg,
-            "tc_pos": tc_pos,
-            "tc_pre": tc_pre,
-            "u_ref": u_ref,
-            "tc_average": tc_average,
-            "membrane": membrane,
-        }
-        super().__init__(own, dt=dt, batch_reduction=batch_reduction, **options)
+    lr_ltp: float
+    lr_ltd: float
+    theta_neg: float
+    theta_pos: float
+    tc_neg: float = 10.0
+    tc_pos: float = 7.0
+    tc_pre: float = 15.0
+    u_ref: float | None = None
+    tc_average: float = 1000.0
+    membrane: StateSource = "membrane"
 
-    def check(self, h: Hyperparameters) -> None:
+    def check(self, h: Self) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense."""
         super().check(h)
         check_source("membrane", h.membrane)
@@ -122,11 +100,11 @@ class Clopath(Rule):
                 f" `u_ref = {h.u_ref!r}`."
             )
 
-    def states(self, h: Hyperparameters) -> Mapping[str, StateSource]:
+    def states(self, h: Self) -> Mapping[str, StateSource]:
         """Records the membrane potential."""
         return {"membrane": h.membrane}
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> Sequence[Term]:
         """Depression on presynaptic spikes, potentiation by the presynaptic trace."""
         u = window.state("membrane")
 

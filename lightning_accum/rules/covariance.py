@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
 
-from lightning_accum.cells.state import Hyperparameters
+from typing_extensions import Self
+
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.rules.rate import RateRule
 
 
-@final
 class Covariance(RateRule):
     r"""Applies Hebb's rule to deviations from the average.
 
@@ -29,8 +27,8 @@ class Covariance(RateRule):
         tc_average: time constant of the averages, in ms.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
-            :class:`~lightning_accum.rules.base.Rule`.
+        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
+            ``carry``, ``backend`` and ``picker`` too.
 
     Example:
         >>> import torch
@@ -50,18 +48,9 @@ class Covariance(RateRule):
         doi:10.1007/BF00275079; Dayan & Abbott 2001, "Theoretical Neuroscience", eqs. 8.8-8.9.
     """
 
-    def __init__(
-        self,
-        lr: float,
-        tc_average: float = 1000.0,
-        dt: float = 1.0,
-        batch_reduction: ReductionFn | str = "mean",
-        **options: Any,
-    ) -> None:
-        hyperparameters = {"tc_average": tc_average}
-        super().__init__(lr, dt, batch_reduction, hyperparameters=hyperparameters, **options)
+    tc_average: float = 1000.0
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> Sequence[Term]:
         """Returns the product of both sides' deviations from their averages."""
         post, pre = (
             side.values() - side.average(h.tc_average) for side in (window.post, window.pre)

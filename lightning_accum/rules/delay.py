@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing_extensions import Self
 
-from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.functional.kernels import ExponentialKernel, Kernel
-from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.rules.delay_rule import DelayRule
 
 
-@final
 class DelayAdjustedSTDP(DelayRule):
     r"""Pair STDP on nearest spikes, where each synapse's delay shifts the time difference.
 
@@ -35,8 +32,8 @@ class DelayAdjustedSTDP(DelayRule):
         delay: name of the connection's delays, a parameter or buffer ``[out, in]`` in ms.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry`` and ``picker`` of
-            :class:`~lightning_accum.rules.base.Rule`.
+        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
+            ``carry`` and ``picker`` too.
 
     Raises:
         ValueError: if the connection has no such delays, or a time constant is not positive.
@@ -62,20 +59,11 @@ class DelayAdjustedSTDP(DelayRule):
         spatiotemporal features in spiking neural networks", doi:10.1162/neco_a_01674.
     """
 
-    def __init__(
-        self,
-        lr_pos: float,
-        lr_neg: float,
-        tc_pos: float = 20.0,
-        tc_neg: float = 20.0,
-        delay: str = "delay",
-        dt: float = 1.0,
-        batch_reduction: ReductionFn | str = "mean",
-        **options: Any,
-    ) -> None:
-        rates = {"lr_pos": lr_pos, "lr_neg": lr_neg, "tc_pos": tc_pos, "tc_neg": tc_neg}
-        super().__init__(rates, delay, dt, batch_reduction, **options)
+    lr_pos: float
+    lr_neg: float
+    tc_pos: float = 20.0
+    tc_neg: float = 20.0
 
-    def kernel(self, h: Hyperparameters) -> Kernel:
+    def kernel_of(self, h: Self) -> Kernel:
         """Returns one exponential for each order of the two spikes."""
         return ExponentialKernel(h.lr_pos, h.lr_neg, tc_post=h.tc_neg, tc_pre=h.tc_pos)

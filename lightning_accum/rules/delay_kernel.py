@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing_extensions import Self
 
-from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.functional.kernels import Kernel
-from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.rules.delay_rule import DelayRule
 from lightning_accum.rules.kernel import check_kernel
 
 
-@final
 class DelayAdjustedKernelSTDP(DelayRule):
     r"""Any kernel of the nearest spikes' time difference, shifted by each synapse's delay.
 
@@ -25,8 +22,8 @@ class DelayAdjustedKernelSTDP(DelayRule):
         delay: name of the connection's delays, a parameter or buffer ``[out, in]`` in ms.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry`` and ``picker`` of
-            :class:`~lightning_accum.rules.base.Rule`.
+        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
+            ``carry`` and ``picker`` too.
 
     Raises:
         TypeError: if the kernel is not callable.
@@ -38,17 +35,13 @@ class DelayAdjustedKernelSTDP(DelayRule):
         >>> rule = DelayAdjustedKernelSTDP(GaussianKernel(0.1, width=5.0), params=["weight"])
     """
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        delay: str = "delay",
-        dt: float = 1.0,
-        batch_reduction: ReductionFn | str = "mean",
-        **options: Any,
-    ) -> None:
-        super().__init__({"kernel": kernel}, delay, dt, batch_reduction, **options)
+    kernel: Kernel
 
-    def check(self, h: Hyperparameters) -> None:
+    def kernel_of(self, h: Self) -> Kernel:
+        """Returns the kernel."""
+        return h.kernel
+
+    def check(self, h: Self) -> None:
         """Raises a ``TypeError`` if the kernel is not callable."""
         super().check(h)
         check_kernel(h.kernel)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from lightning_accum._checks import check_strings
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.state import Hyperparameters
+from lightning_accum.cells.fields import field
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.kernels import Kernel
-from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.rules._spike_pairs import SpikePairs, Synapses
 from lightning_accum.rules.base import Rule
 
@@ -22,30 +22,19 @@ class DelayRule(Rule):
     """Base of rules on spike-time differences that delays shift.
 
     Args:
-        hyperparameters: the rule's own hyperparameters, by name.
         delay: name of the connection's delays, ``[out, in]`` in ms.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: options of :class:`~lightning_accum.rules.base.Rule`.
     """
 
-    def __init__(
-        self,
-        hyperparameters: dict[str, Any],
-        delay: str = "delay",
-        dt: float = 1.0,
-        batch_reduction: ReductionFn | str = "mean",
-        **options: Any,
-    ) -> None:
-        every = {**hyperparameters, "delay": delay}
-        super().__init__(every, dt=dt, batch_reduction=batch_reduction, **options)
+    delay: str = field(default="delay", kw_only=True)
 
-    def check(self, h: Hyperparameters) -> None:
+    def check(self, h: Self) -> None:
         """Raises an error if hyperparameters make no sense."""
         super().check(h)
         check_strings(delay=h.delay)
 
-    def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
+    def check_cell(self, name: str, cell: Cell, h: Self) -> None:
         """Raises a ``ValueError`` if the connection has no delays of the parameter's shape."""
         super().check_cell(name, cell, h)
         delay = getattr(cell.connection, h.delay, None)
@@ -61,20 +50,19 @@ class DelayRule(Rule):
                     f" give the {type(cell.connection).__name__} such a parameter or buffer, in ms."
                 )
 
-    def reads(self, h: Hyperparameters) -> tuple[str, ...]:
+    def reads(self, h: Self) -> tuple[str, ...]:
         """Returns the name of the delays."""
         return (h.delay,)
 
-    def kernel(self, h: Hyperparameters) -> Kernel:
+    @abstractmethod
+    def kernel_of(self, h: Self) -> Kernel:
         """Returns the function that gives the change for time differences."""
-        kernel: Kernel = h.kernel
-        return kernel
 
     def _vjp_kind(self, module: nn.Module, name: str) -> type[WeightVJP]:
         """Returns the outer product: weights and delays have an entry for each synapse."""
         return Synapses
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[SpikePairs]:
+    def terms(self, window: Window, h: Self) -> Sequence[SpikePairs]:
         """Returns the kernel of every nearest pair."""
         delay = window.tensors[h.delay]
-        return (SpikePairs(self.kernel(h), window.post, window.pre, delay),)
+        return (SpikePairs(self.kernel_of(h), window.post, window.pre, delay),)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import Any, final
-
 from torch import Tensor
+from typing_extensions import Self
 
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.state import Hyperparameters
+from lightning_accum.cells.fields import field
 from lightning_accum.engine.recording import Recording
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.rules._error import learning_signal
 from lightning_accum.rules._recorded import RecordedSignal
 from lightning_accum.rules.third_factor import ThirdFactorRule
 
 
-@final
 class DeltaRule(ThirdFactorRule):
     r"""Changes a readout by its error, times the low-pass of its input.
 
@@ -42,8 +38,8 @@ class DeltaRule(ThirdFactorRule):
         graded_input: whether the input of the connection is real-valued instead of spikes.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
-            :class:`~lightning_accum.rules.base.Rule`.
+        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
+            ``carry``, ``backend`` and ``picker`` too.
 
     Raises:
         ValueError: if the time constant is not that of the readout.
@@ -64,30 +60,19 @@ class DeltaRule(ThirdFactorRule):
         Bellec et al. 2020, doi:10.1038/s41467-020-17236-y, the rule of the output weights.
     """
 
-    of_neuron = MappingProxyType({"tc_readout": "tc_mem"})
+    lr: float
+    tc_readout: float | None = field(default=None, of_neuron="tc_mem")
 
-    def __init__(
-        self,
-        lr: float,
-        tc_readout: float | None = None,
-        graded_input: bool = False,
-        dt: float = 1.0,
-        batch_reduction: ReductionFn | str = "mean",
-        **options: Any,
-    ) -> None:
-        own = {"lr": lr, "tc_readout": tc_readout, "graded_input": graded_input}
-        super().__init__(own, dt=dt, batch_reduction=batch_reduction, **options)
-
-    def prepare(self, recording: Recording, h: Hyperparameters) -> Tensor:
+    def prepare(self, recording: Recording, h: Self) -> Tensor:
         """Returns the error of every step and sample, ``[T, B, ...]``."""
         return learning_signal(recording, type(self).__name__).of(slice(None))
 
-    def terms(self, window: Window, h: Hyperparameters) -> Term:
+    def terms(self, window: Window, h: Self) -> Term:
         """The error, times the low-pass of the input."""
         pre = window.pre if h.tc_readout is None else window.pre.trace(h.tc_readout)
         return Term(-h.lr, window.prepared[window.steps], pre)
 
-    def _recorded(self, cell: Cell, h: Hyperparameters) -> list[RecordedSignal]:
+    def _recorded(self, cell: Cell, h: Self) -> list[RecordedSignal]:
         """Returns the signals to record: the readout's output is not spikes."""
         pre, post, *others = super()._recorded(cell, h)
         return [pre, post._replace(spikes=False), *others]

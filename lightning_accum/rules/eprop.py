@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from types import MappingProxyType
-from typing import Any, final
+from typing import Any
 
 from torch import nn
+from typing_extensions import Self
 
 from lightning_accum._checks import check_finite
-from lightning_accum.cells.state import Hyperparameters
+from lightning_accum.cells.fields import field
 from lightning_accum.engine.recording import Recording
 from lightning_accum.engine.terms import Change, Term
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.reductions import ReductionFn
-from lightning_accum.functional.surrogates import Surrogate
+from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules._eligibility import CarriedEligibility
 from lightning_accum.rules._error import learning_signal
-from lightning_accum.rules._folded import FoldedWindow, SharedFolds
+from lightning_accum.rules._folded import FoldConstants, FoldedWindow, SharedFolds
 from lightning_accum.rules._memory import warn_of_other_memory
-from lightning_accum.rules._recorded import StateSource
 from lightning_accum.rules.feedback import DirectFeedback, Feedback
 from lightning_accum.rules.potential import PotentialRule
 
 
-@final
 class EProp(PotentialRule):
     r"""Changes a weight by its eligibility, times the learning signal of its neuron.
 
@@ -74,8 +71,8 @@ class EProp(PotentialRule):
         graded_input: whether the input of the connection is real-valued instead of spikes.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
-            :class:`~lightning_accum.rules.base.Rule`.
+        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
+            ``carry``, ``backend`` and ``picker`` too.
 
     Raises:
         TypeError: if the feedback or the surrogate is of another type.
@@ -101,56 +98,19 @@ class EProp(PotentialRule):
         neurons", doi:10.1038/s41467-020-17236-y.
     """
 
-    of_neuron = MappingProxyType(
-        {
-            "tc_mem": "tc_mem",
-            "beta": "beta",
-            "tc_adaptation": "tc_adaptation",
-            "surrogate": "surrogate",
-        }
-    )
+    lr: float
+    feedback: Feedback = field(default_factory=DirectFeedback, hyperparameter=False)
+    tc_readout: float | None = None
+    beta: float | None = field(default=None, of_neuron="beta")
+    tc_adaptation: float = field(default=None, of_neuron="tc_adaptation")
+    lr_rate: float = 0.0
+    target_rate: float = 10.0
 
-    def __init__(
-        self,
-        lr: float,
-        feedback: Feedback | None = None,
-        tc_mem: float | None = None,
-        tc_readout: float | None = None,
-        beta: float | None = None,
-        tc_adaptation: float | None = None,
-        surrogate: Surrogate | None = None,
-        lr_rate: float = 0.0,
-        target_rate: float = 10.0,
-        membrane: StateSource = "membrane",
-        threshold: StateSource | float = "threshold",
-        graded_input: bool = False,
-        dt: float = 1.0,
-        batch_reduction: ReductionFn | str = "mean",
-        **options: Any,
-    ) -> None:
-        own = {
-            "lr": lr,
-            "tc_mem": tc_mem,
-            "tc_readout": tc_readout,
-            "beta": beta,
-            "tc_adaptation": tc_adaptation,
-            "surrogate": surrogate,
-            "lr_rate": lr_rate,
-            "target_rate": target_rate,
-            "membrane": membrane,
-            "threshold": threshold,
-            "graded_input": graded_input,
-        }
-        super().__init__(own, dt=dt, batch_reduction=batch_reduction, **options)
-        if not (feedback is None or isinstance(feedback, Feedback)):
-            raise TypeError(
-                "Argument `feedback` should be a Feedback, such as `SymmetricFeedback(readout)`, or"
-                f" None. Found `{type(feedback).__name__}`."
-            )
-        self.feedback = DirectFeedback() if feedback is None else feedback
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._folds = SharedFolds()
 
-    def required(self, h: Hyperparameters) -> tuple[str, ...]:
+    def required(self, h: Self) -> tuple[str, ...]:
         """Returns names of hyperparameters that should not be ``None`` once a cell is registered.
 
         Args:
@@ -158,18 +118,30 @@ class EProp(PotentialRule):
         """
         return (*super().required(h), *(("tc_adaptation",) if h.beta else ()))
 
-    def check(self, h: Hyperparameters) -> None:
-        """Raises an error if hyperparameters make no sense."""
+    def check(self, h: Self) -> None:
+        """Raises an error if hyperparameters, or the feedback, make no sense."""
         super().check(h)
+        if not isinstance(self.feedback, Feedback):
+            raise TypeError(
+                "Argument `feedback` should be a Feedback, such as `SymmetricFeedback(readout)`, or"
+                f" None. Found `{type(self.feedback).__name__}`."
+            )
         numbers = {"target_rate": h.target_rate, "beta": 0.0 if h.beta is None else h.beta}
         check_finite(**numbers)
 
-    def prepare(self, recording: Recording, h: Hyperparameters) -> FoldedWindow:
+    def prepare(self, recording: Recording, h: Self) -> FoldedWindow:
         """Folds the learning signals and pseudo-derivatives of a window, backwards in time."""
         signal = learning_signal(recording, type(self).__name__, self.feedback)
-        return self._folds.fold(recording, h, signal)
+        constants = FoldConstants(
+            kappa=0.0 if h.tc_readout is None else decay_factor(h.tc_readout, h.dt),
+            beta=float(h.beta or 0.0),
+            rho=decay_factor(h.tc_adaptation, h.dt) if h.beta else 0.0,
+            lr_rate=h.lr_rate,
+            target=h.target_rate * h.dt / 1000.0,
+        )
+        return self._folds.fold(recording, h, constants, signal)
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Change]:
+    def terms(self, window: Window, h: Self) -> Sequence[Change]:
         """The folded signal, times the low-pass of the input."""
         folded: FoldedWindow = window.prepared
         pre = window.pre.trace(h.tc_mem)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import final
 
-from lightning_accum.cells.state import Hyperparameters
+from typing_extensions import Self
+
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
 from lightning_accum.rules.rate import RateRule
 
 
-@final
 class Hebb(RateRule):
     r"""Potentiates connections between neurons that are active together: Hebb's plain product.
 
@@ -26,8 +25,8 @@ class Hebb(RateRule):
         lr: rate; negative for the anti-Hebbian rule.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
-            :class:`~lightning_accum.rules.base.Rule`.
+        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
+            ``carry``, ``backend`` and ``picker`` too.
 
     Example:
         >>> import torch
@@ -49,12 +48,11 @@ class Hebb(RateRule):
 
     _fixed_terms = True
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> Sequence[Term]:
         """Returns the product of both sides."""
         return (Term(h.lr, window.post, window.pre),)
 
 
-@final
 class AntiHebb(RateRule):
     r"""Depresses connections between neurons that are active together: Hebb's rule, negated.
 
@@ -67,8 +65,8 @@ class AntiHebb(RateRule):
         lr: rate.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
-            :class:`~lightning_accum.rules.base.Rule`.
+        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
+            ``carry``, ``backend`` and ``picker`` too.
 
     Example:
         >>> import torch
@@ -90,6 +88,6 @@ class AntiHebb(RateRule):
 
     _fixed_terms = True
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> Sequence[Term]:
         """Returns the negated product of both sides."""
         return (Term(-h.lr, window.post, window.pre),)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
 
 import torch
+from typing_extensions import Self
 
 from lightning_accum._checks import is_number
-from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.rules.base import Rule
 
 
-@final
 class Homeostasis(Rule):
     r"""Changes a neuron's weights, or its bias, until it fires at a target rate.
 
@@ -31,8 +28,8 @@ class Homeostasis(Rule):
         target: target rate :math:`\rho`, in Hz.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
-            :class:`~lightning_accum.rules.base.Rule`.
+        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
+            ``carry``, ``backend`` and ``picker`` too.
 
     Raises:
         ValueError: if the target is negative or above one spike a step.
@@ -61,18 +58,10 @@ class Homeostasis(Rule):
 
     _reads_input = False
 
-    def __init__(
-        self,
-        lr: float,
-        target: float,
-        dt: float = 1.0,
-        batch_reduction: ReductionFn | str = "mean",
-        **options: Any,
-    ) -> None:
-        hyperparameters = {"lr": lr, "target": target}
-        super().__init__(hyperparameters, dt=dt, batch_reduction=batch_reduction, **options)
+    lr: float
+    target: float
 
-    def check(self, h: Hyperparameters) -> None:
+    def check(self, h: Self) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense."""
         super().check(h)
         most = 1000.0 / h.dt
@@ -82,7 +71,7 @@ class Homeostasis(Rule):
                 f" Found `target = {h.target!r}`."
             )
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> Sequence[Term]:
         """Returns a constant rise, and a fall with each spike."""
         post, one = window.post, window.one
         ones = torch.ones((), dtype=post.source.dtype, device=post.activity.device)

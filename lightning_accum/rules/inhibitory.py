@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+
+from typing_extensions import Self
 
 from lightning_accum._checks import is_number
-from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.rules.base import Rule
 
 
-@final
 class InhibitorySTDP(Rule):
     r"""Symmetric spike-timing-dependent plasticity that holds neurons at a target rate.
 
@@ -33,8 +31,8 @@ class InhibitorySTDP(Rule):
         tc_trace: time constant :math:`\tau` of both traces, in ms.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
-            :class:`~lightning_accum.rules.base.Rule`.
+        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
+            ``carry``, ``backend`` and ``picker`` too.
 
     Raises:
         ValueError: if the target rate is negative or not finite.
@@ -56,19 +54,11 @@ class InhibitorySTDP(Rule):
         Vogels et al. 2011, doi:10.1126/science.1211095.
     """
 
-    def __init__(
-        self,
-        lr: float,
-        target_rate: float = 5.0,
-        tc_trace: float = 20.0,
-        dt: float = 1.0,
-        batch_reduction: ReductionFn | str = "mean",
-        **options: Any,
-    ) -> None:
-        own = {"lr": lr, "target_rate": target_rate, "tc_trace": tc_trace}
-        super().__init__(own, dt=dt, batch_reduction=batch_reduction, **options)
+    lr: float
+    target_rate: float = 5.0
+    tc_trace: float = 20.0
 
-    def check(self, h: Hyperparameters) -> None:
+    def check(self, h: Self) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense."""
         super().check(h)
         if not (is_number(h.target_rate) and 0 <= h.target_rate < float("inf")):
@@ -81,7 +71,7 @@ class InhibitorySTDP(Rule):
         """Returns zero, as the weights count the strength of inhibition."""
         return 0.0, None
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> Sequence[Term]:
         """Pairs of spikes in either order potentiate, every presynaptic spike depresses."""
         alpha = 2.0 * h.target_rate / 1000.0 * h.tc_trace
         always = window.post.values().new_ones(()).expand(window.post.activity.shape)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
 
-from lightning_accum.cells.state import Hyperparameters
+from typing_extensions import Self
+
 from lightning_accum.engine.terms import Change, Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.kernels import Kernel, changes
-from lightning_accum.functional.reductions import ReductionFn, reduction
+from lightning_accum.functional.reductions import reduction
 from lightning_accum.rules._spike_pairs import SpikePairs
 from lightning_accum.rules.base import Rule
 
 
-@final
 class KernelSTDP(Rule):
     r"""STDP by any kernel of the spike-time difference, on nearest pairs.
 
@@ -31,8 +30,8 @@ class KernelSTDP(Rule):
             :class:`~lightning_accum.functional.GaussianKernel`, or any elementwise function.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
-            :class:`~lightning_accum.rules.base.Rule`.
+        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
+            ``carry``, ``backend`` and ``picker`` too.
 
     Raises:
         TypeError: if the kernel is not callable.
@@ -59,21 +58,14 @@ class KernelSTDP(Rule):
 
     _traces = 3
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        dt: float = 1.0,
-        batch_reduction: ReductionFn | str = "mean",
-        **options: Any,
-    ) -> None:
-        super().__init__({"kernel": kernel}, dt=dt, batch_reduction=batch_reduction, **options)
+    kernel: Kernel
 
-    def check(self, h: Hyperparameters) -> None:
+    def check(self, h: Self) -> None:
         """Raises a ``TypeError`` if the kernel is not callable."""
         super().check(h)
         check_kernel(h.kernel)
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Change]:
+    def terms(self, window: Window, h: Self) -> Sequence[Change]:
         """Returns the kernel of the age of the other side's spike, each sign in its own part."""
         pre, post = window.pre, window.post
         if self.backend == "auto" and reduction(h.batch_reduction).adds and window.vjp.is_matrix:

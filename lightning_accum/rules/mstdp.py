@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import final
 
-from lightning_accum.cells.state import Hyperparameters
+from typing_extensions import Self
+
 from lightning_accum.engine.terms import Change
 from lightning_accum.engine.window import Window
 from lightning_accum.rules.pair import PairRule
 from lightning_accum.rules.reward_modulated import reward_modulated
 
 
-@final
 class MSTDP(PairRule):
     r"""Pair STDP, modulated by the reward of the same step.
 
@@ -33,8 +32,8 @@ class MSTDP(PairRule):
         dt: step, in ms.
         trace_mode: ``"cumulative"``, every pair of spikes counts, or ``"nearest"``, the nearest.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
-            :class:`~lightning_accum.rules.base.Rule`.
+        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
+            ``carry``, ``backend`` and ``picker`` too.
 
     Raises:
         ValueError: if a time constant is not positive or a rate not finite.
@@ -57,6 +56,6 @@ class MSTDP(PairRule):
         plasticity", doi:10.1162/neco.2007.19.6.1468, eqs. 9-12 (MSTDP).
     """
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Change]:
+    def terms(self, window: Window, h: Self) -> Sequence[Change]:
         """Returns both terms of pair STDP, times the reward."""
         return reward_modulated(window, self.pairs(window, h))

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
 
-from lightning_accum.cells.state import Hyperparameters
+from typing_extensions import Self
+
 from lightning_accum.engine.terms import Change
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.reductions import ReductionFn
-from lightning_accum.functional.traces import TraceMode
 from lightning_accum.rules.pair import PairRule
 from lightning_accum.rules.reward_modulated import reward_modulated
 
 
-@final
 class MSTDPET(PairRule):
     r"""Pair STDP whose changes wait for the reward in an eligibility trace.
 
@@ -40,8 +37,8 @@ class MSTDPET(PairRule):
         dt: step, in ms.
         trace_mode: ``"cumulative"``, every pair of spikes counts, or ``"nearest"``, the nearest.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
-            :class:`~lightning_accum.rules.base.Rule`.
+        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
+            ``carry``, ``backend`` and ``picker`` too.
 
     Raises:
         ValueError: if a time constant is not positive or a rate not finite.
@@ -65,30 +62,8 @@ class MSTDPET(PairRule):
         plasticity", doi:10.1162/neco.2007.19.6.1468, eqs. 13-14 (MSTDPET).
     """
 
-    def __init__(
-        self,
-        lr_post: float,
-        lr_pre: float,
-        tc_post: float = 20.0,
-        tc_pre: float = 20.0,
-        tc_eligibility: float = 25.0,
-        dt: float = 1.0,
-        trace_mode: TraceMode = "cumulative",
-        batch_reduction: ReductionFn | str = "mean",
-        **options: Any,
-    ) -> None:
-        super().__init__(
-            lr_post,
-            lr_pre,
-            tc_post,
-            tc_pre,
-            dt,
-            trace_mode,
-            batch_reduction,
-            hyperparameters={"tc_eligibility": tc_eligibility},
-            **options,
-        )
+    tc_eligibility: float = 25.0
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Change]:
+    def terms(self, window: Window, h: Self) -> Sequence[Change]:
         """Returns both terms of pair STDP, times the discounted future reward."""
         return reward_modulated(window, self.pairs(window, h), tc=h.tc_eligibility)

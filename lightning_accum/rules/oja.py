@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import final
 
-from lightning_accum.cells.state import Hyperparameters
+from typing_extensions import Self
+
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
 from lightning_accum.rules.rate import RateRule
 
 
-@final
 class Oja(RateRule):
     r"""Adds a decay to Hebb's rule that brings each neuron's weights to unit length.
 
@@ -24,8 +23,8 @@ class Oja(RateRule):
         lr: rate; stable below about one over the input's squared length.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
-            :class:`~lightning_accum.rules.base.Rule`.
+        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
+            ``carry``, ``backend`` and ``picker`` too.
 
     Example:
         >>> import torch
@@ -47,7 +46,7 @@ class Oja(RateRule):
         doi:10.1007/BF00275687, eq. 3.
     """
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> Sequence[Term]:
         """Returns Hebb's product, and a decay by the square of the output."""
         squared = window.post.values() ** 2
         decay = window.decay(-h.lr, squared)

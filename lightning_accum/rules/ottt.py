@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, ClassVar, final
+from typing import ClassVar
 
 from torch import Tensor
+from typing_extensions import Self
 
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Recording
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.reductions import ReductionFn
-from lightning_accum.functional.surrogates import Surrogate
 from lightning_accum.observe import GradientMonitor
 from lightning_accum.rules._recorded import StateSource
 from lightning_accum.rules.potential import PotentialRule, potential
 
 
-@final
 class OTTT(PotentialRule):
     r"""Changes a weight by the gradient at each step, times the low-pass of the input.
 
@@ -49,8 +45,8 @@ class OTTT(PotentialRule):
             gradient of the loss, be this a sum or a mean over samples; a mean of a mean loss would
             be divided by the size of the batch twice. Over several processes a sum is averaged, as
             DDP averages the gradients of the parameters that an optimizer trains.
-        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
-            :class:`~lightning_accum.rules.base.Rule`.
+        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
+            ``carry``, ``backend`` and ``picker`` too.
 
     Raises:
         TypeError: if the surrogate is of another type.
@@ -76,31 +72,10 @@ class OTTT(PotentialRule):
     """
 
     averages_processes: ClassVar[bool] = True
-    of_neuron = MappingProxyType({"tc_mem": "tc_mem", "surrogate": "surrogate"})
+    lr: float
+    batch_reduction = "sum"
 
-    def __init__(
-        self,
-        lr: float,
-        tc_mem: float | None = None,
-        surrogate: Surrogate | None = None,
-        membrane: StateSource = "membrane",
-        threshold: StateSource | float = "threshold",
-        graded_input: bool = False,
-        dt: float = 1.0,
-        batch_reduction: ReductionFn | str = "sum",
-        **options: Any,
-    ) -> None:
-        own = {
-            "lr": lr,
-            "tc_mem": tc_mem,
-            "surrogate": surrogate,
-            "membrane": membrane,
-            "threshold": threshold,
-            "graded_input": graded_input,
-        }
-        super().__init__(own, dt=dt, batch_reduction=batch_reduction, **options)
-
-    def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
+    def check_cell(self, name: str, cell: Cell, h: Self) -> None:
         """Raises a ``ValueError`` if the neuron does not suit, or passes gradients through time."""
         super().check_cell(name, cell, h)
         gradient = getattr(cell.neuron, "gradient", "step")
@@ -111,14 +86,14 @@ class OTTT(PotentialRule):
                 f' `{type(cell.neuron).__name__}(..., gradient="step")`.'
             )
 
-    def states(self, h: Hyperparameters) -> Mapping[str, StateSource]:
+    def states(self, h: Self) -> Mapping[str, StateSource]:
         """Records the gradient by the neuron's output, the potential and the threshold."""
         return {"gradient": GradientMonitor, **super().states(h)}
 
-    def prepare(self, recording: Recording, h: Hyperparameters) -> Tensor:
+    def prepare(self, recording: Recording, h: Self) -> Tensor:
         """Returns the gradient by the potential, ``[T, B, ...]``."""
         return recording.activity("gradient") * potential(recording, h).derivative()
 
-    def terms(self, window: Window, h: Hyperparameters) -> Term:
+    def terms(self, window: Window, h: Self) -> Term:
         """The gradient by the potential, times the low-pass of the input."""
         return Term(-h.lr, window.prepared[window.steps], window.pre.trace(h.tc_mem))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
+
+from typing_extensions import Self
 
 from lightning_accum._checks import check_finite, is_number
 from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.fields import field
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Recording
 from lightning_accum.functional.surrogates import Surrogate, Triangular
@@ -16,13 +19,25 @@ from lightning_accum.rules.third_factor import ThirdFactorRule
 from lightning_accum.sparse.kernel_eligibility import Potential
 
 
-class PotentialRule(ThirdFactorRule):
-    """Base of rules with the hyperparameters ``surrogate``, ``membrane`` and ``threshold``."""
+class PotentialRule(ThirdFactorRule, kw_only=True):
+    """Base of rules that read the membrane potential.
+
+    Args:
+        tc_mem: time constant of the membrane, in ms.
+        surrogate: the pseudo-derivative.
+        membrane: where the potential is found.
+        threshold: where the threshold is found, or the threshold.
+    """
+
+    tc_mem: float = field(default=None, of_neuron="tc_mem")
+    surrogate: Surrogate = field(default=None, of_neuron="surrogate")
+    membrane: StateSource = "membrane"
+    threshold: StateSource | float = "threshold"
 
     follows_error: ClassVar[bool] = True
     _states_in_terms: ClassVar[bool] = False
 
-    def required(self, h: Hyperparameters) -> tuple[str, ...]:
+    def required(self, h: Self) -> tuple[str, ...]:
         """Returns names of hyperparameters that should not be ``None`` once a cell is registered.
 
         Args:
@@ -30,7 +45,7 @@ class PotentialRule(ThirdFactorRule):
         """
         return ("tc_mem",)
 
-    def check(self, h: Hyperparameters) -> None:
+    def check(self, h: Self) -> None:
         """Raises an error if hyperparameters make no sense."""
         super().check(h)
         if not (h.surrogate is None or isinstance(h.surrogate, Surrogate)):
@@ -44,20 +59,20 @@ class PotentialRule(ThirdFactorRule):
         else:
             check_source("threshold", h.threshold)
 
-    def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
+    def check_cell(self, name: str, cell: Cell, h: Self) -> None:
         """Raises a ``ValueError`` if the neuron has no states, or other constants than the rule."""
         super().check_cell(name, cell, h)
         constant: Any = getattr(cell.neuron, "constant_threshold", None)
-        both = is_number(constant) and is_number(h.threshold)
-        if both and not math.isclose(constant, h.threshold):
+        own = h.threshold
+        if is_number(constant) and is_number(own) and not math.isclose(constant, own):
             raise ValueError(
                 f"Argument `threshold` should be that of the neuron of cell `{name}`, {constant}."
-                f" Found `threshold = {h.threshold}`: leave it out, and the rule takes the"
+                f" Found `threshold = {own}`: leave it out, and the rule takes the"
                 " neuron's."
             )
         _check_states(type(self).__name__, name, cell, self.states(h))
 
-    def complete(self, cell: Cell, h: Hyperparameters) -> Hyperparameters:
+    def complete(self, cell: Cell, h: Self) -> Self:
         """Returns the hyperparameters of a new cell; those that are ``None`` are the neuron's.
 
         Args:
@@ -70,26 +85,25 @@ class PotentialRule(ThirdFactorRule):
         constant = getattr(cell.neuron, "constant_threshold", None)
         if is_number(constant) and found["threshold"] == "threshold":
             found["threshold"] = constant  # needs no memory, unlike that of every step and sample
-        return Hyperparameters(**found)
+        return cast("Self", Hyperparameters(**found))
 
-    def states(self, h: Hyperparameters) -> Mapping[str, StateSource]:
+    def states(self, h: Self) -> Mapping[str, StateSource]:
         """Records the membrane potential, and the threshold unless it is a number."""
         return potentials(h)
 
 
-def potentials(h: Hyperparameters) -> dict[str, StateSource]:
+def potentials(h: PotentialRule) -> dict[str, StateSource]:
     """Returns the states that a pseudo-derivative needs.
 
     Args:
         h: hyperparameters, with ``membrane`` and ``threshold``.
     """
-    states = {"membrane": h.membrane}
-    if not is_number(h.threshold):
-        states["threshold"] = h.threshold
-    return states
+    if is_number(h.threshold):
+        return {"membrane": h.membrane}
+    return {"membrane": h.membrane, "threshold": h.threshold}
 
 
-def potential(recording: Recording, h: Hyperparameters) -> Potential:
+def potential(recording: Recording, h: PotentialRule) -> Potential:
     """Returns the potentials of every step, sample and neuron, which give the pseudo-derivative.
 
     Args:

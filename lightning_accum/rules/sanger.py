@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import final
 
 from torch import Tensor
+from typing_extensions import Self
 
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.vjp import vjp_of
 from lightning_accum.engine.window import Window
 from lightning_accum.rules.rate import RateRule
 
 
-@final
 class Sanger(RateRule):
     r"""Applies Oja's rule to several neurons, each to the input that earlier ones do not explain.
 
@@ -29,8 +27,8 @@ class Sanger(RateRule):
         lr: rate.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
-            :class:`~lightning_accum.rules.base.Rule`.
+        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
+            ``carry``, ``backend`` and ``picker`` too.
 
     Raises:
         ValueError: if the parameter is not the matrix of a linear connection.
@@ -54,13 +52,13 @@ class Sanger(RateRule):
         network", doi:10.1016/0893-6080(89)90044-0, eq. 3.
     """
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> Sequence[Term]:
         """Returns Hebb's product, less the input that this neuron and the earlier ones explain."""
         explained = partial(_explained_by_earlier, param=window.param)
         post = window.post.values()
         return Term(h.lr, post, window.pre), Term(-h.lr, post, post, transform=explained)
 
-    def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
+    def check_cell(self, name: str, cell: Cell, h: Self) -> None:
         """Raises a ``ValueError`` if a parameter is not the weight of a linear connection."""
         super().check_cell(name, cell, h)
         for param in h.params:

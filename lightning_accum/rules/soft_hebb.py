@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+
+from typing_extensions import Self
 
 from lightning_accum._checks import is_number
-from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.rules.rate import RateRule
 
 
-@final
 class SoftHebb(RateRule):
     r"""Moves every neuron's weights towards the input by its share of a softmax.
 
@@ -30,8 +28,8 @@ class SoftHebb(RateRule):
         temperature: :math:`\tau`, how soft the competition is; lower is harder.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
-            :class:`~lightning_accum.rules.base.Rule`.
+        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
+            ``carry``, ``backend`` and ``picker`` too.
 
     Raises:
         ValueError: if the temperature is not positive.
@@ -56,18 +54,9 @@ class SoftHebb(RateRule):
         winner-take-all networks", doi:10.1088/2634-4386/aca710, eq. 2.
     """
 
-    def __init__(
-        self,
-        lr: float,
-        temperature: float = 1.0,
-        dt: float = 1.0,
-        batch_reduction: ReductionFn | str = "mean",
-        **options: Any,
-    ) -> None:
-        hyperparameters = {"temperature": temperature}
-        super().__init__(lr, dt, batch_reduction, hyperparameters=hyperparameters, **options)
+    temperature: float = 1.0
 
-    def check(self, h: Hyperparameters) -> None:
+    def check(self, h: Self) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense."""
         super().check(h)
         if not (is_number(h.temperature) and 0 < h.temperature < float("inf")):
@@ -76,7 +65,7 @@ class SoftHebb(RateRule):
                 f" Found `temperature = {h.temperature!r}`."
             )
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> Sequence[Term]:
         """Returns the input by each neuron's share, less what the neuron has learned of it."""
         drive = window.post.values()
         share = (drive / h.temperature).softmax(window.post.unit_dim)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import final
 
-from lightning_accum.cells.state import Hyperparameters
+from typing_extensions import Self
+
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import reduction
@@ -14,7 +14,6 @@ from lightning_accum.rules.pair import PairRule
 from lightning_accum.sparse.kernel_online import PairSTDP
 
 
-@final
 class STDP(PairRule):
     r"""Pair-based spike-timing-dependent plasticity.
 
@@ -42,8 +41,8 @@ class STDP(PairRule):
         dt: step, in ms.
         trace_mode: ``"cumulative"``, every pair of spikes counts, or ``"nearest"``, the nearest.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
-            :class:`~lightning_accum.rules.base.Rule`.
+        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
+            ``carry``, ``backend`` and ``picker`` too.
 
     Raises:
         ValueError: if a time constant is not positive or a rate not finite.
@@ -71,11 +70,11 @@ class STDP(PairRule):
 
     _fixed_terms = True
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> Sequence[Term]:
         """Returns a term for the spikes of each side."""
         return self.pairs(window, h)
 
-    def loop_constants(self, h: Hyperparameters, batch: int) -> PairSTDP | None:
+    def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
         """Returns the constants for the loop in C that learns online."""
         how = reduction(h.batch_reduction)
         if not how.adds or h.lr_post == h.lr_pre == 0:  # then nothing is applied

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, cast
+
+from typing_extensions import Self
 
 from lightning_accum._checks import is_number
 from lightning_accum.cells.cell import Cell
@@ -14,17 +15,19 @@ from lightning_accum.rules._recorded import RecordedSignal
 from lightning_accum.rules.base import Rule
 
 
-class ThirdFactorRule(Rule):
+class ThirdFactorRule(Rule, kw_only=True):
     """Base of rules of which some hyperparameters belong to the neuron.
 
-    A hyperparameter that is ``None`` is that of the neuron; one that is given should equal it. The
-    rule has a hyperparameter ``graded_input``: whether the input is real-valued.
+    A hyperparameter that names an attribute ``of_neuron`` is that of the neuron when it is
+    ``None``; one that is given should equal it.
+
+    Args:
+        graded_input: whether the input is real-valued.
     """
 
-    of_neuron: ClassVar[Mapping[str, str]]
-    """By hyperparameter, the attribute of the neuron that it should equal."""
+    graded_input: bool = False
 
-    def required(self, h: Hyperparameters) -> tuple[str, ...]:
+    def required(self, h: Self) -> tuple[str, ...]:
         """Returns names of hyperparameters that should not be ``None`` once a cell is registered.
 
         Args:
@@ -32,15 +35,11 @@ class ThirdFactorRule(Rule):
         """
         return ()
 
-    def check(self, h: Hyperparameters) -> None:
-        """Raises an error if hyperparameters make no sense; time constants may be ``None``."""
-        super().check(_without_none(h))
-
-    def check_cell(self, name: str, cell: Cell, h: Hyperparameters) -> None:
+    def check_cell(self, name: str, cell: Cell, h: Self) -> None:
         """Raises a ``ValueError`` if the neuron has another constant than the rule, or none."""
-        super().check_cell(name, cell, _without_none(h))
+        super().check_cell(name, cell, h)
         kind = type(cell.neuron).__name__
-        for own, attribute in self.of_neuron.items():
+        for own, attribute in self._of_neuron.items():
             value, mine = getattr(cell.neuron, attribute, None), getattr(h, own)
             if mine is not None and _differ(value, mine):
                 raise ValueError(
@@ -52,11 +51,11 @@ class ThirdFactorRule(Rule):
             if getattr(h, own) is None:
                 raise ValueError(
                     f"Argument `{own}` should be given for cell `{name}`, in ms, because its"
-                    f" neuron, a `{kind}`, has no `{self.of_neuron[own]}`. Found None: give the"
+                    f" neuron, a `{kind}`, has no `{self._of_neuron[own]}`. Found None: give the"
                     f" rule `{own}=20.0`, or what the neuron computes with."
                 )
 
-    def complete(self, cell: Cell, h: Hyperparameters) -> Hyperparameters:
+    def complete(self, cell: Cell, h: Self) -> Self:
         """Returns the hyperparameters of a new cell; those that are ``None`` are the neuron's.
 
         Args:
@@ -64,13 +63,18 @@ class ThirdFactorRule(Rule):
             h: those of the rule, with the overrides of the cell.
         """
         found = dict(vars(h))
-        for own, attribute in self.of_neuron.items():
+        for own, attribute in self._of_neuron.items():
             value = getattr(cell.neuron, attribute, None)
             if found[own] is None and (is_number(value) or isinstance(value, Surrogate)):
                 found[own] = value
-        return Hyperparameters(**found)
+        return cast("Self", Hyperparameters(**found))
 
-    def _recorded(self, cell: Cell, h: Hyperparameters) -> list[RecordedSignal]:
+    @property
+    def _of_neuron(self) -> dict[str, str]:
+        """By hyperparameter, the attribute of the neuron that it should equal."""
+        return {name: each.of_neuron for name, each in self._fields.items() if each.of_neuron}
+
+    def _recorded(self, cell: Cell, h: Self) -> list[RecordedSignal]:
         """Returns the signals to record; the input may be real-valued."""
         pre, *others = super()._recorded(cell, h)
         return [pre._replace(spikes=pre.spikes and not h.graded_input), *others]
@@ -81,9 +85,3 @@ def _differ(value: Any, mine: Any) -> bool:
     if is_number(value) and is_number(mine):
         return not math.isclose(value, mine)
     return isinstance(value, Surrogate) and value != mine
-
-
-def _without_none(h: Hyperparameters) -> Hyperparameters:
-    """Returns the hyperparameters without time constants that are ``None``."""
-    kept = {k: v for k, v in vars(h).items() if v is not None or not k.startswith("tc_")}
-    return Hyperparameters(**kept)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
 
-from lightning_accum.cells.state import Hyperparameters
+from typing_extensions import Self
+
+from lightning_accum.cells.fields import field
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.functional.traces import TraceMode
 from lightning_accum.rules.base import Rule
 
 
-@final
 class TripletSTDP(Rule):
     r"""Triplet-based spike-timing-dependent plasticity.
 
@@ -42,8 +41,8 @@ class TripletSTDP(Rule):
         dt: step, in ms.
         trace_mode: ``"cumulative"``, every spike counts, or ``"nearest"``, the nearest.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
-            :class:`~lightning_accum.rules.base.Rule`.
+        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
+            ``carry``, ``backend`` and ``picker`` too.
 
     Raises:
         ValueError: if a time constant is not positive or a rate not finite.
@@ -69,39 +68,17 @@ class TripletSTDP(Rule):
         the full model, the slow postsynaptic one of the minimal model.
     """
 
-    def __init__(
-        self,
-        lr_post_pair: float,
-        lr_post_triplet: float,
-        lr_pre_pair: float,
-        lr_pre_triplet: float,
-        tc_post_fast: float = 33.7,
-        tc_post_slow: float = 114.0,
-        tc_pre_fast: float = 16.8,
-        tc_pre_slow: float = 101.0,
-        dt: float = 1.0,
-        trace_mode: TraceMode = "cumulative",
-        batch_reduction: ReductionFn | str = "mean",
-        **options: Any,
-    ) -> None:
-        super().__init__(
-            {
-                "lr_post_pair": lr_post_pair,
-                "lr_post_triplet": lr_post_triplet,
-                "lr_pre_pair": lr_pre_pair,
-                "lr_pre_triplet": lr_pre_triplet,
-                "tc_post_fast": tc_post_fast,
-                "tc_post_slow": tc_post_slow,
-                "tc_pre_fast": tc_pre_fast,
-                "tc_pre_slow": tc_pre_slow,
-                "trace_mode": trace_mode,
-            },
-            dt=dt,
-            batch_reduction=batch_reduction,
-            **options,
-        )
+    lr_post_pair: float
+    lr_post_triplet: float
+    lr_pre_pair: float
+    lr_pre_triplet: float
+    tc_post_fast: float = 33.7
+    tc_post_slow: float = 114.0
+    tc_pre_fast: float = 16.8
+    tc_pre_slow: float = 101.0
+    trace_mode: TraceMode = field(default="cumulative", kw_only=True)
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> Sequence[Term]:
         """Returns a pair and a triplet term for the spikes of each side."""
         pre, post, mode = window.pre, window.post, h.trace_mode
         r1, o1 = pre.trace(h.tc_pre_fast, mode), post.trace(h.tc_post_fast, mode)

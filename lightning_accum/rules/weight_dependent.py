@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, final
 
 import torch
+from typing_extensions import Self
 
 from lightning_accum._checks import is_number
-from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.numbers import at_least_float32
-from lightning_accum.functional.reductions import ReductionFn
-from lightning_accum.functional.traces import TraceMode
 from lightning_accum.rules.pair import PairRule
 
 
-@final
 class WeightDependentSTDP(PairRule):
     r"""Pair STDP that potentiates weak synapses more, and depresses strong synapses more.
 
@@ -48,8 +44,8 @@ class WeightDependentSTDP(PairRule):
         dt: step, in ms.
         trace_mode: ``"cumulative"``, every pair of spikes counts, or ``"nearest"``, the nearest.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
-            :class:`~lightning_accum.rules.base.Rule`.
+        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
+            ``carry``, ``backend`` and ``picker`` too.
 
     Raises:
         ValueError: if a power is negative or the limits are not in order.
@@ -72,26 +68,12 @@ class WeightDependentSTDP(PairRule):
         Rotter & Sompolinsky 2003, doi:10.1523/JNEUROSCI.23-09-03697.2003.
     """
 
-    def __init__(
-        self,
-        lr_post: float,
-        lr_pre: float,
-        tc_post: float = 20.0,
-        tc_pre: float = 20.0,
-        power_pos: float = 1.0,
-        power_neg: float = 1.0,
-        w_min: float = 0.0,
-        w_max: float = 1.0,
-        dt: float = 1.0,
-        trace_mode: TraceMode = "cumulative",
-        batch_reduction: ReductionFn | str = "mean",
-        **options: Any,
-    ) -> None:
-        own = {"power_pos": power_pos, "power_neg": power_neg, "w_min": w_min, "w_max": w_max}
-        pair = (lr_post, lr_pre, tc_post, tc_pre, dt, trace_mode, batch_reduction)
-        super().__init__(*pair, hyperparameters=own, **options)
+    power_pos: float = 1.0
+    power_neg: float = 1.0
+    w_min: float = 0.0
+    w_max: float = 1.0
 
-    def check(self, h: Hyperparameters) -> None:
+    def check(self, h: Self) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense."""
         super().check(h)
         for name in ("power_pos", "power_neg"):
@@ -113,7 +95,7 @@ class WeightDependentSTDP(PairRule):
         h = self.state_of(name).hyperparameters
         return h.w_min, h.w_max
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> Sequence[Term]:
         """Pairs of spikes, scaled by how much room the weight has."""
         param = window.param.to(at_least_float32(window.param.dtype))
         share = ((param - h.w_min) / (h.w_max - h.w_min)).clamp_(0.0, 1.0)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
 
 import torch
+from typing_extensions import Self
 
-from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.rules.rate import RateRule
 
 
-@final
 class WTAHebb(RateRule):
     r"""Moves the winners' weights towards the input: competitive learning.
 
@@ -32,8 +29,8 @@ class WTAHebb(RateRule):
             wins if ``winners`` is 1, otherwise any of them.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        **options: ``time_dim``, ``params``, ``carry``, ``backend`` and ``picker`` of
-            :class:`~lightning_accum.rules.base.Rule`.
+        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
+            ``carry``, ``backend`` and ``picker`` too.
 
     Raises:
         ValueError: if there are fewer neurons than winners.
@@ -58,18 +55,9 @@ class WTAHebb(RateRule):
         doi:10.1207/s15516709cog0901_5.
     """
 
-    def __init__(
-        self,
-        lr: float,
-        winners: int = 1,
-        dt: float = 1.0,
-        batch_reduction: ReductionFn | str = "mean",
-        **options: Any,
-    ) -> None:
-        hyperparameters = {"winners": winners}
-        super().__init__(lr, dt, batch_reduction, hyperparameters=hyperparameters, **options)
+    winners: int = 1
 
-    def check(self, h: Hyperparameters) -> None:
+    def check(self, h: Self) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense."""
         super().check(h)
         if not isinstance(h.winners, int) or h.winners < 1:
@@ -78,7 +66,7 @@ class WTAHebb(RateRule):
                 f" Found `winners = {h.winners!r}`."
             )
 
-    def terms(self, window: Window, h: Hyperparameters) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> Sequence[Term]:
         """Returns the input of the winners, less their weights."""
         post, dim = window.post.values(), window.post.unit_dim
         if post.shape[dim] < h.winners:

@@ -71,6 +71,8 @@ class Optimized(World):
 class Plain(la.IndependentCellTrainer):
     """Accumulates its rate wherever a neuron fired."""
 
+    rate: float
+
     def forward(self) -> None:
         for unit in self:
             post = unit.monitors["post"].peek()

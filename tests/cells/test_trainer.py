@@ -162,8 +162,7 @@ def test_hyperparameters_per_cell_are_checked_when_registered():
 
 def test_units():
     class Plain(IndependentCellTrainer):
-        def __init__(self):
-            super().__init__(rate=1.0)
+        rate: float = 1.0
 
     trainer, models = Plain(), [serial(), serial()]
     units = [trainer.register_cell(str(i), m.cell, rate=i) for i, m in enumerate(models)]

@@ -6,9 +6,9 @@ import pytest
 import torch
 from rasters import layer, raster, show
 from torch import nn
+from typing_extensions import Self
 
 from lightning_accum import MSTDP, MSTDPET, Hebb, Rule, Serial, Term, get_updater
-from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine import Window
 from lightning_accum.engine.state import StateKey
 from lightning_accum.rules import reward_modulated
@@ -85,11 +85,11 @@ class RewardedHebb(Rule):
 
     spikes = False
 
-    def __init__(self, lr: float, tc: float | None = None) -> None:
-        super().__init__({"lr": lr, "delay": tc})
+    lr: float
+    tc: float | None = None
 
-    def terms(self, window: Window, h: Hyperparameters) -> list:
-        return reward_modulated(window, [Term(h.lr, window.post, window.pre)], tc=h.delay)
+    def terms(self, window: Window, h: Self) -> list:
+        return reward_modulated(window, [Term(h.lr, window.post, window.pre)], tc=h.tc)
 
 
 def test_any_terms_can_be_modulated():

@@ -81,8 +81,7 @@ def test_a_reward_that_does_not_fit_leaves_everything_for_another_call(kind, bad
 class Second(la.Rule):
     """Fails for one parameter of one cell, after the others."""
 
-    def __init__(self, **options: object) -> None:
-        super().__init__({"lr": 0.1}, **options)
+    lr: float = 0.1
 
     def terms(self, window, h):
         if window.inputs.get("fail") and window.name == "bias" and window.total == 3:

@@ -10,16 +10,14 @@ from references import RULES
 from torch import nn
 
 from lightning_accum import Cell, Hebb, WTAHebb, get_updater
+from lightning_accum.cells.fields import field
 from lightning_accum.engine import CustomChange, Term
 from lightning_accum.rules import Rule
 
 
 class Returns(Rule):
     spikes = False
-
-    def __init__(self, make: Any, **options: Any) -> None:
-        super().__init__(**options)
-        self.make = make
+    make: Any = field(hyperparameter=False)
 
     def terms(self, window: Any, h: Any) -> Any:
         return self.make(window)

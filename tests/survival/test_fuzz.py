@@ -560,7 +560,7 @@ INNER = {
     *("add_sum", "check", "check_cell", "check_extra_state", "check_params", "check_state"),
     *("check_state_dict", "claim", "delta", "extra_repr", "get_extra_state", "init_state"),
     *("bind_as", "complete", "prepare", "receive", "required", "states"),
-    *("kernel", "load_state_dict", "metric_state", "observe", "pairs", "plot", "rate", "reads"),
+    *("kernel_of", "load_state_dict", "metric_state", "observe", "pairs", "plot", "rate", "reads"),
     *("release", "select", "set_extra_state", "state_dict", "step_param", "suppress"),
     *("sync", "terms", "train", "unsync", "updates", "use_updater", "validate"),
     *("attach_to", "compute_over", "ready_state", "step_groups", "loop_constants", "begin_loop"),
