@@ -1,4 +1,4 @@
-"""Competition in front of neurons that have none of their own."""
+"""Competition before the neurons, which may be any module."""
 
 from __future__ import annotations
 

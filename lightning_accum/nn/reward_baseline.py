@@ -22,15 +22,15 @@ class RewardBaseline(nn.Module):
 
     with :math:`n_c` the number of samples of context :math:`c` in the batch. So the mean reaches
     back about :math:`1 / (1 - \beta)` samples of its context, whatever the size of a batch. In
-    ``eval`` mode it stays as it is.
+    ``eval`` mode it does not change.
 
     Rules by reward, such as :class:`~lightning_accum.MSTDP`, need one whose mean is about 0, as the
     mean of :math:`\delta` is.
 
     The means are a buffer, so that checkpoints hold them and a resumed run goes on with them. With
     several processes they are those of all samples of all processes, in one all-reduce a call:
-    every process has to call it equally often. A reward that is not finite leaves them as they
-    are.
+    every process has to call it equally often. A reward that is not finite does not change
+    them.
 
     Args:
         decay: :math:`\beta`, in [0, 1).

@@ -1,4 +1,4 @@
-"""What all pictures need: matplotlib, and activity as a matrix of one sample."""
+"""The parts of all pictures: matplotlib, and activity as a matrix of one sample."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def one_sample(name: str, values: Tensor, sample: int) -> Tensor:
 
     Raises:
         TypeError: if the values are not a tensor.
-        ValueError: if there are no steps or no such sample.
+        ValueError: if there are no steps, or the sample does not exist.
     """
     check_tensors(**{name: values})
     check_integers(sample=sample)
@@ -65,7 +65,7 @@ def check_step(dt: float) -> None:
 
 
 def check_steps(name: str, values: Tensor, steps: int, other: str) -> None:
-    """Raises a ``ValueError`` unless the values have as many steps as those beside them."""
+    """Raises a ``ValueError`` unless the values have as many steps as another argument."""
     if len(values) != steps:
         raise ValueError(
             f"Argument `{name}` should have the {steps} steps of `{other}`. Found"

@@ -1,4 +1,4 @@
-"""Named values in panels: one for those of one unit, each with a scale of its own."""
+"""Named values in panels: values of one unit share a panel and its scale."""
 
 from __future__ import annotations
 
