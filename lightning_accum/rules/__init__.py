@@ -9,6 +9,7 @@ from lightning_accum.rules.delay_kernel import DelayAdjustedKernelSTDP
 from lightning_accum.rules.delta import DeltaRule
 from lightning_accum.rules.eprop import EProp
 from lightning_accum.rules.feedback import (
+    ActorCriticError,
     DirectFeedback,
     Feedback,
     LearnedFeedback,
@@ -38,6 +39,7 @@ __all__ = [
     "MSTDPET",
     "OTTT",
     "STDP",
+    "ActorCriticError",
     "AntiHebb",
     "Clopath",
     "Covariance",

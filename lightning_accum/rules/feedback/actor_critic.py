@@ -1,0 +1,144 @@
+"""Turns rewards, a policy and its critic into an error, for rules that learn from one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from lightning_accum._checks import check_finite, check_floats, check_tensors
+from lightning_accum.functional.numbers import at_least_float32
+from lightning_accum.functional.traces import reverse_trace
+
+
+@final
+@dataclass(frozen=True)
+class ActorCriticError:
+    r"""The error of a policy and of its critic, by the reward prediction error.
+
+    .. math::
+        \delta(t) &= r(t) + \gamma\, V(t + 1) - V(t), \qquad
+        A(t) = \delta(t) + \gamma \lambda\, A(t + 1) \\
+        \frac{\partial E}{\partial y_k(t)} &= A(t) \left(\pi_k(t) - 1_{a(t) = k}\right), \qquad
+        \frac{\partial E}{\partial V(t)} = -c_V\, A(t)
+
+    with the policy :math:`\pi = \operatorname{softmax}(y)`, the action :math:`a`, and the value
+    :math:`V`, an output of the network like those of the policy.
+
+    In the paper, each synapse keeps a trace of its learning signal times its eligibility, which
+    decays by :math:`\gamma`, and :math:`\delta(t)` multiplies the trace:
+    :math:`\Delta w_{ji} = -\eta \sum_t \delta(t) \sum_{t' \le t} \gamma^{t - t'} L_j(t')\,
+    \bar e_{ji}(t')`. With :math:`\lambda = 1` this error makes the same change. The sum is taken
+    the other way round: :math:`A(t')` is the discounted sum of all later :math:`\delta`, and no
+    synapse needs another trace.
+
+    Give the error to the rules of the hidden neurons and of the readout, with feedback that has
+    weights for the value too.
+
+    Args:
+        gamma: discount :math:`\gamma` of the reward in one step.
+        value_rate: rate :math:`c_V` of the critic, relative to that of the policy.
+        decay: :math:`\lambda`, by how much less an output learns from a later :math:`\delta`; 0
+            for the :math:`\delta` of the same step only.
+
+    Raises:
+        ValueError: if ``gamma`` or ``decay`` is not between 0 and 1.
+
+    Example:
+        >>> import torch
+        >>> error_of = ActorCriticError(gamma=0.5, value_rate=1.0)
+        >>> outputs = torch.zeros(2, 1, 3)  # two actions and the value, in two steps of one sample
+        >>> error_of(outputs, torch.tensor([[0], [-1]]), torch.tensor([[0.0], [1.0]]))[:, 0]
+        tensor([[-0.2500,  0.2500, -0.5000],
+                [-0.0000,  0.0000, -1.0000]])
+
+    Source:
+        Bellec et al. 2020, doi:10.1038/s41467-020-17236-y, reward-based e-prop; with
+        :math:`\lambda`: Schulman et al. 2016, arXiv:1506.02438.
+    """
+
+    gamma: float = 0.99
+    value_rate: float = 0.5
+    decay: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_finite(gamma=self.gamma, value_rate=self.value_rate, decay=self.decay)
+        for name in ("gamma", "decay"):
+            value = getattr(self, name)
+            if not 0 <= value <= 1:
+                raise ValueError(
+                    f"Argument `{name}` should be from 0 to 1. Found `{name} = {value}`."
+                )
+
+    def advantage(self, value: Tensor, reward: Tensor, following: Tensor | None = None) -> Tensor:
+        r"""Returns :math:`A`, ``[T, B]``: how much more reward comes than the critic predicted.
+
+        Args:
+            value: ``[T, B]`` the critic's prediction :math:`V`.
+            reward: ``[T, B]`` the reward :math:`r` that follows each step.
+            following: ``[B]`` the prediction after the last step; zero when ``None``, as after an
+                episode's end.
+
+        Raises:
+            ValueError: if the shapes differ.
+        """
+        check_floats(value=value)
+        check_tensors(reward=reward)
+        if value.ndim != 2 or reward.shape != value.shape:
+            raise ValueError(
+                "Arguments `value` and `reward` should have one shape [T, B]. Found"
+                f" {list(value.shape)} and {list(reward.shape)}."
+            )
+        value = value.detach().to(at_least_float32(value.dtype))
+        last = value.new_zeros(value.shape[1]) if following is None else following.detach()
+        if last.shape != value.shape[1:]:
+            raise ValueError(
+                f"Argument `following` should have shape [B], [{value.shape[1]}]. Found"
+                f" {list(last.shape)}."
+            )
+        after = torch.cat([value[1:], last.to(value).unsqueeze(0)])
+        delta = reward.to(value) + self.gamma * after - value
+        return reverse_trace(delta, self.gamma * self.decay)
+
+    def __call__(
+        self, outputs: Tensor, actions: Tensor, reward: Tensor, following: Tensor | None = None
+    ) -> Tensor:
+        """Returns the error, the gradient of each sample's loss by the outputs.
+
+        Args:
+            outputs: ``[T, B, actions + 1]``, the outputs of the policy, and the value last.
+            actions: ``[T, B]`` the index of the action of each step; negative in steps without one,
+                in which only the critic learns.
+            reward: ``[T, B]`` the reward that follows each step.
+            following: ``[B]`` the value after the last step; zero when ``None``.
+
+        Raises:
+            ValueError: if the shapes do not fit, or an action is none of the policy's.
+            TypeError: if the actions are not integers.
+        """
+        check_floats(outputs=outputs)
+        check_tensors(actions=actions)
+        if outputs.ndim != 3 or outputs.shape[-1] < 2 or actions.shape != outputs.shape[:2]:
+            raise ValueError(
+                "Arguments `outputs` and `actions` should have shapes [T, B, actions + 1] and"
+                f" [T, B]. Found {list(outputs.shape)} and {list(actions.shape)}."
+            )
+        if actions.is_floating_point() or actions.is_complex() or actions.dtype == torch.bool:
+            raise TypeError(
+                "Argument `actions` should be integers, the index of each action. Found"
+                f" {actions.dtype}."
+            )
+        choices = outputs.shape[-1] - 1
+        if actions.is_cpu and actions.numel() and int(actions.max()) >= choices:
+            raise ValueError(
+                f"Argument `actions` should be below {choices}, the number of the policy's outputs:"
+                f" the last output is the value. Found {int(actions.max())}."
+            )
+        advantage = self.advantage(outputs[..., -1], reward, following).unsqueeze(-1)
+        policy = outputs.detach()[..., :-1].to(advantage.dtype).softmax(-1)
+        actions = actions.long().unsqueeze(-1)
+        taken = torch.zeros_like(policy).scatter_(-1, actions.clamp(min=0), 1.0)
+        actor = (actions >= 0) * advantage * (policy - taken)
+        return torch.cat([actor, -self.value_rate * advantage], dim=-1)
