@@ -410,6 +410,10 @@ CASES: dict[str, Case] = {
     "Competition": Case(
         lambda: lann.Competition(Spike(), 3, theta_plus=0.5, time_dim=0), forward(SEQUENCE)
     ),
+    "ActorCriticError": Case(
+        lambda: rules.ActorCriticError(0.9, decay=0.8),
+        lambda error_of, i: error_of(rand(i, 4, 2, 3), torch.tensor([[0, 1]] * 4), rand(i, 4, 2)),
+    ),
     "RewardBaseline": Case(
         lambda: lann.RewardBaseline(0.8, contexts=2),
         lambda baseline, i: baseline(rand(i, 3), torch.tensor([0, 1, i % 2])),
