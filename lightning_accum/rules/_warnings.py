@@ -27,25 +27,20 @@ def warn_of_no_cells(rule: str) -> None:
     )
 
 
-def warn_of_silence(
-    rule: str, cells: Mapping[str, tuple[Cell, Tally]], training: bool = True
-) -> None:
+def warn_of_silence(rule: str, cells: Mapping[str, tuple[Cell, Tally]]) -> None:
     """Counts a call that found nothing; warns after several, if no call ever found anything.
 
     Args:
         rule: the name of the rule.
         cells: by name, each cell and its counts.
-        training: whether the rule is in training mode.
     """
-    own = "The rule is in evaluation mode, in which nothing is recorded: call `train()` on it."
     if any(tally.windows for _, tally in cells.values()):
         return
     for name, (cell, tally) in cells.items():
         if tally.note_empty():
             warnings.warn(
                 f"Cell `{name}` should record activity for `{rule}` to learn from. Found none in"
-                f" {tally.empty} calls."
-                f" {why_nothing(cell.connection, cell.neuron) if training else own}",
+                f" {tally.empty} calls. {why_nothing(cell.connection, cell.neuron)}",
                 RuntimeWarning,
                 stacklevel=4,
             )

@@ -172,9 +172,9 @@ class Rule(RecordingTrainer):
                 next(run, None)
             if given.unread and runs:
                 warn_of_unread(type(self).__name__, given, [e.plan.state.tally for e in found if e])
-            elif not runs and (self.recording or not self.training):
+            elif not runs and self.training and self.recording:
                 known = {name: (cell, self.tally(name)) for name, (cell, _) in self.named_cells}
-                warn_of_silence(type(self).__name__, known, self.training)
+                warn_of_silence(type(self).__name__, known)
         finally:
             self.drop_window()
 
