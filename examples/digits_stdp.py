@@ -9,10 +9,12 @@ which is given the digit that it is nearest to most often.
     python examples/digits_stdp.py [--neurons 400] [--data mnist5k] [--short]
     python examples/digits_stdp.py --data mnist --data-dir DIR
 
-Images are scaled to one norm, and times are multiples of the brightest pixel's interval between
-spikes, so that thresholds suit any contrast and any rate of the input. The rate of learning and the
-rise of thresholds are those of one image, whatever the size of the batch. Thresholds rise with
-activity, but only relative to each other: after each batch their mean is where it was.
+Images of MNIST pass through a Gaussian first, as wide as a pixel, for k-means too: strokes that lie
+a pixel apart then overlap. Images are scaled to one norm, and times are multiples of the brightest
+pixel's interval between spikes, so that thresholds suit any contrast and any rate of the input. The
+rate of learning and the rise of thresholds are those of one image, whatever the size of the batch.
+Thresholds rise with activity, but only relative to each other: after each batch their mean is where
+it was.
 """
 
 from __future__ import annotations
@@ -134,6 +136,16 @@ class DiehlCook(pl.LightningModule):
         return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, decay)]
 
 
+def blurred(images: Tensor, width: float) -> Tensor:
+    """Square images ``[N, H, W]`` after a Gaussian whose standard deviation is in pixels."""
+    if not width:
+        return images
+    pixels = torch.arange(images.shape[-1])
+    kernel = torch.exp(-((pixels - pixels[:, None]) ** 2) / (2 * width**2))
+    kernel = kernel / kernel.sum(1).max()
+    return kernel @ images @ kernel
+
+
 def learning_rule(lr: float, model: DiehlCook) -> STDP:
     """STDP by which each spike moves the neuron's weights, of length one, by about ``lr``."""
     tc = TC_TRACE * model.interval
@@ -189,6 +201,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", choices=("digits", "mnist5k", "mnist"), default="digits")
     parser.add_argument("--data-dir", default="data", help="folder of MNIST's own files")
+    parser.add_argument("--blur", type=float, help="in pixels; of MNIST 1, of digits 0 if not set")
     parser.add_argument("--neurons", type=int, default=100)
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--batch-size", type=int, default=64)
@@ -208,6 +221,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         "mnist5k": load_mnist5k,
         "mnist": lambda: load_mnist(args.data_dir),
     }[args.data]()
+    width = float(args.data != "digits") if args.blur is None else args.blur
+    data = data._replace(
+        train_images=blurred(data.train_images, width),
+        test_images=blurred(data.test_images, width),
+    )
     runs = [learn(data, seed, args) for seed in range(args.seeds)]
     accuracies = [100 * accuracy for accuracy, _, _ in runs]
     means = [100 * k_means(data, args.neurons, seed) for seed in range(args.seeds)]

@@ -65,7 +65,7 @@ ZOO = {
         "STDP",
         "784 inputs, 400 neurons",
         f"{DIEHL}: 95 % with 6,400 neurons, MNIST, 60,000 to train",
-        "--data mnist5k --neurons 400 --seeds 2",
+        "--data mnist5k --neurons 400",
     ),
     "conv_wta": Network(
         "conv_wta",

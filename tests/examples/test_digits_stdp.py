@@ -98,3 +98,22 @@ def test_the_network_sees_neither_contrast_nor_rate():
     assert 0.9 < slow / fast < 1.1  # as many spikes, in ten times the time
     fast, slow = (net.eval()(images).sum(0).mean() for net in nets)
     assert 0.8 < slow / fast < 1.25
+
+
+@pytest.mark.parametrize("width", [0.7, 1.0, 1.5])
+def test_a_point_becomes_a_gaussian_of_the_width(width):
+    image = torch.zeros(2, 28, 28)
+    image[1, 12, 17] = 1.0
+    empty, point = demo.blurred(image, width)
+    assert not empty.any()
+    at = torch.arange(28.0)
+    for axis, middle in ((1, 12), (0, 17)):
+        profile = point.sum(axis)
+        torch.testing.assert_close(profile.sum(), torch.tensor(1.0))
+        gaussian = torch.exp(-((at - middle) ** 2) / (2 * width**2))
+        torch.testing.assert_close(profile / profile[middle], gaussian)
+
+
+def test_a_blur_of_zero_changes_nothing():
+    images = demo.load_digits_split().train_images[:4]
+    assert demo.blurred(images, 0.0) is images
