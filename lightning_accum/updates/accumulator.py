@@ -63,7 +63,7 @@ class Accumulator(PendingChange):
             **kw: passed to the bound.
 
         Raises:
-            ValueError: if there is a bound and no limit.
+            ValueError: if there is a bound and no limit, or the upper limit is not above the lower.
         """
         self._bounds.set("upper", bound, {"max": max}, kw)
 
@@ -78,7 +78,7 @@ class Accumulator(PendingChange):
             **kw: passed to the bound.
 
         Raises:
-            ValueError: if there is a bound and no limit.
+            ValueError: if there is a bound and no limit, or the upper limit is not above the lower.
         """
         self._bounds.set("lower", bound, {"min": min}, kw)
 

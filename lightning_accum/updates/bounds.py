@@ -40,9 +40,13 @@ class Bounds:
 
         Raises:
             TypeError: if the function cannot be called with these arguments.
-            ValueError: if a limit is missing or not finite.
+            ValueError: if a limit is missing or not finite, or the upper one is not above the
+                lower one.
         """
-        self._put(side, None if fn is None else checked_bound(side, fn, limits, options))
+        bound = None if fn is None else checked_bound(side, fn, limits, options)
+        if bound is not None and side != "full":
+            _check_order({**self._bounds, side: bound})
+        self._put(side, bound)
 
     def _put(self, side: Side, bound: Bound | None) -> None:
         replaced: tuple[Side, ...] = ("upper", "lower") if side == "full" else ("full",)
@@ -132,7 +136,24 @@ def saved_bounds(name: str, state: Mapping[str, Any]) -> dict[Side, Bound]:
     sides: tuple[Side, ...] = ("full", "upper", "lower") if len(state) < 2 else ("upper", "lower")
     should = "as `bounds` a full one, or an upper and a lower one"
     check_that(state.keys() <= set(sides), f"`{name}`", should, [*state])
-    return {side: saved_bound(name, side, state[side]) for side in sides if side in state}
+    found = {side: saved_bound(name, side, state[side]) for side in sides if side in state}
+    try:
+        _check_order(found)
+    except ValueError as error:
+        raise RuntimeError(f"The state of `{name}` has bounds. {error}") from error
+    return found
+
+
+def _check_order(found: Mapping[Side, Bound]) -> None:
+    """Raises a ``ValueError`` if the limit of an upper bound is not above that of a lower one."""
+    if "upper" in found and "lower" in found:
+        (top,), (bottom,) = found["upper"].limits, found["lower"].limits
+        if not top > bottom:
+            raise ValueError(
+                "The limit of the upper bound should lie above that of the lower bound. Found"
+                f" `max = {top}`, `min = {bottom}`: correct one of them, or first remove the other"
+                " bound, with `None`."
+            )
 
 
 def non_negative(pos: Tensor | None, neg: Tensor | None) -> tuple[Tensor | None, Tensor | None]:

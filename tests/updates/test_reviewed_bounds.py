@@ -198,3 +198,30 @@ def test_other_bounds_than_those_that_are_loaded_are_told() -> None:
         other.load_state_dict(saved.state_dict())
     assert other.limits == (None, 1.0)
     other.load_state_dict(Accumulator(name="weight").state_dict())  # which has none
+
+
+@pytest.mark.parametrize("top", [-0.5, 0.0])
+@pytest.mark.parametrize("first", ["upper", "lower"])
+def test_an_upper_limit_that_is_not_above_the_lower_one(first: str, top: float) -> None:
+    bounds = {"upper": (bound_upper_power, top), "lower": (bound_lower_power, 0.0)}
+    second = "lower" if first == "upper" else "upper"
+    acc = Accumulator(name="weight")
+    getattr(acc, f"{first}bound")(*bounds[first])
+    with pytest.raises(ValueError, match=rf"Found `max = {top}`, `min = 0.0`"):
+        getattr(acc, f"{second}bound")(*bounds[second])
+    assert acc.limits == ((None, top) if first == "upper" else (0.0, None))
+    getattr(acc, f"{first}bound")(None)
+    getattr(acc, f"{second}bound")(*bounds[second])  # as the message says
+    acc.fullbound(bound_power, -1.0, -2.0)  # replaces it, so that there is nothing to compare
+    acc.upperbound(bound_upper_power, -3.0)
+
+
+def test_a_state_whose_upper_limit_is_not_above_the_lower_one() -> None:
+    acc = Accumulator(name="weight")
+    acc.upperbound(bound_upper_power, 1.0)
+    acc.lowerbound(bound_lower_power, 0.0)
+    state = copy.deepcopy(acc.get_extra_state())
+    state["bounds"]["upper"]["limits"] = [-1.0]
+    with pytest.raises(RuntimeError, match=r"Found `max = -1.0`, `min = 0.0`"):
+        acc.set_extra_state(state)
+    assert acc.limits == (0.0, 1.0)
