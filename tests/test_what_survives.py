@@ -65,7 +65,8 @@ def test_the_callbacks_part_restores_all_but_hyperparameters(
     into.weight.fullbound(bound_power, 5.0, -5.0)
     fresh.register_cell("enc", other.cell)
     fresh.load_state_dict(rule.state_dict())
-    into.load_state_dict(updater.state_dict())
+    with pytest.warns(UserWarning, match="bounds of `weight` should be those of the state"):
+        into.load_state_dict(updater.state_dict())
     assert recorded(fresh) == 20
     assert set(carried(fresh)) == set(carried(rule))
     assert fresh.get_cell("enc")[1].hyperparameters.tc_pre == 20.0

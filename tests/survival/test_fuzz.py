@@ -200,7 +200,11 @@ GOOD: dict[str, Callable[[], Any]] = {
     "UpdateStatistics.before": lambda: torch.ones(2, 2),
     "UpdateStatistics.after": lambda: torch.ones(2, 2),
     "Linear.x": lambda: torch.ones(4, 3),
-    "_SequenceConv.x": lambda: torch.ones(4, 3, 5),
+    "SequenceConv.x": lambda: torch.ones(4, 3, 5),
+    "Competition.x": lambda: torch.ones(5, 2, 3),
+    "RewardBaseline.reward": lambda: torch.ones(2),
+    "ActorCriticError.reward": lambda: torch.ones(5, 2),
+    "ActorCriticError.value": lambda: torch.ones(5, 2),
     "PoissonEncoder.x": lambda: torch.ones(2, 3),
     "poisson_encode.x": lambda: torch.ones(2, 3),
     "Neurons.x": lambda: torch.ones(5, 2, 3),
@@ -565,7 +569,7 @@ INNER = {
     *("sync", "terms", "train", "unsync", "updates", "use_updater", "validate"),
     *("attach_to", "compute_over", "ready_state", "step_groups", "loop_constants", "begin_loop"),
     *("end_loop", "check_trained", "accumulate_written", "finish_batch", "reduction_of"),
-    *("take_samples", "note_applied", "constraints_of", "updater_of", "recorded_steps"),
+    *("take_samples", "note_applied", "call_at_end", "constraints_of", "updater_of", "recorded_steps"),
     "weight_range",
 }  # fmt: skip
 
@@ -580,7 +584,7 @@ MAKERS = {
 
 # Whose inputs go to modules that may be any, or to torch's own layers.
 THIN = {
-    *("Serial.forward", "Layer.forward", "Linear.forward", "_SequenceConv.forward"),
+    *("Serial.forward", "Layer.forward", "Linear.forward", "SequenceConv.forward"),
     "RecurrentLinear.forward",
 }
 
@@ -638,6 +642,7 @@ REFUSES = {
     "EProp.bind_model": "should be a module of the model",  # the readout is in no model
     "_OfReadout.bind_model": "should be a module of the model",
     "MaxRateClassifier.predict": "called before the ``update``",
+    "RewardBaseline.forward": "should be passed if and only if the baseline has contexts",
 }
 
 
