@@ -89,11 +89,12 @@ class Noam(AdamFormula):
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         lr, warmup, d_model = group["lr"], group["warmup"], group["d_model"]
-        on_host = not isinstance(lr, Tensor) or lr.is_cpu
-        if on_host and 0 < (peak := float(lr) / math.sqrt(d_model * warmup)) < _LOW:
+        if isinstance(lr, Tensor):
+            lr = lr.item() if lr.is_cpu else math.nan  # nobody waits for another device
+        if 0 < (peak := lr / math.sqrt(d_model * warmup)) < _LOW:
             warnings.warn(
                 f"Argument `lr` of `{type(self).__name__}` should be a factor of its schedule,"
-                f" about 1. Found {float(lr):g}, with which the learning rate is {peak:.1e} at"
+                f" about 1. Found {lr:g}, with which the learning rate is {peak:.1e} at"
                 f" most, after {warmup:g} steps, for `d_model = {d_model:g}`: pass"
                 f" `lr={1e-3 * math.sqrt(d_model * warmup):.2g}` for a largest rate of 1e-3, or"
                 " ignore this if the low rate is meant.",

@@ -24,7 +24,7 @@ from lightning_accum.functional import (
 from lightning_accum.functional.eligibility import Eligibility
 from lightning_accum.nn import Linear, SurrogateLIF
 from lightning_accum.rules import Feedback, SymmetricFeedback, _folded
-from lightning_accum.sparse import build, compiled, eligibility
+from lightning_accum.sparse import build, compiled, costs, eligibility
 from lightning_accum.sparse.event_sums import outer_sum_into
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.folding import MOST_CLASSES, Folding
@@ -224,8 +224,9 @@ def test_a_rule_folds_on_the_way(
         build.library.cache_clear()
         expected = changes(beta, feedback, carry, calls=calls)
     build.library.cache_clear()
-    monkeypatch.setattr("lightning_accum.sparse.costs.CALLS", 0.0)
-    monkeypatch.setattr("lightning_accum.sparse.costs.MULTIPLY", 1.0)  # events are cheaper
+    dear = costs.KERNEL._replace(multiply=1.0)  # so that events are cheaper
+    monkeypatch.setattr(costs, "KERNEL", dear)
+    monkeypatch.setattr(costs, "TORCH", dear)
     monkeypatch.setattr(run_module, "_PIECE_ELEMENTS", elements)
     monkeypatch.setattr(eligibility, "_BLOCK", 300)
     compiles = compiled.has_kernel(torch.device("cpu"), torch.float64)

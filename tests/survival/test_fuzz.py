@@ -569,8 +569,8 @@ INNER = {
     *("sync", "terms", "train", "unsync", "updates", "use_updater", "validate"),
     *("attach_to", "compute_over", "ready_state", "step_groups", "loop_constants", "begin_loop"),
     *("end_loop", "check_trained", "accumulate_written", "finish_batch", "reduction_of"),
-    *("take_samples", "note_applied", "call_at_end", "constraints_of", "updater_of", "recorded_steps"),
-    "weight_range",
+    *("take_samples", "note_applied", "constraints_of", "updater_of", "recorded_steps"),
+    *("weight_range", "call_at_end"),
 }  # fmt: skip
 
 
