@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -81,3 +83,43 @@ def test_what_is_not_finite_goes_by_the_policy():
     assert not fc.weight.grad.any()
     Adam(fc.parameters(), lr=0.5).step()
     assert torch.isfinite(fc.weight).all()
+
+
+@pytest.mark.parametrize("kind", [AdaBelief, torch.optim.SGD])
+def test_gradients_that_stay_after_a_step_are_told_once(kind):
+    fc, updater = layer()
+    optimizer = kind(fc.parameters(), lr=0.01)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(8):
+            updater.weight = torch.ones(2, 3)
+            updates_as_gradients(updater)
+            optimizer.step()
+    assert len(told) == 1
+    assert "`weight` of `Linear`" in str(told[0].message)
+    assert "zero_grad()" in str(told[0].message)
+    assert torch.equal(fc.weight.grad, torch.full((2, 3), -8.0))
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+@pytest.mark.parametrize("every", [1, 6])
+def test_gradients_that_are_emptied_or_wait_for_a_step_are_not_told(every, to_none):
+    fc, updater = layer()
+    optimizer = torch.optim.SGD(fc.parameters(), lr=0.01)
+    for i in range(12):
+        fc(torch.ones(1, 3)).sum().backward()
+        updater.weight = torch.ones(2, 3)
+        updates_as_gradients(updater)
+        if (i + 1) % every == 0:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=to_none)
+    assert fc.weight.grad is None or not fc.weight.grad.any()
+
+
+def test_updates_are_exported_in_inference_mode():
+    fc, updater = layer()
+    with torch.inference_mode():
+        for _ in range(2):
+            updater.weight = torch.ones(2, 3)
+            updates_as_gradients(updater)
+    assert torch.equal(fc.weight.grad, torch.full((2, 3), -2.0))
