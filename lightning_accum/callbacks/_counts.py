@@ -41,6 +41,7 @@ class Weights:
         shared: the share of the weights' variance that is the same for all neurons.
         undone: the number of updates before which the weights were as before an earlier update,
             which had changed them.
+        restored: whether they were as when the fit began, after an epoch that had changed them.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Weights:
     range: Range = (None, None)
     shared: float = 0.0
     undone: int = 0
+    restored: bool = False
 
 
 @dataclass(frozen=True)

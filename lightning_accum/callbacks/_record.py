@@ -45,6 +45,8 @@ class ParameterRecord:
         self._before = self._latest = self._began[0]  # norms at the ends of two epochs
         self._steps: list[tuple[Mark, Mark]] = []  # before and after some of the updates
         self._step: Mark | None = None  # before the one that is being applied
+        self._end: Mark | None = None  # of the latest epoch, until the next update
+        self._ends: list[tuple[Mark, Mark]] = []  # at ends of epochs, and before the next updates
 
     @property
     def kept(self) -> int:
@@ -54,6 +56,9 @@ class ParameterRecord:
     def update_begins(self, updater: Updater) -> None:
         """Notes the norm and the sum before an update."""
         self._step = fingerprint(self._value(updater))
+        if self._end is not None:
+            self._ends.append((self._end, self._step))
+            self._end = None
 
     def update_ended(self, updater: Updater) -> None:
         """Notes the norm and the sum after that update."""
@@ -62,8 +67,9 @@ class ParameterRecord:
             self._step = None
 
     def epoch_ended(self, updater: Updater) -> None:
-        """Notes the norm, to compare it with that of the next epoch."""
-        self._before, self._latest = self._latest, fingerprint(self._value(updater))[0]
+        """Notes the norm and the sum, to compare them with those of the next epoch."""
+        self._end = fingerprint(self._value(updater))
+        self._before, self._latest = self._latest, self._end[0]
 
     def weights(
         self, updater: Updater, held: Collection[int], assumed: Range = (None, None)
@@ -76,7 +82,8 @@ class ParameterRecord:
             assumed: the range that the rule assumes of the weights.
         """
         name, value = self.name, self._value(updater)
-        norm, total = (float(each) for each in fingerprint(value))
+        now = fingerprint(value)
+        norm, total = (float(each) for each in now)
         began, began_total = (float(each) for each in self._began)
         moved: float | None = None
         if not self._late and value.shape == self._shape:
@@ -103,6 +110,10 @@ class ParameterRecord:
             range=assumed,
             shared=_share_in_common(value) if isinstance(updater.parent, nn.Linear) else 0.0,
             undone=_undone(self._steps),
+            restored=any(
+                not _equal(end, self._began) and _equal(after, self._began)
+                for end, after in (*self._ends, *(() if self._end is None else ((self._end, now),)))
+            ),
         )
 
     def _value(self, updater: Updater) -> Tensor:
@@ -120,6 +131,10 @@ def _undone(steps: Sequence[tuple[Mark, Mark]]) -> int:
         if before != after:
             changed.add(before)
     return undone
+
+
+def _equal(one: Mark, other: Mark) -> bool:
+    return all(map(torch.equal, one, other))
 
 
 def _sample(value: Tensor) -> Tensor:

@@ -111,17 +111,22 @@ def _why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
 def undone(c: Counts, w: Weights) -> Iterator[Finding]:
     """Finds weights that something else sets back after each update, or in each epoch."""
     if _is_undone(w):
+        found = (
+            "after an epoch, to what it was when the fit began"
+            if w.restored
+            else f"before {w.undone} of the updates that were looked at, to what it had been before"
+            " an earlier one"
+        )
         text = (
             f"Cell `{c.cell}` should keep what it learns. Found that something set `{w.name}` back"
-            f" before {w.undone} of the updates that were looked at, to what it had been before an"
-            " earlier one: look for what else writes to it, such as an initialization in"
-            " `forward`, or a callback that loads or copies weights."
+            f" {found}: look for what else writes to it, such as an initialization in `forward`, or"
+            " a callback that loads or copies weights."
         )
         yield Finding(c.cell, f"undone {w.name}", text, True)
 
 
 def _is_undone(w: Weights) -> bool:
-    return w.undone >= _UNDONE and w.finite and w.at_limits < 1
+    return w.finite and (w.restored or (w.undone >= _UNDONE and w.at_limits < 1))
 
 
 def left_pending(c: Counts, w: Weights) -> Iterator[Finding]:

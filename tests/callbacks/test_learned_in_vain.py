@@ -74,7 +74,14 @@ def test_weights_that_the_model_sets_back(log: bool, said: Any) -> None:
 
 @pytest.mark.parametrize(
     ("hook", "epochs"),
-    [("on_train_batch_start", 1), ("on_train_batch_end", 1), ("on_train_epoch_start", 3)],
+    [
+        ("on_train_batch_start", 1),
+        ("on_train_batch_end", 1),
+        ("on_train_epoch_start", 3),
+        ("on_train_epoch_start", 2),
+        ("on_train_epoch_end", 1),
+        ("on_train_epoch_end", 2),
+    ],
 )
 def test_weights_that_a_callback_sets_back(hook: str, epochs: int, said: Any) -> None:
     restores = Restores(hook)
@@ -94,6 +101,23 @@ def test_weights_that_go_from_limit_to_limit_are_not_set_back(said: Any) -> None
 
 def test_weights_that_are_only_learned_are_not_set_back(said: Any) -> None:
     assert told(said(Net(), callback(), max_epochs=3), "should") == 0
+
+
+class Averages(pl.Callback):
+    """Sets weights to an average after each epoch."""
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        net: Any = pl_module
+        self.began = net.fc.weight.detach().clone()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        net: Any = pl_module
+        net.fc.weight.data.lerp_(self.began, 0.5)
+
+
+def test_weights_that_are_averaged_after_each_epoch_are_not_set_back(said: Any) -> None:
+    lines = said(Net(), callback(), Averages(), max_epochs=2)
+    assert told(lines, "should keep what it learns") == 0
 
 
 def test_weights_that_a_loop_sets_back() -> None:
