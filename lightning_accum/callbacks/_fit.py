@@ -24,7 +24,12 @@ from lightning_accum.callbacks._overlap import Overlap
 from lightning_accum.callbacks._places import check_places
 from lightning_accum.callbacks._plan import UpdatePlan
 from lightning_accum.callbacks._report import Report
-from lightning_accum.callbacks._untrained import check_gradients, check_trained, untrained_layers
+from lightning_accum.callbacks._untrained import (
+    IdleParameters,
+    check_gradients,
+    check_trained,
+    untrained_layers,
+)
 from lightning_accum.optim import UpdateOptimizer
 
 
@@ -57,6 +62,7 @@ class Fit:
         self._inputs = InputWatch()
         self._loss: LossWatch | None = None  # of a network that learns from an error
         self._health: Health | None = None  # until training starts
+        self._idle: IdleParameters | None = None  # the same, and in the first of several callbacks
         self._hosts: Sequence[CellHost] = []  # until training starts
         self._layout_checked = False
         self._scaled = False
@@ -132,6 +138,7 @@ class Fit:
         if check_trained(self._host, hosts, pl_module):
             self._loss = LossWatch()
         self._health = Health(self._host, pl_module, whole=self._is_first)
+        self._idle = IdleParameters(hosts, pl_module) if self._is_first else None
 
     def batch_begins(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch_idx: int
@@ -192,6 +199,8 @@ class Fit:
         advice += self._plan.schedule.advice()
         if self._is_first:
             advice += untrained_layers(self._hosts, pl_module)
+        if self._idle is not None:
+            advice += self._idle.lines()
         if self._loss is not None:
             advice += self._loss.lines(type(self._host.trainer).__name__)
         lines = self.report.summary(optimizers, advice, self._health.warned)
@@ -213,8 +222,8 @@ class Fit:
     def note_gradients(self, pl_module: pl.LightningModule, optimizer: Optimizer) -> None:
         """Notes whether an optimizer trains parameters of cells by gradients, or lacks some."""
         first = self._overlap.note(optimizer)
-        if first and self._is_first:
-            check_gradients(optimizer, self._hosts, pl_module)
+        if first and self._is_first and check_gradients(optimizer, self._hosts, pl_module):
+            self._idle = None  # which would say it again
 
     def _step(self, trainer: pl.Trainer) -> None:
         self._appliers.step(trainer)

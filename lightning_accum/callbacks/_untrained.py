@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
 
 import lightning.pytorch as pl
-import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from lightning_accum._compat import version
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.distributed.shards import local
-from lightning_accum.functional.numbers import fingerprint
+from lightning_accum.callbacks._marks import has_changed, mark
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.updates import Updater, get_updater
-
-Mark: TypeAlias = tuple[int, tuple[Tensor, Tensor]]
-"""How often a tensor was written to, with its norm and its sum."""
 
 _MOST = 8  # names in a message
 _PASS = (
@@ -76,7 +70,7 @@ def untrained_layers(hosts: Sequence[CellHost], module: pl.LightningModule) -> l
 
 def check_gradients(
     optimizer: Optimizer, hosts: Sequence[CellHost], module: pl.LightningModule
-) -> None:
+) -> bool:
     """Warns of an optimizer's parameters that got no gradient, if neurons of the model pass none.
 
     Parameters of a cell are left out, as are others of its connection if its rule is not one that
@@ -86,12 +80,15 @@ def check_gradients(
         optimizer: the optimizer, whose step begins.
         hosts: the hosts of all callbacks of this fit.
         module: the LightningModule.
+
+    Returns:
+        Whether it has warned.
     """
     params = (param for group in optimizer.param_groups for param in group["params"])
     lacks = {id(param): param.grad is None for param in params}
     walls = _walls(module)
     if isinstance(optimizer, UpdateOptimizer) or not walls or all(lacks.values()):
-        return
+        return False
     own = _learned_locally(hosts, module)
     left = [name for name, p in _learning(module) if lacks.get(id(p), False) and id(p) not in own]
     if left:
@@ -100,6 +97,47 @@ def check_gradients(
             f" Found none of {_named(left)}, and neurons that pass no gradient to what is below"
             f" them: {_named(walls)}. {_PASS}, or leave them out of the optimizer."
         )
+    return bool(left)
+
+
+class IdleParameters:
+    """Finds parameters that the optimizers of a fit hold and never change.
+
+    Args:
+        hosts: the hosts of all callbacks of this fit, whose cells are bound.
+        module: the LightningModule.
+    """
+
+    def __init__(self, hosts: Sequence[CellHost], module: pl.LightningModule) -> None:
+        self._cells = set(_in_cells(hosts, module))
+        self._module = module
+        self._began = {key: mark(p) for key, (p, _) in self._optimized().items()}
+
+    def lines(self) -> list[str]:
+        """Returns a line on each optimizer with such parameters, at the end of the fit."""
+        idle: dict[str, list[str]] = {}
+        names = {id(param): name for name, param in _learning(self._module)}
+        for key, (param, optimizer) in self._optimized().items():
+            began = self._began.get(key)
+            if began and key in names and not has_changed(began, mark(param)):
+                idle.setdefault(optimizer, []).append(names[key])
+        return [
+            f"`{optimizer}` has not changed {_named(left)} since the fit began: return a loss that"
+            " depends on them from `training_step`, or step it after `manual_backward(loss)`, or"
+            " leave them out of it."
+            for optimizer, left in idle.items()
+        ]
+
+    def _optimized(self) -> dict[int, tuple[Tensor, str]]:
+        """Returns, by ``id``, parameters outside cells with the name of their optimizer."""
+        return {
+            id(param): (param, type(optimizer).__name__)
+            for optimizer in self._module.trainer.optimizers
+            if not isinstance(optimizer, UpdateOptimizer)
+            for group in optimizer.param_groups
+            for param in group["params"]
+            if group.get("lr", 1.0) and id(param) not in self._cells and not is_lazy(param)
+        }
 
 
 class StillParameters:
@@ -115,13 +153,13 @@ class StillParameters:
     def __init__(self, host: CellHost, module: nn.Module) -> None:
         self._host = host
         self._module = module
-        self._began = {id(p): _mark(p) for _, p in _learning(module)}
+        self._began = {id(p): mark(p) for _, p in _learning(module)}
 
     def check(self) -> None:
         """Warns, once, of parameters that neither a cell nor an optimizer trains."""
         began, self._began = self._began, {}
         now = [(name, p) for name, p in _learning(self._module) if id(p) in began]
-        moved = {id(p) for _, p in now if _has_changed(began[id(p)], _mark(p))}
+        moved = {id(p) for _, p in now if has_changed(began[id(p)], mark(p))}
         hosts, trained = [self._host], moved.union(_in_cells([self._host], self._module))
         if began:
             self._host.trainer.check_trained(trained)
@@ -139,14 +177,6 @@ class StillParameters:
                 f" them: {_named(walls)}. {_PASS}, or call `requires_grad_(False)` on them if they"
                 " are to stay as they are."
             )
-
-
-def _mark(param: Tensor) -> Mark:
-    return version(param), fingerprint(local(param.detach()))
-
-
-def _has_changed(before: Mark, now: Mark) -> bool:
-    return before[0] != now[0] or not all(map(torch.equal, before[1], now[1]))
 
 
 def _warn_of_untrained(host: CellHost, left: Sequence[str]) -> None:

@@ -159,6 +159,35 @@ def test_a_layer_that_nothing_trains_has_a_line(said: Any) -> None:
         assert told(said(net, callback(**cells)), "Neither a rule nor") == 0
 
 
+class ByLoss(TwoLayers):
+    """Trains the second layer by a loss, unless it forgets the backward pass or returns none."""
+
+    def __init__(self, automatic: bool, learns: bool, lr: float = 0.1) -> None:
+        super().__init__()
+        self.automatic_optimization = automatic
+        self.learns = learns
+        self.optimizers_given = torch.optim.Adam(self.top.parameters(), lr=lr)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self(batch[0])
+        loss = self.top(torch.rand(4, dtype=torch.float64)).square().sum()
+        if self.automatic_optimization:
+            return loss if self.learns else None
+        if self.learns:
+            self.manual_backward(loss)
+        optimizer: Any = self.optimizers()
+        optimizer.step()
+        return None
+
+
+@pytest.mark.parametrize("automatic", [False, True])
+def test_parameters_that_an_optimizer_never_changes_have_a_line(automatic: bool, said: Any) -> None:
+    text = "`Adam` has not changed `top.weight`, `top.bias` since the fit began"
+    assert told(said(ByLoss(automatic, learns=False), callback()), text) == 1
+    for net in (ByLoss(automatic, learns=True), ByLoss(automatic, learns=True, lr=0.0)):
+        assert told(said(net, callback()), "has not changed") == 0
+
+
 def test_the_cells_of_two_callbacks_count(said: Any) -> None:
     rules = (STDP(**RULE, time_dim=0) for _ in range(2))
     places = CellSpec("fc", "lif"), CellSpec("top", "top_lif")
