@@ -3,6 +3,7 @@
 from lightning_accum.nn.adaptive_lif import AdaptiveLIF
 from lightning_accum.nn.competition import Competition
 from lightning_accum.nn.conv import Conv1d, Conv2d, Conv3d
+from lightning_accum.nn.delayed_linear import DelayedLinear
 from lightning_accum.nn.encoder import PoissonEncoder
 from lightning_accum.nn.inhibition import Inhibition, LateralInhibition, WinnerTakeAll
 from lightning_accum.nn.leaky_integrator import LeakyIntegrator
@@ -19,6 +20,7 @@ __all__ = [
     "Conv1d",
     "Conv2d",
     "Conv3d",
+    "DelayedLinear",
     "Inhibition",
     "LateralInhibition",
     "LeakyIntegrator",

@@ -1,4 +1,4 @@
-"""Checks of the arguments of neurons."""
+"""Checks of the arguments of neurons and connections."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite, check_numbers, check_tensors
+from lightning_accum._checks import check_finite, check_integers, check_numbers, check_tensors
 from lightning_accum.nn.inhibition import Inhibition
 
 # Steps are counted in single precision, which leaves room for a sequence as long.
 _LONGEST_PERIOD = 1 << 23
+_LONGEST_DELAY = 1 << 16
 
 
 def check_potentials(v_threshold: float, v_reset: float, v_rest: float) -> None:
@@ -108,3 +109,40 @@ def layer_shape(size: int | Sequence[int]) -> tuple[int, ...]:
             f" `size = {found}`."
         )
     return sizes
+
+
+def check_sizes(**sizes: int) -> None:
+    """Raises an error unless arguments, passed by their names, are sizes of a layer."""
+    check_integers(**sizes)
+    for name, size in sizes.items():
+        if size < 0:
+            raise ValueError(f"Argument `{name}` should be a size. Found `{name} = {size}`.")
+
+
+def delays_of(weight: Tensor, delay: float | Tensor | None, max_delay: float, dt: float) -> Tensor:
+    """Returns delays for each of a connection's weights, after a check.
+
+    Args:
+        weight: the weights.
+        delay: the delays in ms, or ``None`` to draw them.
+        max_delay: the longest delay, in ms.
+        dt: step, in ms.
+    """
+    check_finite(max_delay=max_delay)
+    if not 0 <= max_delay <= _LONGEST_DELAY * dt:
+        raise ValueError(
+            f"Argument `max_delay` should be from 0 to {_LONGEST_DELAY} steps, in ms. Found"
+            f" `max_delay = {max_delay}`, `dt = {dt}`."
+        )
+    if delay is None:
+        return max_delay * torch.rand_like(weight)
+    if not isinstance(delay, Tensor):
+        check_finite(delay=delay)
+        delay = torch.tensor(delay, device=weight.device).expand_as(weight)
+    if delay.shape != weight.shape or not ((delay >= 0) & (delay <= max_delay)).all():
+        raise ValueError(
+            f"Argument `delay` should be a number or a tensor of shape {list(weight.shape)}, from 0"
+            f" to `max_delay = {max_delay}`, in ms. Found shape {list(delay.shape)}, with"
+            f" {delay.flatten()[:4].tolist()}."
+        )
+    return delay.detach().to(weight, copy=True)

@@ -10,6 +10,7 @@ from lightning_accum._checks import is_number, warn_below_step
 from lightning_accum.cells.cell import Cell
 from lightning_accum.functional.reductions import check_reduction
 from lightning_accum.functional.traces import TraceMode
+from lightning_accum.nn.delayed_linear import DelayedLinear
 from lightning_accum.rules._options import RuleOptions
 
 
@@ -90,3 +91,28 @@ def check_neuron(name: str, cell: Cell, h: RuleOptions) -> None:
         )
     constants = {key: value for key, value in vars(h).items() if key.startswith("tc_") and value}
     warn_below_step(h.dt, f"cell `{name}`", **constants)
+
+
+def check_connection(name: str, cell: Cell, h: RuleOptions, takes_delays: bool) -> None:
+    """Raises a ``ValueError`` if the connection delays its input and the rule does not fit.
+
+    Args:
+        name: the name of the cell.
+        cell: the cell.
+        h: the hyperparameters of the rule for this cell.
+        takes_delays: whether the rule takes account of delays.
+    """
+    connection = cell.connection
+    if not isinstance(connection, DelayedLinear):
+        return
+    if not takes_delays:
+        raise ValueError(
+            f"The connection of cell `{name}` should have no delays, because the rule would ignore"
+            " them. Found a DelayedLinear: train it with `DelayAdjustedSTDP` or"
+            " `DelayAdjustedKernelSTDP`."
+        )
+    if not math.isclose(connection.dt, h.dt):
+        raise ValueError(
+            f"Argument `dt` should be the step of the connection of cell `{name}`,"
+            f" {connection.dt} ms. Found `dt = {h.dt}`: give the rule `dt={connection.dt}`."
+        )

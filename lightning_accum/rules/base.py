@@ -20,6 +20,7 @@ from lightning_accum.engine.window import Window
 from lightning_accum.observe import WindowRecorder
 from lightning_accum.rules._hyperparameters import (
     check_choice,
+    check_connection,
     check_hyperparameters,
     check_neuron,
 )
@@ -88,6 +89,9 @@ class Rule(RecordingTrainer):
     _reads_input: ClassVar[bool] = True
     """Whether the input's values matter; otherwise they are not checked to be spikes."""
 
+    _shifts_by_delay: ClassVar[bool] = False
+    """Whether the rule takes account of the connection's delays."""
+
     _fixed_terms: ClassVar[bool] = False
     """Whether terms are products of activity and its traces that only hyperparameters change."""
 
@@ -140,8 +144,13 @@ class Rule(RecordingTrainer):
         WindowRecorder(self.spikes, h.time_dim, h.dt)  # checks `time_dim`
 
     def check_cell(self, name: str, cell: Cell, h: Self) -> None:
-        """Raises a ``ValueError`` if the neuron's ``time_dim`` or ``dt`` is not the rule's."""
+        """Raises a ``ValueError`` if the rule cannot learn from the cell's modules.
+
+        The ``time_dim`` and ``dt`` of the neuron should be the rule's, and the connection should
+        have no delays unless the rule takes account of them.
+        """
         check_neuron(name, cell, h)
+        check_connection(name, cell, h, self._shifts_by_delay)
 
     def forward(self, *, carry: bool | None = None, **inputs: Any) -> None:
         """Evaluates the window since the last call and accumulates the change; applies nothing.

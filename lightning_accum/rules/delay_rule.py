@@ -27,6 +27,8 @@ class DelayRule(Rule):
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
     """
 
+    _shifts_by_delay = True
+
     delay: str = field(default="delay", kw_only=True)
 
     def check(self, h: Self) -> None:

@@ -400,6 +400,7 @@ CASES: dict[str, Case] = {
     "SurrogateLIF": Case(
         lambda: lann.SurrogateLIF(3, beta=0.5, recurrent=True, time_dim=0), forward(SEQUENCE)
     ),
+    "DelayedLinear": Case(lambda: lann.DelayedLinear(3, 2, 4.0, time_dim=0), forward(SEQUENCE)),
     "RecurrentLinear": Case(lambda: lann.RecurrentLinear(3), forward((4, 3))),
     "LeakyIntegrator": Case(lambda: lann.LeakyIntegrator(3, time_dim=0), forward(SEQUENCE)),
     **{

@@ -205,6 +205,9 @@ GOOD: dict[str, Callable[[], Any]] = {
     "RewardBaseline.reward": lambda: torch.ones(2),
     "ActorCriticError.reward": lambda: torch.ones(5, 2),
     "ActorCriticError.value": lambda: torch.ones(5, 2),
+    "DelayedLinear.x": lambda: torch.ones(5, 2, 3),
+    **{f"DelayedLinear.{side}_features": lambda: 3 for side in ("in", "out")},
+    "DelayedLinear.max_delay": lambda: 4.0,
     "PoissonEncoder.x": lambda: torch.ones(2, 3),
     "poisson_encode.x": lambda: torch.ones(2, 3),
     "Neurons.x": lambda: torch.ones(5, 2, 3),
@@ -491,6 +494,12 @@ USES: list[tuple[type, Callable[[Any], None]]] = [
     (torch.optim.Optimizer, run_optimizer),
     ((lann.LIF, lann.AdaptiveLIF, lann.SurrogateLIF), run_neurons),
     (lann.PoissonEncoder, lambda encoder: encoder(torch.rand(2, 3))),
+    (
+        lann.DelayedLinear,
+        lambda layer: layer(
+            torch.ones(*((5, 2) if layer.time_dim == 0 else (2,)), layer.weight.shape[1])
+        ),
+    ),
     (accumulators.StreamAccumulator, run_stream),
     ((la.Clamp, la.Normalize), lambda constraint: constraint(torch.rand(2, 2))),
     (la.Updater, lambda updater: (repr(updater), updater.clear(), updater())),
@@ -585,7 +594,7 @@ MAKERS = {
 # Whose inputs go to modules that may be any, or to torch's own layers.
 THIN = {
     *("Serial.forward", "Layer.forward", "Linear.forward", "SequenceConv.forward"),
-    "RecurrentLinear.forward",
+    *("RecurrentLinear.forward", "DelayedLinear.forward"),
 }
 
 

@@ -1,0 +1,197 @@
+"""A connection with delays, compared with a loop over synapses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from lightning_accum import STDP, DelayAdjustedSTDP, Serial
+from lightning_accum.nn import LIF, DelayedLinear
+
+exact = {"rtol": 1e-12, "atol": 1e-12}
+
+
+def naive(x: Tensor, weight: Tensor, steps_late: Tensor) -> Tensor:
+    """The sum over inputs, each as late as its synapse."""
+    out = x.new_zeros(*x.shape[:2], len(weight))
+    for o, late in enumerate(steps_late.int().tolist()):
+        for i, d in enumerate(late):
+            for t in range(d, len(x)):
+                out[t, :, o] += weight[o, i] * x[t - d, :, i]
+    return out
+
+
+def connection(*sizes: int, time_dim: Any = 0, **options: Any) -> DelayedLinear:
+    torch.manual_seed(0)
+    return DelayedLinear(*sizes, time_dim=time_dim, **options).double()
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    shape=st.tuples(*[st.integers(0, 6)] + 3 * [st.integers(1, 4)]),
+    max_delay=st.sampled_from([0.0, 0.5, 2.0, 3.7]),
+    dt=st.sampled_from([0.5, 1.0, 1.5]),
+    cut=st.integers(0, 6),
+    seed=st.integers(0, 99),
+)
+def test_equals_a_loop_however_a_sequence_is_cut(
+    shape: tuple[int, ...], max_delay: float, dt: float, cut: int, seed: int
+) -> None:
+    steps, batch, inputs, outputs = shape
+    torch.manual_seed(seed)
+    whole = DelayedLinear(inputs, outputs, max_delay, dt=dt, time_dim=0).double()
+    single = DelayedLinear(inputs, outputs, max_delay, dt=dt).double()
+    single.load_state_dict(whole.state_dict())
+    x = torch.randn(steps, batch, inputs, dtype=torch.float64)
+    late = (whole.delay / dt).round().clamp(0, round(max_delay / dt))
+    expected = naive(x, whole.weight.detach(), late)
+    torch.testing.assert_close(whole(x), expected, **exact)
+    whole.reset()
+    torch.testing.assert_close(torch.cat([whole(x[:cut]), whole(x[cut:])]), expected, **exact)
+    for step, answer in zip(x, expected, strict=True):
+        torch.testing.assert_close(single(step), answer, **exact)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64])
+def test_takes_spikes(dtype: torch.dtype) -> None:
+    layer, spikes = connection(4, 3, 5.0), torch.rand(7, 2, 4) < 0.5
+    found = layer(spikes.to(dtype))
+    layer.reset()
+    assert torch.equal(found, layer(spikes.double()))
+
+
+def test_gradients_reach_weights_and_input() -> None:
+    layer = connection(3, 2, 4.0)
+    x = torch.randn(5, 2, 3, dtype=torch.float64, requires_grad=True)
+
+    def run(x: Tensor, weight: Tensor) -> Tensor:
+        layer.reset()
+        return torch.func.functional_call(layer, {"weight": weight}, (x,))
+
+    assert torch.autograd.gradcheck(run, (x, layer.weight))
+    assert not layer.delay.requires_grad
+
+
+def test_gradients_do_not_pass_to_the_call_before() -> None:
+    layer = connection(1, 1, 1.0, delay=1.0)
+    first = torch.ones(1, 1, 1, dtype=torch.float64, requires_grad=True)
+    layer(first)
+    second = torch.ones(1, 1, 1, dtype=torch.float64, requires_grad=True)
+    layer(second).sum().backward()
+    assert first.grad is None
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.item() == 1.0  # of the first input, which arrives now
+
+
+def test_a_batch_of_another_size_starts_with_nothing_on_its_way() -> None:
+    layer = connection(2, 1, 1.0, delay=1.0, time_dim=None)
+    assert layer(torch.ones(3, 2).double()).eq(0).all()
+    assert layer(torch.ones(2, 2).double()).eq(0).all()
+    assert layer(torch.ones(2, 2).double()).ne(0).all()
+    layer.reset()
+    assert layer(torch.ones(2, 2).double()).eq(0).all()
+
+
+def test_delays_that_leave_the_range_count_as_its_ends() -> None:
+    layer = connection(3, 1, 2.0, delay=1.0)
+    nn.init.ones_(layer.weight)
+    with torch.no_grad():
+        layer.delay.copy_(torch.tensor([[-5.0, 7.0, torch.inf]]))
+    x = torch.zeros(4, 1, 3).double()
+    x[0] = 1.0
+    assert layer(x).flatten().tolist() == [1.0, 0.0, 2.0, 0.0]
+
+
+def test_past_inputs_are_in_the_state_dict_and_move() -> None:
+    layer, x = connection(3, 2, 4.0), torch.randn(6, 2, 3).double()
+    layer(x[:3])
+    fresh = connection(3, 2, 4.0)
+    fresh.load_state_dict(layer.state_dict())
+    assert torch.equal(fresh(x[3:]), layer(x[3:]))
+    assert layer.float()(x.float()).dtype == torch.float32
+    with pytest.raises(
+        RuntimeError, match=r"of shape \[3, B, 3\] as `past`. Found a tensor of shap"
+    ):
+        connection(3, 2, 3.0).load_state_dict(fresh.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"in_features": -1}, "`in_features` should be a size"),
+        ({"max_delay": -1.0}, "`max_delay` should be from 0"),
+        ({"max_delay": 1e9}, "`max_delay` should be from 0"),
+        ({"delay": 6.0}, r"`delay` should be .* from 0 to `max_delay = 5.0`"),
+        ({"delay": torch.ones(3, 2)}, r"of shape \[2, 3\].* Found shape \[3, 2\]"),
+        ({"delay": torch.full((2, 3), torch.nan)}, "`delay` should be"),
+        ({"dt": 0.0}, "`dt` should be a positive"),
+        ({"time_dim": 1}, "`time_dim` should be"),
+    ],
+)
+def test_arguments_out_of_range(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DelayedLinear(**{"in_features": 3, "out_features": 2, "max_delay": 5.0, **options})
+
+
+class ByHand(nn.Module):
+    """What a user would write: delays the spikes itself, and forgets them after a sequence."""
+
+    def __init__(self, native: DelayedLinear) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(native.weight.detach().clone(), requires_grad=False)
+        self.delay = nn.Parameter(native.delay.detach().clone(), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return naive(x, self.weight, self.delay.round())
+
+
+@pytest.mark.parametrize("param", ["weight", "delay"])
+def test_a_rule_learns_as_from_a_connection_written_by_hand(param: str) -> None:
+    native = connection(4, 3, 9.0)
+    nn.init.uniform_(native.weight, 0.5, 1.0)
+    rasters = (torch.rand(5, 30, 2, 4) < 0.1).double()
+    learned, spikes = [], []
+    for each in (ByHand(native), native):
+        layer = Serial(each, LIF(3, v_threshold=1.0, tc_mem=5.0, time_dim=0).double())
+        rule = DelayAdjustedSTDP(0.02, -0.03, params=[param], time_dim=0)
+        rule.register_cell("cell", layer.cell)
+        for x in rasters:
+            native.reset()
+            layer.neuron.reset()
+            spikes.append(layer(x))
+            rule(carry=False)
+            rule.update()
+        learned.append(getattr(each, param).detach())
+    assert torch.stack(spikes).mean() > 0.02
+    torch.testing.assert_close(torch.stack(spikes[:5]), torch.stack(spikes[5:]))
+    torch.testing.assert_close(*learned, **exact)
+
+
+def test_a_spike_is_shifted_once() -> None:
+    """The neuron answers as the spike arrives: no time lies between, and the change is the rate."""
+    layer = Serial(connection(1, 1, 5.0, delay=3.0, time_dim=None), LIF(1, v_threshold=0.5))
+    nn.init.ones_(layer.connection.weight)
+    rule = DelayAdjustedSTDP(0.25, -0.5, tc_pos=5.0, tc_neg=5.0)
+    unit = rule.register_cell("cell", layer.cell)
+    answers = [layer(torch.tensor([[x]]).double()).item() for x in (1, 0, 0, 0, 0)]
+    assert answers == [0, 0, 0, 1, 0]
+    rule()
+    assert unit.cell.updater.weight.pos.item() == 0.25
+    assert unit.cell.updater.weight.neg is None or unit.cell.updater.weight.neg.item() == 0.0
+
+
+def test_rules_that_would_ignore_delays_reject_them() -> None:
+    layer = Serial(connection(2, 1, 5.0), LIF(1, time_dim=0))
+    with pytest.raises(ValueError, match=r"`cell` should have no delays, .* Found a DelayedLinear"):
+        STDP(0.1, -0.1, time_dim=0).register_cell("cell", layer.cell)
+
+
+def test_a_rule_of_another_step_is_rejected() -> None:
+    layer = Serial(connection(2, 1, 5.0, dt=0.5), nn.Identity())
+    with pytest.raises(ValueError, match=r"`dt` should be the step of the connection .* 0.5 ms"):
+        DelayAdjustedSTDP(0.1, -0.1, time_dim=0).register_cell("cell", layer.cell)
