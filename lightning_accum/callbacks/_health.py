@@ -218,7 +218,10 @@ class Health:
                 scale=max((g["lr"] for o in optimizers for g in o.param_groups), default=1.0),
                 ended=ended,
                 why_nothing=why_nothing(
-                    cell.connection, cell.neuron, lightning=by != "loop", model=self._model
+                    *(cell.connection, cell.neuron),
+                    lightning=by != "loop",
+                    model=self._model,
+                    dropped=0 if tally is None or windows else tally.dropped,
                 ),
                 rests=learns and not (cell.connection.training and cell.neuron.training),
                 undefined=_is_undefined(cell.neuron),

@@ -225,6 +225,7 @@ def why_nothing(
     neuron: nn.Module,
     lightning: bool = False,
     model: nn.Module | None = None,
+    dropped: int = 0,
 ) -> str:
     """Returns why a cell has recorded nothing, and how to mend it.
 
@@ -233,7 +234,14 @@ def why_nothing(
         neuron: the neuron of the cell.
         lightning: whether a Lightning callback decides when to record.
         model: the model that is trained, if it is known.
+        dropped: how many recorded steps were cleared before the rule was called.
     """
+    if dropped:
+        return (
+            f"`clear()` dropped {dropped} recorded steps before the rule was called: call it after"
+            " the rule, when the reward or the error of these steps is known, or leave it out, for"
+            " a call empties the window itself."
+        )
     for side, module in (("connection", connection), ("neuron", neuron)):
         if model is not None and not any(each is module for each in model.modules()):
             return (

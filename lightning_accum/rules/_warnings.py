@@ -40,7 +40,8 @@ def warn_of_silence(rule: str, cells: Mapping[str, tuple[Cell, Tally]]) -> None:
         if tally.note_empty():
             warnings.warn(
                 f"Cell `{name}` should record activity for `{rule}` to learn from. Found none in"
-                f" {tally.empty} calls. {why_nothing(cell.connection, cell.neuron)}",
+                f" {tally.empty} calls."
+                f" {why_nothing(cell.connection, cell.neuron, dropped=tally.dropped)}",
                 RuntimeWarning,
                 stacklevel=4,
             )

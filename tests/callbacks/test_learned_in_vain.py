@@ -243,3 +243,18 @@ def test_what_a_sharp_bound_holds_back_beyond_it_is_not_lost(said: Any) -> None:
     lines = said(net, callback(rule), log_every_n_steps=1)
     assert net.fc.weight.min() < 0.5
     assert told(lines, "was lost") == 0
+
+
+class Clears(Net):
+    """Clears the rule within each training step."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        super().training_step(batch, batch_idx)
+        own: Any = self.trainer.callbacks[0]
+        own.cell_trainer.clear()
+
+
+def test_activity_that_the_model_clears(said: Any) -> None:
+    lines = said(Clears(), callback(log=False))
+    assert told(lines, "`clear()` dropped") == 1
+    assert told(lines, "were not called") == 0
