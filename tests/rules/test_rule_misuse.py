@@ -171,9 +171,13 @@ def test_windows_that_are_cleared_before_the_reward():
     fc, lif = nn.Linear(5, 3), LIF(3, time_dim=0)
     rule = la.MSTDPET(0.1, -0.05, time_dim=0)
     rule.register_cell("enc", Cell(fc, lif))
-    with pytest.warns(RuntimeWarning, match=r"`clear\(\)` dropped 80 recorded steps") as told:
-        for _ in range(12):
+
+    def train(batches):
+        for _ in range(batches):
             lif(fc(torch.ones(10, 2, 5)))
             rule.clear()
             rule(reward=1.0)
+
+    with pytest.warns(RuntimeWarning, match=r"`clear\(\)` dropped 80 recorded steps") as told:
+        train(12)
     assert len(told) == 1
