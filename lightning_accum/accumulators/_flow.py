@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+import warnings
+import weakref
 from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any
@@ -10,8 +13,15 @@ from torch import nn
 from torchmetrics import Metric
 from typing_extensions import Self
 
+from lightning_accum._checks import has_ended
 from lightning_accum.accumulators._links import Ends
+from lightning_accum.accumulators._stage import Stage
 from lightning_accum.accumulators.sync import synchronize
+
+_MANY = 8  # items that wait for an end, before a warning
+
+# Those that exist, for the end of the program.
+_flows: weakref.WeakSet[Flow] = weakref.WeakSet()
 
 
 class Flow(nn.Module):
@@ -21,7 +31,13 @@ class Flow(nn.Module):
         super().__init__()
         # A tuple hides the LightningModule, which may be a parent, from the submodules.
         self._owner: tuple[Any, ...] = ()
-        self._begun = False
+        self._begun = self._was_ended = False
+        _flows.add(self)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing else ends the iterations of this object."""
+        return True
 
     def end(self) -> Any:
         """Ends the iteration, and sends the accumulated results to the stages behind them.
@@ -33,6 +49,7 @@ class Flow(nn.Module):
         Returns:
             The result of a pipe's last stage; ``None`` if the pipe has no accumulator.
         """
+        self._was_ended = True
         synchronize(self)
         result, failure = None, None
         for send_on in list(self.ends()):
@@ -94,6 +111,31 @@ class Flow(nn.Module):
             self._begun = True
             self.check()
 
+    def warn_if_lost(self) -> None:
+        """Warns, once, if many items were accumulated and no iteration was ever ended."""
+        if not self._begun or self._was_ended or not self.is_free:
+            return
+        self._was_ended = True
+        metrics = (each for each in self.modules() if isinstance(each, Metric))
+        waiting = [each for each in metrics if _waits(each)]
+        if waiting:
+            names = ", ".join(f"`{name}`" for name in sorted({type(e).__name__ for e in waiting}))
+            warnings.warn(
+                f"A pipe or a source should be ended for its results to go on. Found"
+                f" {max(each._update_count for each in waiting)} items in {names}, and no end: call"
+                " `end()` after the items, or send them by `run(items)`.",
+                UserWarning,
+                stacklevel=2,
+            )
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._was_ended = True  # the original says what is to be said
+
+    def __del__(self) -> None:
+        if "_was_ended" in vars(self) and not has_ended():
+            self.warn_if_lost()
+
     @abstractmethod
     def bind_stages(self, module: Any) -> None:
         """Binds the stages to a module."""
@@ -112,3 +154,17 @@ class Flow(nn.Module):
     @abstractmethod
     def forget(self) -> None:
         """Resets everything accumulated since the iteration began."""
+
+
+def _waits(metric: Metric) -> bool:
+    """Returns whether an accumulator holds many items, and nobody has looked at their result."""
+    if metric._computed is not None or metric._update_count < _MANY:
+        return False
+    return isinstance(metric, Stage) and metric.link().accumulates
+
+
+@atexit.register
+def _warn_at_exit() -> None:
+    """Warns of what is not ended until the program ends."""
+    for flow in list(_flows):
+        flow.__del__()

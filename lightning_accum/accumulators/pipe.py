@@ -105,6 +105,11 @@ class Pipe(Flow):
         self.begin()
         return _send_on(self._links, item)
 
+    @property
+    def is_free(self) -> bool:
+        """Whether this pipe is not a branch of a split, or attached to a source."""
+        return self._place is Place.FREE
+
     def as_branch(self) -> Pipe:
         """Makes this pipe a branch of a split, and returns it."""
         self._place = Place.BRANCH

@@ -11,6 +11,7 @@ from typing import Any
 
 from typing_extensions import Self
 
+from lightning_accum._checks import has_ended
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.independent import RegisteredCell
 from lightning_accum.cells.mismatch import warn_of_order
@@ -22,7 +23,6 @@ from lightning_accum.rules._options import RuleOptions
 from lightning_accum.rules._plan import CellPlan
 from lightning_accum.rules._recorded import RecordedSignal, check_read, read
 from lightning_accum.rules._warnings import (
-    has_ended,
     unapplied_in,
     warn_of_dropped,
     warn_of_twin,

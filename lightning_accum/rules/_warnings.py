@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
+from lightning_accum._checks import has_ended
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.tally import Tally, why_nothing
 from lightning_accum.engine.recording import Given
@@ -115,11 +115,6 @@ def warn_of_dropped(
     """
     if not has_ended():
         warn_of_unused(rule, {cell: (tally, 0, unapplied_in(updater, params))})
-
-
-def has_ended() -> bool:
-    """Returns whether the program ends, or an exception has ended it that says more."""
-    return sys.is_finalizing() or getattr(sys, "last_value", None) is not None
 
 
 def _pending(unapplied: Mapping[str, Accumulator]) -> int:

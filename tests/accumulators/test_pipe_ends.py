@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import gc
+import re
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -231,3 +236,70 @@ def test_scalars_need_no_module():
         warnings.simplefilter("error")
         (Mean() ** Scalar(Writer(), "a")).run([1.0])
     assert written == [("a", 1.0, 0)]
+
+
+def filled(kind, items=10):
+    """A pipe or a source that has accumulated items."""
+    flow = Source() if kind == "source" else Pipe(Mean(), print)
+    if kind == "source":
+        flow ** Mean() ** print
+    if kind == "split":
+        flow = Split(Mean() ** print, Max() ** print) ** print
+    for i in range(items):
+        flow(float(i))
+    return flow
+
+
+@pytest.mark.parametrize("kind", ["pipe", "source", "split"])
+def test_a_pipe_that_is_never_ended_says_so_when_it_goes(kind):
+    flow = filled(kind)
+    copied = copy.deepcopy(flow)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        del flow
+        gc.collect()
+        del copied
+        gc.collect()
+    (warning,) = told
+    assert re.search(r"Found 10 items in .*`Mean`, and no end", str(warning.message))
+
+
+@pytest.mark.parametrize("kind", ["pipe", "source", "split"])
+def test_a_pipe_without_anything_to_lose_goes_in_silence(kind, capsys):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        ended, few, reset = filled(kind), filled(kind, 3), filled(kind)
+        ended.end()
+        ended(1.0)
+        reset.reset()
+        passing = Pipe(SumMetric(), print)
+        for i in range(10):
+            passing(float(i))
+        del ended, few, reset, passing
+        gc.collect()
+    assert not [str(each.message) for each in told]
+
+
+def test_a_pipe_whose_accumulator_was_read_goes_in_silence():
+    mean = Mean()
+    pipe = mean**print
+    for i in range(10):
+        pipe(float(i))
+    assert mean.compute() == 4.5
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        del pipe
+        gc.collect()
+    assert not [str(each.message) for each in told]
+
+
+@pytest.mark.parametrize("end", [True, False])
+def test_a_program_that_never_ends_its_pipe(end):
+    program = (
+        "from lightning_accum.accumulators import Mean\n"
+        "pipe = Mean() ** print\n"
+        "for i in range(10): pipe(float(i))\n" + ("pipe.end()\n" if end else "")
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert ("Found 10 items in `Mean`, and no end" in done.stderr) is not end
