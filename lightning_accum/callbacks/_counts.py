@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from lightning_accum.cells.tally import Activity, Silence
+from lightning_accum.cells.activity import Activity, Silence
 
 By = Literal["callback", "module", "loop"]
 """Who applies updates: the callback, the module's own optimizer, or the user's own loop."""

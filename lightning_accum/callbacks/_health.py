@@ -13,7 +13,8 @@ from lightning_accum.callbacks._findings import findings, undefined_parameters
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._record import ParameterRecord
 from lightning_accum.cells.state import Hyperparameters
-from lightning_accum.cells.tally import Tally, why_nothing
+from lightning_accum.cells.tally import Tally
+from lightning_accum.cells.why_nothing import why_nothing
 from lightning_accum.distributed.world import is_first
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.updates import Updater

@@ -1,13 +1,14 @@
-"""Counts of the windows of a cell, and reasons for a cell without any."""
+"""Counts of the windows of a cell."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from lightning_accum.cells.activity import Activity, Silence
 from lightning_accum.engine.terms import Term
 from lightning_accum.functional.numbers import fingerprint
 from lightning_accum.sparse.kernel_search import count_events
@@ -18,38 +19,6 @@ _APART = 3  # windows in a row
 _EMPTY = 8  # calls of a rule that find nothing before it warns
 # Changes that are pending, none ever applied, before it warns: of windows, of windows of one step.
 _WINDOWS, _STEPS = 1 << 10, 1 << 17
-
-
-class Activity(NamedTuple):
-    """The share of non-zero values on both sides of a cell.
-
-    Attributes:
-        pre: the share in the connection's input.
-        post: the share in the neuron's output.
-        size: the number of values of the neuron's output.
-        spikes: whether the neuron's output is recorded as spikes.
-        spikes_in: whether the connection's input is recorded as spikes.
-    """
-
-    pre: float
-    post: float
-    size: int
-    spikes: bool
-    spikes_in: bool = False
-
-
-class Silence(NamedTuple):
-    """The latest of the windows that were looked at, none of which had a spike.
-
-    Attributes:
-        looks: their number.
-        of: the number of all windows that were looked at.
-        since: the first of them, as windows are counted from 1.
-    """
-
-    looks: int
-    of: int
-    since: int
 
 
 class Tally:
@@ -218,46 +187,3 @@ class Tally:
             return None
         first = len(silent) - silent[::-1].index(False)
         return Silence(len(silent) - first, len(silent), self._looks[first][0])
-
-
-def why_nothing(
-    connection: nn.Module,
-    neuron: nn.Module,
-    lightning: bool = False,
-    model: nn.Module | None = None,
-    dropped: int = 0,
-) -> str:
-    """Returns why a cell has recorded nothing, and how to mend it.
-
-    Args:
-        connection: the connection of the cell.
-        neuron: the neuron of the cell.
-        lightning: whether a Lightning callback decides when to record.
-        model: the model that is trained, if it is known.
-        dropped: how many recorded steps were cleared before the rule was called.
-    """
-    if dropped:
-        return (
-            f"`clear()` dropped {dropped} recorded steps before the rule was called: call it after"
-            " the rule, when the reward or the error of these steps is known, or leave it out, for"
-            " a call empties the window itself."
-        )
-    for side, module in (("connection", connection), ("neuron", neuron)):
-        if model is not None and not any(each is module for each in model.modules()):
-            return (
-                f"Its {side}, a `{type(module).__name__}`, is not a module of the model that is"
-                " trained, which may be a copy or another instance: register the cells with the"
-                " modules of that model, or give the callback their paths (`cells`)."
-            )
-    if not connection.training or not neuron.training:
-        return (
-            "Its modules are in evaluation mode, in which nothing is recorded: call `train()` on"
-            " the model before it is trained."
-        )
-    when = " in `training_step`, the only place that is recorded" if lightning else ""
-    return (
-        f"Its modules are in training mode, and were not called{when}, or without samples: call"
-        " them as `fc(x)`, for hooks do not see `fc.forward(x)` or `F.linear(x, fc.weight)`. If"
-        " they run inside a function that `torch.compile` has compiled before, call"
-        " `torch.compiler.reset()` once the cell is registered."
-    )

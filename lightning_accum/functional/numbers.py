@@ -37,11 +37,7 @@ def widened(values: Tensor) -> Tensor:
 
 
 def is_narrowed(device: str) -> bool:
-    """Returns whether autocast, as of a mixed-precision step, narrows operations on a device.
-
-    Args:
-        device: the type of the device, such as ``"cpu"``.
-    """
+    """Returns whether autocast narrows operations on a type of device, such as ``"cpu"``."""
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
@@ -64,7 +60,7 @@ def fingerprint(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def as_bytes(values: Tensor) -> Tensor:
-    """Views booleans as bytes of 0 and 1, which torch converts ten times as fast.
+    """Views booleans as bytes of 0 and 1, without a copy.
 
     Args:
         values: a tensor of any dtype; all but booleans are returned unchanged.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
-from lightning_accum.nn._compiled import integrate_blocks
+from lightning_accum.nn._fast_compiled import integrate_blocks
 from lightning_accum.nn.inhibition import Inhibition
 from lightning_accum.nn.state import NeuronState
 from lightning_accum.sparse.kernel_neurons import integrate_neurons

@@ -18,17 +18,17 @@ from lightning_accum.functional.moments import (
     moment_step,
     second_moment,
 )
-from lightning_accum.optim._chunks import (
+from lightning_accum.optim._versions import count_versions
+from lightning_accum.sparse.flat_views import flat_alias
+from lightning_accum.sparse.kernel_moments import step_moments
+from lightning_accum.sparse.tensor_lists import (
     CHUNK,
     SERIAL,
     Columns,
     chunks,
-    flat_alias,
     single_threaded,
     staging,
 )
-from lightning_accum.optim._versions import count_versions
-from lightning_accum.sparse.kernel_moments import step_moments
 
 _add, _add_, _sub, _neg, _sqrt = map(foreach, ("add", "add_", "sub", "neg", "sqrt"))
 _mul_, _lerp_, _maximum_ = map(foreach, ("mul_", "lerp_", "maximum_"))

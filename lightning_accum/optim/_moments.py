@@ -13,7 +13,6 @@ from lightning_accum._checks import check_mapping
 from lightning_accum._compat import foreach
 from lightning_accum.functional.moments import Number, bias_correction
 from lightning_accum.optim._checks import check, is_choice, is_flag
-from lightning_accum.optim._chunks import CHUNK
 from lightning_accum.optim._kernels import (
     Coefficients,
     compiled_step,
@@ -28,6 +27,7 @@ from lightning_accum.optim._scales import Scales
 from lightning_accum.optim._step_groups import StepGroup, Traits, step_groups
 from lightning_accum.optim.base import GenericAdaptiveOptimizer, Group, Params, State
 from lightning_accum.optim.weight_decay import WeightDecay, decay_terms
+from lightning_accum.sparse.tensor_lists import CHUNK
 
 
 class MomentOptimizer(GenericAdaptiveOptimizer):

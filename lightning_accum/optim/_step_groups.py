@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from lightning_accum.functional.numbers import at_least_float32
-from lightning_accum.optim._chunks import SERIAL, Columns, dense
 from lightning_accum.optim._kernels import COMPILED, check_sizes
 from lightning_accum.optim._plan import Batch, as_real, same_layout
+from lightning_accum.sparse.flat_views import dense
+from lightning_accum.sparse.tensor_lists import SERIAL, Columns
 
 
 @dataclass(frozen=True)

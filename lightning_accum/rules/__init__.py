@@ -1,5 +1,6 @@
 """Learning rules, and the base class of rules."""
 
+from lightning_accum.rules.anti_hebb import AntiHebb
 from lightning_accum.rules.base import Rule
 from lightning_accum.rules.bcm import BCM
 from lightning_accum.rules.clopath import Clopath
@@ -16,7 +17,7 @@ from lightning_accum.rules.feedback import (
     RandomFeedback,
     SymmetricFeedback,
 )
-from lightning_accum.rules.hebb import AntiHebb, Hebb
+from lightning_accum.rules.hebb import Hebb
 from lightning_accum.rules.homeostasis import Homeostasis
 from lightning_accum.rules.inhibitory import InhibitorySTDP
 from lightning_accum.rules.kernel import KernelSTDP

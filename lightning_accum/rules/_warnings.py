@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from lightning_accum._checks import has_ended
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.tally import Tally, why_nothing
+from lightning_accum.cells.tally import Tally
+from lightning_accum.cells.why_nothing import why_nothing
 from lightning_accum.engine.recording import Given
 from lightning_accum.rules._options import RuleOptions
 from lightning_accum.updates import Accumulator, Updater

@@ -1,8 +1,7 @@
 """How Python calls the compiled kernel: what C may read, its work memory, and its threads.
 
-The kernel's functions are in ``kernel_search.py``, ``kernel_sums.py`` and ``kernel_neurons.py``.
-They check everything that C reads and writes, and return ``None`` if there is no kernel for their
-arguments, which are then left to plain torch.
+The files ``kernel_*.py`` have its functions, which check all that C reads and writes, and return
+``None`` if there is no kernel for their arguments: plain torch takes these.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import torch
 from lightning_accum.callbacks._counts import Counts, Weights
 from lightning_accum.callbacks._finding import Finding
 from lightning_accum.callbacks._findings import findings
-from lightning_accum.cells.tally import Activity, Silence
+from lightning_accum.cells.activity import Activity, Silence
 
 RATES = {"lr_post": 0.1, "lr_pre": -0.1}
 

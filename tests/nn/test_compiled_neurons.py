@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, WinnerTakeAll
-from lightning_accum.nn._compiled import BLOCK, SERIAL
+from lightning_accum.nn._fast_compiled import BLOCK, SERIAL
 
 CASES: dict[str, Any] = {
     "plain": (LIF, {"tc_mem": 7.0}),

@@ -9,7 +9,7 @@ import torch
 from optimizer_cases import CASES, give_gradients, parameters, run, same
 
 from lightning_accum.optim import Adam
-from lightning_accum.optim._chunks import single_threaded
+from lightning_accum.sparse.tensor_lists import single_threaded
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -14,7 +14,7 @@ from optimizer_cases import CASES, OWN, close, give_gradients, parameters, run, 
 from torch import nn
 
 from lightning_accum.optim import GenericAdaptiveOptimizer, WeightDecay
-from lightning_accum.optim._chunks import CHUNK
+from lightning_accum.sparse.tensor_lists import CHUNK
 
 BUILTINS = (int, float, bool, str, type(None))
 

@@ -17,8 +17,8 @@ from lightning_accum.optim import (
     UpdateOptimizer,
     _versions,
 )
-from lightning_accum.optim._chunks import CHUNK, SERIAL
 from lightning_accum.optim._kernels import COMPILED
+from lightning_accum.sparse.tensor_lists import CHUNK, SERIAL
 
 SIZES = ((5,), (2, 3), (SERIAL + 1,), (3, CHUNK // 2 + 1), (2, 3, 4, 4), ())
 WAYS = {

@@ -10,9 +10,9 @@ from optimizer_cases import ADAM, CASES, OWN, close, give_gradients, parameters,
 from torch import nn
 
 from lightning_accum.optim import AdaBelief, Adam, AMSGrad, RAdam, WeightDecay
-from lightning_accum.optim._chunks import CHUNK, SERIAL, chunks
 from lightning_accum.optim._kernels import COMPILED
 from lightning_accum.optim._plan import same_layout
+from lightning_accum.sparse.tensor_lists import CHUNK, SERIAL, chunks
 
 DECAYS = [
     WeightDecay(0.1),

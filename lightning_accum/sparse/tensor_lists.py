@@ -1,4 +1,4 @@
-"""Chunks: the pieces in which a step goes over many tensors."""
+"""Lists of tensors, which a step goes over together: in chunks, and on one thread."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._compat import foreach
+from lightning_accum.sparse.flat_views import dense, flat_view
 
 # Parameters, gradients, first and second moments, and their maxima if there are any.
 Columns = Sequence[list[Tensor]]
@@ -44,25 +45,6 @@ def chunks(columns: Columns, together: float) -> Iterator[Columns]:
             start, elements = i + 1, 0
     if start < len(columns[0]):
         yield [column[start:] for column in columns]
-
-
-def dense(tensor: Tensor) -> bool:
-    """Returns whether the elements fill a contiguous range of memory, in any order."""
-    return tensor.is_contiguous() or torch.empty_like(tensor).stride() == tensor.stride()
-
-
-def flat_view(tensor: Tensor) -> Tensor:
-    """Returns a view of the elements of a dense tensor in their order in memory."""
-    if tensor.is_contiguous():
-        return tensor.view(-1)
-    return tensor.as_strided((tensor.numel(),), (1,))
-
-
-def flat_alias(tensor: Tensor) -> Tensor:
-    """Returns :func:`flat_view` without a base, for whose every shape torch would recompile."""
-    alias = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-    start, size = tensor.storage_offset(), tensor.numel()
-    return alias.set_(tensor.untyped_storage(), start, (size,), (1,))
 
 
 @contextmanager

@@ -1,0 +1,48 @@
+"""Reasons why a cell has recorded nothing."""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+def why_nothing(
+    connection: nn.Module,
+    neuron: nn.Module,
+    lightning: bool = False,
+    model: nn.Module | None = None,
+    dropped: int = 0,
+) -> str:
+    """Returns why a cell has recorded nothing, and how to mend it.
+
+    Args:
+        connection: the connection of the cell.
+        neuron: the neuron of the cell.
+        lightning: whether a Lightning callback decides when to record.
+        model: the model that is trained, if it is known.
+        dropped: how many recorded steps were cleared before the rule was called.
+    """
+    if dropped:
+        return (
+            f"`clear()` dropped {dropped} recorded steps before the rule was called: call it after"
+            " the rule, when the reward or the error of these steps is known, or leave it out, for"
+            " a call empties the window itself."
+        )
+    for side, module in (("connection", connection), ("neuron", neuron)):
+        if model is not None and not any(each is module for each in model.modules()):
+            return (
+                f"Its {side}, a `{type(module).__name__}`, is not a module of the model that is"
+                " trained, which may be a copy or another instance: register the cells with the"
+                " modules of that model, or give the callback their paths (`cells`)."
+            )
+    if not connection.training or not neuron.training:
+        return (
+            "Its modules are in evaluation mode, in which nothing is recorded: call `train()` on"
+            " the model before it is trained."
+        )
+    when = " in `training_step`, the only place that is recorded" if lightning else ""
+    return (
+        f"Its modules are in training mode, and were not called{when}, or without samples: call"
+        " them as `fc(x)`, for hooks do not see `fc.forward(x)` or `F.linear(x, fc.weight)`. If"
+        " they run inside a function that `torch.compile` has compiled before, call"
+        " `torch.compiler.reset()` once the cell is registered."
+    )
