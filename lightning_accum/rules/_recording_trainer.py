@@ -74,7 +74,7 @@ class RecordingTrainer(RuleOptions, ABC):
             make = signal.constructor(name, h)
             self.add_monitor(name, signal.name, signal.attr, make, **signal.tags(h))
         told = partial(warn_of_dropped, type(self).__name__, name, state.tally, h.params)
-        self.updater_of(name).call_at_end(told)
+        self.updater_of(name).call_at_end(self, told)
         return self.get_unit(name)
 
     def del_cell(self, name: str) -> None:

@@ -31,7 +31,7 @@ class NamedAccumulators(CheckedState):
     _accumulators: Mapping[str, Accumulator] = MappingProxyType({})
     _parent: weakref.ref[nn.Module] | None = None
     _user: weakref.ref[Any] | None = None
-    _watchers: tuple[Callable[[NamedAccumulators], None], ...] = ()
+    _watchers: tuple[tuple[weakref.ref[object], Callable[[NamedAccumulators], None]], ...] = ()
 
     def __init__(self, module: nn.Module, reduction: ReductionFn | str | None) -> None:
         super().__init__()
@@ -114,16 +114,18 @@ class NamedAccumulators(CheckedState):
     def user(self, user: object | None) -> None:
         self._user = None if user is None else weakref.ref(user)
 
-    def call_at_end(self, watcher: Callable[[NamedAccumulators], None]) -> None:
+    def call_at_end(self, owner: object, watcher: Callable[[NamedAccumulators], None]) -> None:
         """Calls ``watcher(self)`` when this is deleted; a copy does not.
 
         Args:
-            watcher: it must not refer to the module, which would then stay.
+            owner: whose watcher it is, referenced weakly; those of dead owners are forgotten.
+            watcher: it must not refer to the module or to the owner, which would then stay.
         """
-        self._watchers = (*self._watchers, watcher)
+        alive = (known for known in self._watchers if known[0]() is not None)
+        self._watchers = (*alive, (weakref.ref(owner), watcher))
 
     def __del__(self) -> None:
-        for watcher in self._watchers:
+        for _, watcher in self._watchers:
             watcher(self)
 
     def target(self, name: str) -> Tensor:

@@ -58,7 +58,7 @@ def feed(metric, value):
     elif isinstance(metric, UpdateStatistics):
         metric.update(value, value * 2)
     elif isinstance(metric, FiringStatistics):
-        metric.update(value.abs().expand(2, 3, 2))
+        metric.update((value > 0).expand(2, 3, 2))
     else:
         metric.update(value)
 

@@ -60,7 +60,7 @@ NETS = {
 class TestSpikingJelly(Foreign):
     @pytest.fixture(params=NETS)
     def net(self, request: pytest.FixtureRequest) -> Net:
-        return NETS[request.param]()
+        return NETS[request.param]().train()  # its neurons share a surrogate with others
 
 
 def test_own_convolution_learns_as_the_plain_one() -> None:
