@@ -25,6 +25,7 @@ SECTIONS = {
         "events_tonic": "Directions of a bar, from events by Tonic",
         "foreign_neurons": "Neurons of snnTorch, Norse and SpikingJelly",
         "conv_wta": "Filters of a convolution by competition",
+        "softhebb_stack": "Two layers of convolutions by soft competition",
         "conv_stdp": "Filters of a spiking convolution by STDP",
         "receptive_fields": "Receptive fields from photographs",
         "oja_pca": "Principal components by Oja and Sanger",

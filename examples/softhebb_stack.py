@@ -1,0 +1,120 @@
+"""Learns two layers of convolutions from MNIST by soft competition, one after the other.
+
+After Journé et al. (2022, arXiv:2209.11883), at a small size. Filters approach patches, each by its
+share of a softmax. The next layer sees by how much they exceed the mean answer at a place, pooled.
+A linear readout learns digits from both layers. Beside it are readouts of the pixels, and of
+filters that did not learn: patches of the images, with which learning starts, and noise.
+
+    python examples/softhebb_stack.py [--seeds 5] [--picture softhebb_stack.png] [--short]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import lightning.pytorch as pl
+import torch
+from _data import Split, load_mnist5k
+from _local import Local, see_once
+from _quiet import quiet
+from _readout import linear_accuracy
+from _result import report, spread
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+from torch.nn.functional import conv2d, max_pool2d, normalize, unfold
+
+from lightning_accum import CellSpec, SoftHebb
+
+SIZES = ((64, 5), (128, 5))  # of each layer: filters, and their side
+
+
+def patches(images: Tensor, side: int) -> Tensor:
+    """Five patches of each image, with a mean of zero and a length of one."""
+    found = []
+    for part in images.split(100):
+        every = unfold(part, side).transpose(1, 2)
+        chosen = every.var(2).multinomial(5)  # none that is empty
+        found.append(every.take_along_dim(chosen[..., None], 1).flatten(0, 1))
+    some = torch.cat(found)
+    return normalize(some - some.mean(1, keepdim=True))
+
+
+class Layer(Local):
+    """Filters of a convolution, which see patches to learn and whole images to answer."""
+
+    def __init__(self, images: Tensor, filters: int, side: int, noise: bool) -> None:
+        super().__init__()
+        self.side = side
+        some = patches(images[torch.randperm(len(images))[:filters]], side)
+        start = some[torch.randperm(len(some))[:filters]]
+        self.filters = nn.Linear(start.shape[1], filters, bias=False).requires_grad_(False)
+        self.filters.weight.copy_(normalize(torch.randn_like(start)) if noise else start)
+        self.answers = nn.Identity()
+
+    def forward(self, seen: Tensor) -> Tensor:
+        """The answers of all filters to patches."""
+        return self.answers(self.filters(seen))
+
+    def learn(self, images: Tensor) -> None:
+        """Sees five patches of each image, once."""
+        rule = SoftHebb(lr=5.0, temperature=0.03)  # shares are small, and averaged over the batch
+        see_once(self, rule, CellSpec("filters", "answers"), patches(images, self.side), 50)
+
+    @torch.no_grad()
+    def answer(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """The largest answers in 4 × 4 windows, for the readout, and in 2 × 2 places, to go on."""
+        weight = self.filters.weight.view(-1, images.shape[1], self.side, self.side)
+        window, step = 10 * images.shape[-1] // 28, 6 * images.shape[-1] // 28
+        windows, places = [], []
+        for part in images.split(200):
+            answers = conv2d(part, weight, padding=self.side // 2)
+            answers = (answers - answers.mean(1, keepdim=True)).relu()
+            windows.append(max_pool2d(answers, window, step).flatten(1))
+            places.append(max_pool2d(answers, 2))
+        return torch.cat(windows), torch.cat(places)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--picture", default="softhebb_stack.png", help="where to draw to")
+    parser.add_argument("--short", action="store_true", help="one seed, 100 images")
+    args = parser.parse_args()
+    quiet()
+    torch.set_num_threads(1)
+    data = load_mnist5k()
+    if args.short:
+        args.seeds, data = 1, Split(*(part[:100] for part in data))
+    images = data.train_images[:, None], data.test_images[:, None]
+    pixels = linear_accuracy(data, *(part.flatten(1) for part in images))
+    rows, seconds = dict[str, list[float]](), 0.0
+    for seed in range(args.seeds):
+        for title in ("noise", "patches", "learned"):
+            pl.seed_everything(seed, verbose=False)
+            (train, test), layers, found = images, list[Layer](), []
+            for filters, side in SIZES:
+                layers.append(Layer(train, filters, side, noise=title == "noise"))
+                if title == "learned":
+                    before = time.process_time()
+                    layers[-1].learn(train)
+                    seconds += time.process_time() - before
+                (to_train, train), (to_test, test) = map(layers[-1].answer, (train, test))
+                found.append((to_train, to_test))
+            both = [torch.cat(part, 1) for part in zip(*found, strict=True)]
+            for name, seen in ((f"{title}, first layer", found[0]), (title, both)):
+                rows.setdefault(name, []).append(linear_accuracy(data, *seen))
+    print(f"test accuracy of a linear readout: pixels {pixels:.1f} %")
+    for name, values in rows.items():
+        print(f"  {name:20s} {spread(values)}")
+    report(spread(rows["learned"]), args.seeds * len(images[0]) / seconds)
+    figure = Figure(figsize=(5, 5), layout="constrained")
+    for axes, weights in zip(figure.subplots(8, 8).flat, layers[0].filters.weight, strict=True):
+        axes.imshow(weights.view(SIZES[0][1], -1).numpy(), cmap="Greys_r")
+        axes.axis("off")
+    figure.savefig(args.picture, dpi=80)
+    print(f"drawn to {args.picture}")
+
+
+if __name__ == "__main__":
+    main()
