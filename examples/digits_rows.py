@@ -96,8 +96,11 @@ class Reader(pl.LightningModule):
         self.accuracies.append((answers == self.split.test_labels).float().mean().item())
 
     def configure_optimizers(self):
-        trained = self.readout if self.method == METHODS[-1] else self
-        optimizer = torch.optim.Adam(trained.parameters(), lr=1e-2)
+        if self.method == "readout only":
+            self.fc.requires_grad_(False)
+            self.lif.requires_grad_(False)
+        trained = [param for param in self.parameters() if param.requires_grad]
+        optimizer = torch.optim.Adam(trained, lr=1e-2)
         falling = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, self.epochs)
         return [optimizer], [falling]
 
