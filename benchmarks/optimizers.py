@@ -15,6 +15,7 @@ import os
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from _measure import bandwidth, middle, setting, table, timed
@@ -104,16 +105,16 @@ EQUAL = {
 }
 
 
-def parameters(shapes: Shapes) -> list[nn.Parameter]:
-    generator = torch.Generator().manual_seed(0)
-    params = [nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
+def parameters(shapes: Shapes, dtype: torch.dtype = torch.float32) -> list[nn.Parameter]:
+    options: dict[str, Any] = {"generator": torch.Generator().manual_seed(0), "dtype": dtype}
+    params = [nn.Parameter(torch.randn(shape, **options)) for shape in shapes]
     for param in params:
-        param.grad = torch.randn(param.shape, generator=generator)
+        param.grad = torch.randn(param.shape, **options)
     return params
 
 
 def end(form: str, shapes: Shapes) -> torch.Tensor:
-    params = parameters(shapes)
+    params = parameters(shapes, torch.float64)  # the change is small beside the parameter
     optimizer = FORMS[form](params)
     for _ in range(10):  # RAdam begins to rectify in the sixth
         optimizer.step()
@@ -121,11 +122,11 @@ def end(form: str, shapes: Shapes) -> torch.Tensor:
 
 
 def agree(shapes: Shapes) -> None:
-    begin = torch.cat([param.detach().flatten() for param in parameters(shapes)])
+    begin = torch.cat([param.detach().flatten() for param in parameters(shapes, torch.float64)])
     for form, other in EQUAL.items():
         moved = end(other, shapes) - begin
         error = (end(form, shapes) - begin - moved).abs().max() / moved.abs().max()
-        if not error < 0.01:  # of a change that is small beside the parameter
+        if not error < 1e-6:
             raise AssertionError(f"Form `{form}` differs from `{other}` by {error:.1e}.")
 
 
