@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import warnings
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -165,11 +164,6 @@ def names_in(name: str, value: Any) -> tuple[str, ...]:
     if not all(isinstance(each, str) for each in given):
         _refuse(name, "a sequence of names, such as `['weight']`", value)
     return given
-
-
-def has_ended() -> bool:
-    """Returns whether the program ends, or an exception has ended it that says more."""
-    return sys.is_finalizing() or getattr(sys, "last_value", None) is not None
 
 
 def _refuse(name: str, should: str, value: object) -> None:

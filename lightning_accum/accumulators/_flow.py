@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import warnings
-import weakref
 from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any
@@ -13,15 +11,12 @@ from torch import nn
 from torchmetrics import Metric
 from typing_extensions import Self
 
-from lightning_accum._checks import has_ended
+from lightning_accum._ending import delete_at_exit, has_ended
 from lightning_accum.accumulators._links import Ends
 from lightning_accum.accumulators._stage import Stage
 from lightning_accum.accumulators.sync import synchronize
 
 _MANY = 8  # items that wait for an end, before a warning
-
-# Those that exist, for the end of the program.
-_flows: weakref.WeakSet[Flow] = weakref.WeakSet()
 
 
 class Flow(nn.Module):
@@ -32,7 +27,7 @@ class Flow(nn.Module):
         # A tuple hides the LightningModule, which may be a parent, from the submodules.
         self._owner: tuple[Any, ...] = ()
         self._begun = self._was_ended = False
-        _flows.add(self)
+        delete_at_exit(self)
 
     @property
     def is_free(self) -> bool:
@@ -161,10 +156,3 @@ def _waits(metric: Metric) -> bool:
     if metric._computed is not None or metric._update_count < _MANY:
         return False
     return isinstance(metric, Stage) and metric.link().accumulates
-
-
-@atexit.register
-def _warn_at_exit() -> None:
-    """Warns of what is not ended until the program ends."""
-    for flow in list(_flows):
-        flow.__del__()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -11,7 +9,7 @@ from typing import Any
 
 from typing_extensions import Self
 
-from lightning_accum._checks import has_ended
+from lightning_accum._ending import delete_at_exit, has_ended
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.independent import RegisteredCell
 from lightning_accum.cells.mismatch import warn_of_order
@@ -32,9 +30,6 @@ from lightning_accum.rules._warnings import (
 from lightning_accum.sparse.kernel_online import PairSTDP
 from lightning_accum.updates import Accumulator, get_updater
 
-# Those that exist, for the end of the program.
-_trainers: weakref.WeakSet[RecordingTrainer] = weakref.WeakSet()
-
 
 class RecordingTrainer(RuleOptions, ABC):
     """Records the signals of each cell that a subclass names in :meth:`_recorded`."""
@@ -42,7 +37,7 @@ class RecordingTrainer(RuleOptions, ABC):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._plans: dict[str, CellPlan] = {}
-        _trainers.add(self)
+        delete_at_exit(self)
 
     @abstractmethod
     def _recorded(self, cell: Cell, h: Self) -> Sequence[RecordedSignal]:
@@ -201,10 +196,3 @@ class RecordingTrainer(RuleOptions, ABC):
     def __del__(self) -> None:
         if "registry" in vars(self) and not has_ended():
             warn_of_unused(type(self).__name__, dict(self._unused()))
-
-
-@atexit.register
-def _warn_at_exit() -> None:
-    """Warns of trainers that have learned nothing until the program ends."""
-    for trainer in list(_trainers):
-        trainer.__del__()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
-from lightning_accum._checks import has_ended
+from lightning_accum._ending import has_ended
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.tally import Tally
 from lightning_accum.cells.why_nothing import why_nothing
