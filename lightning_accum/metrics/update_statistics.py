@@ -1,4 +1,4 @@
-"""Metrics of a parameter's updates and of neurons' activity, averaged until they are reset."""
+"""The statistics of a parameter's updates, averaged until they are reset."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum.functional.statistics import AVERAGED, spike_counts, update_statistics
-from lightning_accum.metrics._additive import AdditiveMetric
-from lightning_accum.plot.panels import Panel, draw_panels
-from lightning_accum.sparse.binary import count_spikes
+from lightning_accum.functional.statistics import AVERAGED, update_statistics
+from lightning_accum.metrics._panels import PanelMetric
+from lightning_accum.plot.panels import Panel
 
 _NAMES = (*AVERAGED, "nonfinite")
 _PANELS = (
@@ -21,13 +20,9 @@ _PANELS = (
     Panel("shares of the weights", ("at_bound", "at_lower", "at_upper", "zero_share"), (0.0, 1.05)),
     Panel("not finite", ("nonfinite",)),
 )
-_ACTIVITY = (
-    Panel("spikes per step", ("firing_rate",)),
-    Panel("share of the neurons", ("silent_share",), limits=(0.0, 1.05)),
-)
 
 
-class UpdateStatistics(AdditiveMetric):
+class UpdateStatistics(PanelMetric):
     """Averages the statistics of one parameter's updates since the last reset.
 
     ``compute`` returns the scalars of
@@ -50,6 +45,7 @@ class UpdateStatistics(AdditiveMetric):
         {'update_norm': 1.0, 'weight_norm': 6.0, 'pos_norm': 1.0, 'neg_norm': 0.0}
     """
 
+    _panels = _PANELS
     totals: Tensor
     updates: Tensor
 
@@ -89,103 +85,3 @@ class UpdateStatistics(AdditiveMetric):
         """Returns the statistics by name, float32 scalars; all are 0 before any update."""
         means = self.totals / self.updates.clamp(min=1)
         return dict(zip(_NAMES, means.unbind(), strict=True))
-
-    def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Draws present values as bars, or results over time as curves, in six panels.
-
-        Args:
-            val: a result of ``compute`` or ``forward``, or a list of them. Default: ``compute()``.
-            ax: matplotlib axes to draw all values in. Default: panels in a new figure, where each
-                has its own scale.
-
-        Returns:
-            The figure, or ``None`` if ``ax`` was given, and the axes of the panels, an array.
-
-        Raises:
-            ModuleNotFoundError: if matplotlib is not installed.
-        """
-        if ax is not None:
-            return super().plot(val, ax)
-        found = self.compute() if val is None else val
-        return draw_panels(found, _PANELS, "UpdateStatistics.plot")
-
-
-class FiringStatistics(AdditiveMetric):
-    """Measures how active neurons were since the last reset.
-
-    ``compute`` returns ``firing_rate``, the mean number of spikes in a step of one sample and
-    neuron, and ``silent_share``, the share of neurons that never fired. The number of neurons is
-    known from the first update; every process needs one before their states are combined.
-
-    Args:
-        **kwargs: passed to :class:`torchmetrics.Metric`.
-
-    Example:
-        >>> import torch
-        >>> stats = FiringStatistics()
-        >>> stats.update(torch.tensor([[[1, 0]], [[1, 0]]]))
-        >>> stats.compute()
-        {'firing_rate': tensor(0.5000), 'silent_share': tensor(0.5000)}
-    """
-
-    counts: Tensor
-    steps: Tensor
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.add_sum("counts", torch.zeros(1))
-        self.add_sum("steps", torch.zeros((), dtype=torch.long))
-
-    def update(self, spikes: Tensor) -> None:
-        """Counts spikes.
-
-        Args:
-            spikes: activity of shape ``[T, B, ...]`` and any dtype, 0 or 1; its values are checked
-                only on the CPU, where nothing waits for them.
-
-        Raises:
-            ValueError: if there is no neuron dimension, another number of neurons than before, or
-                a value that is neither 0 nor 1.
-        """
-        found = spike_counts(spikes)
-        if spikes.is_cpu and spikes.dtype != torch.bool and count_spikes(spikes) is None:
-            raise ValueError(
-                "Argument `spikes` should be 0 or 1, so that their mean is a firing rate. Found"
-                f" values from {spikes.min():g} to {spikes.max():g}: pass what the neuron fires,"
-                " such as `spikes > 0`, and average graded activity with"
-                " `lightning_accum.accumulators.Mean`."
-            )
-        if self.counts.numel() not in (1, found.numel()):
-            raise ValueError(
-                f"Argument `spikes` should have {self.counts.numel()} neurons, as before. Found"
-                f" {found.numel()} in `spikes.shape = {tuple(spikes.shape)}`: keep one metric for"
-                " each layer, or reset it."
-            )
-        self.counts = self.counts + found
-        self.steps = self.steps + spikes.shape[0] * spikes.shape[1]
-
-    def compute(self) -> dict[str, Tensor]:
-        """Returns the statistics by name, float32 scalars."""
-        return {
-            "firing_rate": self.counts.mean() / self.steps.clamp(min=1),
-            "silent_share": (self.counts == 0).float().mean(),
-        }
-
-    def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Draws present values as bars, or results over time as curves, in two panels.
-
-        Args:
-            val: a result of ``compute`` or ``forward``, or a list of them. Default: ``compute()``.
-            ax: matplotlib axes to draw all values in. Default: panels in a new figure, where each
-                has its own scale.
-
-        Returns:
-            The figure, or ``None`` if ``ax`` was given, and the axes of the panels, an array.
-
-        Raises:
-            ModuleNotFoundError: if matplotlib is not installed.
-        """
-        if ax is not None:
-            return super().plot(val, ax)
-        found = self.compute() if val is None else val
-        return draw_panels(found, _ACTIVITY, "FiringStatistics.plot")
