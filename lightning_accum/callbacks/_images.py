@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, isqrt, sqrt
+from math import ceil, sqrt
 
 import torch
 from torch import Tensor
+
+from lightning_accum.plot.fields import receptive_fields
 
 
 def fields_of(weight: Tensor, shape: Sequence[int] | None, most: int) -> Tensor | None:
@@ -25,25 +27,13 @@ def fields_of(weight: Tensor, shape: Sequence[int] | None, most: int) -> Tensor 
     Raises:
         ValueError: if ``shape`` does not fit the number of inputs.
     """
-    weight = weight.detach().float().cpu()
-    if weight.ndim == 4:
-        fields = weight.flatten(0, 1)
-    elif weight.ndim == 2 and weight.numel():
-        inputs = weight.shape[1]
-        side = isqrt(inputs)
-        if shape is None and side**2 == inputs and side > 1:
-            shape = (side, side)
-        if shape is None:
-            return _scaled(weight[:most].unsqueeze(0))
-        if shape[0] * shape[1] != inputs:
-            raise ValueError(
-                f"Argument `shapes` should give the height and width of {inputs} inputs. Found"
-                f" `{tuple(shape)}`."
-            )
-        fields = weight.unflatten(1, tuple(shape))
-    else:
+    if weight.ndim == 3 or not weight.numel():
         return None
-    return _scaled(fields[:most])
+    fields = receptive_fields(weight, shape, "shapes")
+    if fields is None:
+        return None
+    matrix = fields.shape[1:] == weight.shape
+    return _scaled(fields[:, :most] if matrix else fields[:most])
 
 
 def grid(images: Tensor) -> Tensor:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, isqrt, sqrt
+from math import ceil, sqrt
 from typing import Any
 
 from torch import Tensor
 
 from lightning_accum._checks import check_integers, check_tensors
+from lightning_accum.plot.fields import receptive_fields
 from lightning_accum.plot.figures import count_rows, pyplot
 
 
@@ -88,38 +89,6 @@ def weights(
         ax.set_facecolor("none")
     ax.figure.colorbar(image, ax=ax, fraction=0.03, pad=0.02)
     return ax.figure, ax
-
-
-def receptive_fields(weight: Tensor, shape: Sequence[int] | None = None) -> Tensor | None:
-    """Returns the weights of each neuron as an image.
-
-    Args:
-        weight: as for :func:`weights`.
-        shape: height and width of the input of a linear layer.
-
-    Returns:
-        Images ``[N, height, width]`` in float32 on the CPU; ``None`` for other weights.
-
-    Raises:
-        ValueError: if ``shape`` does not fit the number of inputs.
-    """
-    weight = weight.detach().float().cpu().contiguous()
-    if weight.ndim == 4:
-        return weight.flatten(0, 1)
-    if weight.ndim != 2:
-        return weight if weight.ndim == 3 else None
-    inputs = weight.shape[1]
-    side = isqrt(inputs)
-    if shape is None:
-        if side**2 != inputs or side < 2:
-            return weight.unsqueeze(0)
-        shape = (side, side)
-    if len(shape) != 2 or shape[0] * shape[1] != inputs:
-        raise ValueError(
-            f"Argument `shape` should give the height and width of {inputs} inputs. Found"
-            f" `shape = {tuple(shape)}`."
-        )
-    return weight.view(-1, *shape)
 
 
 def _mosaic(fields: Tensor, columns: int | None) -> Tensor:
