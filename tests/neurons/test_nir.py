@@ -269,6 +269,17 @@ def test_parametrized_weights_are_those_that_act() -> None:
 
 
 # ---------------------------------------------------------------------------- others' simulators
+def assert_same_spikes(network: Any, model: nn.Module, x: Tensor) -> None:
+    """Runs another simulator's network step by step, and compares it with ours."""
+    state, found = None, []
+    for now in x:
+        out, state = network(now, state)
+        found.append(out.detach())
+    expected = model(x)
+    assert expected.any()
+    assert torch.equal(torch.stack(found), expected)
+
+
 @pytest.mark.filterwarnings("ignore:nirtorch.load is being deprecated:DeprecationWarning")
 @pytest.mark.parametrize("dt", [1.0, 0.1])
 def test_norse_gives_the_same_spikes(dt: float, tmp_path: Path) -> None:
@@ -276,13 +287,7 @@ def test_norse_gives_the_same_spikes(dt: float, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, x = two_layers(dt), spikes(20)
     network = norse.from_nir(written(tmp_path, model, solver="euler"), dt=dt / 1000)
-    state, found = None, []
-    for now in x:
-        out, state = network(now, state)
-        found.append(out.detach())
-    expected = model(x)
-    assert expected.any()
-    assert torch.equal(torch.stack(found), expected)
+    assert_same_spikes(network, model, x)
 
 
 def test_snntorch_gives_the_same_spikes(tmp_path: Path) -> None:
@@ -290,13 +295,7 @@ def test_snntorch_gives_the_same_spikes(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, x = two_layers(dt=0.1), spikes(20)  # it has steps of 0.1 ms only
     network = snntorch.import_from_nir(written(tmp_path, model, solver="euler"))
-    state, found = None, []
-    for now in x:
-        out, state = network(now, state)
-        found.append(out.detach())
-    expected = model(x)
-    assert expected.any()
-    assert torch.equal(torch.stack(found), expected)
+    assert_same_spikes(network, model, x)
 
 
 @pytest.mark.filterwarnings("ignore:nirtorch.load is being deprecated:DeprecationWarning")
