@@ -159,6 +159,12 @@ def test_other_inputs_are_one_image(tmp_path: Path) -> None:
     assert (image(event) - scaled(weight)).abs().max() < 1.01 / 255
 
 
+def test_one_image_of_all_weights_has_the_most_neurons() -> None:
+    weight = torch.rand(10, 3, generator=torch.Generator().manual_seed(0))
+    found = fields_of(weight, None, most=4)
+    assert torch.equal(found, scaled(weight[:4]).unsqueeze(0))
+
+
 def test_two_callbacks_and_the_most_neurons(tmp_path: Path) -> None:
     class Deep(Net):
         def __init__(self) -> None:
