@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any
@@ -125,13 +125,30 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f": did you mean `{near[0]}`?" if near else "."
 
 
-def check_not_misspelt(owner: type, given: Mapping[str, object], known: Iterable[str]) -> None:
-    """Raises a ``TypeError`` if a keyword would be ignored, but is similar to a known one."""
+def check_taken(
+    owner: str,
+    given: Mapping[str, object],
+    known: Iterable[str],
+    takes: Callable[[str], bool] | None = None,
+) -> None:
+    """Raises a ``TypeError`` if nobody takes a keyword.
+
+    Args:
+        owner: what was called, for the message.
+        given: the further keywords of the call.
+        known: the keywords that it has itself.
+        takes: whether something else takes a keyword.
+    """
     for name in given:
-        if nearest(name, known) != ".":
+        if takes is None or not takes(name):
+            should = [f"`{each}`" for each in known] + ["options of its bounds"] * bool(takes)
+            hint = nearest(name, known)
+            if hint == ".":
+                hint = ": pass `scale`, a factor of every change, or " if "scale" in known else ": "
+                hint += "leave it out."
             raise TypeError(
-                f"Keywords of `{owner.__name__}` should be among {sorted(known)}, or others that"
-                f" are ignored. Found `{name}`{nearest(name, known)}"
+                f"Keywords of `{owner}` should be {' or '.join(should)}. Found `{name}`, which"
+                f" nothing takes{hint}"
             )
 
 

@@ -68,7 +68,7 @@ def test_clear_takes_any_keyword():
 def test_update_is_the_difference_and_applies_nothing():
     acc, w = pending(), W.clone()
     for _ in range(2):
-        assert acc.update(w, anything=1).tolist() == [-1.0, -1.0]
+        assert acc.update(w).tolist() == [-1.0, -1.0]
     assert torch.equal(w, W)
     assert Accumulator().update(w) is None
 
@@ -82,7 +82,7 @@ def test_update_of_one_part_alone(part, expected):
 
 def test_calling_returns_the_parameter_with_the_update_applied():
     acc, w = pending(), W.clone()
-    assert acc(w, anything=1).tolist() == [-0.75, -0.25]
+    assert acc(w).tolist() == [-0.75, -0.25]
     assert torch.equal(w, W)
     assert torch.equal(Accumulator()(w), W)
 

@@ -8,7 +8,7 @@ import lightning.pytorch as pl
 
 from lightning_accum._state import COUNT, MAPPING, Kind, optional
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler, Schedule
-from lightning_accum.optim.update import check_lr
+from lightning_accum.optim.update import check_factor
 
 
 class UpdatePlan:
@@ -34,7 +34,7 @@ class UpdatePlan:
                 "Argument `apply_every_n_batches` should be a positive number of batches, or None."
                 f" Found `apply_every_n_batches = {every!r}`."
             )
-        check_lr(lr)
+        check_factor(lr=lr)
         self.every = every
         self.lr = lr
         self.schedule = Schedule(scheduler, interval)

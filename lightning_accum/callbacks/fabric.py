@@ -17,7 +17,7 @@ from lightning_accum.callbacks._loss import LossWatch
 from lightning_accum.callbacks._untrained import StillParameters
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
-from lightning_accum.optim.update import check_lr
+from lightning_accum.optim.update import check_factor
 from lightning_accum.updates.nonfinite import NonFinite
 
 _PATIENCE = 100  # batches before the first check: the loop does not tell when an epoch ends
@@ -142,20 +142,22 @@ class FabricCellTrainer:
         self.host.finish_batch(**inputs)
         self._note(inputs)
 
-    def step(self, lr: float = 1.0, **inputs: Any) -> None:
+    def step(self, scale: float = 1.0, **inputs: Any) -> None:
         """Applies the pending updates of all processes; every process has to call this.
 
         Args:
-            lr: factor of every update.
+            scale: factor of every update, and so of the rule's rates.
             **inputs: the inputs of the rule, if recorded activity is not evaluated yet.
 
         Raises:
             RuntimeError: before :meth:`setup`, or after :meth:`release`.
-            ValueError: if ``lr`` is negative.
+            TypeError: if there is an ``lr``, or an input without a batch to evaluate.
+            ValueError: if ``scale`` is negative.
             NonFiniteUpdateError: if an update holds NaN or Inf and ``nonfinite`` is ``"raise"``.
         """
-        check_lr(lr)
+        check_factor(scale=scale)
         health = self._checked()
+        self._check_inputs("step", inputs)
         self._idle += 1
         if self._idle == _IDLE:
             warnings.warn(
@@ -168,7 +170,7 @@ class FabricCellTrainer:
             self.accumulate(**inputs)
         self.host.exchange()
         health.update_begins()
-        self.cell_trainer.update(scale=lr)
+        self.cell_trainer.update(scale=scale)
         health.update_ended()
 
     def updates_as_gradients(self, **inputs: Any) -> None:
@@ -180,12 +182,21 @@ class FabricCellTrainer:
             **inputs: the inputs of the rule, if recorded activity is not evaluated yet.
 
         Raises:
-            RuntimeError: before :meth:`setup`, or after :meth:`release`.
+            RuntimeError, TypeError: as for :meth:`step`.
         """
         self._checked()
+        self._check_inputs("updates_as_gradients", inputs)
         if self._recorded:
             self.accumulate(**inputs)
         self.host.export_as_gradients()
+
+    def _check_inputs(self, call: str, inputs: Mapping[str, Any]) -> None:
+        if "lr" in inputs or (inputs and not self._recorded):
+            raise TypeError(
+                f"Keywords of `{call}` should be inputs of the rule, for a batch that is not"
+                f" evaluated yet. Found {sorted(inputs)}, which nothing takes: pass inputs to"
+                " `accumulate` if you call it, and `scale` to `step` for a factor of the rates."
+            )
 
     def _note(self, inputs: Mapping[str, Any]) -> None:
         """Looks at what the rule got, and, after some batches, at what is trained."""

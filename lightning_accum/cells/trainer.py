@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
+from lightning_accum._checks import check_taken
 from lightning_accum.cells.observer import CellObserver
 from lightning_accum.cells.tally import Tally
 from lightning_accum.functional.reductions import Reduction
@@ -51,15 +52,22 @@ class CellTrainer(CellObserver):
         Each updater is called once, even if several cells share it.
 
         Args:
-            **kwargs: passed to the updaters.
+            **kwargs: passed to the updaters: ``scale``, ``clear``, and options of bounds.
 
         Raises:
+            TypeError: if no updater takes one of the keywords; no cell has changed then.
             NonFiniteUpdateError: if an update holds NaN or Inf and the updater's policy is to
                 raise; no cell has changed then.
         """
         self.registry.check_bound()
         updaters = [updater for updater, _ in self.updaters.values()]
-        ready = [updater.prepare(**kwargs) for updater in updaters]
+        takers = [{name for name in kwargs if each.takes(name)} for each in updaters]
+        taken = set(Updater.keywords).union(*takers)
+        check_taken(f"{type(self).__name__}.update", kwargs, Updater.keywords, taken.__contains__)
+        ready = [
+            updater.prepare(**{name: kwargs[name] for name in taker})
+            for updater, taker in zip(updaters, takers, strict=True)
+        ]
         for updater, prepared in zip(updaters, ready, strict=True):
             updater(prepared=prepared)  # a call, so that hooks on the updater run
 

@@ -14,11 +14,14 @@ from lightning_accum.distributed.shards import is_sharded
 from lightning_accum.updates import Updater
 
 
-def check_lr(lr: float) -> None:
-    """Raises a ``ValueError`` if a factor is negative or NaN."""
-    check_numbers(lr=lr)
-    if not lr >= 0:
-        raise ValueError(f"Argument `lr` should be a non-negative factor. Found `{lr = }`.")
+def check_factor(**values: float) -> None:
+    """Raises a ``ValueError`` if a factor, passed by its name, is negative or NaN."""
+    check_numbers(**values)
+    for name, value in values.items():
+        if not value >= 0:
+            raise ValueError(
+                f"Argument `{name}` should be a non-negative factor. Found `{name} = {value}`."
+            )
 
 
 class UpdateOptimizer(torch.optim.Optimizer):
@@ -59,7 +62,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
         lr: float = 1.0,
         updaters: Iterable[Updater] = (),
     ) -> None:
-        check_lr(lr)
+        check_factor(lr=lr)
         # Weight decay is always 0, for callbacks that log it for every optimizer.
         super().__init__(params, {"lr": lr, "weight_decay": 0.0})
         self._begin()
@@ -80,7 +83,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
         Raises:
             ValueError: if its ``lr`` is negative, or its ``weight_decay`` is not 0.
         """
-        check_lr(param_group.get("lr", self.defaults["lr"]))
+        check_factor(lr=param_group.get("lr", self.defaults["lr"]))
         if decay := param_group.get("weight_decay", 0.0):
             raise ValueError(
                 "An UpdateOptimizer should have no `weight_decay`, which it would not apply. Found"

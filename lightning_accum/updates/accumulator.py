@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_tensors
+from lightning_accum._checks import check_taken, check_tensors
 from lightning_accum._state import COUNT, MAPPING, TEXT, check_state, named
 from lightning_accum.functional.bounds import FullBounding, HalfBounding
 from lightning_accum.updates.bounds import Bounds, saved_bounds
@@ -128,34 +130,51 @@ class Accumulator(PendingChange):
 
         Args:
             param: the parameter's current value.
-            **kwargs: ignored; they are part of the interface.
+            **kwargs: options of the bounds, which replace for this call those that were set.
 
         Returns:
             The change as a new tensor in at least float32, or ``None`` if nothing is pending.
 
         Raises:
+            TypeError: if no bound takes one of the keywords.
             ValueError: if the pending contributions do not fit ``param``.
         """
         check_tensors(param=param)
+        check_taken("Accumulator.update", kwargs, (), self.takes)
         self.looked_at = True
         with torch.no_grad():
-            return self._bounds.change(param.detach(), *self.parts(param))
+            return self.delta(param.detach(), self.parts(param), kwargs)
 
     def forward(self, param: Tensor, **kwargs: Any) -> Tensor:
         """Returns the parameter with its change applied, as a new tensor.
 
         Args:
             param: the parameter's current value.
-            **kwargs: ignored; they are part of the interface.
+            **kwargs: options of the bounds, as for :meth:`update`.
         """
-        delta = self.update(param)
+        delta = self.update(param, **kwargs)
         with torch.no_grad():
             base = param.detach()
             return base.clone() if delta is None else (base + delta).to(base.dtype)
 
-    def delta(self, param: Tensor, parts: tuple[Tensor | None, Tensor | None]) -> Tensor | None:
-        """Returns the bounded change that ``parts`` make to ``param``; ``None`` for empty parts."""
-        return self._bounds.change(param, *parts)
+    def takes(self, name: str) -> bool:
+        """Returns whether one of the bounds takes a keyword."""
+        return self._bounds.takes(name)
+
+    def delta(
+        self,
+        param: Tensor,
+        parts: tuple[Tensor | None, Tensor | None],
+        options: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Tensor | None:
+        """Returns the bounded change that ``parts`` make to ``param``; ``None`` for empty parts.
+
+        Args:
+            param: the parameter's current value.
+            parts: both reduced parts.
+            options: keywords for the bounds that take them.
+        """
+        return self._bounds.with_options(options).change(param, *parts)
 
     # ------------------------------------------------------------------ state
     def get_extra_state(self) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -61,6 +61,24 @@ class Bound:
                 f" {tuple(param.shape)}. Found {found}."
             )
         return result
+
+    def takes(self, name: str) -> bool:
+        """Returns whether the function takes a keyword beside the arguments of every bound."""
+        try:
+            params = list(inspect.signature(self.fn).parameters.values())
+        except ValueError:  # the function has no signature
+            return False
+        rest = params[1 + 2 * len(self.limits) :]
+        by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        return any(
+            each.kind is each.VAR_KEYWORD or (each.name == name and each.kind in by_name)
+            for each in rest
+        )
+
+    def with_options(self, given: Mapping[str, Any]) -> Bound:
+        """Returns this bound with those of the given keywords that its function takes."""
+        taken = {name: value for name, value in given.items() if self.takes(name)}
+        return replace(self, options={**self.options, **taken})
 
     def state(self) -> dict[str, Any]:
         """Returns the name of the function, the limits and the options."""

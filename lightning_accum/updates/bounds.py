@@ -55,6 +55,18 @@ class Bounds:
         if bound is not None:
             self._bounds[side] = bound
 
+    def takes(self, name: str) -> bool:
+        """Returns whether one of the bounds takes a keyword."""
+        return any(bound.takes(name) for bound in self._bounds.values())
+
+    def with_options(self, given: Mapping[str, Any]) -> Bounds:
+        """Returns bounds with those of the given keywords that they take."""
+        if not given:
+            return self
+        other = Bounds()
+        other._bounds = {side: bound.with_options(given) for side, bound in self._bounds.items()}
+        return other
+
     @property
     def limits(self) -> tuple[float | None, float | None]:
         """The lower and the upper limit, ``None`` for a side without."""

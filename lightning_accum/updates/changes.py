@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -26,12 +27,14 @@ class Pending(NamedTuple):
         accumulator: holds the change.
         param: the parameter.
         factor: multiplies the bounded change.
+        options: keywords for the bounds that take them.
     """
 
     name: str
     accumulator: Accumulator
     param: Tensor
     factor: float
+    options: Mapping[str, Any] = MappingProxyType({})
 
 
 class Change(NamedTuple):
@@ -86,7 +89,7 @@ def _product(pending: Sequence[Pending], guard: NonFiniteGuard) -> Change | None
     """
     if len(pending) != 1:
         return None
-    name, accumulator, param, factor = pending[0]
+    name, accumulator, param, factor, _ = pending[0]
     products, param = accumulator.deferred, param.detach()
     if not products or is_sharded(param):
         return None
@@ -157,7 +160,7 @@ def _deltas(pending: Sequence[Pending]) -> dict[str, Tensor]:
     """
     deltas: dict[str, Tensor] = {}
     unbounded: dict[str, tuple[Tensor, Tensor]] = {}
-    for name, accumulator, param, _ in pending:
+    for name, accumulator, param, _, options in pending:
         param = param.detach()
         pos, neg = (
             None if part is None else shard_like(part, param) for part in accumulator.parts(param)
@@ -166,7 +169,7 @@ def _deltas(pending: Sequence[Pending]) -> dict[str, Tensor]:
         deltas[name] = param  # keeps the order of the names
         if not accumulator.bounded and pos is not None and neg is not None:
             unbounded[name] = (pos, neg)
-        elif (delta := accumulator.delta(param, (pos, neg))) is not None:
+        elif (delta := accumulator.delta(param, (pos, neg), options)) is not None:
             deltas[name] = delta
     if unbounded:
         pairs = unbounded.values()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -27,6 +27,9 @@ class NamedAccumulators(CheckedState):
         module: the module; it is referenced weakly.
         reduction: how contributions are reduced, as for :meth:`Accumulator.reduction`.
     """
+
+    keywords: ClassVar[tuple[str, ...]] = ()
+    """The keywords that a call has beside the options of bounds."""
 
     _accumulators: Mapping[str, Accumulator] = MappingProxyType({})
     _parent: weakref.ref[nn.Module] | None = None
@@ -173,6 +176,11 @@ class NamedAccumulators(CheckedState):
                     f" Found `{name}`: name it when the updater is made, or call `add({name!r})`."
                 )
         return params or self.names
+
+    def takes(self, keyword: str) -> bool:
+        """Returns whether a call takes a keyword, or a bound of one of the parameters does."""
+        accumulators = self._accumulators.values()
+        return keyword in self.keywords or any(each.takes(keyword) for each in accumulators)
 
     @staticmethod
     def _getacc_(self: NamedAccumulators, attr: str) -> Accumulator:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from lightning_accum._checks import check_not_misspelt
+from lightning_accum._checks import check_taken
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.changes import (
     Change,
@@ -43,10 +43,10 @@ class Updater(NamedAccumulators):
         nonfinite: the policy for an update that holds NaN or Inf: ``"raise"``
             :class:`NonFiniteUpdateError` and change nothing, ``"skip"`` that parameter's update
             and count it (without waiting for the device), or ``"ignore"`` it.
-        **kwargs: ignored; they are part of the interface.
 
     Raises:
         AttributeError: if the module lacks one of ``params``.
+        TypeError: if a keyword is unknown.
         ValueError: if a name collides with an attribute of ``Updater``.
 
     Example:
@@ -61,6 +61,8 @@ class Updater(NamedAccumulators):
         ([[1.0, 0.5]], None)
     """
 
+    keywords = ("clear", "scale")
+
     def __init__(
         self,
         module: nn.Module,
@@ -69,7 +71,7 @@ class Updater(NamedAccumulators):
         nonfinite: NonFinite = "raise",
         **kwargs: Any,
     ) -> None:
-        check_not_misspelt(type(self), kwargs, ("reduction", "nonfinite"))
+        check_taken(type(self).__name__, kwargs, ("reduction", "nonfinite"))
         super().__init__(module, reduction)
         self._constraints = RegisteredConstraints()
         self._guard = NonFiniteGuard(nonfinite)
@@ -145,15 +147,16 @@ class Updater(NamedAccumulators):
 
         Args:
             *params: parameters to update; all of them if none is named.
-            clear: whether the accumulators drop what was applied.
+            clear: whether what was applied is dropped.
             scale: a factor of the bounded change, for all parameters, or by name, with a factor of
                 one for parameters that are not named.
-            prepared: what :meth:`prepare` returned; the other arguments are then ignored.
-            **kwargs: ignored; they are part of the interface.
+            prepared: what :meth:`prepare` returned, instead of the other arguments.
+            **kwargs: options of the bounds, which replace for this call those that were set.
 
         Raises:
             AttributeError: if a name is unknown to this updater.
             RuntimeError: if the parent no longer exists.
+            TypeError: if a keyword is unknown, and no bound takes it.
             NonFiniteUpdateError: if a change holds NaN or Inf and the policy is ``"raise"``; then
                 no parameter has changed.
         """
@@ -166,35 +169,32 @@ class Updater(NamedAccumulators):
     ) -> Callable[[], None]:
         """Checks what is pending and returns a function that applies it; changes nothing itself.
 
-        With it, several updaters can be checked before any of them is applied.
-
-        The arguments are those of :meth:`forward`.
+        With it, several updaters can be checked before any of them is applied. Arguments and
+        errors are those of :meth:`forward`.
 
         Returns:
             A function without arguments that applies what is pending as :meth:`forward` does. Call
             it before anything else is accumulated.
-
-        Raises:
-            AttributeError: if a name is unknown to this updater.
-            RuntimeError: if the parent no longer exists.
-            NonFiniteUpdateError: if a change holds NaN or Inf and the policy is ``"raise"``.
         """
-        check_not_misspelt(type(self), kwargs, ("clear", "scale"))
+        check_taken(type(self).__name__, kwargs, self.keywords, self.takes)
         _ = self.parent  # raises if it no longer exists, also if nothing is pending
         names = self.checked_names(params)
         factors = checked_factors(names, scale)
         if isinstance(scale, dict):
             self.checked_names(list(factors))
         with torch.no_grad():
-            change = checked_change(self.label, self._pending(names, factors), self._guard)
+            change = checked_change(self.label, self._pending(names, factors, kwargs), self._guard)
         return partial(self._apply_change, change, names if clear else ())
 
-    def _pending(self, names: Sequence[str], factors: dict[str, float]) -> list[Pending]:
+    def _pending(
+        self, names: Sequence[str], factors: dict[str, float], options: dict[str, Any]
+    ) -> list[Pending]:
         """Returns the named parameters for which a change is pending."""
+        found = ((name, self._accumulators[name]) for name in names)
         return [
-            Pending(name, accumulator, self.target(name), float(factors.get(name, 1.0)))
-            for name in names
-            if not (accumulator := self._accumulators[name]).empty
+            Pending(name, each, self.target(name), float(factors.get(name, 1.0)), options)
+            for name, each in found
+            if not each.empty
         ]
 
     def _apply_change(self, change: Change, consumed: Sequence[str]) -> None:
@@ -222,7 +222,7 @@ class Updater(NamedAccumulators):
             NonFiniteUpdateError: if a change holds NaN or Inf and the policy is ``"raise"``.
         """
         with torch.no_grad():
-            pending = self._pending(self.names, {})
+            pending = self._pending(self.names, {}, {})
             found, counts = gradients(self.label, pending, self._guard)
         accumulators = [self._accumulators[name] for name in self.names]
         consume = [call for each in accumulators for call in each.emptying_calls()]

@@ -61,7 +61,7 @@ def loop(learner: FabricCellTrainer, model: nn.Module, batches: list[Tensor]) ->
     for batch in batches:
         with learner.batch():
             model(batch)
-        learner.step(lr=0.5)
+        learner.step(scale=0.5)
 
 
 def hooks(model: nn.Module) -> int:
@@ -108,7 +108,7 @@ def test_saved_between_accumulating_and_applying_it_resumes(tmp_path: Path):
             model, learner = resumed, FabricCellTrainer(rule(), CELLS, carry=True)
             fabric.load(tmp_path / "state.ckpt", {"model": model, "learner": learner})
             learner.setup(model)
-        learner.step(lr=0.5)
+        learner.step(scale=0.5)
         loop(learner, model, data()[3:])
 
     learn(whole, False)
@@ -175,9 +175,26 @@ def test_a_reward_comes_with_the_step():
     assert torch.equal(model.fc.weight, Net().fc.weight)
     with learner.batch():
         model(data()[0])
-    with pytest.raises(ValueError, match="`lr` should"):
-        learner.step(lr=-1.0, reward=1.0)
+    with pytest.raises(ValueError, match="`scale` should"):
+        learner.step(scale=-1.0, reward=1.0)
+    with pytest.raises(TypeError, match=r"Found .'lr', 'reward'., which nothing takes: .*`scale`"):
+        learner.step(lr=1e-3, reward=1.0)
+    assert torch.equal(model.fc.weight, Net().fc.weight)
     learner.step(reward=1.0)
+    assert not torch.equal(model.fc.weight, Net().fc.weight)
+
+
+@pytest.mark.parametrize("call", ["step", "updates_as_gradients"])
+def test_an_input_without_a_batch_is_rejected(call: str) -> None:
+    model, learner = Net(), FabricCellTrainer(MSTDP(0.1, -0.05, time_dim=0), CELLS)
+    learner.setup(model)
+    with learner.batch():
+        model(data()[0])
+    learner.accumulate(reward=1.0)
+    with pytest.raises(TypeError, match=f"`{call}` .* Found .'reward'., which nothing takes"):
+        getattr(learner, call)(reward=-1.0)
+    assert model.fc.weight.grad is None
+    learner.step()
     assert not torch.equal(model.fc.weight, Net().fc.weight)
 
 

@@ -65,6 +65,6 @@ def test_in_a_loop(rewarded: bool) -> None:
                 learner.updates_as_gradients(**given)
                 optimizer.step()
             else:
-                learner.step(lr=0.5, **given)
+                learner.step(scale=0.5, **given)
     assert close(nets[1].fc.weight, nets[0].fc.weight)
     assert not close(nets[1].fc.weight, Net().fc.weight)

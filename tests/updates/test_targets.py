@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import lightning_accum as la
@@ -137,17 +137,65 @@ def test_a_contribution_is_a_dense_tensor(wrong):
 
 
 # ---------------------------------------------------------------------------- keywords
-def test_other_keywords_are_taken_and_misspelt_ones_are_not():
+def test_keywords_that_nothing_takes_are_rejected_and_change_nothing():
     fc = linear()
-    updater = Updater(fc, "weight", step=3)
-    updater.weight = torch.ones(2, 3)
-    with pytest.raises(TypeError, match="Found `clera`: did you mean `clear`"):
-        updater(clera=False)
-    with pytest.raises(TypeError, match="Found `nonfinit`: did you mean `nonfinite`"):
+    with pytest.raises(TypeError, match="Found `nonfinit`, which nothing takes: did you mean"):
         Updater(fc, "weight", nonfinit="skip")
+    with pytest.raises(TypeError, match="Found `lr`, which nothing takes: leave it out"):
+        Updater(fc, "weight", lr=1e-3)
+    updater = attach_updater(fc, "weight")
+    updater.weight = torch.ones(2, 3)
+    with pytest.raises(TypeError, match="Found `clera`, which nothing takes: did you mean `clear`"):
+        updater(clera=False)
+    with pytest.raises(TypeError, match="Found `lr`, which nothing takes: pass `scale`, a factor"):
+        updater("weight", lr=1e-3)
+    with pytest.raises(TypeError, match="Found `lr`, which nothing takes: leave it out"):
+        updater.weight.update(fc.weight, lr=1e-3)
     assert (fc.weight == 1).all()
-    updater("weight", epoch=1)
-    assert (fc.weight == 2).all()
+    updater("weight", scale=0.5)
+    assert (fc.weight == 1.5).all()
+
+
+def test_a_trainer_rejects_a_keyword_only_if_none_of_its_updaters_takes_it():
+    rule, layers, neuron = la.Hebb(0.1), [linear(), linear()], nn.Identity()
+    for i, fc in enumerate(layers):
+        rule.register_cell(f"cell{i}", la.Cell(fc, neuron))
+    updaters = [get_updater(fc) for fc in layers]
+    updaters[0].weight.fullbound(la.functional.bound_power, 3.0, 0.0, power=1.0)
+    for updater in updaters:
+        updater.weight = torch.ones(2, 3)
+    with pytest.raises(TypeError, match="Found `lr`, which nothing takes: pass `scale`"):
+        rule.update(lr=1e-3, power=2.0)
+    assert all((fc.weight == 1).all() for fc in layers)
+    rule.update(power=2.0, scale=0.5)
+    assert (layers[0].weight == 1 + 0.5 * (3 - 1) ** 2).all()
+    assert (layers[1].weight == 1.5).all()
+    updaters[0].weight = torch.ones(2, 3)
+    with pytest.raises(ValueError, match="power"):
+        rule.update(power=-1.0)
+    assert (layers[0].weight == 3).all()
+    rule.update()  # the bound is as it was set
+    assert (layers[0].weight == 3).all()
+
+
+def test_the_keywords_of_bounds_go_to_those_that_take_them():
+    def gentle(param: Tensor, update: Tensor, limit: float, /, share: float = 1.0) -> Tensor:
+        return share * update
+
+    def greedy(param: Tensor, update: Tensor, limit: float, **kw: float) -> Tensor:
+        return update * kw.get("share", 1.0) + kw.get("other", 0.0)
+
+    acc = la.Accumulator()
+    acc.upperbound(gentle, 10.0)
+    acc.pos, acc.neg = torch.full((1,), 4.0), torch.ones(1)
+    assert acc.update(torch.zeros(1), share=0.5).item() == 1
+    for name in ("update", "limit", "other"):
+        with pytest.raises(TypeError, match=f"Found `{name}`"):
+            acc.update(torch.zeros(1), **{name: 1.0})
+    acc.lowerbound(greedy, 0.0)
+    assert acc.update(torch.zeros(1), share=0.5, other=1.0).item() == 0.5
+    assert acc(torch.ones(1), share=0.5).item() == 2.5
+    assert acc.update(torch.zeros(1)).item() == 3
 
 
 # ---------------------------------------------------------------------------- copies
