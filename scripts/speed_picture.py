@@ -36,7 +36,7 @@ def draw(path: Path) -> None:
         "weights change at the end of the batch": [b for b in times if EVERY_STEP not in b[0]],
         "weights change at every step": [b for b in times if EVERY_STEP in b[0]],
     }
-    figure = Figure(figsize=(8.2, 3.9), layout="constrained")
+    figure = Figure(figsize=(8.2, 3.1), layout="constrained")
     axes = figure.subplots(2, sharex=True, height_ratios=[len(group) for group in groups.values()])
     for ax, (title, group) in zip(axes, groups.items(), strict=True):
         names = [name.replace(EVERY_STEP, "") for name, _ in group]
