@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torchmetrics.utilities import rank_zero_warn
 
 from lightning_accum.accumulators._links import Link
+from lightning_accum.accumulators._same_name import note_logged
 from lightning_accum.accumulators._stage import Stage
 
 _logger = logging.getLogger("lightning_accum")
@@ -20,6 +21,7 @@ class Log(Stage, nn.Module):
 
     If the pipe is not bound, the value is sent to the ``lightning_accum`` logger of Python's
     ``logging``, at level INFO; if that logger does not show it, the first item brings a warning.
+    Two stages that log one name of one module in one epoch bring a warning.
 
     Args:
         name: name of the value.
@@ -77,6 +79,7 @@ class Log(Stage, nn.Module):
             # Lightning warns of integer tensors.
             whole = isinstance(value, Tensor) and not value.is_floating_point()
             module.log(self.name, value.float() if whole else value, **self.kwargs)
+            note_logged(module, self, self.name)
         if not self._owner and _logger.isEnabledFor(logging.INFO):
             shown = value.tolist() if isinstance(value, Tensor) else value
             _logger.info("%s: %s", self.name, shown)
