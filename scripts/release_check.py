@@ -1,8 +1,7 @@
 """Checks what a release says of itself: its version, its changelog, and the links on its page.
 
-The package index shows the README without the repository around it: a link or a picture that is
-relative leads nowhere there. `make release-check` also builds the files and the pages, and lets
-twine check the metadata.
+`make release-check` also builds the files and the pages, and lets twine check the metadata. What is
+not decided before a release, its date and the project's address, is told apart from what is wrong.
 
     .venv/bin/python scripts/release_check.py dist/*
 """
@@ -33,40 +32,47 @@ def metadata(path: Path) -> str:
         return found.read().decode()
 
 
-def complaints(path: Path) -> list[str]:
-    """Returns what does not hold of one file."""
+def findings(path: Path) -> tuple[list[str], list[str]]:
+    """Returns what is not decided yet, and what is wrong, of one file."""
     message = email.message_from_string(metadata(path))
     version, page = message["Version"], str(message.get_payload())
-    found = []
+    open_, wrong = [], []
+
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     if not re.search(rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d$", changelog, re.M):
-        found.append(
-            f"`CHANGELOG.md` should have a section `## [{version}] - YYYY-MM-DD`. Found none: date"
-            " the section `Unreleased`."
-        )
-    links = re.findall(r"\]\(<?([^)>\s]+)", page)
+        dated = f"`## [{version}] - YYYY-MM-DD`"
+        if "\n## [Unreleased]\n" in changelog:
+            open_.append(f"the date: in `CHANGELOG.md`, make {dated} of the section `Unreleased`.")
+        else:
+            wrong.append(f"`CHANGELOG.md` should have a section {dated}. Found none.")
+
+    links = re.findall(r"""(?:\]\(<?|<img src=")([^)>"\s]+)""", page)
     relative = sorted({link for link in links if not re.match(r"https?://|#", link)})
-    if relative:
-        found.append(
-            f"Links of the long description should be absolute. Found {len(relative)} relative"
-            f" ones, such as `{relative[0]}`: give `Repository` in `[project.urls]`, and put it"
-            " before them."
-        )
     if not message.get_all("Project-URL"):
-        found.append("The project should have URLs. Found none: add `[project.urls]`.")
-    return found
+        open_.append("the address: set `Repository` in `[project.urls]` of `pyproject.toml`.")
+        relative = [link for link in relative if not (ROOT / link).exists()]
+        if relative:
+            wrong.append(f"Links of the README should lead to files. Found `{relative[0]}`.")
+    elif relative:
+        wrong.append(
+            f"Links of the long description should be absolute. Found `{relative[0]}`: see"
+            " `absolute` in `hatch_build.py`."
+        )
+    return open_, wrong
 
 
 def main() -> None:
-    """Prints what does not hold, and exits with 1 if there is anything."""
+    """Prints what is open and what is wrong, each once, and exits with 1 if there is anything."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="+", type=Path)
-    failed = False
+    told: dict[str, None] = {}  # in order
     for path in parser.parse_args().files:
-        for complaint in complaints(path):
-            print(f"{path.name}: {complaint}")
-            failed = True
-    sys.exit(1 if failed else 0)
+        open_, wrong = findings(path)
+        told.update(dict.fromkeys(f"Not decided yet: {finding}" for finding in open_))
+        told.update(dict.fromkeys(f"{path.name}: {finding}" for finding in wrong))
+    for line in told:
+        print(line)
+    sys.exit(1 if told else 0)
 
 
 if __name__ == "__main__":

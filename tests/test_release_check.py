@@ -2,51 +2,92 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+from hatchling.metadata.core import ProjectMetadata
+from hatchling.plugin.manager import PluginManager
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "release_check.py"
-CHANGELOG = Path(__file__).parents[1] / "CHANGELOG.md"
+from lightning_accum import __version__
+
+ROOT = Path(__file__).parents[1]
 URL = "https://example.org/lightning-accum"
+AT = f"Project-URL: Repository, {URL}\n"
+DATED = "[0.1.0] - 2026-12-01"
 
 
 def check(tmp_path: Path, page: str, url: str, dated: str) -> subprocess.CompletedProcess[str]:
     """Runs the script of a repository with this changelog on a wheel with this page."""
     (tmp_path / "scripts").mkdir()
-    (tmp_path / "scripts" / SCRIPT.name).write_bytes(SCRIPT.read_bytes())
-    (tmp_path / CHANGELOG.name).write_text(f"# Changelog\n\n## {dated}\n", encoding="utf-8")
+    script = shutil.copy(ROOT / "scripts" / "release_check.py", tmp_path / "scripts")
+    (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## {dated}\n", encoding="utf-8")
     wheel = tmp_path / "lightning_accum-0.1.0-py3-none-any.whl"
     head = f"Metadata-Version: 2.4\nName: lightning-accum\nVersion: 0.1.0\n{url}"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("lightning_accum-0.1.0.dist-info/METADATA", f"{head}\n{page}\n")
-    command = [sys.executable, str(tmp_path / "scripts" / SCRIPT.name), str(wheel)]
+    command = [sys.executable, script, str(wheel), str(wheel)]  # what is open is told once
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+def page(tmp_path: Path, repository: str) -> str:
+    """Returns the long description that a build makes of this README, with an address or none."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    text = re.sub(r"^(# )?Repository = .*$", repository, text, flags=re.MULTILINE)
+    assert repository in text
+    (tmp_path / "lightning_accum").mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+    for name in ("README.md", "LICENSE", "hatch_build.py", "lightning_accum/__init__.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    return ProjectMetadata(str(tmp_path), PluginManager()).core.readme
+
+
 def test_a_finished_release_passes(tmp_path: Path) -> None:
-    page = f"[start]({URL}/docs) and [below](#below) ![a picture]({URL}/a.png)"
-    done = check(tmp_path, page, f"Project-URL: Repository, {URL}\n", "[0.1.0] - 2026-12-01")
+    readme = page(tmp_path / "built", f'Repository = "{URL}"')
+    done = check(tmp_path, f"{readme} and [below](#below)", AT, DATED)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_pages_links_lead_to_the_tag(tmp_path: Path) -> None:
+    readme = page(tmp_path, f'Repository = "{URL}"')
+    assert f"]({URL}/blob/v{__version__}/docs/quickstart.md)" in readme
+    assert f'<img src="{URL}/raw/v{__version__}/docs/pictures/receptive_fields.png"' in readme
+    assert f"]({URL}/raw/v{__version__}/docs/pictures/speed.svg)" in readme
+    assert "](https://lightning.ai/docs/pytorch/stable/)" in readme
+
+
+def test_without_an_address_links_stay(tmp_path: Path) -> None:
+    assert page(tmp_path, "") == (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
     ("page", "url", "dated", "told"),
     [
-        ("[start](docs/index.md)", f"Project-URL: Repository, {URL}\n", "[0.1.0] - 2026-12-01",
-         "1 relative ones, such as `docs/index.md`"),
-        (f"[start]({URL})", "", "[0.1.0] - 2026-12-01", "should have URLs"),
-        (f"[start]({URL})", f"Project-URL: Repository, {URL}\n", "[Unreleased]",
-         "should have a section `## [0.1.0] - YYYY-MM-DD`"),
+        ("[a picture](a.png)", "", DATED, "Links of the README should lead to files"),
+        ("[start](docs/index.md)", AT, DATED, "Found `docs/index.md`"),
+        ('<img src="a.png" width="9">', AT, DATED, "Found `a.png`"),
+        (f"[start]({URL})", AT, "[0.0.9] - 2026-01-01", "should have a section `## [0.1.0] - YYYY"),
     ],
-)  # fmt: skip
-def test_what_is_missing_is_told(
-    tmp_path: Path, page: str, url: str, dated: str, told: str
-) -> None:
+)
+def test_what_is_wrong_is_told(tmp_path: Path, page: str, url: str, dated: str, told: str) -> None:
     done = check(tmp_path, page, url, dated)
     assert done.returncode == 1
     assert told in done.stdout
-    assert len(done.stdout.splitlines()) == 1
+    assert not done.stdout.splitlines()[-1].startswith("Not decided yet")
+
+
+@pytest.mark.parametrize(
+    ("url", "dated", "told"),
+    [("", DATED, "the address: set `Repository`"), (AT, "[Unreleased]", "the date: in `CHANGELOG")],
+)
+def test_what_is_not_decided_is_told_as_such(
+    tmp_path: Path, url: str, dated: str, told: str
+) -> None:
+    done = check(tmp_path, "[log](CHANGELOG.md)" if not url else f"[start]({URL})", url, dated)
+    assert done.returncode == 1
+    (line,) = done.stdout.splitlines()
+    assert line.startswith(f"Not decided yet: {told}")
