@@ -20,7 +20,7 @@ from lightning_accum.functional.moments import (
 )
 from lightning_accum.optim._versions import count_versions
 from lightning_accum.sparse.flat_views import flat_alias
-from lightning_accum.sparse.kernel_moments import step_moments
+from lightning_accum.sparse.kernel_moments import Places, step_moments
 from lightning_accum.sparse.tensor_lists import (
     CHUNK,
     SERIAL,
@@ -132,21 +132,20 @@ def listed_step(
             _listed_pass(ready, k, belief)
 
 
-def kernel_step(columns: Columns, k: Coefficients, belief: bool) -> bool:
+def kernel_step(columns: Columns, k: Coefficients, belief: bool, places: Places) -> bool:
     """Steps many dense tensors by the compiled kernel, in one pass over memory, if there is one.
 
     Args:
         columns: the tensors, which change in place, except the gradients.
         k: the coefficients.
         belief: as for :func:`pure_pass`.
+        places: the memory of the columns at the step before.
 
     Returns:
         Whether it is done; if not, nothing has changed.
     """
-    try:
-        return step_moments(columns, k, belief)
-    finally:
-        count_versions(columns[0])  # The kernel does not tell autograd.
+    count_versions(columns[0])  # The kernel does not tell autograd.
+    return step_moments(columns, k, belief, places)
 
 
 def fused_step(
@@ -188,17 +187,15 @@ def fused_step(
             maximize=group["maximize"],
         )
 
-    try:
-        if staged:
-            for chunk in chunks(columns, CHUNK if near else float("inf")):
-                with staging(chunk) as ready:
-                    run(ready)
-        elif near and columns[0][0].numel() < SERIAL:
-            single_threaded(lambda: run(columns))
-        else:
-            run(columns)
-    finally:
-        count_versions(columns[0])  # The kernel does not tell autograd.
+    count_versions(columns[0])  # The kernel does not tell autograd.
+    if staged:
+        for chunk in chunks(columns, CHUNK if near else float("inf")):
+            with staging(chunk) as ready:
+                run(ready)
+    elif near and columns[0][0].numel() < SERIAL:
+        single_threaded(lambda: run(columns))
+    else:
+        run(columns)
 
 
 def check_sizes(columns: Columns) -> None:

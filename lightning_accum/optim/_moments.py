@@ -231,7 +231,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
             elif (
                 members.staged
                 or group["foreach"] is not None
-                or not kernel_step(columns, k, self._belief)
+                or not kernel_step(columns, k, self._belief, members.places)
             ):
                 together = _together(group["foreach"], members.device)
                 listed_step(columns, k, self._belief, members.staged, together)

@@ -13,6 +13,7 @@ from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.optim._kernels import COMPILED, check_sizes
 from lightning_accum.optim._plan import Batch, as_real, same_layout
 from lightning_accum.sparse.flat_views import dense
+from lightning_accum.sparse.kernel_moments import Places
 from lightning_accum.sparse.tensor_lists import SERIAL, Columns
 
 
@@ -54,6 +55,7 @@ class StepGroup:
         states: their states.
         index: the positions of their gradients among those of the parameter group.
         moments: the moments that were checked, a list for each name.
+        places: their memory, as the compiled kernel found it at the last step.
     """
 
     backend: Backend
@@ -64,6 +66,7 @@ class StepGroup:
     states: list[dict[str, Any]] = field(default_factory=list)
     index: list[int] = field(default_factory=list)
     moments: list[list[Tensor]] = field(default_factory=list)
+    places: Places = field(default_factory=Places)
 
     def __post_init__(self) -> None:
         self.moments = self.moments or [[] for _ in self.names]

@@ -8,7 +8,7 @@ from optimizer_cases import CASES, give_gradients, parameters, run, same
 
 from lightning_accum.optim import AdaBelief, RAdam, WeightDecay
 from lightning_accum.sparse.build import library
-from lightning_accum.sparse.kernel_moments import step_moments
+from lightning_accum.sparse.kernel_moments import Places, step_moments
 
 needs_kernel = pytest.mark.skipif(library(torch.float32) is None, reason="there is no kernel")
 # Empty, a number, less and more than a piece, and enough for a second thread.
@@ -79,6 +79,36 @@ def test_it_leaves_what_it_cannot_read():
         given[column][1] = other
         assert not step_moments(given, numbers, False)
         assert all(tensors[0].eq(1).all() for tensors in given)
+
+
+@needs_kernel
+def test_memory_that_is_known_is_compared_at_every_step():
+    numbers = (1.0, 1.0, 0.0, 0.9, 0.99, 0.0, 0.1, 1.0, 1e-8)
+    places = Places()
+    columns = [[torch.ones(4), torch.ones(3)] for _ in range(4)]
+    assert step_moments(columns, numbers, False, places)
+    for column in range(4):  # the same tensors with new memory, or new gradients
+        columns[column][0].data = torch.full((4,), 2.0)
+        before = [tensors[0].clone() for tensors in columns]
+        fresh = [[tensor.clone() for tensor in tensors] for tensors in columns]
+        assert step_moments(columns, numbers, False, places)
+        assert step_moments(fresh, numbers, False)
+        assert all(map(torch.equal, columns[column], fresh[column]))
+        assert not torch.equal(columns[0][0], before[0])
+    for column in range(4):
+        for other in (torch.ones(3), torch.ones(4, device="meta"), columns[column][1].data[:2]):
+            at = int(other.numel() == 2)
+            own = columns[column][at].data
+            columns[column][at].data = other if other.is_cpu else own
+            given = [list(tensors) for tensors in columns]
+            if not other.is_cpu:
+                given[column][at] = other
+            before = [[tensor.clone() for tensor in tensors] for tensors in columns]
+            assert not step_moments(given, numbers, False, places)
+            for tensors, kept in zip(columns, before, strict=True):
+                assert all(map(torch.equal, tensors, kept))
+            columns[column][at].data = own
+            assert step_moments(columns, numbers, False, places)
 
 
 @pytest.mark.parametrize("name", ["radam", "adabelief-amsgrad"])
