@@ -12,6 +12,7 @@ from lightning_accum.callbacks._counts import By, Counts
 from lightning_accum.callbacks._findings import findings, undefined_parameters
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._record import ParameterRecord
+from lightning_accum.callbacks._wiring import Wiring
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.cells.tally import Tally
 from lightning_accum.cells.why_nothing import why_nothing
@@ -23,13 +24,13 @@ from lightning_accum.updates import Updater
 class Health:
     """Warns of each cell that learns nothing, and returns advice for the summary.
 
-    The cells are checked at the end of the first epoch, or earlier after ``patience`` batches, and
+    The cells are checked after the first batch and the first epoch, or ``patience`` batches, and
     when the fit ends. A batch costs one addition, another epoch one norm for each parameter.
 
     Args:
         host: the host of the cells.
         model: the model that is trained, if it is known.
-        patience: number of batches after which the first check does not wait for an epoch's end.
+        patience: number of batches after which the check does not wait for an epoch's end.
         whole: whether the other parameters of the model should be checked too.
     """
 
@@ -59,6 +60,7 @@ class Health:
         }
         for tally in self._tallies():
             tally.begin(watched=True)
+        self._wiring = None if model is None else Wiring(host.trainer, model)
 
     @property
     def warned(self) -> Collection[str]:
@@ -67,6 +69,8 @@ class Health:
 
     def batch_ended(self) -> None:
         """Counts a batch."""
+        if self._wiring and not self._batches:
+            self._wiring.check()
         self._batches += 1
 
     def update_begins(self) -> None:
@@ -155,6 +159,8 @@ class Health:
         return (tally for tally in tallies if tally is not None)
 
     def _leave(self) -> None:
+        if self._wiring:
+            self._wiring.remove()
         for tally in self._tallies():
             tally.leave()
 

@@ -1,0 +1,140 @@
+"""The check that the output of each cell's connection goes into the cell's neuron."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.distributed.world import is_first
+from lightning_accum.observe.hooks import Hook
+
+_PLAIN = (nn.Identity, nn.Sequential, nn.Dropout)  # a network may have several for each neuron
+
+
+class Wiring:
+    """Watches the modules of cells in one batch.
+
+    A cell is wrong if its connection's own output went into another module of its neuron's class,
+    and never into its neuron. Results of further modules, sums and copies are not followed.
+
+    Args:
+        trainer: the trainer of the cells.
+        model: the model with the cells, and perhaps other neurons of the same classes.
+    """
+
+    def __init__(self, trainer: CellTrainer, model: nn.Module) -> None:
+        self._model = model
+        self._cells = [
+            (name, cell, others)
+            for name, (cell, _) in trainer.named_cells
+            if (others := _others(cell.neuron, model))
+        ]
+        self._out, self._in = _Outputs(trainer), _Inputs(trainer)
+        self._in.given = self._out.latest
+        self._handles: list[RemovableHandle] = []
+        connections = {id(cell.connection): cell.connection for _, cell, _ in self._cells}
+        neurons = (each for _, cell, others in self._cells for each in (cell.neuron, *others))
+        for module in connections.values():
+            self._handles.append(module.register_forward_hook(Hook(self._out, module)))
+        for module in {id(each): each for each in neurons}.values():
+            hook = Hook(self._in, module)
+            self._handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+
+    def remove(self) -> None:
+        """Removes the hooks."""
+        for handle in self._handles:
+            handle.remove()
+        self._out.latest.clear()
+
+    def check(self) -> None:
+        """Removes the hooks, and warns of cells that name another neuron than the one in use."""
+        self.remove()
+        for name, cell, others in self._cells:
+            went = self._in.went.get(id(cell.connection), set())
+            found = [each for each in others if id(each) in went]
+            if id(cell.neuron) not in went and found and is_first():
+                warnings.warn(self._message(name, cell, found[0]), UserWarning, stacklevel=2)
+
+    def _message(self, name: str, cell: Cell, found: nn.Module) -> str:
+        paths = {id(module): path for path, module in self._model.named_modules()}
+        connection, neuron, other = (
+            paths.get(id(module), f"a {type(module).__name__}")
+            for module in (cell.connection, cell.neuron, found)
+        )
+        return (
+            f"The neuron of cell `{name}` should take in the output of its connection. Found that"
+            f" the output of `{connection}` goes into `{other}`, and not into `{neuron}`, so that"
+            f" the cell learns from neurons that it does not drive: name `{other}` as the neuron."
+        )
+
+
+class _Outputs:
+    """Keeps the latest output of each connection, while activity is recorded."""
+
+    def __init__(self, trainer: CellTrainer) -> None:
+        self._trainer = trainer
+        self.latest: dict[int, Tensor] = {}
+
+    def is_recording(self, module: nn.Module) -> bool:
+        """Returns whether activity is recorded; code that is compiled is not watched."""
+        return not torch.compiler.is_compiling() and self._trainer.recording
+
+    def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
+        """Keeps an output."""
+        for tensor in _tensors(rest):
+            self.latest[id(module)] = tensor.detach()
+            return
+
+
+class _Inputs(_Outputs):
+    """Notes which neurons take in the latest output of which connection."""
+
+    def __init__(self, trainer: CellTrainer) -> None:
+        super().__init__(trainer)
+        self.given: dict[int, Tensor] = {}
+        self.went: dict[int, set[int]] = {}
+
+    def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
+        """Compares the inputs of a neuron with the outputs."""
+        (kwargs,) = rest
+        for tensor in _tensors((*args, *kwargs.values())):
+            for connection, given in self.given.items():
+                if _is_part(tensor, given):
+                    self.went.setdefault(connection, set()).add(id(module))
+
+
+def _others(neuron: nn.Module, model: nn.Module) -> list[nn.Module]:
+    """Returns the other modules of a neuron's class, without those around or inside it."""
+    if isinstance(neuron, _PLAIN):
+        return []
+    inside = {id(module) for module in neuron.modules()}
+    return [
+        module
+        for module in model.modules()
+        if type(module) is type(neuron)
+        and id(module) not in inside
+        and all(part is not neuron for part in module.modules())
+    ]
+
+
+def _tensors(values: tuple[Any, ...]) -> Iterator[Tensor]:
+    """Yields the tensors among values, and in the tuples and lists among them."""
+    nested = (value if isinstance(value, (tuple, list)) else (value,) for value in values)
+    return (each for each in chain.from_iterable(nested) if isinstance(each, Tensor))
+
+
+def _is_part(tensor: Tensor, other: Tensor) -> bool:
+    """Returns whether a tensor lies in the memory of another one."""
+    try:
+        place = tensor.untyped_storage().data_ptr()
+        return place != 0 and place == other.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):  # a tensor without memory of its own
+        return False
