@@ -10,6 +10,7 @@ from lightning_accum._compat.compiling import (
 from lightning_accum._compat.kernels import (
     foreach,
     fused_adam,
+    step_is_watched,
     version,
 )
 from lightning_accum._compat.metrics import (
@@ -59,5 +60,6 @@ __all__ = [
     "own_tensor",
     "replaces_no_optimizer",
     "skips_backward",
+    "step_is_watched",
     "version",
 ]

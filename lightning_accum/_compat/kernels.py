@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 
 def foreach(name: str) -> Any:
@@ -36,6 +37,25 @@ def fused_adam(decoupled: bool) -> Any:
         decoupled: whether the weight decay is AdamW's.
     """
     return torch._fused_adamw_ if decoupled else torch._fused_adam_
+
+
+def step_is_watched(optimizer: torch.optim.Optimizer) -> bool:
+    """Returns whether anything sees the steps of an optimizer: hooks, a scheduler, a profiler.
+
+    torch wraps ``step`` of each optimizer, to call the hooks and to tell the profiler, and a
+    scheduler wraps it once more; neither says in public whether there is anything to call.
+
+    Args:
+        optimizer: any optimizer.
+    """
+    return bool(
+        optimizer._optimizer_step_pre_hooks
+        or optimizer._optimizer_step_post_hooks
+        or _global_optimizer_pre_hooks
+        or _global_optimizer_post_hooks
+        or "step" in vars(optimizer)
+        or torch.autograd.profiler._is_profiler_enabled
+    )
 
 
 def version(tensor: torch.Tensor) -> int:

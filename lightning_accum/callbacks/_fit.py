@@ -30,6 +30,7 @@ from lightning_accum.callbacks._untrained import (
     check_trained,
     untrained_layers,
 )
+from lightning_accum.distributed.world import processes
 from lightning_accum.optim import UpdateOptimizer
 
 
@@ -164,7 +165,8 @@ class Fit:
         self.report.note_activity()
         inputs = inputs_from(outputs, self._keys)
         self._host.finish_batch(**inputs)
-        self._inputs.note(inputs)
+        if inputs:
+            self._inputs.note(inputs)
         if self._loss is not None and logs_now(trainer):
             self._loss.note(outputs)
         self._recording.end_batch()
@@ -235,7 +237,8 @@ class Fit:
             self.report.note_activity()
             self._host.evaluate()
         self._overlap.check()
-        self._host.exchange(optimizer.ids)
+        made = optimizer is self._appliers.made  # which holds every parameter
+        self._host.exchange(None if made and processes() == 1 else optimizer.ids)
         self.report.before_apply(optimizer)
         if self._health is not None:
             self._health.update_begins()

@@ -10,11 +10,10 @@ from torch import nn
 from lightning_accum._compat import forget_compiled
 from lightning_accum._state import ANOTHER_VERSION, MAPPING, TEXT, check_state, named
 from lightning_accum.callbacks._binding import Binding, check_carry, check_rule
-from lightning_accum.callbacks._shares import check_exchangeable, shares_of
+from lightning_accum.callbacks._shares import check_exchangeable, exchange_pending
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.cells.undo import Undo
-from lightning_accum.distributed.exchange import exchange
 from lightning_accum.distributed.fsdp import shard_holders, whole_parameters
 from lightning_accum.distributed.world import is_first
 from lightning_accum.optim import updates_as_gradients
@@ -125,7 +124,7 @@ class CellHost:
             if self.nonfinite is not None:
                 updater.nonfinite = self.nonfinite
             updater.clear()
-        shares_of(self.trainer)  # counts samples from zero
+        self.trainer.forget_samples()
         if loaded is not None:
             self._load(loaded)
 
@@ -181,7 +180,7 @@ class CellHost:
         Args:
             ids: the ``id`` of every parameter that is about to change. Default: all.
         """
-        exchange(shares_of(self.trainer, ids))
+        exchange_pending(self.trainer, ids)
 
     def updates_as_gradients(self, **inputs: Any) -> None:
         """Evaluates, and moves the changes of all processes to the gradients; all call this."""
@@ -244,7 +243,7 @@ class CellHost:
             self.trainer.clear()
             for updater in self.updaters.values():
                 updater.clear()
-            shares_of(self.trainer)  # counts samples from zero
+            self.trainer.forget_samples()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sharded": [], "_undo": None}

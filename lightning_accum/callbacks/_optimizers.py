@@ -7,6 +7,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 
+from lightning_accum._compat import step_is_watched
 from lightning_accum.callbacks._counts import By
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._no_optimizer import replace_missing_optimizer, steps_to_count
@@ -94,7 +95,10 @@ class Appliers:
         if progress is not None:
             progress.increment_ready()
         for optimizer in self.optimizers:
-            optimizer.step()
+            if step_is_watched(optimizer):
+                optimizer.step()
+            else:  # without the two wrappers of a step, which cost as much as a small update
+                optimizer.apply_pending()
         if progress is not None:
             progress.increment_completed()
 

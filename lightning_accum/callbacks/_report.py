@@ -82,6 +82,8 @@ class Report:
     def after_apply(self, optimizer: UpdateOptimizer) -> None:
         """Measures what the optimizer applied."""
         self._applied[id(optimizer)] += 1
+        if not self._before:
+            return
         measured, self._before = self._before, []
         lrs = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
         for before in measured:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lightning_accum.cells.trainer import CellTrainer
-from lightning_accum.distributed.exchange import Share
+from lightning_accum.distributed.exchange import Share, exchange
 from lightning_accum.distributed.world import processes
 
 
@@ -24,6 +24,19 @@ def shares_of(trainer: CellTrainer, ids: set[int] | None = None) -> list[Share]:
                 samples = _samples(trainer, cells, name)
                 shares.append(Share(getattr(updater, name), param.detach(), samples))
     return shares
+
+
+def exchange_pending(trainer: CellTrainer, ids: set[int] | None = None) -> None:
+    """Sums what is pending over processes; every process has to call this.
+
+    Args:
+        trainer: the trainer.
+        ids: the ``id`` of every parameter to include. Default: all.
+    """
+    if ids is None and processes() == 1:
+        trainer.forget_samples()
+    else:
+        exchange(shares_of(trainer, ids))
 
 
 def _samples(trainer: CellTrainer, cells: Sequence[str], param: str) -> int | None:

@@ -129,6 +129,12 @@ class CellTrainer(CellObserver):
         """
         return 1
 
+    def forget_samples(self) -> None:
+        """Counts the samples of all pending changes anew; a single process does not weigh them."""
+        for name, _ in self.named_cells:
+            for param in self.params_of(name):
+                self.take_samples(name, param)
+
     def finish_batch(self, carry: bool, **inputs: Any) -> None:
         """Processes the last window of a batch.
 

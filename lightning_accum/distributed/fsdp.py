@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -76,8 +76,7 @@ def shard_holders(model: nn.Module, updaters: Iterable[Holder]) -> list[Any]:
     return list(found.values())
 
 
-@contextmanager
-def whole_parameters(holders: Sequence[Any]) -> Iterator[None]:
+def whole_parameters(holders: Sequence[Any]) -> AbstractContextManager[None]:
     """Gathers parameters inside the context, and shards them afterwards.
 
     Every process has to enter it.
@@ -85,6 +84,11 @@ def whole_parameters(holders: Sequence[Any]) -> Iterator[None]:
     Args:
         holders: what :func:`shard_holders` returned.
     """
+    return _whole(holders) if holders else nullcontext()
+
+
+@contextmanager
+def _whole(holders: Sequence[Any]) -> Iterator[None]:
     for module in holders:
         module.unshard()
     try:

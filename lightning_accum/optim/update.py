@@ -191,6 +191,11 @@ class UpdateOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 result = closure()
+        self.apply_pending()
+        return result
+
+    def apply_pending(self) -> None:
+        """Applies the pending updates, as :meth:`step` does, without the hooks of an optimizer."""
         for prepare in self._prepare:
             prepare(self)
         found = False
@@ -209,7 +214,6 @@ class UpdateOptimizer(torch.optim.Optimizer):
             self._warn_of_idle()
         for finish in self._finish:
             finish(self)
-        return result
 
     def _warn_of_idle(self) -> None:
         """Warns, once, that a step has nothing to apply, now or later."""
@@ -226,7 +230,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
             " with a CellTrainerCallback, which attaches the updaters of its cells when a fit"
             " begins; an optimizer that replaces another during the fit has none.",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

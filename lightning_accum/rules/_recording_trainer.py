@@ -97,6 +97,11 @@ class RecordingTrainer(RuleOptions, ABC):
         """Returns how many samples' changes of a parameter are pending, and resets the count."""
         return self.state_of(name).samples.pop(param, 0)
 
+    def forget_samples(self) -> None:
+        """Counts the samples of all pending changes anew."""
+        for name in self.registry:
+            self.state_of(name).samples.clear()
+
     def finish_batch(self, carry: bool, **inputs: Any) -> None:
         """Evaluates the rest of a batch.
 
@@ -152,13 +157,15 @@ class RecordingTrainer(RuleOptions, ABC):
         Args:
             **kwargs: as those of the base class.
         """
-        for name, _ in self.named_cells:
-            self.tally(name).dropped += self.recorded_steps(name)
+        for name in self.registry:
+            if steps := self.recorded_steps(name):
+                self.tally(name).dropped += steps
         super().clear(**kwargs)
 
     def recorded_steps(self, name: str) -> int:
         """Returns the number of recorded steps of a cell that no call has evaluated."""
-        monitor = self.get_monitor(name, "post")
+        self.registry[name]  # raises
+        monitor = self._pool.members(name).get("post")
         steps: int = 0 if monitor is None else getattr(monitor.reducer, "length", 0)
         return steps
 
