@@ -163,7 +163,7 @@ class Fit:
             check_layout(self._host, trainer, batch)
         self._early.batch_ends()
         self.report.note_activity()
-        inputs = inputs_from(outputs, self._keys)
+        inputs = inputs_from(outputs, self._keys) if self._keys else {}
         self._host.finish_batch(**inputs)
         if inputs:
             self._inputs.note(inputs)

@@ -109,20 +109,22 @@ class UpdateOptimizer(torch.optim.Optimizer):
         self._follow()
         return {id(param) for group in self.param_groups for param in group["params"]}
 
-    def _follow(self) -> None:
-        """Follows parameters that were replaced under their names, into the same groups.
+    def _follow(self) -> list[tuple[Updater, dict[str, Tensor]]]:
+        """Returns the updaters and their parameters, which it follows into the same groups.
 
-        An assignment, or ``load_state_dict(assign=True)``, replaces a parameter.
+        An assignment, or ``load_state_dict(assign=True)``, replaces a parameter under its name.
         """
-        for updater in self._updaters:
-            for name in updater.names:
-                place, now = (id(updater), name), updater.target(name)
+        targets = [(u, {name: u.target(name) for name in u.names}) for u in self._updaters]
+        for updater, params in targets:
+            for name, now in params.items():
+                place = id(updater), name
                 then = self._found.get(place)
                 if then is now or (then is not None and is_sharded(then) != is_sharded(now)):
                     continue  # FSDP2 replaces a parameter while it is unsharded
                 self._found[place] = now
                 if then is not None:
                     self._replace(then, now)
+        return targets
 
     def _replace(self, then: Tensor, now: Tensor) -> None:
         """Replaces ``then`` by ``now`` in its group, beside it if it has another name."""
@@ -198,19 +200,16 @@ class UpdateOptimizer(torch.optim.Optimizer):
         """Applies the pending updates, as :meth:`step` does, without the hooks of an optimizer."""
         for prepare in self._prepare:
             prepare(self)
-        found = False
-        self._follow()
+        targets = self._follow()
         lr = {id(p): group["lr"] for group in self.param_groups for p in group["params"]}
         ready = []
-        for updater in self._updaters:
-            targets = {name: id(updater.target(name)) for name in updater.names}
-            scales = {name: float(lr[at]) for name, at in targets.items() if at in lr}
+        for updater, params in targets:
+            scales = {n: float(lr[id(param)]) for n, param in params.items() if id(param) in lr}
             if scales:
-                found = True
                 ready.append(updater.prepare(*scales, scale=scales))
         for apply in ready:  # Every updater is prepared, so either all are applied or none.
             apply()
-        if not found:
+        if not ready:
             self._warn_of_idle()
         for finish in self._finish:
             finish(self)
