@@ -10,6 +10,10 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from torch.utils.checkpoint import checkpoint
 from torchmetrics import MeanMetric, SumMetric
 
@@ -28,6 +32,7 @@ from lightning_accum._compat import (
     known_keywords,
     local_result,
     own_tensor,
+    step_is_watched,
 )
 
 
@@ -357,3 +362,23 @@ def test_local_result_ignores_and_leaves_no_cache():
     assert local_result(total) == 4.0
     total.sum_value.add_(1.0)
     assert total.compute() == 5.0
+
+
+def test_a_step_is_watched_by_hooks_a_scheduler_or_a_profiler() -> None:
+    one = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    assert not step_is_watched(one)
+    for register in (
+        one.register_step_pre_hook,
+        one.register_step_post_hook,
+        register_optimizer_step_pre_hook,
+        register_optimizer_step_post_hook,
+    ):
+        handle = register(lambda *args: None)
+        assert step_is_watched(one)
+        handle.remove()
+        assert not step_is_watched(one)
+    with torch.profiler.profile():
+        assert step_is_watched(one)
+    assert not step_is_watched(one)
+    torch.optim.lr_scheduler.StepLR(one, 1)
+    assert step_is_watched(one)
