@@ -12,10 +12,9 @@ from lightning_accum.distributed.gather import CAPACITY, gather_bytes
 from lightning_accum.distributed.packing import from_bytes, to_bytes
 from lightning_accum.distributed.shards import whole
 from lightning_accum.distributed.world import processes
-from lightning_accum.functional.statistics import spike_counts, update_statistics
+from lightning_accum.functional.statistics import spike_counts
+from lightning_accum.sparse.changes import fast_lost_change, fast_statistics
 from lightning_accum.updates import Updater
-
-_NEAR = 0.01  # distance from a limit, in terms of the largest weight
 
 Values = dict[str, Tensor]
 
@@ -105,7 +104,7 @@ class Before(NamedTuple):
             after: the whole parameter after the update.
         """
         lower, upper = self.updater.limits(self.name)
-        found = update_statistics(self.value, after, *self.parts, lower, upper)
+        found = fast_statistics(self.value, after, *self.parts, lower, upper)
         return {statistic: value.float() for statistic, value in found.items()}
 
     def lost(self, after: Tensor) -> tuple[Tensor, Tensor]:
@@ -117,17 +116,9 @@ class Before(NamedTuple):
         Args:
             after: the whole parameter after the update.
         """
-        pos, neg = (torch.zeros(()).to(after) if part is None else part for part in self.parts)
-        wanted = (pos - neg).abs()
-        if wanted.shape != after.shape:  # only a shard of it is here
-            return torch.zeros_like(after.sum()), torch.zeros_like(after.sum())
-        lower, upper = self.updater.limits(self.name)
-        near = _NEAR * after.abs().max()
-        if lower is not None:
-            wanted = wanted.masked_fill(after <= lower + near, 0.0)
-        if upper is not None:
-            wanted = wanted.masked_fill(after >= upper - near, 0.0)
-        return wanted.masked_fill(after != self.value, 0.0).sum(), wanted.sum()
+        if any(part is not None and part.shape != after.shape for part in self.parts):
+            return after.new_zeros(()), after.new_zeros(())  # only a shard of it is here
+        return fast_lost_change(self.value, after, self.parts, self.updater.limits(self.name))
 
 
 def parameters_before(host: CellHost, ids: set[int]) -> list[Before]:

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum.functional.statistics import AVERAGED, update_statistics
+from lightning_accum.functional.statistics import AVERAGED
 from lightning_accum.metrics._panels import PanelMetric
 from lightning_accum.plot.panels import Panel
+from lightning_accum.sparse.changes import fast_statistics
 
 _NAMES = (*AVERAGED, "nonfinite")
 _PANELS = (
@@ -76,7 +77,7 @@ class UpdateStatistics(PanelMetric):
         Raises:
             ValueError: if ``before`` and ``after`` differ in shape.
         """
-        found = update_statistics(before, after, pos, neg, lower, upper)
+        found = fast_statistics(before, after, pos, neg, lower, upper)
         # Not in place: a state that was made in inference mode cannot be changed in place.
         self.totals = self.totals + torch.stack([found[name].float() for name in _NAMES])
         self.updates = self.updates + 1
