@@ -15,7 +15,9 @@ from lightning_accum.sparse.changes import fast_lost_change, fast_statistics
 LIMITS = [(None, None), (0.0, None), (None, 1.0), (-0.2, 0.9), (-1.0, 0.0)]
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 limits = pytest.mark.parametrize("limits", LIMITS)
-shapes = pytest.mark.parametrize("shape", [(1,), (15,), (16,), (17,), (40, 70), (1024,), (2, 3, 171)])
+shapes = pytest.mark.parametrize(
+    "shape", [(1,), (15,), (16,), (17,), (40, 70), (1024,), (2, 3, 171)]
+)
 
 
 def an_update(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, ...]:
@@ -27,7 +29,9 @@ def an_update(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, ...]:
 
 
 def assert_same(found: object, plain: object) -> None:
-    torch.testing.assert_close(found, plain, rtol=1e-5, atol=1e-5, equal_nan=True, check_dtype=False)
+    torch.testing.assert_close(
+        found, plain, rtol=1e-5, atol=1e-5, equal_nan=True, check_dtype=False
+    )
 
 
 @shapes
@@ -61,9 +65,7 @@ def test_what_is_not_finite_is_counted_and_hides_nothing(dtype, value) -> None:
 def test_what_has_no_kernel_is_left_to_plain_torch(dtype) -> None:
     before, after, pos, neg = (each.t() for each in an_update((4, 5), dtype))
     assert_same(fast_statistics(before, after, pos), update_statistics(before, after, pos))
-    assert_same(
-        fast_lost_change(before, after, (pos, neg)), lost_change(before, after, (pos, neg))
-    )
+    assert_same(fast_lost_change(before, after, (pos, neg)), lost_change(before, after, (pos, neg)))
     half = [each.to(torch.bfloat16) for each in an_update((4, 5), dtype)]
     assert_same(fast_statistics(*half), update_statistics(*half))
     other = an_update((20,), dtype)[2]

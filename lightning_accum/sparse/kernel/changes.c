@@ -72,36 +72,48 @@ void change_sums(const REAL *before, const REAL *after, const REAL *pos, const R
     for (int k = 0; k < COUNTS; k++) found[SUMS + k] = (double)counts[k];
 }
 
+/* Adds the change pos - neg of `lanes` weights that are between the limits, and the part of it that
+   left them as they were. */
+static inline void add_lost(const REAL *before, const REAL *after, const REAL *pos, const REAL *neg,
+                            int64_t i, int lanes, REAL low, REAL high, REAL *lost, REAL *wanted)
+{
+    for (int j = 0; j < lanes; j++) {
+        REAL want = (pos ? pos[i + j] : 0) - (neg ? neg[i + j] : 0), a = after[i + j];
+        want = want < 0 ? -want : want;
+        want = (a <= low) | (a >= high) ? 0 : want;
+        wanted[j] += want;
+        lost[j] += a == before[i + j] ? want : 0;
+    }
+}
+
 /* Writes to `found` how much of the change pos - neg left weights as they were, and how much there
    was: of weights that are farther from the limits than `near` times the largest weight. */
 void lost_sums(const REAL *before, const REAL *after, const REAL *pos, const REAL *neg, int64_t n,
                double lower, double upper, double near, double *found)
 {
-    REAL largest = 0, low, high;
-    for (int64_t i = 0; i < n; i++) {
-        REAL size = after[i] < 0 ? -after[i] : after[i];
-        largest = size > largest ? size : largest;
-    }
-    low = (REAL)lower + (REAL)near * largest;
-    high = (REAL)upper - (REAL)near * largest;
-    double lost = 0, wanted = 0;
-    for (int64_t at = 0; at < n; at += PIECE) {
-        int64_t end = at + PIECE < n ? at + PIECE : n;
-        REAL l[LANES] = {0}, w[LANES] = {0};
-        for (int64_t i = at; i < end; i += LANES) {
-            int64_t lanes = end - i < LANES ? end - i : LANES;
-            for (int64_t j = 0; j < lanes; j++) {
-                REAL want = (pos ? pos[i + j] : 0) - (neg ? neg[i + j] : 0), a = after[i + j];
-                want = a <= low || a >= high ? 0 : want < 0 ? -want : want;
-                w[j] += want;
-                l[j] += a == before[i + j] ? want : 0;
-            }
-        }
+    REAL most[LANES] = {0}, largest = 0;
+    int64_t whole = n - n % LANES;
+    for (int64_t i = 0; i < whole; i += LANES)
         for (int j = 0; j < LANES; j++) {
-            lost += l[j];
-            wanted += w[j];
+            REAL size = after[i + j] < 0 ? -after[i + j] : after[i + j];
+            most[j] = size > most[j] ? size : most[j];
+        }
+    for (int64_t i = whole; i < n; i++) {
+        REAL size = after[i] < 0 ? -after[i] : after[i];
+        most[i - whole] = size > most[i - whole] ? size : most[i - whole];
+    }
+    for (int j = 0; j < LANES; j++) largest = most[j] > largest ? most[j] : largest;
+    REAL low = (REAL)lower + (REAL)near * largest, high = (REAL)upper - (REAL)near * largest;
+    found[0] = found[1] = 0;
+    for (int64_t at = 0; at < n; at += PIECE) {
+        int64_t end = at + PIECE < n ? at + PIECE : n, i = at;
+        REAL lost[LANES] = {0}, wanted[LANES] = {0};
+        for (; i + LANES <= end; i += LANES)
+            add_lost(before, after, pos, neg, i, LANES, low, high, lost, wanted);
+        add_lost(before, after, pos, neg, i, (int)(end - i), low, high, lost, wanted);
+        for (int j = 0; j < LANES; j++) {
+            found[0] += lost[j];
+            found[1] += wanted[j];
         }
     }
-    found[0] = lost;
-    found[1] = wanted;
 }
