@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from lightning_utilities import apply_to_collection
@@ -42,6 +42,9 @@ class StreamAccumulator(Stage, PersistentMetric):
         >>> total(1), total(2)
         (tensor(1), tensor(3))
     """
+
+    owns_states: ClassVar[bool] = True
+    """Whether it has states of its own, rather than those of an accumulator within."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Adds a value, and returns the result so far.

@@ -131,6 +131,7 @@ class Scalar(Stage, nn.Module):
     def __init__(self, writer: Any, name: str) -> None:
         super().__init__()
         self.writer = writer
+        self._folder: str | None = None  # of a writer that is not open yet
         self.name = name
         self.step = 0
 
@@ -144,8 +145,8 @@ class Scalar(Stage, nn.Module):
             The value.
         """
         if not dist.is_available() or not dist.is_initialized() or dist.get_rank() == 0:
-            if isinstance(self.writer, _Folder):
-                self.writer = self.writer.open()
+            if self._folder is not None:
+                self.writer, self._folder = _open(self._folder), None
             self.writer.add_scalar(self.name, value, self.step)
         self.step += 1
         return value
@@ -169,17 +170,12 @@ class Scalar(Stage, nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         # A writer has threads and open files, which cannot be copied; its folder can.
-        folder = getattr(self.writer, "log_dir", None)
-        return {**self.__dict__, "writer": self.writer if folder is None else _Folder(folder)}
+        folder = self._folder or getattr(self.writer, "log_dir", None)
+        own = {} if folder is None else {"writer": None, "_folder": folder}
+        return {**self.__dict__, **own}
 
 
-class _Folder:
-    """A TensorBoard writer that is not open yet."""
+def _open(folder: str) -> Any:
+    from torch.utils.tensorboard import SummaryWriter
 
-    def __init__(self, log_dir: str) -> None:
-        self.log_dir = log_dir
-
-    def open(self) -> Any:
-        from torch.utils.tensorboard import SummaryWriter
-
-        return SummaryWriter(self.log_dir)
+    return SummaryWriter(folder)

@@ -50,6 +50,8 @@ class Except(StreamAccumulator):
         (tensor(2., dtype=torch.float64), tensor(60., dtype=torch.float64))
     """
 
+    owns_states = False
+
     def __init__(
         self,
         accumulator: Any,

@@ -8,7 +8,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from lightning_accum.accumulators._base import StreamAccumulator
-from lightning_accum.accumulators.skipping import Except
 from lightning_accum.distributed.gather import CAPACITY, gather_bytes
 from lightning_accum.distributed.packing import from_bytes, to_bytes
 
@@ -60,7 +59,7 @@ def synchronize(accumulators: Any, capacity: int | None = None) -> None:
 def _within(accumulators: Any) -> Iterable[StreamAccumulator]:
     if isinstance(accumulators, nn.Module):
         for module in accumulators.modules():
-            if isinstance(module, StreamAccumulator) and not isinstance(module, Except):
+            if isinstance(module, StreamAccumulator) and module.owns_states:
                 yield module
     else:
         several = accumulators.values() if isinstance(accumulators, Mapping) else accumulators

@@ -36,17 +36,18 @@ class CellHost:
         ValueError: if ``nonfinite`` is not one of the policies, or the rule does not carry.
 
     Example:
-        >>> import torch
-        >>> from torch import nn
-        >>> from lightning_accum import STDP
-        >>> model = nn.Sequential(nn.Linear(2, 1), nn.Identity())
-        >>> host = CellHost(STDP(0.1, -0.1), {"enc": CellSpec("0", "1")})
+        >>> from torch import nn, ones
+        >>> from lightning_accum import Hebb
+        >>> model = nn.Sequential(nn.Linear(2, 1, bias=False), nn.ReLU())
+        >>> _ = nn.init.ones_(model[0].weight)
+        >>> host = CellHost(Hebb(0.25), {"enc": CellSpec("0", "1")})
         >>> host.bind(model)
         >>> host.trainer.recording = True
-        >>> _ = model(torch.ones(1, 2))
-        Traceback (most recent call last):
-        ...
-        ValueError: Activity of a rule on spikes should be 0 or 1. Found ...
+        >>> _ = model(ones(1, 2))
+        >>> host.finish_batch()
+        >>> host.trainer.update()
+        >>> model[0].weight.tolist()
+        [[1.5, 1.5]]
         >>> host.release()
     """
 
@@ -118,8 +119,7 @@ class CellHost:
         self._sharded = shard_holders(model, self.updaters.values())
         self.trainer.recording = False
         self.trainer.clear()
-        device = next((p.device for p in model.parameters()), torch.device("cpu"))
-        self.trainer.to(device)
+        self.trainer.to(next((p.device for p in model.parameters()), torch.device("cpu")))
         for updater in self.updaters.values():
             if self.nonfinite is not None:
                 updater.nonfinite = self.nonfinite

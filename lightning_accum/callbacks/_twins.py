@@ -37,11 +37,13 @@ def warn_of_twins(name: str, host: CellHost, others: Mapping[str, CellHost]) -> 
     for other, each in others.items():
         if not each.bound or type(each.trainer) is not type(host.trainer):
             continue
+        ours, theirs = host.trainer.cell_states, each.trainer.cell_states
         both = [
-            cell
-            for cell, (own, state) in host.trainer.named_cells
-            for known, kept in each.trainer.cells
-            if own == known and same_settings(state, kept)
+            name
+            for name, (cell, _) in host.trainer.named_cells
+            for known, (its, _) in each.trainer.named_cells
+            if its == cell and name in ours and known in theirs
+            if same_settings(ours[name], theirs[known])
         ]
         if both:
             warnings.warn(

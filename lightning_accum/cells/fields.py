@@ -145,18 +145,17 @@ def signature(fields: Mapping[str, Field]) -> inspect.Signature:
     return inspect.Signature([each.parameter(name) for name, each in fields.items()])
 
 
-def constructor(cls: type, fields: Mapping[str, Field]) -> Callable[..., None]:
+def constructor(cls: type, own: inspect.Signature) -> Callable[..., None]:
     """Returns a constructor with the signature of a class's fields, for readers and for a CLI.
 
     Args:
         cls: the class.
-        fields: its fields.
+        own: the signature.
     """
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         self._begin(*args, **kwargs)
 
-    own = signature(fields)
     first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     __init__.__signature__ = own.replace(parameters=[first, *own.parameters.values()])  # type: ignore[attr-defined]
     __init__.__annotations__ = {p.name: p.annotation for p in own.parameters.values()}
@@ -165,20 +164,24 @@ def constructor(cls: type, fields: Mapping[str, Field]) -> Callable[..., None]:
 
 
 def values(
-    cls: type, fields: Mapping[str, Field], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    cls: type,
+    fields: Mapping[str, Field],
+    taken: inspect.Signature,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Returns the value of each field for the arguments of a constructor.
 
     Args:
         cls: the class, for messages.
         fields: its fields.
+        taken: the signature of its constructor.
         args: arguments by place.
         kwargs: arguments by name.
 
     Raises:
         TypeError: if an argument is unknown, missing, or one too many.
     """
-    taken = signature(fields)
     for name in kwargs:
         if name not in taken.parameters:
             raise TypeError(

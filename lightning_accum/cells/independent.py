@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
@@ -10,7 +11,7 @@ from typing_extensions import Self, dataclass_transform
 
 from lightning_accum._checks import check_mapping, nearest
 from lightning_accum.cells.cell import Cell, CellSpec
-from lightning_accum.cells.fields import Field, collect, constructor, field, values
+from lightning_accum.cells.fields import Field, collect, constructor, field, signature, values
 from lightning_accum.cells.state import CellState, Hyperparameters, frozen
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.cells.unset import Unset
@@ -34,6 +35,7 @@ class IndependentCellTrainer(CellTrainer):
     """
 
     _fields: ClassVar[Mapping[str, Field]] = {}
+    _signature: ClassVar[inspect.Signature] = inspect.Signature()
     defaults: Self = Unset()  # type: ignore[assignment]
 
     if TYPE_CHECKING:
@@ -48,8 +50,9 @@ class IndependentCellTrainer(CellTrainer):
             fields = getattr(each, "_fields", {})
             known = {**known, **{k: v for k, v in fields.items() if k not in known}}
         cls._fields = collect(cls, known, kw_only)
+        cls._signature = signature(cls._fields)
         if base is IndependentCellTrainer.__init__ or hasattr(base, "__signature__"):
-            cls.__init__ = constructor(cls, cls._fields)  # type: ignore[method-assign]
+            cls.__init__ = constructor(cls, cls._signature)  # type: ignore[method-assign]
 
     def __init__(self) -> None:
         self._begin()
@@ -57,7 +60,7 @@ class IndependentCellTrainer(CellTrainer):
     def _begin(self, *args: Any, **kwargs: Any) -> None:
         """Sets the fields from the arguments of the constructor."""
         super().__init__()
-        given = values(type(self), self._fields, args, kwargs)
+        given = values(type(self), self._fields, self._signature, args, kwargs)
         for name, each in self._fields.items():
             if not each.hyperparameter:
                 setattr(self, name, given.pop(name))
@@ -136,6 +139,12 @@ class IndependentCellTrainer(CellTrainer):
         """
         return RegisteredCell(*self.get_cell(name), dict(self.named_monitors_of(name)))
 
+    @property
+    def cell_states(self) -> Mapping[str, CellState]:
+        """By name, the states of cells that :meth:`register_cell` added."""
+        states = self._states.items()
+        return {name: state for name, state in states if isinstance(state, CellState)}
+
     def state_of(self, name: str) -> CellState:
         """Returns the state of a cell, with the hyperparameters in force for it.
 
@@ -163,9 +172,8 @@ class IndependentCellTrainer(CellTrainer):
     def clear(self, **kwargs: Any) -> None:
         """Clears every monitor, and the values of samples that would pass to the next window."""
         super().clear(**kwargs)
-        for state in self._states.values():
-            if isinstance(state, CellState):
-                state.clear()
+        for state in self.cell_states.values():
+            state.clear()
 
     def __repr__(self) -> str:
         known = {k: v for k, v in vars(self.defaults).items() if v is not None or k == "time_dim"}

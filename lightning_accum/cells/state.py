@@ -60,7 +60,7 @@ def frozen(name: str, where: str) -> FrozenInstanceError:
     )
 
 
-def same_settings(one: object, other: object) -> bool:
+def same_settings(one: CellState, other: CellState) -> bool:
     """Returns whether two states of cells have equal hyperparameters.
 
     Modules are equal if they are of one class, as two copies of one rule have their own.
@@ -69,8 +69,6 @@ def same_settings(one: object, other: object) -> bool:
         one: the state of a cell.
         other: the state of another one.
     """
-    if not (isinstance(one, CellState) and isinstance(other, CellState)):
-        return False
     first, second = vars(one.hyperparameters), vars(other.hyperparameters)
     return first.keys() == second.keys() and all(
         value is second[name] or _equal(value, second[name]) for name, value in first.items()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from lightning_accum.cells.activity import Activity, Silence
-from lightning_accum.engine.terms import Term
+from lightning_accum.engine.terms import Change
 from lightning_accum.functional.numbers import fingerprint
 from lightning_accum.sparse.kernel_search import count_events
 
@@ -115,18 +115,16 @@ class Tally:
         """
         return min(contributions, self.windows) >= _EMPTY and self._warns()
 
-    def note_signs(self, terms: Callable[[T], object]) -> Callable[[T], object]:
-        """Returns ``terms``, which note, in the first window, whether their rates have both signs.
+    def note_signs(self, terms: Callable[[T], Sequence[Change]]) -> Callable[[T], Sequence[Change]]:
+        """Returns ``terms``, which note, in the first window, whether changes have both signs.
 
         Args:
             terms: returns the terms of a window.
         """
 
-        def noting(window: T) -> object:
+        def noting(window: T) -> Sequence[Change]:
             found = terms(window)
-            if isinstance(found, (list, tuple)):
-                rates = [term.rate for term in found if isinstance(term, Term)]
-                self.both_signs = self.both_signs or (max(rates, default=0) > 0 > min(rates))
+            self.both_signs = self.both_signs or {1, -1} <= {change.sign for change in found}
             return found
 
         return terms if self.windows else noting

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 from torch import nn
 
 from lightning_accum._checks import check_taken
 from lightning_accum.cells.observer import CellObserver
+from lightning_accum.cells.state import CellState
 from lightning_accum.cells.tally import Tally
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.updates import Updater, attach_updater
@@ -97,6 +98,11 @@ class CellTrainer(CellObserver):
             name: the name of the cell.
         """
         return None, None
+
+    @property
+    def cell_states(self) -> Mapping[str, CellState]:
+        """By name, the states of cells whose hyperparameters the trainer keeps."""
+        return {}
 
     def tally(self, name: str) -> Tally | None:
         """Returns the counts of a cell's windows; ``None`` if the trainer does not count them."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from lightning_accum.cells.state import CellState
 from lightning_accum.cells.trainer import CellTrainer
 
 
@@ -17,9 +16,7 @@ class Undo:
     """
 
     def __init__(self, trainer: CellTrainer) -> None:
-        self._carried = [
-            (state, state.snapshot()) for _, state in trainer.cells if isinstance(state, CellState)
-        ]
+        self._carried = [(state, state.snapshot()) for state in trainer.cell_states.values()]
         self._empty = [
             accumulator
             for updater, _ in trainer.updaters.values()

@@ -18,7 +18,7 @@ from lightning_accum.engine.recording import BOTH_SIDES, Recording, Target
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.source import Source
 from lightning_accum.engine.state import Carried, StateKey, of_neurons
-from lightning_accum.engine.terms import listed
+from lightning_accum.engine.terms import Change
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import Reduction
 
@@ -43,8 +43,7 @@ class Evaluation(NamedTuple):
 
 
 def run_rule(
-    terms: Callable[[Window], object],
-    rule: str,
+    terms: Callable[[Window], Sequence[Change]],
     recording: Recording,
     targets: Sequence[Target],
     carried: Carried,
@@ -59,7 +58,6 @@ def run_rule(
 
     Args:
         terms: returns the rule's terms for the window of one parameter.
-        rule: the name of the rule, for messages.
         recording: what was recorded.
         targets: the parameters to train.
         carried: what the previous window left.
@@ -73,10 +71,7 @@ def run_rule(
     sums = [begin_contribution(target.accumulator, len(pieces)) for target in targets]
     for piece in pieces:
         sources = _sources(recording, targets, piece, carried, dtype)
-        found = [
-            listed(terms(_window(recording, target, sources, piece, carried)), rule)
-            for target in targets
-        ]
+        found = [terms(_window(recording, target, sources, piece, carried)) for target in targets]
         if piece.start == 0:
             yield
         after: dict[StateKey, Tensor] = {}

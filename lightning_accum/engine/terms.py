@@ -31,6 +31,11 @@ class Change(ABC):
     def size(self) -> int:
         """How many samples there are."""
 
+    @property
+    def sign(self) -> int:
+        """1 for a change that potentiates, -1 for one that depresses, 0 for others."""
+        return 0
+
     @abstractmethod
     def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
         """Returns both parts of the change, summed over time and over some samples.
@@ -104,6 +109,11 @@ class Term(Change):
     def size(self) -> int:
         """How many samples there are."""
         return self.operands[0].shape[1]
+
+    @property
+    def sign(self) -> int:
+        """The sign of the rate."""
+        return (self.rate > 0) - (self.rate < 0)
 
     @cached_property
     def operands(self) -> tuple[Signal, Signal]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -11,10 +11,12 @@ from torch import Tensor, nn
 from lightning_accum.cells.state import CellState
 from lightning_accum.engine.fixed import FixedTerms
 from lightning_accum.engine.recording import Recorded
-from lightning_accum.engine.terms import Term
+from lightning_accum.engine.terms import Change
 from lightning_accum.engine.vjp import WeightVJP, unit_dim_of
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import reduction
+
+Terms: TypeAlias = Callable[[Window], Sequence[Change]]
 
 
 class CellPlan:
@@ -96,17 +98,16 @@ class CellPlan:
         kinds = {name: (each.activity.shape, each.activity.dtype) for name, each in found.items()}
         self._read = kinds if found["pre"].activity.shape[0] == 1 else {}
 
-    def noting(self, terms: Callable[[Window], object]) -> Callable[[Window], object]:
+    def noting(self, terms: Terms) -> Terms:
         """Wraps ``terms`` to note the terms that it returns for a window of one step.
 
         Args:
             terms: returns the terms of a window; they are the same in all windows.
         """
 
-        def noted(window: Window) -> object:
+        def noted(window: Window) -> Sequence[Change]:
             found = terms(window)
-            given = found if isinstance(found, (list, tuple)) else []
-            products = [term for term in given if isinstance(term, Term) and term.rate != 0]
+            products = [term for change in found if change.sign and (term := change.as_product())]
             self._terms = FixedTerms(products, self.batch) if products else None
             self._suited = _kind(window.pre.activity, window.post.activity, window.param)
             return found

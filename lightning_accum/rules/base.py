@@ -14,7 +14,7 @@ from lightning_accum.cells.cell import Cell
 from lightning_accum.engine.accumulate import Backend
 from lightning_accum.engine.recording import Given, Recording
 from lightning_accum.engine.run import Evaluation, run_rule
-from lightning_accum.engine.terms import Change
+from lightning_accum.engine.terms import Change, listed
 from lightning_accum.engine.vjp import WeightVJP, kind_of_vjp
 from lightning_accum.engine.window import Window
 from lightning_accum.observe import WindowRecorder
@@ -205,11 +205,14 @@ class Rule(RecordingTrainer):
         vjps = plan.vjps_of(name, cell.connection, signals, self._vjp_kind)
         return ObservedCell(name, cell, plan, signals, vjps)
 
+    def _changes(self, window: Window, h: Self) -> Sequence[Change]:
+        return listed(self.terms(window, h), type(self).__name__)
+
     def _run(self, seen: ObservedCell, inputs: dict[str, Any], carry: bool) -> Iterator[None]:
         """Evaluates the terms over what a cell recorded; yields once, before anything changes."""
         h, state = seen.plan.h, seen.plan.state
         targets = seen.targets(updater := self.updater_of(seen.name, *h.params))
-        rule, fixed = type(self).__name__, self._fixed_terms and self.backend == "auto"
+        fixed = self._fixed_terms and self.backend == "auto"
         known = seen.known_terms(targets) if fixed and carry and not inputs else None
         if known is not None:
             yield
@@ -218,9 +221,9 @@ class Rule(RecordingTrainer):
             recording = seen.recording(inputs, carry)
             recording = recording.after(self.prepare(recording, h), self._states_in_terms)
             how = Evaluation(seen.plan.batch, self.backend, carry, self._traces)
-            terms = state.tally.note_signs(partial(self.terms, h=h))
+            terms = state.tally.note_signs(partial(self._changes, h=h))
             if fixed and recording.steps == 1:
                 terms = seen.plan.noting(terms)
-            carried = yield from run_rule(terms, rule, recording, targets, state.carried, how)
+            carried = yield from run_rule(terms, recording, targets, state.carried, how)
         if seen.note(carried):
-            warn_of_pending(rule, seen.name, updater, h.params, state.tally)
+            warn_of_pending(type(self).__name__, seen.name, updater, h.params, state.tally)
