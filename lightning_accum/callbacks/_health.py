@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from lightning_accum.callbacks._counts import By, Counts
 from lightning_accum.callbacks._findings import findings, undefined_parameters
+from lightning_accum.callbacks._first_batches import Watch, first_watches
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._record import ParameterRecord
-from lightning_accum.callbacks._wiring import Wiring
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.cells.tally import Tally
 from lightning_accum.cells.why_nothing import why_nothing
@@ -60,7 +60,7 @@ class Health:
         }
         for tally in self._tallies():
             tally.begin(watched=True)
-        self._wiring = None if model is None else Wiring(host.trainer, model)
+        self._watches: list[Watch] = first_watches(host, model)  # of the first batches
 
     @property
     def warned(self) -> Collection[str]:
@@ -69,9 +69,8 @@ class Health:
 
     def batch_ended(self) -> None:
         """Counts a batch."""
-        if self._wiring and not self._batches:
-            self._wiring.check()
         self._batches += 1
+        self._watches = [watch for watch in self._watches if watch.batch_ended()]
 
     def update_begins(self) -> None:
         """Notes the weights before updates 1, 2, 4, 8 and so on, and the first of each epoch."""
@@ -159,8 +158,8 @@ class Health:
         return (tally for tally in tallies if tally is not None)
 
     def _leave(self) -> None:
-        if self._wiring:
-            self._wiring.remove()
+        for watch in self._watches:
+            watch.remove()
         for tally in self._tallies():
             tally.leave()
 

@@ -54,14 +54,19 @@ class Wiring:
             handle.remove()
         self._out.latest.clear()
 
-    def check(self) -> None:
-        """Removes the hooks, and warns of cells that name another neuron than the one in use."""
+    def batch_ended(self) -> bool:
+        """Removes the hooks, and warns of cells that name another neuron than the one in use.
+
+        Returns:
+            Whether to watch on.
+        """
         self.remove()
         for name, cell, others in self._cells:
             went = self._in.went.get(id(cell.connection), set())
             found = [each for each in others if id(each) in went]
             if id(cell.neuron) not in went and found and is_first():
                 warnings.warn(self._message(name, cell, found[0]), UserWarning, stacklevel=2)
+        return False
 
     def _message(self, name: str, cell: Cell, found: nn.Module) -> str:
         paths = {id(module): path for path, module in self._model.named_modules()}
