@@ -8,25 +8,20 @@ whose name starts with an underscore is a helper of the others, and is not run.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from _run import run_script
+from _forked import Forked, first_to_end
 
 TOGETHER = 2  # each on one thread
 
 
-def run(script: Path, args: tuple[str, ...]) -> bool:
-    """Runs a script, prints its output and the seconds that it took; returns whether it failed."""
-    start = time.perf_counter()
-    result = run_script(script, args, stderr=subprocess.STDOUT)
-    assert result is not None  # there is no limit of time
-    seconds = time.perf_counter() - start
-    end = f"--- {seconds:.1f} s, exit {result.returncode}"
-    print(f"--- {script} {' '.join(args)}\n{result.stdout}{end}", flush=True)
+def report(script: Forked, started: float) -> bool:
+    """Prints a script's output and the seconds that it took; returns whether it failed."""
+    result = script.wait()
+    end = f"--- {time.perf_counter() - started:.1f} s, exit {result.returncode}"
+    print(f"--- {' '.join(result.args)}\n{result.stdout}{end}", flush=True)
     return result.returncode != 0
 
 
@@ -35,9 +30,14 @@ def main(folder: str, *args: str) -> None:
     scripts = sorted(p for p in Path(folder).glob("*.py") if not p.name.startswith("_"))
     if not scripts:
         sys.exit(f"Expected at least one script in `{folder}/`. Found none.")
-    with ThreadPoolExecutor(TOGETHER) as pool:
-        results = pool.map(lambda script: run(script, args), scripts)
-        failed = [s.name for s, fails in zip(scripts, results, strict=True) if fails]
+    running: dict[Forked, float] = {}
+    waiting, failed = list(scripts), []
+    while waiting or running:
+        while waiting and len(running) < TOGETHER:
+            running[Forked(waiting.pop(0), args, together=True)] = time.perf_counter()
+        ended = first_to_end(running)
+        if report(ended, running.pop(ended)):
+            failed.append(Path(ended.args[0]).name)
     if failed:
         sys.exit(f"{len(failed)} of {len(scripts)} failed in `{folder}/`: {', '.join(failed)}")
     print(f"all {len(scripts)} scripts in `{folder}/` ran", flush=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import os
 import socket
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
+from _forked import Forked, run_together
 
 from lightning_accum.callbacks import LocalDDPStrategy
 
@@ -25,22 +25,10 @@ def free_port() -> int:
 
 def run_ranks(script: Path, ranks: int, folder: Path) -> list[dict[str, Any]]:
     """What `python script RANK RANKS PORT FOLDER` saves as `RANK of RANKS.pt`, by rank."""
-    port = str(free_port())
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
-    started = [
-        subprocess.Popen(
-            [sys.executable, script, str(rank), str(ranks), port, folder],
-            stderr=subprocess.PIPE, text=True, env=env,
-        )
-        for rank in range(ranks)
-    ]  # fmt: skip
-    try:
-        for process in started:
-            _, errors = process.communicate(timeout=240)
-            assert process.returncode == 0, errors
-    finally:
-        for process in started:
-            process.kill()
+    port = free_port()
+    started = [Forked(script, [rank, ranks, port, folder]) for rank in range(ranks)]
+    for done in run_together(started, 240):
+        assert done.returncode == 0, done.stderr
     files = [folder / f"{rank} of {ranks}.pt" for rank in range(ranks)]
     return [torch.load(file, weights_only=True) for file in files]
 

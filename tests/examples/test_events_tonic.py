@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from _forked import Forked
 
 from lightning_accum import STDP, Serial
 from lightning_accum.nn import LIF, Linear
@@ -19,8 +18,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_directions_are_learned() -> None:
-    command = [sys.executable, "events_tonic.py", "--short"]
-    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False)
+    done = Forked("events_tonic.py", ["--short"], EXAMPLES).wait()
     assert (done.returncode, done.stderr) == (0, "")
     untrained, learned, chance = map(float, re.findall(r"([\d.]+) %", done.stdout))
     assert chance == 50

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from _forked import Forked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -23,8 +22,7 @@ LEARNED = {
 @pytest.mark.parametrize("name", LEARNED)
 def test_learns_in_its_short_form(name: str) -> None:
     least, better, line = LEARNED[name]
-    command = [sys.executable, f"{name}.py", "--short"]
-    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False)
+    done = Forked(f"{name}.py", ["--short"], EXAMPLES).wait()
     assert done.returncode == 0, done.stderr
     summary, *_ = done.stderr.splitlines()  # and nothing that Lightning remarks
     assert summary == "Local learning, by what the logging steps saw:"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib
 import re
 import struct
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from _forked import Forked
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import lightning_accum.optim
@@ -22,8 +22,7 @@ LAYERS = ("conv1", "conv2", "fc1", "fc2")
 
 
 def run(folder: Path, script: str, *options: str) -> str:
-    command = [sys.executable, str(EXAMPLES / script), "--short", *options]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = Forked(EXAMPLES / script, ["--short", *options], folder).wait()
     assert done.returncode == 0, done.stderr
     assert not done.stderr.strip()
     return done.stdout

@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import copy
 import io
-import os
 import pickle
-import subprocess
 import sys
 
 import pytest
 import torch
+from _forked import Forked, run_together
 
 from lightning_accum.metrics import MaxRateClassifier
 
@@ -140,19 +139,11 @@ def test_two_real_processes_agree(tmp_path):
     if not torch.distributed.is_available():
         pytest.skip("torch has no distributed package")
     address = (tmp_path / "rendezvous").as_uri()
-    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", DISTRIBUTED, str(rank), address],
-            env=environ,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    outputs = [process.communicate(timeout=120)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], "\n".join(outputs)
+    script = tmp_path / "distributed.py"
+    script.write_text(DISTRIBUTED, encoding="utf-8")
+    started = [Forked(script, [rank, address], together=True) for rank in range(2)]
+    for done in run_together(started, 120):
+        assert done.returncode == 0, done.stdout
 
 
 def test_state_dict_round_trip():

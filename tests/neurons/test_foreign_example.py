@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import importlib
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from _forked import Forked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LIBRARIES = ["snntorch", "norse", "spikingjelly"]
 
 
-def run(*args: str, **environ: str) -> str:
-    command = [sys.executable, "foreign_neurons.py", "--short", *args]
-    env = {**os.environ, **environ}
-    done = subprocess.run(
-        command, cwd=EXAMPLES, env=env, capture_output=True, text=True, check=False
-    )
+def run(*args: str, script: Path = EXAMPLES / "foreign_neurons.py") -> str:
+    done = Forked(script, ["--short", *args], EXAMPLES).wait()
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -39,13 +33,16 @@ def test_learns_in_its_short_form(library: str) -> None:
 
 
 def test_skips_without_the_library(tmp_path: Path) -> None:
-    site = (
-        "import sys\nfor name in ('snntorch', 'norse', 'spikingjelly'): sys.modules[name] = None\n"
+    without = tmp_path / "without.py"
+    without.write_text(
+        "import runpy, sys\n"
+        "for name in ('snntorch', 'norse', 'spikingjelly'): sys.modules[name] = None\n"
+        f"sys.path.insert(0, {str(EXAMPLES)!r})\n"
+        "runpy.run_path('foreign_neurons.py', run_name='__main__')\n"
     )
-    (tmp_path / "sitecustomize.py").write_text(site)
-    everything = run(PYTHONPATH=str(tmp_path))
+    everything = run(script=without)
     assert everything == "skipped: none of snntorch, norse, spikingjelly is installed\n"
-    one = run("--library", "norse", PYTHONPATH=str(tmp_path))
+    one = run("--library", "norse", script=without)
     assert one == "skipped: norse is not installed\n"
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from _forked import Forked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.append(str(EXAMPLES))
@@ -64,8 +64,7 @@ def test_hebb_makes_all_neurons_alike(found):
 
 def test_runs_and_draws(tmp_path):
     picture = tmp_path / "bcm.png"
-    command = [sys.executable, "bcm_selectivity.py", "--short", "--picture", str(picture)]
-    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False)
+    done = Forked("bcm_selectivity.py", ["--short", "--picture", picture], EXAMPLES).wait()
     assert done.returncode == 0, done.stderr
     assert not done.stderr.strip()
     assert "20 neurons, 10 patterns" in done.stdout

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from _forked import Forked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.append(str(EXAMPLES))
@@ -49,8 +49,7 @@ def test_gradients_are_exact_in_the_last_layer_and_shorter_below(seed):
 
 def test_runs_and_draws(tmp_path):
     picture = tmp_path / "ottt.png"
-    command = [sys.executable, "digits_ottt.py", "--short", "--picture", str(picture)]
-    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False)
+    done = Forked("digits_ottt.py", ["--short", "--picture", picture], EXAMPLES).wait()
     assert done.returncode == 0, done.stderr
     assert not done.stderr.strip()
     assert "readout only" in done.stdout

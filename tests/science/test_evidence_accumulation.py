@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from _forked import Forked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.append(str(EXAMPLES))
@@ -66,8 +66,7 @@ def test_without_recurrent_weights_both_ways_have_one_gradient(neuron):
 
 def test_runs_and_draws(tmp_path):
     picture = tmp_path / "evidence.png"
-    command = [sys.executable, "evidence_accumulation.py", "--short", "--picture", str(picture)]
-    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False)
+    done = Forked("evidence_accumulation.py", ["--short", "--picture", picture], EXAMPLES).wait()
     assert done.returncode == 0, done.stderr
     assert not done.stderr.strip()
     assert "drawn to" in done.stdout

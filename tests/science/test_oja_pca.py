@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import logging
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from _forked import Forked
 
 from lightning_accum import Oja, Sanger
 
@@ -70,8 +70,7 @@ def test_digits_are_centred():
 def test_runs_and_draws(tmp_path):
     pytest.importorskip("sklearn")
     picture = tmp_path / "pca.png"
-    command = [sys.executable, "oja_pca.py", "--short", "--picture", str(picture)]
-    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False)
+    done = Forked("oja_pca.py", ["--short", "--picture", picture], EXAMPLES).wait()
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith("Local learning")  # the summaries, and no warning
     assert "Warning" not in done.stderr

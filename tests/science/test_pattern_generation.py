@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from _forked import Forked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.append(str(EXAMPLES))
@@ -59,8 +59,7 @@ def test_without_recurrent_weights_both_ways_have_one_gradient():
 
 def test_runs_and_draws(tmp_path):
     picture = tmp_path / "pattern.png"
-    command = [sys.executable, "pattern_generation.py", "--short", "--picture", str(picture)]
-    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False)
+    done = Forked("pattern_generation.py", ["--short", "--picture", picture], EXAMPLES).wait()
     assert done.returncode == 0, done.stderr
     assert not done.stderr.strip()
     assert "drawn to" in done.stdout

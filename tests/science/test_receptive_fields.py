@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from _forked import Forked
 
 pytest.importorskip("sklearn")
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -102,8 +102,7 @@ def test_only_the_strongest_of_either_sign_answers():
 
 def test_runs_and_draws(tmp_path):
     picture = tmp_path / "fields.png"
-    command = [sys.executable, "receptive_fields.py", "--short", "--picture", str(picture)]
-    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False)
+    done = Forked("receptive_fields.py", ["--short", "--picture", picture], EXAMPLES).wait()
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith("Local learning")  # the summaries, and no warning
     assert "Warning" not in done.stderr

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from _forked import Forked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.append(str(EXAMPLES))
@@ -93,8 +93,7 @@ def test_a_delayed_sequence_goes_on_from_call_to_call():
 
 def test_runs_and_draws(tmp_path):
     picture = tmp_path / "xor.png"
-    command = [sys.executable, "reward_xor.py", "--short", "--picture", str(picture)]
-    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False)
+    done = Forked("reward_xor.py", ["--short", "--picture", picture], EXAMPLES).wait()
     assert done.returncode == 0, done.stderr
     assert not done.stderr.strip()
     assert "of 1 seeds" in done.stdout

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 from pathlib import Path
 
 import torch
+from _forked import Forked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.append(str(EXAMPLES))
@@ -35,8 +35,7 @@ def test_rewarded_spikes_increase_and_punished_ones_decrease():
 
 def test_runs_and_draws(tmp_path):
     picture = tmp_path / "xor.png"
-    command = [sys.executable, "reward_xor_temporal.py", "--short", "--picture", str(picture)]
-    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False)
+    done = Forked("reward_xor_temporal.py", ["--short", "--picture", picture], EXAMPLES).wait()
     assert done.returncode == 0, done.stderr
     assert not done.stderr.strip()
     assert done.stdout.count("of 1 seeds") == 5

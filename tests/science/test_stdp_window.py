@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import math
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from _forked import Forked
 from torch import nn
 
 from lightning_accum import Cell
@@ -104,8 +104,7 @@ def test_step_by_step_is_the_same(name):
 
 def test_runs_and_draws(tmp_path):
     picture = tmp_path / "window.png"
-    command = [sys.executable, "stdp_window.py", "--short", "--picture", str(picture)]
-    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False)
+    done = Forked("stdp_window.py", ["--short", "--picture", picture], EXAMPLES).wait()
     assert done.returncode == 0, done.stderr
     assert not done.stderr.strip()
     assert all(name in done.stdout for name in science.RULES)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import math
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from _forked import Forked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.append(str(EXAMPLES))
@@ -82,8 +82,7 @@ def test_the_step_makes_no_difference(name, dt):
 
 def test_runs_and_draws(tmp_path):
     picture = tmp_path / "frequency.png"
-    command = [sys.executable, "triplet_frequency.py", "--short", "--picture", str(picture)]
-    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False)
+    done = Forked("triplet_frequency.py", ["--short", "--picture", picture], EXAMPLES).wait()
     assert done.returncode == 0, done.stderr
     assert not done.stderr.strip()
     assert "all-to-all, minimal  0.36 (paper 0.34)" in done.stdout

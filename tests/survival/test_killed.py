@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from _forked import Forked
 
 SCRIPT = Path(__file__).with_name("killed_run.py")
 CUTS = int(os.environ.get("LIGHTNING_ACCUM_CUTS", "4"))
@@ -40,10 +39,7 @@ def differences(one: Any, other: Any, place: str = "") -> list[str]:
 
 @pytest.mark.parametrize("how", ["KILL", "TERM"])
 def test_it_ends_with_every_bit_of_a_run_left_alone(how: str, tmp_path: Path):
-    done = subprocess.run(
-        [sys.executable, SCRIPT, tmp_path, str(CUTS), how],
-        capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    done = Forked(SCRIPT, [tmp_path, CUTS, how]).wait()
     assert done.returncode == 0, done.stderr
     assert f"{CUTS} cuts" in done.stdout
     whole = torch.load(tmp_path / "whole" / "end", weights_only=True)
