@@ -51,7 +51,7 @@ def check_rule(trainer: CellTrainer, saved: str) -> None:
 
 
 def warn_of_mode(trainer: CellTrainer) -> None:
-    """Warns if somebody, and not an earlier run, has set a trainer to evaluation mode.
+    """Warns if the user, and not an earlier run, has set a trainer to evaluation mode.
 
     Args:
         trainer: the trainer.

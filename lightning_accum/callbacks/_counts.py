@@ -1,4 +1,4 @@
-"""What the checks of a cell's learning know of it."""
+"""Counts of a cell and its weights, from which checks find whether the cell learns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A message about a cell."""
+"""The form of what a check finds: a message about a cell."""
 
 from __future__ import annotations
 

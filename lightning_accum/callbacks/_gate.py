@@ -1,4 +1,4 @@
-"""The gate that has each training step recorded, once in a batch, and nothing else."""
+"""Wraps a strategy's steps, so that cells record one training step of each batch only."""
 
 from __future__ import annotations
 

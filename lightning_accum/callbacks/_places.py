@@ -21,7 +21,7 @@ def check_places(host: CellHost, model: nn.Module) -> None:
     for name, spec in (host.cells or {}).items():
         try:
             bound = host.trainer.get_cell(name)[0]
-        except AttributeError:  # somebody deleted the cell
+        except AttributeError:  # the cell was deleted
             continue
         except RuntimeError:  # only the cell referred to one of its modules, which is gone
             bound = None

@@ -172,7 +172,7 @@ class StillParameters:
         left = [name for name, p in now if id(p) not in own | moved]
         if left and walls and moved - own:  # an optimizer is at work
             rank_zero_warn(
-                f"Each parameter beside those of cells should change when an optimizer steps. Found"
+                f"Each parameter outside of cells should change when an optimizer steps. Found"
                 f" {_named(left)} as before, and neurons that pass no gradient to what is below"
                 f" them: {_named(walls)}. {_PASS}, or call `requires_grad_(False)` on them if they"
                 " are to stay as they are."

@@ -199,7 +199,7 @@ class FabricCellTrainer:
             )
 
     def _note(self, inputs: Mapping[str, Any]) -> None:
-        """Looks at what the rule got, and, after some batches, at what is trained."""
+        """Passes inputs to the checks and, after some batches, looks for what does not change."""
         self._inputs.note(inputs)
         error = inputs.get("error")
         if isinstance(error, Tensor) and not self._batches % _EVERY:

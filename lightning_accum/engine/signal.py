@@ -59,7 +59,7 @@ class Signal:
 
     @property
     def folding(self) -> Folding | None:
-        """What the activity is folded of, if it is computed only when it is read."""
+        """The folding that computes the activity when it is read; otherwise ``None``."""
         return self.source.folding
 
     @property

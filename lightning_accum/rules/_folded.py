@@ -1,4 +1,4 @@
-"""Folds the learning signals of a window of e-prop, where they are summed or before."""
+"""Folds e-prop's learning signals backwards in time, once for all cells of a neuron."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class ObservedCell(NamedTuple):
 def check_windows(
     rule: str, found: Sequence[ObservedCell | None], carry: bool | None, own: bool
 ) -> None:
-    """Warns if traces and neurons begin anew at different windows, or there are no cells.
+    """Warns if traces and neurons start again at different windows, or there are no cells.
 
     Args:
         rule: the name of the rule.

@@ -98,7 +98,7 @@ class RecordingTrainer(RuleOptions, ABC):
         return self.state_of(name).samples.pop(param, 0)
 
     def forget_samples(self) -> None:
-        """Counts the samples of all pending changes anew."""
+        """Counts the samples of pending changes from zero again."""
         for name in self.registry:
             self.state_of(name).samples.clear()
 

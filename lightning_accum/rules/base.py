@@ -42,7 +42,8 @@ class Rule(RecordingTrainer):
               \operatorname{reduce}_b \sum_t \mathrm{post}_k[t, b] \otimes \mathrm{pre}_k[t, b]
 
     A subclass lists its hyperparameters as annotated attributes, and returns the products from
-    :meth:`terms`. As in a dataclass, they are the arguments of its constructor, beside those below.
+    :meth:`terms`. As in a dataclass, they are arguments of its constructor, in addition to those
+    below.
     The base class records activity, reduces the batch, sorts signs and shapes, and chooses the
     cheapest evaluation. Calling the rule evaluates the window since the last call and accumulates
     the change; it applies nothing.

@@ -22,8 +22,8 @@ class InhibitorySTDP(Rule):
 
     with spikes :math:`s` and their exponential traces :math:`x`, into which a spike counts in the
     step in which it happens. Near-coincident spikes strengthen the synapse in either order, and a
-    presynaptic spike alone weakens it. The weight counts the strength of inhibition, so that it is
-    positive: subtract the connection's output from the neuron's input.
+    presynaptic spike without a postsynaptic one weakens it. The weight is the strength of
+    inhibition, which is positive: subtract the connection's output from the neuron's input.
 
     Args:
         lr: rate :math:`\eta`.

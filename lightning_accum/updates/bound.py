@@ -63,7 +63,7 @@ class Bound:
         return result
 
     def takes(self, name: str) -> bool:
-        """Returns whether the function takes a keyword beside the arguments of every bound."""
+        """Returns whether the function takes a keyword other than the arguments of every bound."""
         try:
             params = list(inspect.signature(self.fn).parameters.values())
         except ValueError:  # the function has no signature

@@ -29,7 +29,7 @@ class NamedAccumulators(CheckedState):
     """
 
     keywords: ClassVar[tuple[str, ...]] = ()
-    """The keywords that a call has beside the options of bounds."""
+    """The keywords that a call takes in addition to the options of bounds."""
 
     _accumulators: Mapping[str, Accumulator] = MappingProxyType({})
     _parent: weakref.ref[nn.Module] | None = None

@@ -1,4 +1,4 @@
-"""Calls that Ctrl-C cannot separate."""
+"""Makes several calls between which Ctrl-C cannot interrupt."""
 
 from __future__ import annotations
 
