@@ -6,7 +6,7 @@ Labels serve only the readout: by Bayes' rule it finds the digit for which the n
 likely have answered as they do. The result is compared with k-means with as many centres, each of
 which is given the digit that it is nearest to most often.
 
-    python examples/digits_stdp.py [--neurons 400] [--data mnist5k] [--short]
+    python examples/digits_stdp.py [--neurons 400] [--data mnist5k] [--picture FILE] [--short]
     python examples/digits_stdp.py --data mnist --data-dir DIR
 
 Images of MNIST pass through a Gaussian first, as wide as a pixel, for k-means too: strokes that lie
@@ -35,7 +35,7 @@ from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater
+from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater, plot
 from lightning_accum.callbacks import CellTrainerCallback, UpdatePictures
 from lightning_accum.metrics import MaxRateClassifier
 from lightning_accum.nn import AdaptiveLIF, Linear, PoissonEncoder, WinnerTakeAll
@@ -190,6 +190,10 @@ def learn(data: Split, seed: int, args: argparse.Namespace) -> tuple[float, floa
     start = time.process_time()
     trainer.fit(model, loader)
     speed = batches * args.batch_size / (time.process_time() - start)
+    if args.picture and not seed:
+        shape = tuple(data.train_images.shape[1:])
+        figure, _ = plot.weights(model.fc.weight, shape=shape, columns=16)
+        figure.savefig(args.picture, dpi=100)
     model.readout.reset()
     trainer.validate(model, DataLoader(train, 256), verbose=False)
     test = DataLoader(TensorDataset(data.test_images, data.test_labels), 256)
@@ -209,6 +213,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--rate", type=float, default=1000.0, help="of the brightest pixel, in Hz")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--log-dir", default="lightning_logs")
+    parser.add_argument("--picture", help="where to draw the first seed's weights to")
     parser.add_argument("--short", action="store_true", help="one seed, two epochs")
     args = parser.parse_args(argv)
     if args.short:

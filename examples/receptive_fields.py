@@ -166,7 +166,7 @@ def draw(fields: dict[str, Tensor], path: str) -> None:
     """The fields in grids, the most selective first."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9.6, 3.6), layout="constrained")
+    figure = Figure(figsize=(9.6, 3.4), layout="constrained")
     for axes, (title, found) in zip(figure.subplots(1, len(fields)), fields.items(), strict=True):
         columns = math.isqrt(len(found))
         order = orientation(found)[0].argsort(descending=True)[: columns**2]

