@@ -121,9 +121,10 @@ class CellObserver(CheckedState):
 
     def _living(self) -> list[tuple[str, Cell]]:
         """Returns the cells of which both modules exist, by name; drops the others."""
-        if self.registry.gone:
+        found = self.registry.bound
+        if len(found) < len(self.registry) and self.registry.gone:
             self._drop_dead()
-        return self.registry.bound
+        return found
 
     # ------------------------------------------------------------------ monitors
     def add_monitor(

@@ -81,6 +81,9 @@ class CellRegistry:
     def __contains__(self, name: object) -> bool:
         return name in self._refs
 
+    def __len__(self) -> int:
+        return len(self._refs)
+
     def __iter__(self) -> Iterator[str]:
         return iter(list(self._refs))
 

@@ -93,6 +93,7 @@ class CellState(CheckedState):
         self.tally = Tally()
         # by parameter, the samples whose changes are pending: a process's weight in the mean of all
         self.samples: dict[str, int] = {}
+        self.snapshots = 0  # how often the state was kept, with tensors that must stay as they are
         self._carried: dict[StateKey, Tensor] = {}
         self._loaded: frozenset[StateKey] = frozenset()
 
@@ -127,7 +128,11 @@ class CellState(CheckedState):
         self._carried = carried
 
     def snapshot(self) -> Snapshot:
-        """Returns the state for :meth:`restore`; nothing is copied, as windows replace tensors."""
+        """Returns the state for :meth:`restore`.
+
+        No tensor is copied: windows replace those that there were before the latest snapshot.
+        """
+        self.snapshots += 1
         return self._carried, dict(self.samples)
 
     def restore(self, kept: Snapshot) -> None:

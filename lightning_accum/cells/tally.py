@@ -54,7 +54,7 @@ class Tally:
         self._looks: list[tuple[int, Tensor, int, Tensor, int]] = []
         self.both_signs = False  # whether the rule's terms potentiate and depress
         self._due = False
-        self._apart = 0  # the latest windows in which the neuron was reset, and traces were not
+        self.apart = 0  # the latest windows in which the neuron was reset, and traces were not
         self._began: dict[str, tuple[Tensor, Tensor]] = {}  # parameters before the first window
         self._spikes = self._spikes_in = self._told = False
 
@@ -94,10 +94,10 @@ class Tally:
             apart: whether only one of traces and neuron begins anew at this window.
         """
         if apart:
-            self._apart += 1
-        elif self._apart < _APART:
-            self._apart = 0
-        return apart and self._apart == _APART
+            self.apart += 1
+        elif self.apart < _APART:
+            self.apart = 0
+        return apart and self.apart == _APART
 
     def never_called(self, steps: int) -> bool:
         """Returns whether to warn, once, that so many steps were recorded and the rule not called.

@@ -12,8 +12,10 @@ from lightning_accum.engine.terms import Term
 from lightning_accum.functional.numbers import as_bytes
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.traces import TraceMode
+from lightning_accum.sparse.kernel_step import StepMemory, StepProduct, StepTrace
 from lightning_accum.sparse.step import next_trace, widest
 from lightning_accum.updates.accumulator import Accumulator
+from lightning_accum.updates.products import Product, StackedProducts
 
 
 class FixedTerms:
@@ -51,6 +53,34 @@ class FixedTerms:
                 rates = [abs(term.rate) * scale for term in own]
                 self._products.append((negative, posts, pres, rates))
 
+    def in_memory(self, accumulator: Accumulator, seen: Mapping[str, Tensor]) -> FixedStep | None:
+        """Returns the evaluation of further steps of this kind, in memory that they write over.
+
+        Args:
+            accumulator: the accumulator of the parameter.
+            seen: ``[B, ...]`` of both sides, by name: memory of which further steps are read.
+
+        Returns:
+            ``None`` if there is no kernel for them.
+        """
+        steps = [seen[name] for name in self._names]
+        rows = [step if step.ndim == 2 else step.flatten(0, -2) for step in steps]
+        if not StepMemory.suits(rows, self._dtype):
+            return None
+        products = [
+            StepProduct(post, pre, -rate if negative else rate)
+            for negative, *some in self._products
+            for post, pre, rate in zip(*some, strict=True)
+        ]
+        traces = [StepTrace(place, decay, mode) for place, decay, mode, _ in self._traces]
+        memory = StepMemory(rows, traces, products, self._dtype)
+        values = memory.values[len(rows) :]
+        left = {
+            key: value.view(steps[place].shape)
+            for (place, _, _, key), value in zip(self._traces, values, strict=True)
+        }
+        return FixedStep(memory, products, accumulator, left)
+
     def accumulate(
         self, accumulator: Accumulator, activity: Mapping[str, Tensor], carried: Carried
     ) -> dict[StateKey, Tensor]:
@@ -76,3 +106,54 @@ class FixedTerms:
                 keep=True,
             )
         return after
+
+
+class FixedStep:
+    """Evaluates the steps that follow one, in memory that every step writes over.
+
+    Args:
+        memory: computes the products of a step.
+        products: the products.
+        accumulator: the accumulator of the parameter.
+        traces: the traces in the memory, by the name under which they pass to the next window.
+    """
+
+    def __init__(
+        self,
+        memory: StepMemory,
+        products: Sequence[StepProduct],
+        accumulator: Accumulator,
+        traces: dict[StateKey, Tensor],
+    ) -> None:
+        self.accumulator = accumulator
+        self.dtype = memory.left.dtype
+        self._memory, self._traces = memory, traces
+        self._after: dict[StateKey, Tensor] | None = None
+        parts: tuple[list[Product], list[Product]] = [], []
+        for post, pre, rate in products:
+            sides = memory.values[post], memory.values[pre]
+            parts[rate < 0].append((*sides, abs(rate)))
+        self._stacked = StackedProducts(*parts, memory.left, memory.right)
+
+    def accumulate(self, carried: dict[StateKey, Tensor]) -> dict[StateKey, Tensor]:
+        """Accumulates the change of the next step, and returns what passes to the one after it.
+
+        The accumulator is free.
+
+        Args:
+            carried: what the last window left; traces that the last step returned change in place.
+        """
+        if carried is not self._after:
+            carried = self._take(carried)
+        self._stacked.bound = self._memory.make()
+        self.accumulator.hold(self._stacked)
+        return carried
+
+    def _take(self, carried: Carried) -> dict[StateKey, Tensor]:
+        """Copies traces to the memory, and returns those of the memory with all other values."""
+        for place, (key, trace) in enumerate(self._traces.items()):
+            before = carried.get(key)
+            fits = before is not None and before.shape == trace.shape
+            self._memory.begin(place, before if fits else None)
+        self._after = {**of_neurons(carried), **self._traces}
+        return self._after

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -16,6 +16,7 @@ from lightning_accum.engine.recording import Recorded, Recording, Target
 from lightning_accum.engine.state import StateKey
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.numbers import is_narrowed
+from lightning_accum.observe import Monitor
 from lightning_accum.rules._plan import CellPlan
 from lightning_accum.rules._warnings import warn_of_no_cells
 from lightning_accum.updates import Updater
@@ -101,6 +102,20 @@ class ObservedCell(NamedTuple):
             Target(name, updater.target(name).detach(), vjp, getattr(updater, name))
             for name, vjp in self.vjps.items()
         ]
+
+    def plan_step(
+        self, terms: FixedTerms | None, updater: Updater, monitors: Mapping[str, Monitor]
+    ) -> None:
+        """Plans the next step, if the rule is called and applied after each step.
+
+        Args:
+            terms: the terms of this step, if they were known.
+            updater: holds the accumulator of the parameter.
+            monitors: by the name of the signal.
+        """
+        reducers = {name: monitors[name].reducer for name in self.signals}
+        param = self.plan.h.params[0]
+        self.plan.steps.note(self.cell, self.plan.state, param, reducers, terms, updater)
 
     def note(self, carried: dict[StateKey, Tensor]) -> bool:
         """Keeps what passes to the next window, and counts the window and its samples.

@@ -15,6 +15,7 @@ from lightning_accum.engine.terms import Change
 from lightning_accum.engine.vjp import WeightVJP, unit_dim_of
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import reduction
+from lightning_accum.rules._next_step import StepPlanner
 
 Terms: TypeAlias = Callable[[Window], Sequence[Change]]
 
@@ -45,6 +46,7 @@ class CellPlan:
         self._read: dict[str, tuple[torch.Size, torch.dtype]] = {}
         self._terms: FixedTerms | None = None
         self._suited: tuple[object, ...] = ()
+        self.steps = StepPlanner()
 
     def vjps_of(
         self,

@@ -9,6 +9,7 @@ from typing import Any
 
 from typing_extensions import Self
 
+from lightning_accum._compat import is_traced
 from lightning_accum._ending import delete_at_exit, has_ended
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.independent import RegisteredCell
@@ -23,6 +24,7 @@ from lightning_accum.rules._recorded import RecordedSignal, check_read, read
 from lightning_accum.rules._warnings import (
     unapplied_in,
     warn_of_dropped,
+    warn_of_pending,
     warn_of_twin,
     warn_of_unmoved,
     warn_of_unused,
@@ -117,6 +119,11 @@ class RecordingTrainer(RuleOptions, ABC):
         Args:
             **kwargs: passed to the updaters.
         """
+        if not kwargs and len(self._plans) == 1 == len(self.registry):
+            ((name, plan),) = self._plans.items()
+            step = plan.steps.next
+            if step is not None and step.apply(self.registry[name].replacement):
+                return
         planned = any(plan.state.tally.windows for plan in self._plans.values())
         if not planned and not any(self.tally(name).windows for name in self.registry):
             steps = {name: self.recorded_steps(name) for name, _ in self.named_cells}
@@ -124,6 +131,31 @@ class RecordingTrainer(RuleOptions, ABC):
                 type(self).__name__, {name: (self.tally(name), steps[name], {}) for name in steps}
             )
         super().update(**kwargs)
+
+    def _step_again(self, carry: bool | None) -> bool:
+        """Evaluates one more step like those before, if there is one; otherwise changes nothing."""
+        if not (self.carry if carry is None else carry) or self.backend != "auto" or is_traced():
+            return False
+        registry, ready = self.registry, [plan.steps.next for plan in self._plans.values()]
+        if not ready or len(ready) != len(registry):
+            return False
+        for name, step in zip(self._plans, ready, strict=True):
+            if step is None or not step.suits(registry[name].replacement):
+                return False
+        if len(ready) > 1 and len({step.accumulator for step in ready if step}) < len(ready):
+            return False  # the accumulator of two cells is no longer free for the second one
+        try:
+            for name, step in zip(self._plans, ready, strict=True):
+                if step is not None and step.evaluate(name, carry is not None):
+                    h, tally, rule = (
+                        self.state_of(name).hyperparameters,
+                        self.tally(name),
+                        type(self),
+                    )
+                    warn_of_pending(rule.__name__, name, self.updater_of(name), h.params, tally)
+        finally:
+            self.drop_window()
+        return True
 
     def _plan(self, name: str, cell: Cell) -> CellPlan:
         """Returns what every call needs of a cell, which is found out once."""

@@ -165,6 +165,8 @@ class Rule(RecordingTrainer):
                 if an input is missing or does not fit, in which case no cell has changed: call the
                 rule again for the same window, or drop the window with :meth:`clear`.
         """
+        if not inputs and self._step_again(carry):
+            return
         self.registry.check_bound()
         try:
             found = [self._observed(name, cell) for name, (cell, _) in self.named_cells]
@@ -226,5 +228,8 @@ class Rule(RecordingTrainer):
             if fixed and recording.steps == 1:
                 terms = seen.plan.noting(terms)
             carried = yield from run_rule(terms, recording, targets, state.carried, how)
-        if seen.note(carried):
+        looked = seen.note(carried)
+        if fixed and carry and not inputs:
+            seen.plan_step(known, updater, self._pool.members(seen.name))
+        if looked:
             warn_of_pending(type(self).__name__, seen.name, updater, h.params, state.tally)

@@ -155,4 +155,5 @@ def _load(path: Path) -> ctypes.CDLL:
     loaded.count_events.restype = ctypes.c_int64
     loaded.count_ones.restype = ctypes.c_int64
     loaded.find_events.restype = ctypes.c_int64
+    loaded.make_step.restype = ctypes.c_double
     return loaded

@@ -16,6 +16,7 @@ from lightning_accum.updates.bounds import Bounds, saved_bounds
 from lightning_accum.updates.part import Part
 from lightning_accum.updates.part_state import check_part
 from lightning_accum.updates.pending import PendingChange
+from lightning_accum.updates.products import StackedProducts
 
 
 class Accumulator(PendingChange):
@@ -123,6 +124,32 @@ class Accumulator(PendingChange):
     def limits(self) -> tuple[float | None, float | None]:
         """The lower and the upper limit, ``None`` for a side without."""
         return self._bounds.limits
+
+    # ------------------------------------------------------------------ stacked products
+    @property
+    def is_free(self) -> bool:
+        """Whether :meth:`hold` may be called: nothing is pending, and nothing but sums."""
+        return (
+            self._pos.count == 0 == self._neg.count
+            and self._pos.reduction.adds
+            and not self.bounded
+        )
+
+    def hold(self, stacked: StackedProducts) -> None:
+        """Holds products as the only contribution, without copying them.
+
+        Args:
+            stacked: the products, of the parameter's shape; nobody changes them while they are
+                pending.
+        """
+        self._pos.hold(stacked.raised, stacked)
+        self._neg.hold(stacked.lowered, stacked)
+
+    @property
+    def stacked(self) -> StackedProducts | None:
+        """The change as products that are stacked; ``None`` if it holds anything else."""
+        found = self._pos.stacked
+        return None if found is not self._neg.stacked or self.bounded else found
 
     # ------------------------------------------------------------------ the change
     def update(self, param: Tensor, **kwargs: Any) -> Tensor | None:

@@ -78,7 +78,8 @@ def checked_change(label: str, pending: Sequence[Pending], guard: NonFiniteGuard
     Raises:
         NonFiniteUpdateError: if a change holds NaN or Inf and the policy is ``"raise"``.
     """
-    return _product(pending, guard) or _sum(label, pending, guard)
+    change = stacked_change(pending, guard) or _product(pending, guard)
+    return change or _sum(label, pending, guard)
 
 
 def _product(pending: Sequence[Pending], guard: NonFiniteGuard) -> Change | None:
@@ -106,6 +107,30 @@ def _product(pending: Sequence[Pending], guard: NonFiniteGuard) -> Change | None
     return Change([name], [call], guard.counts_with(name))
 
 
+def stacked_change(pending: Sequence[Pending], guard: NonFiniteGuard) -> Change | None:
+    """Returns the change as one product of sides that are stacked already.
+
+    Args:
+        pending: the parameters for which a change is pending.
+        guard: the policy for NaN and Inf.
+
+    Returns:
+        ``None`` if the change is anything else, or may overflow.
+    """
+    if len(pending) != 1:
+        return None
+    name, accumulator, param, factor, _ = pending[0]
+    stacked = accumulator.stacked
+    if stacked is None or param.dtype is not stacked.left.dtype:
+        return None
+    if not param.is_cpu or is_sharded(param):
+        return None
+    if not guard.passes_bound(stacked.bound, factor, param.dtype):
+        return None
+    call = partial(param.detach().addmm_, stacked.left, stacked.right, alpha=factor)
+    return Change([name], [call], guard.counts_with(name))
+
+
 @lru_cache(64)
 def _column(factors: tuple[tuple[int, float], ...]) -> Tensor:
     """Returns a factor for each row; the rows of learning at every step have the same ones."""
@@ -114,6 +139,7 @@ def _column(factors: tuple[tuple[int, float], ...]) -> Tensor:
         return torch.cat(rows).float()
 
 
+@torch.no_grad()
 def _sum(label: str, pending: Sequence[Pending], guard: NonFiniteGuard) -> Change:
     """Returns any change, as tensors that are added to the parameters."""
     params = [each.param.detach() for each in pending]

@@ -98,6 +98,16 @@ class NonFiniteGuard:
         """Returns whether a product may be applied without computing and checking its elements."""
         return self.policy == "ignore" or _is_small(product)
 
+    def passes_bound(self, bound: float, factor: float, dtype: torch.dtype) -> bool:
+        """Returns whether a change may be applied without checking its elements.
+
+        Args:
+            bound: no element is larger; NaN if one may be NaN.
+            factor: by which they are to be multiplied.
+            dtype: the dtype of the change.
+        """
+        return self.policy == "ignore" or bound * max(1.0, abs(factor)) < torch.finfo(dtype).max
+
     def counts_with(self, name: str) -> dict[str, Tensor]:
         """Returns a count of zero for a parameter whose dropped changes should be counted."""
         if self.policy == "skip" and name not in self.counts:

@@ -15,6 +15,7 @@ from lightning_accum.functional.reductions import reduction as find_reduction
 from lightning_accum.sparse.products import Write
 from lightning_accum.updates.products import (
     Product,
+    StackedProducts,
     are_worth_deferring,
     copied,
     multiply_into,
@@ -43,6 +44,7 @@ class Part:
         self._total: Tensor | None = None
         self._kept: list[Tensor] = []
         self._deferred: list[Product] = []
+        self._stacked: StackedProducts | None = None
 
     @property
     def deferred(self) -> Sequence[Product]:
@@ -105,6 +107,25 @@ class Part:
         device, dtype = products[0][0].device, product_dtype(products)
         self.add_written(partial(multiply_into, products=products), shape, dtype, device)
 
+    def hold(self, products: list[Product], stacked: StackedProducts) -> None:
+        """Holds deferred products as the only contribution, or nothing if there are none.
+
+        Args:
+            products: the products.
+            stacked: those of both parts, in one product.
+        """
+        self.clear()
+        self._deferred, self._stacked, self.count = products, stacked, 1 if products else 0
+
+    @property
+    def stacked(self) -> StackedProducts | None:
+        """What :meth:`hold` was given, as long as nothing has changed since."""
+        found = self._stacked
+        if found is None or self.count != (1 if self._deferred else 0):
+            return None
+        same = self._deferred is found.raised or self._deferred is found.lowered
+        return found if same else None
+
     @torch.no_grad()
     def add_written(
         self, write: Write, shape: torch.Size, dtype: torch.dtype, device: torch.device
@@ -165,6 +186,7 @@ class Part:
         self.count = 0
         self._kept = []
         self._deferred = []
+        self._stacked = None
 
     def move(self, device: torch.device) -> None:
         """Moves the pending value to a device; its dtype stays."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -12,6 +13,26 @@ from lightning_accum.functional.numbers import as_bytes, as_numbers
 
 Product: TypeAlias = tuple[Tensor, Tensor, float]
 """``post`` of shape ``[K, out]``, ``pre`` of shape ``[K, in]``, and a factor of ``postᵀ · pre``."""
+
+
+class StackedProducts:
+    """Products of which both sides are stacked too, so that one product adds them all.
+
+    Args:
+        raised: the products of the potentiating part.
+        lowered: the products of the depressing part.
+        left: ``[K, out]`` the postsynaptic sides of all, multiplied by their signed factors.
+        right: ``[K, in]`` the presynaptic sides of all.
+    """
+
+    def __init__(
+        self, raised: list[Product], lowered: list[Product], left: Tensor, right: Tensor
+    ) -> None:
+        self.raised, self.lowered = raised, lowered
+        self.left, self.right = left.T, right
+        self.bound = math.inf
+        """No element of the change is larger, as whoever writes the sides says."""
+
 
 # Rows that are converted and multiplied at a time, so that the converted rows stay in the cache.
 _ROWS = 2048

@@ -66,6 +66,11 @@ class RegisteredConstraints:
         Raises:
             TypeError: if a constraint returns a new tensor instead of changing its own.
         """
+        if self._entries:
+            self._run(names, find)
+
+    @torch.no_grad()
+    def _run(self, names: Iterable[str], find: Callable[[str], Tensor]) -> None:
         for fn, only in self._entries.values():
             for name in names:
                 if not only or name in only:

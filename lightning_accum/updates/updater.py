@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from lightning_accum._checks import check_taken
+from lightning_accum._compat import hook_count
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.changes import (
     Change,
@@ -18,9 +19,10 @@ from lightning_accum.updates.changes import (
     checked_change,
     checked_factors,
     gradients,
+    stacked_change,
 )
-from lightning_accum.updates.named_accumulators import NamedAccumulators
-from lightning_accum.updates.nonfinite import NonFinite, NonFiniteGuard
+from lightning_accum.updates.guarded import GuardedAccumulators
+from lightning_accum.updates.nonfinite import NonFinite
 from lightning_accum.updates.registered_constraints import (
     Constraint,
     RegisteredConstraints,
@@ -29,7 +31,7 @@ from lightning_accum.updates.targets import parameter_of
 from lightning_accum.updates.uninterrupted import call_uninterrupted
 
 
-class Updater(NamedAccumulators):
+class Updater(GuardedAccumulators):
     """Accumulated updates of a module's parameters, applied in place on the same parameters.
 
     ``updater.weight`` is the :class:`Accumulator` of the parameter ``weight``. Assigning a tensor
@@ -72,9 +74,8 @@ class Updater(NamedAccumulators):
         **kwargs: Any,
     ) -> None:
         check_taken(type(self).__name__, kwargs, ("reduction", "nonfinite"))
-        super().__init__(module, reduction)
+        super().__init__(module, reduction, nonfinite)
         self._constraints = RegisteredConstraints()
-        self._guard = NonFiniteGuard(nonfinite)
         self._applied: dict[str, int] = {}
         own = self.parent.named_parameters(recurse=False)
         self.add(*(params or [name for name, _ in own]))
@@ -87,20 +88,6 @@ class Updater(NamedAccumulators):
         for name in self.names:
             other._put(name, self._accumulators[name].sibling())
         return other
-
-    @property
-    def nonfinite(self) -> NonFinite:
-        """The policy for an update with NaN or Inf: ``"raise"``, ``"skip"`` or ``"ignore"``."""
-        return self._guard.policy
-
-    @nonfinite.setter
-    def nonfinite(self, policy: NonFinite) -> None:
-        self._guard.policy = policy
-
-    @property
-    def skipped(self) -> dict[str, int]:
-        """How often each parameter's update was dropped for NaN or Inf; waits for the device."""
-        return {name: int(count) for name, count in self._guard.counts.items()}
 
     @property
     def applied(self) -> dict[str, int]:
@@ -182,9 +169,21 @@ class Updater(NamedAccumulators):
         factors = checked_factors(names, scale)
         if isinstance(scale, dict):
             self.checked_names(list(factors))
-        with torch.no_grad():
-            change = checked_change(self.label, self._pending(names, factors, kwargs), self._guard)
+        change = checked_change(self.label, self._pending(names, factors, kwargs), self._guard)
         return partial(self._apply_change, change, names if clear else ())
+
+    def apply_stacked(self) -> bool:
+        """Calls the updater without arguments, if one stacked product is all that is pending.
+
+        Returns:
+            Whether it is done; otherwise nothing has changed.
+        """
+        names, change = self.names, None
+        if not hook_count(self):
+            change = stacked_change(self._pending(names, {}, {}), self._guard)
+        if change is not None:
+            self._apply_change(change, names)
+        return change is not None
 
     def _pending(
         self, names: Sequence[str], factors: dict[str, float], options: dict[str, Any]
@@ -200,15 +199,14 @@ class Updater(NamedAccumulators):
     def _apply_change(self, change: Change, consumed: Sequence[str]) -> None:
         accumulators = [self._accumulators[name] for name in consumed]
         emptying = [call for each in accumulators for call in each.emptying_calls()]
-        with torch.no_grad():
-            # An interrupt leaves the change applied and consumed, or neither. The constraints run
-            # afterwards, because they may raise.
-            call_uninterrupted(*change.calls, *emptying)
-            self._guard.counts.update(change.counts)
-            self.note_applied(change.names)
-            for accumulator in accumulators:
-                accumulator.clear()
-            self._constraints.run(change.names, self.target)
+        # An interrupt leaves the change applied and consumed, or neither. The constraints run
+        # afterwards, because they may raise.
+        call_uninterrupted(*change.calls, *emptying)
+        self._guard.counts.update(change.counts)
+        self.note_applied(change.names)
+        for accumulator in accumulators:
+            accumulator.clear()
+        self._constraints.run(change.names, self.target)
 
     def note_applied(self, names: Iterable[str], times: int = 1) -> None:
         """Counts that changes of parameters were applied."""
@@ -227,23 +225,6 @@ class Updater(NamedAccumulators):
         accumulators = [self._accumulators[name] for name in self.names]
         consume = [call for each in accumulators for call in each.emptying_calls()]
         return found, [partial(self._guard.counts.update, counts), *consume]
-
-    def get_extra_state(self) -> dict[str, Tensor]:
-        """Returns how often updates were dropped."""
-        return self._guard.state()
-
-    def check_extra_state(self, state: Any) -> None:
-        """Raises a ``RuntimeError`` if this is not what :meth:`get_extra_state` returns."""
-        self._guard.check(self.label, self.names, state)
-
-    def set_extra_state(self, state: dict[str, Tensor]) -> None:
-        """Takes copies of what :meth:`get_extra_state` returned.
-
-        Raises:
-            RuntimeError: if it is anything else; then nothing has changed.
-        """
-        self.check_extra_state(state)
-        self._guard.load(state)
 
     def extra_repr(self) -> str:
         """Shows the module's type and the policy."""

@@ -175,6 +175,13 @@ class WindowRecorder(Reducer):
             self._check.check_kept()
         return self._window.steps
 
+    def only_step(self) -> Tensor | None:
+        """Returns the step ``[B, ...]`` of a window of one step, ``None`` for other windows.
+
+        It is the same tensor in every window for which the same memory is used.
+        """
+        return self._window.only_step
+
     def events(self) -> Events | None:
         """Returns the events of the window, if it is one sequence and its module found them."""
         return self._window.events

@@ -54,6 +54,11 @@ class Window:
         return None if self.memory is None or self.length == 0 else self.memory[: self.length]
 
     @property
+    def only_step(self) -> Tensor | None:
+        """The step ``[B, ...]`` if there is one, in windows of the same memory the same tensor."""
+        return self._rows[0] if self.length == 1 and self._rows else None
+
+    @property
     def events(self) -> Events | None:
         """The events of the window, if it is one sequence and its module found them."""
         return None if self._expected is None else self._expected.events

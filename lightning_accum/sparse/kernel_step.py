@@ -1,0 +1,149 @@
+"""The kernel's step of learning, in memory that every step writes over.
+
+The plain form is :meth:`lightning_accum.engine.fixed.FixedTerms.accumulate`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lightning_accum.functional.traces import TraceMode
+from lightning_accum.sparse.compiled import At, Int, Real, is_plain, kernel_for
+
+_BYTES, _NUMBERS, _SCALED, _CUMULATIVE, _NEAREST = range(5)
+
+
+class StepTrace(NamedTuple):
+    """A trace of an activity.
+
+    Args:
+        place: which activity.
+        decay: the share that is left after one step.
+        mode: the mode of the trace.
+    """
+
+    place: int
+    decay: float
+    mode: TraceMode
+
+
+class StepProduct(NamedTuple):
+    """A product of two values, which are activities and then traces.
+
+    Args:
+        post: the place of the postsynaptic value.
+        pre: the place of the presynaptic value.
+        rate: the factor, with its sign.
+    """
+
+    post: int
+    pre: int
+    rate: float
+
+
+class _Change(ctypes.Structure):
+    _fields_ = (
+        *((name, Int) for name in ("kind", "size", "of")),
+        *((name, Real) for name in ("factor", "most")),
+        *((name, At) for name in ("source", "to")),
+    )
+
+
+class StepMemory:
+    """Holds the values and the products of a step; every step writes over those of the last one.
+
+    Args:
+        seen: ``[K, N]`` each activity, for which :meth:`suits` is true; the next steps are read
+            from the same memory.
+        traces: the traces of activities, which begin at zero.
+        products: the products, at least one.
+        dtype: the dtype of the computation.
+    """
+
+    def __init__(
+        self,
+        seen: Sequence[Tensor],
+        traces: Sequence[StepTrace],
+        products: Sequence[StepProduct],
+        dtype: torch.dtype,
+    ) -> None:
+        origins = [*seen, *(seen[each.place] for each in traces)]  # of the shape of each value
+        rows, inputs = origins[products[0].pre].shape
+        outputs = origins[products[0].post].shape[1]
+        with torch.inference_mode(False):
+            self.left = torch.empty(len(products) * rows, outputs, dtype=dtype)
+            self.right = torch.empty(len(products) * rows, inputs, dtype=dtype)
+            lefts, rights = self.left.split(rows), self.right.split(rows)
+            homes = {each.pre: right for each, right in zip(products, rights, strict=True)}
+            self.values = [
+                homes[place] if place in homes else torch.empty(each.shape, dtype=dtype)
+                for place, each in enumerate(origins)
+            ]
+        changes: list[_Change] = []
+
+        def add(kind: int, factor: float, of: int, source: Tensor, to: Tensor) -> int:
+            pointers = source.data_ptr(), to.data_ptr()
+            changes.append(_Change(kind, to.numel(), of, factor, 0.0, *pointers))
+            return len(changes) - 1
+
+        for each, value in zip(seen, self.values, strict=False):
+            add(_BYTES if each.dtype == torch.bool else _NUMBERS, 1.0, -1, each, value)
+        self._traces = [
+            add(
+                _NEAREST if trace.mode == "nearest" else _CUMULATIVE,
+                *(trace.decay, trace.place, self.values[trace.place], value),
+            )
+            for trace, value in zip(traces, self.values[len(seen) :], strict=True)
+        ]
+        sides: list[int] = []
+        for (post, pre, rate), left, right in zip(products, lefts, rights, strict=True):
+            sides += add(_SCALED, rate, post, self.values[post], left), pre
+            if self.values[pre] is not right:
+                add(_SCALED, 1.0, pre, self.values[pre], right)
+        self._changes = (_Change * len(changes))(*changes)
+        self._seen = seen  # which C reads
+        found = (Int * len(sides))(*sides)
+        sizes = Int(len(products)), Int(rows)
+        self._arguments = self._changes, Int(len(changes)), found, *sizes
+        self._kernel = kernel_for(dtype)
+
+    @staticmethod
+    def suits(seen: Sequence[Tensor], dtype: torch.dtype) -> bool:
+        """Returns whether there is a kernel for such activity, booleans or numbers of the dtype."""
+        return kernel_for(dtype) is not None and all(
+            is_plain(each)
+            and each.dtype in (torch.bool, dtype)
+            and each.ndim == 2
+            and each.numel() > 0
+            and len(each) == len(seen[0])
+            for each in seen
+        )
+
+    def begin(self, place: int, before: Tensor | None) -> None:
+        """Sets a trace, before the next step.
+
+        Args:
+            place: which trace.
+            before: its values; zero if ``None``.
+        """
+        change = self._changes[self._traces[place]]
+        trace = self.values[len(self._seen) + place]
+        if before is None:
+            trace.zero_()
+        else:
+            trace.copy_(before.view(trace.shape))
+        change.most = 0.0 if before is None else float(trace.abs().max())
+
+    def make(self) -> float:
+        """Makes the next step, and returns a bound of the elements of ``left.T @ right``.
+
+        It is one function written in C: an interrupt comes before or after it.
+        """
+        assert self._kernel is not None
+        bound: float = self._kernel.make_step(*self._arguments)
+        return bound

@@ -1,0 +1,58 @@
+"""Accumulators whose changes are checked for NaN and Inf before they are applied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.updates.named_accumulators import NamedAccumulators
+from lightning_accum.updates.nonfinite import NonFinite, NonFiniteGuard
+
+
+class GuardedAccumulators(NamedAccumulators):
+    """Accumulators of a module's parameters, with a policy for NaN and Inf; abstract.
+
+    Args:
+        module: the module; it is referenced weakly.
+        reduction: how contributions are reduced, as for :meth:`Accumulator.reduction`.
+        nonfinite: the policy.
+    """
+
+    def __init__(
+        self, module: nn.Module, reduction: ReductionFn | str | None, nonfinite: NonFinite
+    ) -> None:
+        super().__init__(module, reduction)
+        self._guard = NonFiniteGuard(nonfinite)
+
+    @property
+    def nonfinite(self) -> NonFinite:
+        """The policy for an update with NaN or Inf: ``"raise"``, ``"skip"`` or ``"ignore"``."""
+        return self._guard.policy
+
+    @nonfinite.setter
+    def nonfinite(self, policy: NonFinite) -> None:
+        self._guard.policy = policy
+
+    @property
+    def skipped(self) -> dict[str, int]:
+        """How often each parameter's update was dropped for NaN or Inf; waits for the device."""
+        return {name: int(count) for name, count in self._guard.counts.items()}
+
+    def get_extra_state(self) -> dict[str, Tensor]:
+        """Returns how often updates were dropped."""
+        return self._guard.state()
+
+    def check_extra_state(self, state: Any) -> None:
+        """Raises a ``RuntimeError`` if this is not what :meth:`get_extra_state` returns."""
+        self._guard.check(self.label, self.names, state)
+
+    def set_extra_state(self, state: dict[str, Tensor]) -> None:
+        """Takes copies of what :meth:`get_extra_state` returned.
+
+        Raises:
+            RuntimeError: if it is anything else; then nothing has changed.
+        """
+        self.check_extra_state(state)
+        self._guard.load(state)
