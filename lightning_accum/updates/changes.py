@@ -94,7 +94,8 @@ def _product(pending: Sequence[Pending], guard: NonFiniteGuard) -> Change | None
     products, param = accumulator.deferred, param.detach()
     if not products or is_sharded(param):
         return None
-    if not param.is_cpu or param.dtype != torch.float32 or not products[0][0].is_cpu:
+    sides = [side for left, right, _ in products for side in (left, right)]
+    if not all(side.is_cpu and side.dtype == torch.float32 for side in (param, *sides)):
         return None
     if param.shape != product_shape(products[0]):
         return None

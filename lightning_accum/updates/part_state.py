@@ -61,8 +61,13 @@ def _is_product(value: object) -> bool:
     if not isinstance(value, (tuple, list)) or len(value) != 3:
         return False
     left, right, factor = value
-    sides = all(_is_pending(s) and s.ndim == 2 and s.dtype == torch.float32 for s in (left, right))
-    return sides and len(left) == len(right) and isinstance(factor, float)
+    sides = all(_is_pending(side) and side.ndim == 2 for side in (left, right))
+    return (
+        sides
+        and left.dtype == right.dtype
+        and len(left) == len(right)
+        and isinstance(factor, float)
+    )
 
 
 _PENDING = Kind("a dense tensor of at least single precision", _is_pending)

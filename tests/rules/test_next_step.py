@@ -1,0 +1,302 @@
+"""A rule called and applied after each step goes on in memory of its own, as the equation says."""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import lightning_accum as la
+from lightning_accum.cells.undo import Undo
+from lightning_accum.sparse.compiled import has_kernel
+from lightning_accum.updates import NonFiniteUpdateError
+
+exact = {"rtol": 1e-12, "atol": 1e-12}
+STEPS = 8
+
+
+class Given(nn.Module):
+    """Gives out what it is told to."""
+
+    spikes: Tensor
+
+    def forward(self, current: Tensor) -> Tensor:
+        return self.spikes
+
+
+class Net:
+    """A rule with the modules of its cells, and the weights after each step."""
+
+    def __init__(self, rule: la.Rule, cells: int = 1, shared: bool = False) -> None:
+        self.rule, self.weights = rule, []
+        generator = torch.Generator().manual_seed(7)
+        self.layers: list[tuple[nn.Linear, Given]] = []
+        for at in range(cells):
+            fc, neuron = nn.Linear(5, 3, bias=False).double(), Given()
+            fc.weight.data = torch.rand(3, 5, generator=generator, dtype=torch.float64)
+            fc = self.layers[0][0] if shared and at else fc
+            self.layers.append((fc, neuron))
+            rule.register_cell(f"cell{at}", la.Cell(fc, neuron))
+
+    def learn(self, steps: int = STEPS, batch: int = 4, seed: int = 0, every: int = 1) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        for at in range(1, steps + 1):
+            x = (torch.rand(batch, 5, generator=generator) < 0.4).to(self.layers[0][0].weight)
+            for fc in {fc: None for fc, _ in self.layers}:
+                fc(x)
+                for other, each in self.layers:
+                    if other is fc:
+                        each.spikes = torch.rand(batch, 3, generator=generator) < 0.4
+                        each(x)
+            self.rule()
+            if at % every == 0:
+                self.rule.update()
+            self.weights.append(torch.stack([fc.weight.detach().clone() for fc, _ in self.layers]))
+
+    def again(self) -> bool:
+        """Returns whether a step changes what is carried in place."""
+        before = self.rule.state_of("cell0").carried
+        self.learn(1, seed=99)
+        return self.rule.state_of("cell0").carried is before
+
+
+def stdp(backend: str, **options) -> la.STDP:
+    return la.STDP(0.1, -0.07, 20.0, 10.0, backend=backend, **options)
+
+
+RULES: dict[str, Callable[[str], la.Rule]] = {
+    "STDP": stdp,
+    "STDP, nearest": lambda backend: stdp(backend, trace_mode="nearest"),
+    "STDP, sum": lambda backend: stdp(backend, batch_reduction="sum"),
+    "STDP, one sign": lambda backend: la.STDP(0.1, 0.07, backend=backend),
+    "STDP, one term": lambda backend: la.STDP(0.1, 0.0, backend=backend),
+    "Hebb": lambda backend: la.Hebb(0.1, backend=backend),
+    "anti-Hebb": lambda backend: la.AntiHebb(0.1, backend=backend),
+}
+
+needs_kernel = pytest.mark.skipif(
+    not has_kernel(torch.device("cpu"), torch.float64), reason="there is no compiled kernel"
+)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_each_step_changes_the_weights_as_the_equation_says(name: str) -> None:
+    fast, plain = (Net(RULES[name](backend)) for backend in ("auto", "plain"))
+    for net in (fast, plain):
+        net.learn()
+    torch.testing.assert_close(fast.weights, plain.weights, **exact)
+    traces, expected = (net.rule.state_of("cell0").carried for net in (fast, plain))
+    torch.testing.assert_close(traces, expected, **exact)
+
+
+@needs_kernel
+@pytest.mark.parametrize("name", [name for name in RULES if name.startswith("STDP")])
+def test_steps_go_on_in_place(name: str) -> None:
+    net = Net(RULES[name]("auto"))
+    net.learn()
+    assert net.again()
+
+
+def two_rules(net: Net) -> None:
+    other = Net(stdp(net.rule.backend))
+    other.layers = net.layers
+    other.rule = la.STDP(0.02, 0.03, backend=net.rule.backend)
+    other.rule.register_cell("cell0", la.Cell(*net.layers[0]))
+    net.other = other.rule
+    for _ in range(3):
+        net.learn(1)
+        other.rule()
+        other.rule.update()
+
+
+def given_another_updater(net: Net) -> None:
+    net.learn(1, every=2)  # and nothing applied
+    net.rule.use_updater("cell0", la.Updater(net.layers[0][0], "weight"))
+    net.learn(2)
+    net.rule.use_updater("cell0", None)
+
+
+def read(net: Net) -> None:
+    net.learn(1, every=2)
+    updater = net.rule.updater_of("cell0")
+    net.weights.append(updater.weight.pos)
+    net.weights.append(updater.weight.update(net.layers[0][0].weight))
+
+
+def restored(net: Net) -> None:
+    undo = Undo(net.rule)
+    net.learn(3)
+    undo.undo()
+
+
+def saved(net: Net) -> None:
+    net.learn(1, every=2)
+    file = io.BytesIO()
+    updater = net.rule.updater_of("cell0")
+    torch.save((net.rule.state_dict(), updater.state_dict()), file)
+    file.seek(0)
+    net.learn(2)
+    rule, change = torch.load(file, weights_only=True)
+    net.rule.load_state_dict(rule)
+    updater.load_state_dict(change)
+
+
+def added_to(net: Net) -> None:
+    net.learn(1, every=2)
+    net.rule.updater_of("cell0").weight = torch.ones(3, 5)
+
+
+def in_float32(net: Net) -> None:
+    net.layers[0][0].float()
+    net.learn(4)
+    net.layers[0][0].double()
+
+
+def without_gradients(net: Net) -> None:
+    with torch.inference_mode():
+        net.learn(4, batch=3)
+
+
+def longer(net: Net) -> None:
+    ((fc, neuron),) = net.layers
+    for neuron.spikes in (torch.ones(4, 3), torch.zeros(4, 3), torch.ones(4, 3)):
+        neuron(fc(torch.ones(4, 5).double()))
+    net.rule()
+    net.rule.update()
+
+
+BETWEEN: dict[str, Callable[[Net], object]] = {
+    "clear": lambda net: net.rule.clear(),
+    "an update after several steps": lambda net: net.learn(6, every=3),
+    "a smaller batch": lambda net: net.learn(batch=3),
+    "a constraint": lambda net: net.rule.updater_of("cell0").register_constraint(
+        la.Clamp(0.2, 0.7)
+    ),
+    "the mode": lambda net: (net.rule.eval(), net.rule.train()),
+    "another rule": two_rules,
+    "another updater": given_another_updater,
+    "a look": read,
+    "an undone batch": restored,
+    "a state": saved,
+    "another contribution": added_to,
+    "inference mode": without_gradients,
+    "a window of several steps": longer,
+}
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+def test_nothing_that_happens_between_steps_is_missed(between: str) -> None:
+    fast, plain = (Net(stdp(backend)) for backend in ("auto", "plain"))
+    for net in (fast, plain):
+        net.learn()
+        BETWEEN[between](net)
+        net.learn(seed=1)
+    torch.testing.assert_close(fast.weights, plain.weights, **exact)
+
+
+def test_a_parameter_in_another_dtype_is_computed_in_it() -> None:
+    fast, plain = (Net(stdp(backend)) for backend in ("auto", "plain"))
+    for net in (fast, plain):
+        net.learn()
+        in_float32(net)
+    torch.testing.assert_close(fast.weights[-1], plain.weights[-1], rtol=1e-5, atol=1e-6)
+
+
+def test_a_pending_change_is_applied_to_a_parameter_in_another_dtype() -> None:
+    fast, plain = (Net(stdp(backend)) for backend in ("auto", "plain"))
+    for net in (fast, plain):
+        net.learn()
+        net.learn(1, every=2)
+        net.layers[0][0].float()
+        net.rule.updater_of("cell0")()
+    found, expected = (net.layers[0][0].weight.detach() for net in (fast, plain))
+    assert not torch.equal(found.double(), fast.weights[-1][0])
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["two connections", "one connection"])
+def test_several_cells_of_a_rule(shared: bool) -> None:
+    fast, plain = (Net(stdp(backend), cells=2, shared=shared) for backend in ("auto", "plain"))
+    for net in (fast, plain):
+        net.learn()
+    torch.testing.assert_close(fast.weights, plain.weights, **exact)
+
+
+@pytest.mark.parametrize(
+    "clone", [copy.deepcopy, lambda x: torch.load(save(x), weights_only=False)]
+)
+def test_a_copy_goes_on_by_itself(clone: Callable[[object], tuple[object, ...]]) -> None:
+    net = Net(stdp("auto"))
+    net.learn()
+    net.learn(1, every=2)
+    rule, layers = clone((net.rule, net.layers))
+    rule.register_cell("cell0", la.Cell(*layers[0]))
+    other = copy.copy(net)
+    other.rule, other.layers, other.weights = rule, layers, []
+    net.weights = []
+    for each in (net, other):
+        each.learn(5, seed=3)
+    torch.testing.assert_close(net.weights, other.weights, **exact)
+
+
+def save(found: object) -> io.BytesIO:
+    file = io.BytesIO()
+    torch.save(found, file)
+    file.seek(0)
+    return file
+
+
+def test_what_is_counted_is_that_of_ordinary_calls() -> None:
+    counts = []
+    for backend in ("auto", "plain"):
+        net = Net(stdp(backend))
+        net.learn(20)
+        tally, state = net.rule.tally("cell0"), net.rule.state_of("cell0")
+        updater = net.rule.updater_of("cell0")
+        counts.append((tally.windows, tally.longest, tally.activity(), dict(state.samples),
+                       updater.applied, net.rule.recorded_steps("cell0")))  # fmt: skip
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("policy", ["raise", "skip"])
+def test_an_update_that_is_not_finite_is_not_applied(policy: str) -> None:
+    net = Net(stdp("auto"))
+    updater = net.rule.updater_of("cell0")
+    updater.nonfinite = policy
+    net.learn()
+    state = net.rule.state_dict()
+    for trace in state["_states.cell0._extra_state"]["carried"].values():
+        trace.fill_(torch.nan)
+    net.rule.load_state_dict(state)
+    weight = net.layers[0][0].weight.detach().clone()
+    if policy == "raise":
+        with pytest.raises(NonFiniteUpdateError):
+            net.learn(1)
+        updater.clear()
+    else:
+        net.learn(3)
+        assert updater.skipped == {"weight": 3}
+    assert torch.equal(net.layers[0][0].weight, weight)
+
+
+def test_hooks_of_the_updater_see_each_update() -> None:
+    net, calls = Net(stdp("auto")), []
+    net.rule.updater_of("cell0").register_forward_hook(lambda *given: calls.append(given))
+    net.learn()
+    assert len(calls) == STEPS
+
+
+def test_autograd_notices_the_change() -> None:
+    net = Net(stdp("auto"))
+    net.learn()
+    fc, _ = net.layers[0]
+    x = torch.ones(4, 5, dtype=torch.float64, requires_grad=True)
+    loss = fc(x).sum()
+    net.rule.clear()
+    net.learn(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
