@@ -359,7 +359,8 @@ def test_a_bound_is_tried_when_it_is_set(side):
         (torch.ones(2, 2), torch.ones(3, 2), 1.0),
         (torch.ones(2), torch.ones(2), 1.0),
         (torch.ones(2, 2), torch.ones(2, 2)),
-        (torch.ones(2, 2).double(), torch.ones(2, 2).double(), 1.0),
+        (torch.ones(2, 2).double(), torch.ones(2, 2), 1.0),
+        (torch.ones(2, 2).half(), torch.ones(2, 2).half(), 1.0),
         (torch.ones(2, 2), torch.ones(2, 2), "1"),
     ],
 )
