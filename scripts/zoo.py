@@ -175,7 +175,7 @@ def page(kept: dict[str, dict[str, str]]) -> str:
     for name, network in ZOO.items():
         found = kept.get(name, {"result": "not run", "speed": "–", "time": "–"})
         task = f"[{network.task}](gallery/{network.example}.md)"
-        result = re.sub(" (?=[%±])", "\N{NO-BREAK SPACE}", found["result"])
+        result = re.sub(" (?=[%±])|(?<=±) ", "\N{NO-BREAK SPACE}", found["result"])
         result = result.replace(" (seeds: ", "<br>(")
         took = found["time"].replace(" ", "\N{NO-BREAK SPACE}")
         measured = (result, found["speed"], took)
