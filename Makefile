@@ -9,6 +9,8 @@ TESTS := $(VENV)/.ready-tests
 DEV := $(VENV)/.ready-dev
 RIVALS := $(VENV)/.ready-rivals
 DOCS_OUT := docs/_build
+# Libraries that the tests try.
+ALONE := neurons events bindsnet inferno-ai
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test doctest crash mutate lint format types docs notebooks outputs zoo examples bench-smoke bench build release-check matrix ci clean
@@ -27,12 +29,14 @@ $(DEMO): pyproject.toml scripts/install.py | $(PY)
 
 $(TESTS): pyproject.toml scripts/install.py scripts/install_alone.py | $(PY)
 	$(PY) scripts/install.py --editable '.[test]'
-	$(PY) scripts/install_alone.py neurons events bindsnet inferno-ai
+	$(PY) scripts/install_alone.py $(ALONE)
 	@touch $@
 
-$(DEV): $(TESTS)
+# The extra `test` is part of `dev`, and is not resolved by itself first.
+$(DEV): pyproject.toml scripts/install.py scripts/install_alone.py | $(PY)
 	$(PY) scripts/install.py --editable '.[dev]'
-	@touch $@
+	$(PY) scripts/install_alone.py $(ALONE)
+	@touch $(TESTS) $@
 
 $(RIVALS): $(TESTS)
 	$(PY) scripts/install_alone.py rivals
@@ -41,9 +45,11 @@ $(RIVALS): $(TESTS)
 demo: $(DEMO) ## learn handwritten digits with STDP; options by ARGS="..."
 	$(PY) examples/digits_stdp.py $(ARGS)
 
-# One thread a worker: two workers with as many threads as cores each get in each other's way.
+# One thread a worker: two workers with as many threads as cores each get in each other's way. A file
+# is one worker's, which so makes its fixtures once; the order of paths has short files at its end.
+BY_FILE := --dist loadfile --no-loadscope-reorder
 test: $(TESTS) ## the tests, and the examples in the docstrings; options by ARGS="..."
-	OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses 2 --doctest-modules lightning_accum tests $(ARGS)
+	OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses 2 $(BY_FILE) --doctest-modules lightning_accum tests $(ARGS)
 
 doctest: $(TESTS) ## the examples in the docstrings alone
 	OMP_NUM_THREADS=1 $(PY) -m pytest --doctest-modules lightning_accum $(ARGS)
@@ -66,8 +72,8 @@ types: $(DEV) ## mypy --strict
 	$(PY) -m mypy
 
 docs: $(DEV) ## the pages, and the code on them
-	$(PY) -m sphinx -q -E -W --keep-going -b html docs $(DOCS_OUT)/html
-	$(PY) -m sphinx -q -W --keep-going -b doctest -d $(DOCS_OUT)/html/.doctrees docs $(DOCS_OUT)/doctest
+	OMP_NUM_THREADS=1 $(PY) -m sphinx -q -E -W --keep-going -b html docs $(DOCS_OUT)/html
+	OMP_NUM_THREADS=1 $(PY) -m sphinx -q -W --keep-going -b doctest -d $(DOCS_OUT)/html/.doctrees docs $(DOCS_OUT)/doctest
 	@cat $(DOCS_OUT)/doctest/output.txt
 	@grep -qE '^ *[1-9][0-9]* tests?$$' $(DOCS_OUT)/doctest/output.txt || \
 		{ echo 'Expected code to run on the pages. Found none.'; exit 1; }
