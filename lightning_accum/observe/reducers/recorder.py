@@ -103,6 +103,8 @@ class WindowRecorder(Reducer):
         ):
             step = observation.detach() if observation.requires_grad else observation
             if check is not None:
+                if check.at_once and window.append_spikes(step):
+                    return
                 check.add(step)
             window.append(step)
             return

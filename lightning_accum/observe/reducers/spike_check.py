@@ -40,6 +40,7 @@ class SpikeCheck:
     def __init__(self, label: str) -> None:
         self.label = label
         self.failed = False  # whether the kept steps are known to be something else than spikes
+        self.at_once = False  # whether no step is kept to be checked later
         self._memory: Tensor | None = None
         self._rows: tuple[Tensor, ...] = ()
         self._kept = 0
@@ -135,8 +136,8 @@ class SpikeCheck:
         if known is None or (known.shape[1:], known.dtype, known.device) != wanted:
             self.check_kept()
             steps = min(_STEPS, _ELEMENTS // max(1, like.numel()))
-            at_once = steps < 2 or has_kernel(like.device, like.dtype)
-            steps = 0 if at_once else steps
+            self.at_once = steps < 2 or has_kernel(like.device, like.dtype)
+            steps = 0 if self.at_once else steps
             self._memory = allocate((steps, *like.shape), like.dtype, like.device)
             self._rows = self._memory.unbind(0)
 

@@ -8,10 +8,11 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from lightning_accum._compat import version
+from lightning_accum._compat import is_traced, version
 from lightning_accum.observe.reducers.memory import allocate
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.handover import ExpectedEvents, expect_events
+from lightning_accum.sparse.kernel_record import SpikeRows
 
 _FIRST_CAPACITY = 16
 
@@ -45,6 +46,7 @@ class Window:
         self.last_dtype: torch.dtype | None = None  # of the last observation, before conversion
         self.memory = steps
         self._rows = [] if steps is None else list(steps.unbind(0))
+        self._spike_rows: SpikeRows | None = None  # of the memory, for spikes of one dtype
         self._expected: ExpectedEvents | None = None
         self._version: int | None = None  # of memory that belongs to someone else
 
@@ -105,6 +107,25 @@ class Window:
         self._rows[self.length].copy_(step)
         self.length += 1
 
+    def append_spikes(self, step: Tensor) -> bool:
+        """Adds a step that continues the window if its kernel finds only 0 and 1 in it.
+
+        Returns:
+            Whether it was added; otherwise nothing has changed.
+        """
+        if is_traced():
+            return False
+        rows = self._spike_rows
+        if rows is None or rows.dtype is not step.dtype:
+            rows = self._spike_rows = SpikeRows(self._rows, step.dtype)
+        count = rows.write(self.length, step)
+        if count is None or count < 0:
+            return False
+        if self.length == 0:
+            self.began = _now()
+        self.length += 1
+        return True
+
     def extend(self, sequence: Tensor) -> None:
         """Adds the steps of a sequence ``[T, B, ...]``.
 
@@ -128,6 +149,7 @@ class Window:
             sequence: ``[T, B, ...]`` that nobody changes.
         """
         self.memory, self._rows, self.began = sequence, [], _now()
+        self._spike_rows = None
         self.length, self.shape, self._version = (
             len(sequence),
             sequence.shape[1:],
@@ -172,5 +194,5 @@ class Window:
         self._use(new)
 
     def _use(self, memory: Tensor) -> None:
-        self.memory, self._version = memory, None
+        self.memory, self._version, self._spike_rows = memory, None, None
         self._rows = list(memory.unbind(0))
