@@ -10,6 +10,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch.optim import Optimizer
 
 from lightning_accum._compat import logs_now, skips_backward
+from lightning_accum.callbacks._alike import check_alike
 from lightning_accum.callbacks._early import EarlyExport
 from lightning_accum.callbacks._gate import Recording, StepGate, scales_gradients
 from lightning_accum.callbacks._health import Health
@@ -135,6 +136,7 @@ class Fit:
             hosts: the hosts of all callbacks of the Trainer.
         """
         check_places(self._host, pl_module)
+        check_alike(self._host, self._plan, pl_module)
         self._hosts = hosts
         if check_trained(self._host, hosts, pl_module):
             self._loss = LossWatch()

@@ -1,0 +1,80 @@
+"""The check that all processes of a fit train the same cells, in the same way."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+
+import lightning.pytorch as pl
+
+from lightning_accum._checks import is_number
+from lightning_accum.callbacks._host import CellHost
+from lightning_accum.callbacks._plan import UpdatePlan
+from lightning_accum.cells.state import Hyperparameters
+from lightning_accum.distributed.gather import CAPACITY, gather_bytes
+from lightning_accum.distributed.world import is_first, processes
+
+
+def check_alike(host: CellHost, plan: UpdatePlan, pl_module: pl.LightningModule) -> None:
+    """Compares the cells and the settings of all processes, each of which has to call this.
+
+    Args:
+        host: the host of the cells.
+        plan: when updates are applied, and with which factor.
+        pl_module: the LightningModule in a fit.
+
+    Raises:
+        RuntimeError: in all processes, if they train other cells, or by other settings.
+    """
+    if processes() == 1:
+        return
+    trainer = pl_module.trainer
+    updates = {"lr": plan.lr, "apply_every_n_batches": plan.batches_between(trainer)}
+    own = {"cells": _cells(host), "settings of updates": updates}
+    batches = trainer.num_training_batches
+    sent = {**own, "batches": batches if math.isfinite(batches) else "inf"}
+    rows = gather_bytes(json.dumps(sent).encode(), CAPACITY, pl_module.device)
+    known = [json.loads(row) for row in rows]
+    for what in own:
+        for rank, other in enumerate(known):
+            if other[what] != known[0][what]:
+                raise RuntimeError(
+                    f"All processes of a fit should have the same {what}. Found"
+                    f" {_shown(known[0][what], other[what])} in process 0, and"
+                    f" {_shown(other[what], known[0][what])} in process {rank}: let nothing of the"
+                    " callback or the model depend on the rank, except the data."
+                )
+    counts = [each["batches"] for each in known]
+    if len({*counts}) > 1 and is_first():
+        _warn_of_batches(counts)
+
+
+def _warn_of_batches(counts: list[int | str]) -> None:
+    found = ", ".join(f"{count} in process {rank}" for rank, count in enumerate(counts))
+    warnings.warn(
+        "All processes of a fit should have equally many training batches, because each update"
+        f" waits for all of them. Found {found}, so that some will wait in vain: share the data by"
+        " a `DistributedSampler`, as Lightning does by itself, or set `limit_train_batches` to the"
+        " smallest number.",
+        UserWarning,
+        stacklevel=2,
+    )
+
+
+def _cells(host: CellHost) -> dict[str, dict[str, object]]:
+    """Returns the parameters and the hyperparameters of each cell, as far as JSON knows them."""
+    found: dict[str, dict[str, object]] = {}
+    for name, (_, state) in host.trainer.named_cells:
+        h = vars(getattr(state, "hyperparameters", Hyperparameters()))
+        numbers = {key: float(value) for key, value in h.items() if is_number(value)}
+        found[name] = {"rule": type(host.trainer).__name__, **numbers}
+        updater = host.trainer.updater_of(name)
+        for param in host.trainer.params_of(name):
+            found[name][param] = list(updater.target(param).shape)
+    return found
+
+
+def _shown(values: dict[str, object], other: dict[str, object]) -> str:
+    """Returns the values that others do not have."""
+    return str({key: value for key, value in values.items() if other.get(key, ()) != value})

@@ -1,0 +1,79 @@
+"""Fits that differ between processes: `python alike_run.py RANK RANKS PORT FOLDER`."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from run_ranks import join, leave, trainer
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from lightning_accum import CellSpec, Hebb
+from lightning_accum.callbacks import CellTrainerCallback
+
+
+class Model(pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.one, self.two, self.relu = nn.Linear(3, 2), nn.Linear(3, 4), nn.ReLU()
+        self.other = nn.ReLU()
+
+    def training_step(self, x: Tensor) -> None:
+        self.relu(self.one(x))
+        self.other(self.two(x))
+
+    def configure_optimizers(self) -> None:
+        return None
+
+
+class Stop(pl.Callback):
+    """Ends a fit before its batches, some of which would wait in vain."""
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        raise RuntimeError("enough")
+
+
+def case(name: str, rank: int) -> tuple[CellTrainerCallback, int]:
+    """The callback of a process, and its number of batches."""
+    cells, rate, batches = {"a": CellSpec("one", "relu")}, 0.01, 2
+    options: dict[str, Any] = {}
+    if name == "cells" and rank:
+        cells = {"a": CellSpec("two", "other")}
+    if name == "rate" and rank:
+        rate = 0.02
+    if name == "every" and rank:
+        options["apply_every_n_batches"] = 2
+    if name == "batches":
+        batches += rank
+    return CellTrainerCallback(Hebb(rate), cells, name="learner", **options), batches
+
+
+def run(name: str, rank: int, ranks: int) -> dict[str, Any]:
+    torch.manual_seed(0)
+    use, batches = case(name, rank)
+    said = ""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        try:
+            data = DataLoader([torch.rand(4, 3)] * batches, batch_size=None)
+            trainer(ranks, use, Stop(), epochs=1).fit(Model(), data)
+        except RuntimeError as error:
+            said = str(error)
+    warned = [str(each.message) for each in found if "All processes" in str(each.message)]
+    return {"raised": said, "warned": warned}
+
+
+if __name__ == "__main__":
+    own, of, port = map(int, sys.argv[1:4])
+    join(own, of, port)
+    names = ("alike", "cells", "rate", "every", "batches")
+    torch.save(
+        {name: run(name, own, of) for name in names}, Path(sys.argv[4]) / f"{own} of {of}.pt"
+    )
+    leave()

@@ -1,0 +1,46 @@
+"""Processes of a fit that train other cells, by other settings or more batches, are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_ranks import run_ranks
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return run_ranks(Path(__file__).with_name("alike_run.py"), 2, tmp_path_factory.mktemp("alike"))
+
+
+def test_processes_that_are_alike_are_told_nothing(found: list[dict[str, Any]]) -> None:
+    assert [each["alike"] for each in found] == [{"raised": "enough", "warned": []}] * 2
+
+
+@pytest.mark.parametrize(
+    ("case", "what", "first", "second"),
+    [
+        ("cells", "cells", "'weight': [2, 3]", "'weight': [4, 3]"),
+        ("rate", "cells", "'lr': 0.01", "'lr': 0.02"),
+        ("every", "settings of updates", "'apply_every_n_batches': 1", "_n_batches': 2"),
+    ],
+)
+def test_other_cells_or_settings_raise_in_every_process(
+    found: list[dict[str, Any]], case: str, what: str, first: str, second: str
+) -> None:
+    for each in found:
+        said = each[case]["raised"]
+        assert f"All processes of a fit should have the same {what}." in said
+        before, after = said.split("in process 0")
+        assert first in before
+        assert second in after
+        assert "in process 1" in after
+
+
+def test_other_numbers_of_batches_are_told_once(found: list[dict[str, Any]]) -> None:
+    (said,) = found[0]["batches"]["warned"]
+    assert "Found 2 in process 0, 3 in process 1" in said
+    assert "DistributedSampler" in said
+    assert not found[1]["batches"]["warned"]
+    assert [each["batches"]["raised"] for each in found] == ["enough", "enough"]
