@@ -1,6 +1,8 @@
-"""Networks that learn by local rules while they see images, without labels or an optimizer."""
+"""Networks that learn by local rules while they see images, without an optimizer."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import lightning.pytorch as pl
 from torch import Tensor
@@ -17,22 +19,40 @@ class Local(pl.LightningModule):
         super().__init__()
         self.automatic_optimization = False
 
-    def training_step(self, batch: tuple[Tensor], batch_idx: int) -> None:
+    def training_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> Any:
         self(batch[0])
 
     def configure_optimizers(self) -> None:
         return None
 
 
-def see_once(network: Local, rule: Rule, cell: CellSpec, images: Tensor, batch_size: int) -> None:
-    """Shows each image once to a network, one of whose connections learns."""
+def see(
+    network: Local,
+    rule: Rule,
+    cell: CellSpec,
+    *data: Tensor,
+    batch_size: int,
+    epochs: int = 1,
+    **options: Any,
+) -> None:
+    """Shows each sample once an epoch to a network, one of whose connections learns.
+
+    Args:
+        network: what sees the samples.
+        rule: by which the connection learns.
+        cell: the connection and its neurons.
+        *data: images, or images and labels.
+        batch_size: of the samples.
+        epochs: how often each sample is shown.
+        **options: of the callback.
+    """
     trainer = pl.Trainer(
-        max_epochs=1,
+        max_epochs=epochs,
         accelerator="cpu",
-        callbacks=[CellTrainerCallback(rule, {"layer": cell}, log=False)],
+        callbacks=[CellTrainerCallback(rule, {"layer": cell}, log=False, **options)],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.fit(network, DataLoader(TensorDataset(images), batch_size, shuffle=True))
+    trainer.fit(network, DataLoader(TensorDataset(*data), batch_size, shuffle=True))

@@ -16,7 +16,7 @@ import time
 import lightning.pytorch as pl
 import torch
 from _data import Split, load_mnist5k
-from _local import Local, see_once
+from _local import Local, see
 from _quiet import quiet
 from _readout import linear_accuracy
 from _result import report, spread
@@ -76,7 +76,7 @@ class Network(Local):
         # What counts is before or after, not how long. Changes at all places of a map add up.
         rule = STDP(lr / PLACES, -lr / PLACES, tc_pre=1e6, tc_post=1e6, time_dim=0)
         self.lif.inhibition = FirstAtEachPlace()
-        see_once(self, rule, CellSpec("conv", "lif"), times, batch_size=5)
+        see(self, rule, CellSpec("conv", "lif"), times, batch_size=5)
         self.lif.inhibition = None
 
     def features(self, times: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ The filter that answers most moves towards what it sees (Rumelhart & Zipser 1985
 doi:10.1207/s15516709cog0901_5). Weights keep a sum of zero and a length of one, so that neither
 brightness nor contrast decides. Then a linear readout learns digits from each filter's largest
 answers in windows that overlap, of the images and of the images shifted by one pixel. Beside it are
-readouts of the pixels, and of filters that stayed what they start with, patches of the images.
+readouts of the pixels, and of filters that did not learn: patches of the images, and noise.
 
     python examples/conv_wta.py [--seeds 5] [--picture conv_wta.png] [--short]
 """
@@ -17,7 +17,7 @@ import time
 import lightning.pytorch as pl
 import torch
 from _data import Split, load_mnist5k
-from _local import Local, see_once
+from _local import Local, see
 from _quiet import quiet
 from _readout import linear_accuracy
 from _result import report, spread
@@ -34,17 +34,17 @@ def centre(filters: Tensor) -> None:
 
 
 class Layer(Local):
-    """A convolution whose filters compete; they start with patches of the images."""
+    """A convolution whose filters compete; they start with patches of the images, or noise."""
 
-    def __init__(self, images: Tensor, filters: int, side: int) -> None:
+    def __init__(self, images: Tensor, filters: int, side: int, noise: bool = False) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(1, filters, side, padding=side // 2, bias=False)
-        self.conv.requires_grad_(False)
+        self.conv = nn.Conv2d(1, filters, side, padding=side // 2, bias=False).requires_grad_(False)
         self.answers = nn.Identity()
         some = images[torch.randperm(len(images))[:100]]
         patches = unfold(some, side).transpose(1, 2).flatten(0, 1)
         chosen = torch.multinomial(patches.var(1), filters)  # none that is empty
-        self.conv.weight.copy_(patches[chosen].view_as(self.conv.weight))
+        start = torch.randn(filters, side * side) if noise else patches[chosen]
+        self.conv.weight.copy_(start.view_as(self.conv.weight))
         updater = attach_updater(self.conv, "weight")
         for constraint in (centre, Normalize(norm=1.0, order=2)):
             constraint(self.conv.weight)
@@ -55,10 +55,9 @@ class Layer(Local):
         return self.answers(self.conv(images))
 
     def learn(self, images: Tensor) -> None:
-        """Sees each image once."""
-        # The changes at all places of an image add up; those of a batch are averaged.
+        """Sees each image once; changes add up over its places and are averaged over a batch."""
         rule = WTAHebb(lr=4 / images[0].numel())
-        see_once(self, rule, CellSpec("conv", "answers"), images, batch_size=10)
+        see(self, rule, CellSpec("conv", "answers"), images, batch_size=10)
 
     @torch.no_grad()
     def features(self, images: Tensor) -> Tensor:
@@ -89,19 +88,22 @@ def main() -> None:
     train, test = data.train_images[:, None], data.test_images[:, None]
     more = shifted(train)
     pixels = linear_accuracy(data, more.flatten(1), test.flatten(1))
-    rows: dict[str, list[float]] = {"learned": [], "learned, no shifts": [], "patches": []}
-    seconds = 0.0
+    rows, seconds = dict[str, list[float]](), 0.0
+
+    def read(title: str, layer: Layer, images: Tensor) -> None:
+        found = layer.features(images), layer.features(test)
+        rows.setdefault(title, []).append(linear_accuracy(data, *found))
+
     for seed in range(args.seeds):
-        pl.seed_everything(seed, verbose=False)
-        layer = Layer(train, args.filters, 7)
-        found = layer.features(test)
-        rows["patches"].append(linear_accuracy(data, layer.features(more), found))
-        start = time.process_time()
+        for title in ("noise", "patches"):
+            pl.seed_everything(seed, verbose=False)
+            layer = Layer(train, args.filters, 7, noise=title == "noise")
+            read(title, layer, more)
+        seconds -= time.process_time()
         layer.learn(train)
-        seconds += time.process_time() - start
-        found = layer.features(test)
-        rows["learned"].append(linear_accuracy(data, layer.features(more), found))
-        rows["learned, no shifts"].append(linear_accuracy(data, layer.features(train), found))
+        seconds += time.process_time()
+        read("learned", layer, more)
+        read("learned, no shifts", layer, train)
     print(f"test accuracy of a linear readout: pixels {pixels:.1f} %")
     for title, values in rows.items():
         print(f"  {title:19s} {spread(values)}")

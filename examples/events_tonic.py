@@ -13,7 +13,7 @@ import copy
 
 import numpy as np
 import torch
-from _local import Local, see_once
+from _local import Local, see
 from _quiet import quiet
 from _result import spread
 from tonic.transforms import ToFrame
@@ -75,6 +75,6 @@ for seed in range(1 if short else 5):
     torch.manual_seed(seed)
     net, rule = Network(), STDP(0.02, -0.006, tc_pre=10.0, tc_post=10.0, dt=2.0, time_dim=0)
     untrained.append(accuracy(copy.deepcopy(net), frames, labels))
-    see_once(net, rule, CellSpec("fc", "lif"), frames[:-300], batch_size=8)
+    see(net, rule, CellSpec("fc", "lif"), frames[:-300], batch_size=8)
     learned.append(accuracy(net, frames, labels))
 print(f"test accuracy, untrained: {spread(untrained)}\nresult: {spread(learned)}, by chance 50 %")

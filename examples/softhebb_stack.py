@@ -16,7 +16,7 @@ import time
 import lightning.pytorch as pl
 import torch
 from _data import Split, load_mnist5k
-from _local import Local, see_once
+from _local import Local, see
 from _quiet import quiet
 from _readout import linear_accuracy
 from _result import report, spread
@@ -59,7 +59,7 @@ class Layer(Local):
     def learn(self, images: Tensor) -> None:
         """Sees five patches of each image, once."""
         rule = SoftHebb(lr=5.0, temperature=0.03)  # shares are small, and averaged over the batch
-        see_once(self, rule, CellSpec("filters", "answers"), patches(images, self.side), 50)
+        see(self, rule, CellSpec("filters", "answers"), patches(images, self.side), batch_size=50)
 
     @torch.no_grad()
     def answer(self, images: Tensor) -> tuple[Tensor, Tensor]:

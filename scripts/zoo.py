@@ -85,6 +85,14 @@ ZOO = {
         "32 filters of 5 × 5, each spikes once",
         f"{KHERADPISHEH}: 98.4 % on MNIST, two layers, a support vector machine",
     ),
+    "reward_decision": Network(
+        "reward_decision",
+        MNIST5K,
+        "STDP, then MSTDP, no readout",
+        "32 filters of 5 × 5, 200 neurons, each spikes once",
+        "[Mozafari et al. 2019](https://doi.org/10.1016/j.patcog.2019.05.015): 97.2 % on MNIST,"
+        " three layers",
+    ),
     "hybrid_backprop": Network(
         "hybrid_backprop",
         DIGITS,

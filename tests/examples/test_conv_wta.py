@@ -40,6 +40,18 @@ def test_filters_approach_what_they_win(images):
     assert 1 - alike(layer, images) < 0.2 * (1 - before)
 
 
+def test_noise_has_the_mean_and_length_of_patches_but_not_their_shape(images):
+    torch.manual_seed(0)
+    patches, noise = (
+        example.Layer(images, 64, 7, noise=noise).conv.weight for noise in (False, True)
+    )
+    for filters in (patches, noise):
+        torch.testing.assert_close(filters.flatten(1).norm(dim=1), torch.ones(64))
+        torch.testing.assert_close(filters.sum((1, 2, 3)), torch.zeros(64), atol=1e-5, rtol=0)
+    smooth, rough = ((f[..., 1:] * f[..., :-1]).sum((1, 2, 3)).mean() for f in (patches, noise))
+    assert smooth > 0.5 > 0.1 > abs(rough)  # neighbouring pixels of patches are alike
+
+
 def test_features_are_the_largest_answers_in_windows_that_overlap(images):
     layer = example.Layer(images, 8, 7)
     found = layer.features(images[:150]).view(150, 8, 4, 4)

@@ -1,0 +1,100 @@
+"""A decision layer: the first neuron decides, and reward alone tells it whether it was right."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.functional import cosine_similarity
+
+sys.path.append(str(Path(__file__).parents[2] / "examples"))
+example = importlib.import_module("reward_decision")
+data = importlib.import_module("_data")
+STEPS = example.STEPS
+
+
+@pytest.fixture(scope="module")
+def seen():
+    """Spikes of features of 150 digits, and their labels."""
+    torch.manual_seed(0)
+    split = data.load_digits_split(size=28)
+    times = example.spots(split.train_images[:150])
+    return example.first_spikes(example.Network(), times), split.train_labels[:150]
+
+
+@pytest.fixture
+def layer(seen):
+    torch.manual_seed(0)
+    return example.Decision(seen[0], shuffled=False).eval()
+
+
+def test_a_window_spikes_when_its_first_neuron_does():
+    torch.manual_seed(0)
+    times = example.spots(data.load_digits_split(size=28).train_images[:3])
+    net = example.Network()
+    spikes = net(times).view(STEPS, 3, example.MAPS, 7, 4, 7, 4).amax((4, 6)).flatten(2)
+    found = example.first_spikes(net, times)
+    for step in range(STEPS):
+        assert torch.equal(found == step, spikes[step].bool() & ~spikes[:step].any(0))
+    assert found.max() == STEPS
+
+
+def spikes_of(layer, times):
+    """Spikes ``[T, B, neurons]`` of the layer, and the digits that it decides for."""
+    found = []
+    hook = layer.lif.register_forward_hook(lambda module, args, out: found.append(out))
+    digits = layer(times)
+    hook.remove()
+    return found[0], digits
+
+
+def test_one_neuron_decides_for_each_image_even_for_an_empty_one(seen, layer):
+    times = torch.cat([seen[0], torch.full_like(seen[0][:1], STEPS)])
+    spikes, digits = spikes_of(layer, times)
+    assert torch.equal(spikes.sum((0, 2)), torch.ones(151))
+    assert spikes[-1, -1].any()  # the last step drives all neurons
+    assert torch.equal(digits, spikes.sum(0).argmax(1) // example.EACH)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_reward_makes_the_decision_likelier_and_punishment_less(seen, layer, right, monkeypatch):
+    monkeypatch.setattr(example, "EPOCHS", 1)
+    image = seen[0][:1]
+    before = layer.fc.weight.clone()
+    digit = layer(image)
+    layer.train().learn(image, digit if right else (digit + 1) % 10)
+    changed = (layer.fc.weight - before).norm(dim=1) > 1e-5
+    (winner,) = changed.nonzero().flatten()  # the others keep their weights
+    assert winner // example.EACH == digit
+    features = (image < STEPS).float()
+    was, now = (cosine_similarity(w[winner], features[0], 0) for w in (before, layer.fc.weight))
+    assert (now > was) == right
+    assert not layer.lif.theta.any()
+
+
+def test_in_the_control_the_reward_of_an_image_goes_to_another(seen):
+    times = seen[0][:10]
+    control = example.Decision(times, shuffled=True).eval()
+    digits = control(times)
+    for only in range(10):
+        labels = (digits + 1) % 10
+        labels[only] = digits[only]
+        reward = control.training_step((times, labels), 0)["reward"]
+        assert (reward > 0).sum() == 1
+        assert reward[only] < 0
+
+
+def test_it_learns_from_rewards_and_not_from_shuffled_ones(seen):
+    times, labels = seen
+    right = {}
+    for shuffled in (False, True):
+        torch.manual_seed(0)
+        layer = example.Decision(times, shuffled)
+        layer.learn(times, labels)
+        right[shuffled] = (layer(times) == labels).float().mean()
+        torch.testing.assert_close(layer.fc.weight.norm(dim=1), torch.ones(10 * example.EACH))
+    assert right[False] > 0.45  # by chance 0.1
+    assert right[True] < 0.3
