@@ -32,6 +32,7 @@ def _is_count(value: object) -> bool:
 
 ANYTHING = Kind("anything", lambda _: True)
 COUNT = Kind("a non-negative integer", _is_count)
+FLAG = Kind("True or False", lambda value: isinstance(value, bool))
 TEXT = Kind("a string", lambda value: isinstance(value, str))
 TENSOR = Kind("a dense tensor", _is_tensor)
 REAL = Kind("a dense tensor of real numbers", lambda v: _is_tensor(v) and not v.is_complex())

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from lightning_accum._compat import logs_now, skips_backward
 from lightning_accum.callbacks._alike import check_alike
+from lightning_accum.callbacks._combining import Combining
 from lightning_accum.callbacks._early import EarlyExport
 from lightning_accum.callbacks._gate import Recording, StepGate, scales_gradients
 from lightning_accum.callbacks._health import Health
@@ -61,13 +62,13 @@ class Fit:
         self._recording = Recording(host)
         self._appliers = Appliers(host, plan.lr, keys, self._before_apply, self._after_apply)
         self._overlap = Overlap(host)
+        self._combining = Combining(host)
         self._inputs = InputWatch()
         self._loss: LossWatch | None = None  # of a network that learns from an error
         self._health: Health | None = None  # until training starts
         self._idle: IdleParameters | None = None  # the same, and in the first of several callbacks
         self._hosts: Sequence[CellHost] = []  # until training starts
-        self._layout_checked = False
-        self._scaled = False
+        self._layout_checked = self._scaled = False
         self._ascends: str | None = None
         self._early = EarlyExport(host)
 
@@ -166,6 +167,8 @@ class Fit:
         self._early.batch_ends()
         self.report.note_activity()
         inputs = inputs_from(outputs, self._keys) if self._keys else {}
+        at_once = self._appliers.by == "callback" and self._plan.batches_between(trainer) == 1
+        self._combining.begin(at_once, record=self.report.measuring)
         self._host.finish_batch(**inputs)
         if inputs:
             self._inputs.note(inputs)
@@ -219,6 +222,7 @@ class Fit:
 
     def release(self) -> None:
         """Detaches from the optimizers and the strategy; an open batch counts for nothing."""
+        self._combining.end()
         self._appliers.detach()
         self._plan.schedule.end()
         self._recording.leave()

@@ -37,7 +37,7 @@ class Report:
         self._options = options
         self._prefix = prefix
         self._observing = False  # whether this batch's activity is measured
-        self._measuring = False  # whether this batch's updates are
+        self.measuring = False  # whether this batch's updates are
         self._before: list[Before] = []
         self._unlogged: Values = {}
         self._applied: Counter[int] = Counter()  # updates, by the optimizer's id
@@ -51,11 +51,11 @@ class Report:
         """
         self._observing = self._options.log and logs_now(trainer)
         near = self._options.log and log_is_near(trainer, every)
-        self._measuring = self._observing or near
+        self.measuring = self._observing or near
 
     def batches_ended(self) -> None:
         """Stops measuring: an update between batches has no logging step."""
-        self._measuring = False
+        self.measuring = False
 
     def epoch_ended(self) -> None:
         """Tells the watchers that an epoch has ended."""
@@ -77,7 +77,7 @@ class Report:
 
     def before_apply(self, optimizer: UpdateOptimizer) -> None:
         """Copies the parameters that an optimizer is about to update."""
-        self._before = parameters_before(self._host, optimizer.ids) if self._measuring else []
+        self._before = parameters_before(self._host, optimizer.ids) if self.measuring else []
 
     def after_apply(self, optimizer: UpdateOptimizer) -> None:
         """Measures what the optimizer applied."""

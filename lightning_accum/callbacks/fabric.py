@@ -10,6 +10,7 @@ from typing import Any
 from lightning.fabric import is_wrapped
 from torch import Tensor, nn
 
+from lightning_accum.callbacks._combining import Combining
 from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._inputs import InputWatch
@@ -77,6 +78,7 @@ class FabricCellTrainer:
         self._health: Health | None = None
         self._still: StillParameters | None = None
         self._inputs, self._loss = InputWatch(), LossWatch()
+        self._combining = Combining(self.host)
 
     @property
     def cell_trainer(self) -> CellTrainer:
@@ -137,10 +139,7 @@ class FabricCellTrainer:
         Raises:
             RuntimeError: before :meth:`setup`, or after :meth:`release`.
         """
-        self._checked()
-        self._recorded = False
-        self.host.finish_batch(**inputs)
-        self._note(inputs)
+        self._evaluate(inputs, at_once=False)
 
     def step(self, scale: float = 1.0, **inputs: Any) -> None:
         """Applies the pending updates of all processes; every process has to call this.
@@ -167,7 +166,7 @@ class FabricCellTrainer:
                 stacklevel=2,
             )
         if self._recorded:
-            self.accumulate(**inputs)
+            self._evaluate(inputs, at_once=True)
         self.host.exchange()
         health.update_begins()
         self.cell_trainer.update(scale=scale)
@@ -197,6 +196,14 @@ class FabricCellTrainer:
                 f" evaluated yet. Found {sorted(inputs)}, which nothing takes: pass inputs to"
                 " `accumulate` if you call it, and `scale` to `step` for a factor of the rates."
             )
+
+    def _evaluate(self, inputs: dict[str, Any], at_once: bool) -> None:
+        self._checked()
+        self._recorded = False
+        self._combining.begin(at_once)
+        self.host.finish_batch(**inputs)
+        self._combining.end()
+        self._note(inputs)
 
     def _note(self, inputs: Mapping[str, Any]) -> None:
         """Passes inputs to the checks and, after some batches, looks for what does not change."""

@@ -18,11 +18,8 @@ class Pending(Protocol):
     def parts(self, param: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Returns both reduced parts, ``None`` for an empty one."""
 
-    def accumulate(self, pos: Tensor | None = None, neg: Tensor | None = None) -> None:
-        """Adds to both parts."""
-
-    def clear(self) -> None:
-        """Empties both parts."""
+    def replace(self, pos: Tensor, neg: Tensor) -> None:
+        """Puts other parts in the place of what is pending."""
 
 
 class Share(NamedTuple):
@@ -79,5 +76,4 @@ def exchange(shares: Sequence[Share], group: Any = None) -> None:
         pos, neg = (place.view(share.param.shape) for place in places[2 * i : 2 * i + 2])
         if share.samples is not None:
             pos, neg = pos.div_(totals[i]), neg.div_(totals[i])
-        share.accumulator.clear()
-        share.accumulator.accumulate(pos, neg)
+        share.accumulator.replace(pos, neg)

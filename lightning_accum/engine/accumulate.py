@@ -44,6 +44,8 @@ def accumulate_terms(
         vjp: sums products of both sides into the parameter's shape.
         backend: how terms are evaluated.
     """
+    for record in accumulator.records:
+        accumulate_terms(record, changes, batch, vjp, backend)
     changes = [change for change in changes if change.rate != 0]
     if not changes:
         return
@@ -89,7 +91,8 @@ def _add_sums(
     backend: Backend,
 ) -> None:
     """Adds sums or means over the batch."""
-    groups = _groups(products, backend, vjp)
+    combine = accumulator.combines and len({product.rate < 0 for product in products}) > 1
+    groups = _groups(products, backend, vjp, combine)
     total = begin_contribution(accumulator, len(groups) + len(others))
     for choice, some in groups:
         scale = 1.0 / some[0].size if averages else 1.0
@@ -98,9 +101,11 @@ def _add_sums(
             continue
         side = larger_side(some) if choice == "dense" else choice
         if vjp.is_matrix:
-            add_matrix(total, some, scale, side, events=choice != "dense")
+            add_matrix(total, some, scale, side, choice != "dense", combine)
         else:
-            add_linear(total, some, scale, side, vjp)
+            add_linear(total, some, scale, side, vjp, combine)
+        if combine:
+            total.note_combined()
     for change in others:
         parts = change.summed(vjp)
         size = change.size if averages else 1
@@ -109,7 +114,7 @@ def _add_sums(
 
 
 def _groups(
-    products: Sequence[Term], backend: Backend, vjp: WeightVJP
+    products: Sequence[Term], backend: Backend, vjp: WeightVJP, combine: bool = False
 ) -> list[tuple[Choice, Sequence[Term]]]:
     """Returns groups of products that are evaluated together, each with its form of evaluation."""
     if not products:
@@ -121,7 +126,7 @@ def _groups(
         return [(backend, products)]
     if products[0].operands[0].shape[0] == 1:
         return [("step", products)]
-    return [(cheapest(some), some) for some in alike(products)]
+    return [(cheapest(some, combine), some) for some in alike(products)]
 
 
 def _in_full_precision(device: str) -> AbstractContextManager[object]:

@@ -97,14 +97,15 @@ class FixedTerms:
             after[key] = next_trace(values[place], decay, mode, carried.get(key))
             values.append(after[key])
         rows = [each if each.ndim == 2 else each.flatten(0, -2) for each in values]
-        for negative, posts, pres, rates in self._products:
-            accumulator.accumulate_outer(
-                [rows[post] for post in posts],
-                [rows[pre] for pre in pres],
-                rates,
-                negative=negative,
-                keep=True,
-            )
+        for each in (accumulator, *accumulator.records):
+            for negative, posts, pres, rates in self._products:
+                each.accumulate_outer(
+                    [rows[post] for post in posts],
+                    [rows[pre] for pre in pres],
+                    rates,
+                    negative=negative,
+                    keep=True,
+                )
         return after
 
 

@@ -101,10 +101,14 @@ def alike(products: Sequence[P]) -> list[list[P]]:
     return list(groups.values())
 
 
-def cheapest(products: Sequence[Product]) -> Choice:
+def cheapest(products: Sequence[Product], combine: bool = False) -> Choice:
     """Returns the choice of the lowest estimated cost.
 
     Spikes are counted only on the CPU, because counting waits for other devices.
+
+    Args:
+        products: products with spikes on the same sides.
+        combine: whether both parts are summed into one.
     """
     post, pre = products[0].operands
     kernel = has_kernel(post.device, widest(products))
@@ -138,7 +142,7 @@ def cheapest(products: Sequence[Product]) -> Choice:
         rows, wide = max(1, len(flat)), -(-other // by.columns) * by.columns
         events = density(flat) * own if known is None else len(known) / rows
         shares = nearest + weighted[place] - stay
-        visits = len({_visit(product, place, kernel) for product in products})
+        visits = len({_visit(product, place, kernel, combine) for product in products})
         costs[side] = (
             own * (known is None) * by.search
             + events * (by.event + shares * by.share + visits * wide * by.add)
@@ -163,10 +167,11 @@ def _is_weighted(factor: Factor, kernel: bool) -> bool:
     return factor.weights is not None and not (kernel and weighs_rows(factor))
 
 
-def _visit(product: Product, place: int, kernel: bool) -> tuple[bool, int]:
+def _visit(product: Product, place: int, kernel: bool, combine: bool) -> tuple[bool, int]:
     """Returns what products have in common for which events are visited together."""
     own = product.operands[place]
-    return product.rate < 0, id(own.weights) if _is_weighted(own, kernel) else 0
+    part = product.rate < 0 and not combine
+    return part, id(own.weights) if _is_weighted(own, kernel) else 0
 
 
 def _is_nearest(factor: Factor) -> bool:

@@ -30,7 +30,12 @@ from lightning_accum.sparse.step import flat, widest
 
 
 def add_matrix(
-    sink: Sink, products: Sequence[Product], scale: float, side: Side, events: bool
+    sink: Sink,
+    products: Sequence[Product],
+    scale: float,
+    side: Side,
+    events: bool,
+    combine: bool = False,
 ) -> None:
     """Adds products whose parameter is a matrix ``[out, in]``.
 
@@ -40,22 +45,28 @@ def add_matrix(
         scale: a factor of all products.
         side: the side whose traces move to the other side.
         events: whether that side's spikes are visited one by one.
+        combine: whether the potentiating part receives the sum of all products, signed.
     """
     with Scratch() as scratch:
         dtype, (post, _) = widest(products), products[0].operands
         kernel = events and has_kernel(post.device, dtype)
-        folded = _Folded(side, events, kernel, dtype, scratch)
+        folded = _Folded(side, events, kernel, dtype, scratch, combine)
         for product in products:
             folded.add(product)
         folded.into(sink, scale)
 
 
 def add_linear(
-    sink: Sink, products: Sequence[Product], scale: float, side: Side, parameter: LinearMap
+    sink: Sink,
+    products: Sequence[Product],
+    scale: float,
+    side: Side,
+    parameter: LinearMap,
+    combine: bool = False,
 ) -> None:
     """Adds products of any parameter, through its vector-Jacobian product."""
     with Scratch() as scratch:
-        folded = _Folded(side, False, False, widest(products), scratch)
+        folded = _Folded(side, False, False, widest(products), scratch, combine)
         for product in products:
             folded.add(product)
         folded.through(parameter, sink, scale)
@@ -65,8 +76,15 @@ class _Folded:
     """Products whose traces were moved to the other side, grouped by the raster that is left."""
 
     def __init__(
-        self, side: Side, events: bool, kernel: bool, dtype: torch.dtype, scratch: Scratch
+        self,
+        side: Side,
+        events: bool,
+        kernel: bool,
+        dtype: torch.dtype,
+        scratch: Scratch,
+        combine: bool,
     ) -> None:
+        self.combine = combine
         self.side: Side = side
         self.events = events
         self.dtype = dtype
@@ -126,6 +144,9 @@ class _Folded:
                 if by_events:
                     visits[negative].append((group, scaled))
                     continue
+                if self.combine:  # one product instead of one for each term
+                    rate, values = self.operands.summed([(by, rows.values) for by, rows in scaled])
+                    scaled = [(rate, Rows(values))]
                 for rate, rows in scaled:
                     sides = flat(rows.values), raster
                     left, right = sides if self.side == "pre" else sides[::-1]
@@ -192,6 +213,8 @@ class _Folded:
         values: Rows,
         factor: Factor | None = None,
     ) -> None:
+        if self.combine and negative:
+            negative, rate = False, -rate
         key = (id(raster), 0 if weights is None else id(weights))
         group = self._groups.setdefault(key, Group(raster, weights, factor))
         group.parts.setdefault(negative, []).append((rate, values))

@@ -10,16 +10,17 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_taken, check_tensors
-from lightning_accum._state import COUNT, MAPPING, TEXT, check_state, named
+from lightning_accum._state import COUNT, FLAG, MAPPING, TEXT, check_state, check_that, named
 from lightning_accum.functional.bounds import FullBounding, HalfBounding
+from lightning_accum.updates.bound import Side
 from lightning_accum.updates.bounds import Bounds, saved_bounds
+from lightning_accum.updates.combined import CombinedChange
 from lightning_accum.updates.part import Part
 from lightning_accum.updates.part_state import check_part
-from lightning_accum.updates.pending import PendingChange
 from lightning_accum.updates.products import StackedProducts
 
 
-class Accumulator(PendingChange):
+class Accumulator(CombinedChange):
     r"""Accumulates the potentiating and the depressing part of a parameter's change.
 
     .. math:: \Delta w = B_+(w, \operatorname{reduce}(\mathrm{pos}))
@@ -29,6 +30,10 @@ class Accumulator(PendingChange):
     convention; if there is a bound, negative values of one part count for the other. Contributions
     are copied. Parts are kept in at least float32, so that a parameter in a narrow dtype does not
     lose small updates.
+
+    A rule adds both parts. If ``keep_parts`` is set to ``False``, contributions are summed and
+    there is no bound, it adds their difference instead, which is faster; the parts cannot be read
+    then. If it is ``None``, the default, a callback that applies each batch at once does the same.
 
     Args:
         shape: the parameter's shape; if it is given, contributions have to broadcast to it.
@@ -50,11 +55,18 @@ class Accumulator(PendingChange):
     def sibling(self) -> Accumulator:
         """Returns an empty accumulator for the same parameter, which shares the bounds."""
         other = Accumulator(self.shape, name=self.name)
-        other._bounds = self._bounds
+        other._bounds, other.keep_parts = self._bounds, self.keep_parts
         other._pos, other._neg = Part(self._pos.reduction), Part(self._neg.reduction)
         return other
 
     # ------------------------------------------------------------------ bounds
+    def _set_bound(
+        self, side: Side, bound: Any, limits: dict[str, float | None], options: dict[str, Any]
+    ) -> None:
+        if bound is not None:
+            self._check_apart("bounded")
+        self._bounds.set(side, bound, limits, options)
+
     def upperbound(
         self, bound: HalfBounding | None, max: float | None = None, /, **kw: Any
     ) -> None:
@@ -68,7 +80,7 @@ class Accumulator(PendingChange):
         Raises:
             ValueError: if there is a bound and no limit, or the upper limit is not above the lower.
         """
-        self._bounds.set("upper", bound, {"max": max}, kw)
+        self._set_bound("upper", bound, {"max": max}, kw)
 
     def lowerbound(
         self, bound: HalfBounding | None, min: float | None = None, /, **kw: Any
@@ -83,7 +95,7 @@ class Accumulator(PendingChange):
         Raises:
             ValueError: if there is a bound and no limit, or the upper limit is not above the lower.
         """
-        self._bounds.set("lower", bound, {"min": min}, kw)
+        self._set_bound("lower", bound, {"min": min}, kw)
 
     def fullbound(
         self,
@@ -113,7 +125,7 @@ class Accumulator(PendingChange):
             >>> acc.update(torch.full((1,), 0.5))
             tensor([0.2500])
         """
-        self._bounds.set("full", bound, {"max": max, "min": min}, kw)
+        self._set_bound("full", bound, {"max": max, "min": min}, kw)
 
     @property
     def bounded(self) -> bool:
@@ -201,6 +213,8 @@ class Accumulator(PendingChange):
             parts: both reduced parts.
             options: keywords for the bounds that take them.
         """
+        if self.bounded:  # perhaps by a sibling
+            self._check_apart("bounded")
         return self._bounds.with_options(options).change(param, *parts)
 
     # ------------------------------------------------------------------ state
@@ -209,6 +223,7 @@ class Accumulator(PendingChange):
         return {
             "pos": self._pos.state(),
             "neg": self._neg.state(),
+            "combined": self.combined,
             "reduction": self._pos.reduction.name,
             "bounds": self._bounds.state(),
         }
@@ -216,8 +231,8 @@ class Accumulator(PendingChange):
     def check_extra_state(self, state: Any) -> None:
         """Raises a ``RuntimeError`` if this is not what :meth:`get_extra_state` returns."""
         place, here = f"`{self.name}`", self._pos.reduction
-        kinds = {"pos": MAPPING, "neg": MAPPING, "reduction": TEXT, "bounds": named(MAPPING)}
-        check_state(place, state, kinds)
+        kinds = {"pos": MAPPING, "neg": MAPPING, "combined": FLAG, "reduction": TEXT}
+        check_state(place, state, {**kinds, "bounds": named(MAPPING)})
         counts = [state[which].get("count") for which in ("pos", "neg")]
         pending = any(COUNT.fits(count) and count > 0 for count in counts)
         if pending and state["reduction"] != here.name:
@@ -228,7 +243,10 @@ class Accumulator(PendingChange):
             )
         for which in ("pos", "neg"):
             check_part(f"{place}, part `{which}`,", state[which], here, self.shape)
-        saved_bounds(self.name, state["bounds"])
+        if saved_bounds(self.name, state["bounds"]) or self.bounded:
+            check_that(
+                not state["combined"], place, "both parts, for its bounds", "their difference"
+            )
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Takes copies of what :meth:`get_extra_state` returned.
@@ -242,6 +260,8 @@ class Accumulator(PendingChange):
         self._bounds.load(self.name, found)  # warns before anything changes
         self._pos.load(state["pos"])
         self._neg.load(state["neg"])
+        self._combined = state["combined"]
+        self.records.clear()
 
     def extra_repr(self) -> str:
         """Shows name, shape, reduction and bounds."""

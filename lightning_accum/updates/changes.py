@@ -196,6 +196,8 @@ def _deltas(pending: Sequence[Pending]) -> dict[str, Tensor]:
         deltas[name] = param  # keeps the order of the names
         if not accumulator.bounded and pos is not None and neg is not None:
             unbounded[name] = (pos, neg)
+        elif not accumulator.bounded and pos is not None:
+            deltas[name] = pos  # which nothing writes to before it is applied
         elif (delta := accumulator.delta(param, (pos, neg), options)) is not None:
             deltas[name] = delta
     if unbounded:

@@ -25,8 +25,6 @@ from lightning_accum.updates.products import Product
 class PendingChange(CheckedState):
     """Collects contributions to both parts of a parameter's change; abstract.
 
-    :class:`Accumulator` makes a bounded change of them.
-
     Args:
         shape: the parameter's shape; if it is given, contributions have to broadcast to it.
         name: the parameter's name, for messages.
@@ -57,7 +55,7 @@ class PendingChange(CheckedState):
 
     @pos.deleter
     def pos(self) -> None:
-        self._pos.clear()
+        self._known(self._pos).clear()
 
     @property
     def neg(self) -> Tensor | None:
@@ -70,7 +68,7 @@ class PendingChange(CheckedState):
 
     @neg.deleter
     def neg(self) -> None:
-        self._neg.clear()
+        self._known(self._neg).clear()
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("pos", "neg"):
@@ -222,11 +220,6 @@ class PendingChange(CheckedState):
             )
         self._pos.reduction = self._neg.reduction = new
 
-    @property
-    def sums(self) -> bool:
-        """Whether contributions are summed, so that one may be added in pieces."""
-        return self._pos.reduction.adds and not self._pos.reduction.averages
-
     def parts(self, param: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Returns the reduced parts in ``param``'s shape, on its device.
 
@@ -247,4 +240,8 @@ class PendingChange(CheckedState):
 
     def _look(self, part: Part) -> Tensor | None:
         self.looked_at = True
-        return None if (value := part.value()) is None else value.clone()
+        return None if (value := self._known(part).value()) is None else value.clone()
+
+    def _known(self, part: Part) -> Part:
+        """Returns a part, if it is known by itself."""
+        return part

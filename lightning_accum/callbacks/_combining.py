@@ -1,0 +1,47 @@
+"""Has rules add the difference of both parts of a change where nothing reads the parts."""
+
+from __future__ import annotations
+
+from lightning_accum.callbacks._host import CellHost
+from lightning_accum.distributed.world import processes
+from lightning_accum.updates.accumulator import Accumulator
+
+
+class Combining:
+    """Lets rules combine parts while a batch is evaluated and applied at once.
+
+    What is applied does not depend on whether parts are recorded, so that statistics change
+    nothing. Accumulators whose user has set ``keep_parts`` stay as they are.
+
+    Args:
+        host: the host of the cells.
+    """
+
+    def __init__(self, host: CellHost) -> None:
+        self._host = host
+        self._combining: list[Accumulator] = []
+
+    def begin(self, at_once: bool, record: bool = False) -> None:
+        """Prepares for the evaluation of a batch.
+
+        Args:
+            at_once: whether its change is applied before anyone can read it.
+            record: whether both parts are recorded beside it, for statistics.
+        """
+        at_once = at_once and processes() == 1
+        if not at_once:
+            self.end()
+        elif not self._combining:
+            found = (getattr(u, n) for u in self._host.updaters.values() for n in u.names)
+            self._combining = [each for each in found if each.keep_parts is None]
+            for accumulator in self._combining:
+                accumulator.keep_parts = False
+        for accumulator in self._combining if record else ():
+            if accumulator.combines:
+                accumulator.record_parts()
+
+    def end(self) -> None:
+        """Has rules add both parts again."""
+        for accumulator in self._combining:
+            accumulator.keep_parts = None
+        self._combining = []

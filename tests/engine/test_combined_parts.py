@@ -1,0 +1,201 @@
+"""The difference of both parts, which a rule adds where nothing needs each of them."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from rasters import Fed, layer, raster, show
+from references import RULES
+from torch import Tensor, nn
+
+from lightning_accum import STDP, Accumulator, Serial, get_updater
+from lightning_accum.engine import run as run_module
+from lightning_accum.functional import bound_power, bound_upper_power
+from lightning_accum.sparse import compiled
+
+T, B = 7, 3
+COMBINED = {"STDP", "InhibitorySTDP", "TripletSTDP", "MSTDP", "MSTDPET", "BCM"}
+
+
+def evaluated(
+    model: Serial, keep: bool | None, name: str = "STDP", record: bool = False, **options: Any
+) -> Accumulator:
+    """Evaluates a rule for two windows of a model, and returns what is pending."""
+    case, (outputs, inputs) = RULES[name], model.connection.weight.shape[:2]
+    rest = () if isinstance(model.connection, nn.Linear) else (6,)
+    pre, post = raster(T, B, inputs, *rest, seed=1), raster(T, B, outputs, *rest, seed=2)
+    if not case.spikes:
+        pre, post = pre.cumsum(0) - 1.5, post.cumsum(0) - 2
+    rule = case.make(**options)
+    rule.register_cell("cell", model.cell)
+    accumulator = get_updater(model.connection).weight
+    accumulator.keep_parts = keep
+    if record:
+        accumulator.record_parts()
+    rewards = torch.linspace(-1, 1, T * B).reshape(T, B).double()
+    for window in (slice(0, 4), slice(4, T)):
+        show(model, pre[window], post[window])
+        rule(**({"reward": rewards[window]} if case.rewarded else {}))
+    return accumulator
+
+
+def convolution() -> Serial:
+    return Serial(nn.Conv1d(2, 4, 3, padding=1, dtype=torch.float64), Fed())
+
+
+def change(accumulator: Accumulator) -> Tensor:
+    shape = accumulator.shape
+    assert shape is not None
+    delta = accumulator.update(torch.full(shape, 0.5, dtype=torch.float64))
+    assert delta is not None
+    return delta
+
+
+@pytest.mark.parametrize("by_kernel", [True, False], ids=["kernel", "torch"])
+@pytest.mark.parametrize("backend", ["auto", "dense", "pre", "post"])
+@pytest.mark.parametrize("name", RULES)
+def test_the_change_of_every_rule_is_the_same(name, backend, by_kernel, monkeypatch):
+    if not by_kernel:
+        monkeypatch.setattr(compiled, "library", lambda dtype: None)
+    torch.manual_seed(0)
+    model = layer(5, 4)
+    apart, combined = (
+        evaluated(copy.deepcopy(model), keep, name, backend=backend) for keep in (True, False)
+    )
+    torch.testing.assert_close(change(combined), change(apart), rtol=1e-12, atol=1e-12)
+    assert not apart.combined
+    if name != "KernelSTDP":  # is a change of its own where the kernel sums pairs of spikes
+        assert combined.combined == (name in COMBINED)
+
+
+@pytest.mark.parametrize("name", ["STDP", "TripletSTDP", "MSTDP", "BCM"])
+def test_the_change_of_a_convolution_is_the_same(name):
+    torch.manual_seed(0)
+    model = convolution()
+    apart, combined = (evaluated(copy.deepcopy(model), keep, name) for keep in (True, False))
+    assert combined.combined
+    torch.testing.assert_close(change(combined), change(apart), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["STDP", "TripletSTDP", "MSTDP"])
+def test_a_long_window_in_pieces_is_the_same(name, monkeypatch):
+    whole = evaluated(layer(5, 4), True, name)
+    monkeypatch.setattr(run_module, "_PIECE_ELEMENTS", 60)
+    combined = evaluated(layer(5, 4), False, name)
+    assert combined.combined
+    torch.testing.assert_close(change(combined), change(whole), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [lambda: layer(5, 4), convolution])
+@pytest.mark.parametrize("by_kernel", [True, False], ids=["kernel", "torch"])
+def test_a_record_has_the_parts_and_changes_nothing(make, by_kernel, monkeypatch):
+    if not by_kernel:
+        monkeypatch.setattr(compiled, "library", lambda dtype: None)
+    apart, combined = evaluated(make(), True), evaluated(make(), False)
+    recorded = evaluated(make(), False, record=True)
+    assert torch.equal(recorded.pos, apart.pos)
+    assert torch.equal(recorded.neg, apart.neg)
+    assert torch.equal(change(recorded), change(combined))
+    recorded.clear()
+    assert recorded.pos is None
+    assert not recorded.records
+
+
+def test_a_record_begins_with_what_is_pending():
+    accumulator = Accumulator(torch.Size([2]))
+    accumulator.accumulate(torch.ones(2), torch.full((2,), 0.5))
+    assert torch.equal(accumulator.record_parts().neg, torch.full((2,), 0.5))
+
+
+@pytest.mark.parametrize("read", ["pos", "neg"])
+def test_parts_that_are_not_known_are_neither_read_nor_deleted(read):
+    accumulator = evaluated(layer(5, 4), False)
+    before = change(accumulator)
+    for refused in (getattr, delattr):
+        with pytest.raises(RuntimeError, match=r"`weight` should be known to be read.*keep_parts"):
+            refused(accumulator, read)
+    assert torch.equal(change(accumulator), before)
+    accumulator.clear()
+    assert getattr(accumulator, read) is None
+
+
+def test_parts_are_kept_where_something_needs_each():
+    bounded = layer(5, 4)
+    rule = STDP(0.1, -0.1)
+    rule.register_cell("cell", bounded.cell)
+    get_updater(bounded.connection).weight.fullbound(bound_power, 1.0, 0.0, power=1.0)
+    rule.del_cell("cell")
+    assert not evaluated(bounded, False).combined
+    averaged = layer(5, 4)
+    rule.register_cell("cell", averaged.cell)
+    get_updater(averaged.connection).weight.reduction("mean")
+    rule.del_cell("cell")
+    assert not evaluated(averaged, False).combined
+    assert not evaluated(layer(5, 4), False, batch_reduction="amax").combined
+    assert not evaluated(layer(5, 4), None).combined
+
+
+def test_a_bound_that_comes_too_late_is_refused():
+    accumulator = evaluated(layer(5, 4), False)
+    before = change(accumulator)
+    with pytest.raises(RuntimeError, match="`weight` should be known to be bounded"):
+        accumulator.upperbound(bound_upper_power, 1.0, power=1.0)
+    assert not accumulator.bounded
+    sibling = accumulator.sibling()
+    assert sibling.keep_parts is False
+    sibling.upperbound(bound_upper_power, 1.0, power=1.0)  # is shared
+    with pytest.raises(RuntimeError, match="`weight` should be known to be bounded"):
+        change(accumulator)
+    sibling.upperbound(None)
+    assert torch.equal(change(accumulator), before)
+
+
+def test_a_difference_survives_copies_and_states():
+    accumulator = evaluated(layer(5, 4), False)
+    before, fresh = change(accumulator), Accumulator(torch.Size([4, 5]), name="weight")
+    assert fresh.get_extra_state().keys() == accumulator.get_extra_state().keys()
+    copies = [copy.deepcopy(accumulator), pickle.loads(pickle.dumps(accumulator)), fresh]
+    fresh.load_state_dict(accumulator.state_dict())
+    for each in copies:
+        assert each.combined
+        assert torch.equal(change(each), before)
+        with pytest.raises(RuntimeError, match="should be known to be read"):
+            _ = each.pos
+        each.clear()
+        each.pos = torch.ones(4, 5)
+        assert torch.equal(each.pos, torch.ones(4, 5))
+    assert torch.equal(change(accumulator), before)
+
+
+def test_a_bounded_accumulator_does_not_load_a_difference():
+    state = evaluated(layer(5, 4), False).state_dict()
+    bounded = Accumulator(torch.Size([4, 5]), name="weight")
+    bounded.upperbound(bound_upper_power, 1.0, power=1.0)
+    with pytest.raises(RuntimeError, match="both parts, for its bounds"):
+        bounded.load_state_dict(state)
+    assert bounded.empty
+
+
+def test_parts_are_read_again_after_the_difference_was_applied():
+    model = layer(5, 4)
+    updater, weight = evaluated(model, False), model.connection.weight.detach().clone()
+    expected = weight + updater.update(weight)
+    get_updater(model.connection)()
+    torch.testing.assert_close(model.connection.weight.detach(), expected, rtol=0, atol=0)
+    updater.keep_parts = True
+    updater.pos, updater.neg = torch.ones(4, 5), torch.ones(4, 5)
+    assert torch.equal(updater.neg, torch.ones(4, 5).double())
+
+
+def test_a_change_of_all_processes_stays_a_difference():
+    accumulator = evaluated(layer(5, 4), False)
+    accumulator.replace(2 * change(accumulator), torch.zeros(4, 5))
+    assert accumulator.combined
+    accumulator.clear()
+    accumulator.keep_parts = True
+    accumulator.replace(torch.ones(4, 5), torch.zeros(4, 5))
+    assert not accumulator.combined
