@@ -71,7 +71,8 @@ class CombinedChange(PendingChange):
 
     def emptying_calls(self) -> list[partial[None]]:
         """Returns calls that empty both parts; :meth:`clear` then frees their memory."""
-        forget = partial(setattr, self, "_combined", False)
+        # Not by the `__setattr__` of modules, in which an interrupt would leave this half empty.
+        forget = partial(object.__setattr__, self, "_combined", False)
         return [*super().emptying_calls(), forget, partial(self.records.clear)]
 
     def _known(self, part: Part) -> Part:
