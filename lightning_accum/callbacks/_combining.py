@@ -40,6 +40,12 @@ class Combining:
             if accumulator.combines:
                 accumulator.record_parts()
 
+    def __enter__(self) -> None:
+        self.begin(at_once=True)
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
+
     def end(self) -> None:
         """Has rules add both parts again."""
         for accumulator in self._combining:

@@ -56,13 +56,10 @@ class Fit:
         prefix: str,
     ) -> None:
         self.report = Report(host, options, prefix)
-        self._host = host
-        self._plan = plan
-        self._keys = keys
+        self._host, self._plan, self._keys = host, plan, keys
         self._recording = Recording(host)
         self._appliers = Appliers(host, plan.lr, keys, self._before_apply, self._after_apply)
-        self._overlap = Overlap(host)
-        self._combining = Combining(host)
+        self._overlap, self._combining = Overlap(host), Combining(host)
         self._inputs = InputWatch()
         self._loss: LossWatch | None = None  # of a network that learns from an error
         self._health: Health | None = None  # until training starts

@@ -71,14 +71,11 @@ class FabricCellTrainer:
         nonfinite: NonFinite = "skip",
     ) -> None:
         self.host = CellHost(cell_trainer, cells, carry, nonfinite)
-        self._recorded = False
-        self._idle = 0  # steps in a row without a batch
-        self._unevaluated = 0  # batches in a row after one that was not evaluated
-        self._batches = 0
+        self._recorded, self._batches = False, 0
+        self._idle = self._unevaluated = 0  # steps without a batch; batches not evaluated
         self._health: Health | None = None
         self._still: StillParameters | None = None
         self._inputs, self._loss = InputWatch(), LossWatch()
-        self._combining = Combining(self.host)
 
     @property
     def cell_trainer(self) -> CellTrainer:
@@ -139,7 +136,10 @@ class FabricCellTrainer:
         Raises:
             RuntimeError: before :meth:`setup`, or after :meth:`release`.
         """
-        self._evaluate(inputs, at_once=False)
+        self._checked()
+        self._recorded = False
+        self.host.finish_batch(**inputs)
+        self._note(inputs)
 
     def step(self, scale: float = 1.0, **inputs: Any) -> None:
         """Applies the pending updates of all processes; every process has to call this.
@@ -166,7 +166,8 @@ class FabricCellTrainer:
                 stacklevel=2,
             )
         if self._recorded:
-            self._evaluate(inputs, at_once=True)
+            with Combining(self.host):
+                self.accumulate(**inputs)
         self.host.exchange()
         health.update_begins()
         self.cell_trainer.update(scale=scale)
@@ -196,14 +197,6 @@ class FabricCellTrainer:
                 f" evaluated yet. Found {sorted(inputs)}, which nothing takes: pass inputs to"
                 " `accumulate` if you call it, and `scale` to `step` for a factor of the rates."
             )
-
-    def _evaluate(self, inputs: dict[str, Any], at_once: bool) -> None:
-        self._checked()
-        self._recorded = False
-        self._combining.begin(at_once)
-        self.host.finish_batch(**inputs)
-        self._combining.end()
-        self._note(inputs)
 
     def _note(self, inputs: Mapping[str, Any]) -> None:
         """Passes inputs to the checks and, after some batches, looks for what does not change."""

@@ -1,0 +1,130 @@
+"""A pending change with bounds, which shape it by the parameter's value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lightning_accum.functional.bounds import FullBounding, HalfBounding
+from lightning_accum.updates.bound import Side
+from lightning_accum.updates.bounds import Bounds
+from lightning_accum.updates.combined import CombinedChange
+from lightning_accum.updates.products import StackedProducts
+
+
+class BoundedChange(CombinedChange):
+    """Holds the bounds that both parts of a pending change are applied within.
+
+    Args:
+        shape: the parameter's shape; if it is given, contributions have to broadcast to it.
+        name: the parameter's name, for messages.
+    """
+
+    def __init__(self, shape: torch.Size | None = None, *, name: str = "parameter") -> None:
+        super().__init__(shape, name=name)
+        self._bounds = Bounds()
+
+    def _set_bound(
+        self, side: Side, bound: Any, limits: dict[str, float | None], options: dict[str, Any]
+    ) -> None:
+        if bound is not None:
+            self._check_apart("bounded")
+        self._bounds.set(side, bound, limits, options)
+
+    def upperbound(
+        self, bound: HalfBounding | None, max: float | None = None, /, **kw: Any
+    ) -> None:
+        """Sets the bound on the potentiating part; replaces a full bound.
+
+        Args:
+            bound: ``bound(param, update, limit, **kw)``, or ``None`` for none.
+            max: the upper limit.
+            **kw: passed to the bound.
+
+        Raises:
+            ValueError: if there is a bound and no limit, or the upper limit is not above the lower.
+        """
+        self._set_bound("upper", bound, {"max": max}, kw)
+
+    def lowerbound(
+        self, bound: HalfBounding | None, min: float | None = None, /, **kw: Any
+    ) -> None:
+        """Sets the bound on the depressing part; replaces a full bound.
+
+        Args:
+            bound: ``bound(param, update, limit, **kw)``, or ``None`` for none.
+            min: the lower limit.
+            **kw: passed to the bound.
+
+        Raises:
+            ValueError: if there is a bound and no limit, or the upper limit is not above the lower.
+        """
+        self._set_bound("lower", bound, {"min": min}, kw)
+
+    def fullbound(
+        self,
+        bound: FullBounding | None,
+        max: float | None = None,
+        min: float | None = None,
+        /,
+        **kw: Any,
+    ) -> None:
+        """Sets the bound on both parts; replaces half bounds, and ``None`` removes them all.
+
+        Args:
+            bound: ``bound(param, pos, neg, max, min, **kw)``, or ``None`` for none.
+            max: the upper limit.
+            min: the lower limit.
+            **kw: passed to the bound.
+
+        Raises:
+            ValueError: if there is a bound and a limit is missing.
+
+        Example:
+            >>> import torch
+            >>> from lightning_accum import Accumulator
+            >>> from lightning_accum.functional import bound_power
+            >>> acc = Accumulator()
+            >>> acc.fullbound(bound_power, 1.0, 0.0, power=2.0)
+            >>> acc.pos = torch.ones(1)
+            >>> acc.update(torch.full((1,), 0.5))
+            tensor([0.2500])
+        """
+        self._set_bound("full", bound, {"max": max, "min": min}, kw)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether any bound is set."""
+        return bool(self._bounds)
+
+    @property
+    def limits(self) -> tuple[float | None, float | None]:
+        """The lower and the upper limit, ``None`` for a side without."""
+        return self._bounds.limits
+
+    # ------------------------------------------------------------------ stacked products
+    @property
+    def is_free(self) -> bool:
+        """Whether :meth:`hold` may be called: nothing is pending, and nothing but sums."""
+        return (
+            self._pos.count == 0 == self._neg.count
+            and self._pos.reduction.adds
+            and not (self.bounded or self.records)
+        )
+
+    def hold(self, stacked: StackedProducts) -> None:
+        """Holds products as the only contribution, without copying them.
+
+        Args:
+            stacked: the products, of the parameter's shape; nobody changes them while they are
+                pending.
+        """
+        self._pos.hold(stacked.raised, stacked)
+        self._neg.hold(stacked.lowered, stacked)
+
+    @property
+    def stacked(self) -> StackedProducts | None:
+        """The change as products that are stacked; ``None`` if it holds anything else."""
+        found = self._pos.stacked
+        return None if found is not self._neg.stacked or self.bounded else found
