@@ -57,17 +57,19 @@ class Fit:
     ) -> None:
         self.report = Report(host, options, prefix)
         self._host, self._plan, self._keys = host, plan, keys
-        self._recording = Recording(host)
         self._appliers = Appliers(host, plan.lr, keys, self._before_apply, self._after_apply)
         self._overlap, self._combining = Overlap(host), Combining(host)
-        self._inputs = InputWatch()
+        self._recording, self._early, self._inputs = (
+            Recording(host),
+            EarlyExport(host),
+            InputWatch(),
+        )
         self._loss: LossWatch | None = None  # of a network that learns from an error
         self._health: Health | None = None  # until training starts
         self._idle: IdleParameters | None = None  # the same, and in the first of several callbacks
         self._hosts: Sequence[CellHost] = []  # until training starts
         self._layout_checked = self._scaled = False
         self._ascends: str | None = None
-        self._early = EarlyExport(host)
 
     def begin(self, trainer: pl.Trainer, resuming: bool) -> None:
         """Finds the optimizers, and prepares to record training steps.
