@@ -58,12 +58,12 @@ class Fit:
         self.report = Report(host, options, prefix)
         self._host, self._plan, self._keys = host, plan, keys
         self._appliers = Appliers(host, plan.lr, keys, self._before_apply, self._after_apply)
-        self._overlap, self._combining = Overlap(host), Combining(host)
-        self._recording, self._early, self._inputs = (
+        self._recording, self._early, self._overlap = (
             Recording(host),
             EarlyExport(host),
-            InputWatch(),
+            Overlap(host),
         )
+        self._combining, self._inputs = Combining(host), InputWatch()
         self._loss: LossWatch | None = None  # of a network that learns from an error
         self._health: Health | None = None  # until training starts
         self._idle: IdleParameters | None = None  # the same, and in the first of several callbacks
