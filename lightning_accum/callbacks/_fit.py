@@ -58,12 +58,8 @@ class Fit:
         self.report = Report(host, options, prefix)
         self._host, self._plan, self._keys = host, plan, keys
         self._appliers = Appliers(host, plan.lr, keys, self._before_apply, self._after_apply)
-        self._recording, self._early, self._overlap = (
-            Recording(host),
-            EarlyExport(host),
-            Overlap(host),
-        )
-        self._combining, self._inputs = Combining(host), InputWatch()
+        self._inputs, self._early, self._overlap = InputWatch(), EarlyExport(host), Overlap(host)
+        self._recording, self._combining = Recording(host), Combining(host)
         self._loss: LossWatch | None = None  # of a network that learns from an error
         self._health: Health | None = None  # until training starts
         self._idle: IdleParameters | None = None  # the same, and in the first of several callbacks
