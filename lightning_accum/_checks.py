@@ -48,6 +48,16 @@ def check_finite(**values: object) -> None:
             raise ValueError(f"Argument `{name}` should be finite. Found `{name} = {value}`.")
 
 
+def check_factor(**values: float) -> None:
+    """Raises a ``ValueError`` if a factor, passed by its name, is negative or NaN."""
+    check_numbers(**values)
+    for name, value in values.items():
+        if not value >= 0:
+            raise ValueError(
+                f"Argument `{name}` should be a non-negative factor. Found `{name} = {value}`."
+            )
+
+
 def warn_below_step(dt: float, where: str, **constants: float) -> None:
     """Warns of time constants that are shorter than a step.
 

@@ -1,4 +1,4 @@
-"""Who imports whom, read from the sources."""
+"""Who imports whom, and how long a file is, read from the sources."""
 
 from __future__ import annotations
 
@@ -111,6 +111,11 @@ def test_only_callbacks_import_lightning(path):
 def test_every_part_has_its_place():
     parts = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path in FILES}
     assert parts - {"__init__"} <= set(RANK)
+
+
+def test_a_file_has_at_most_250_lines():
+    lines = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in FILES}
+    assert not {name: found for name, found in lines.items() if found > 250}
 
 
 def test_importing_the_package_does_not_import_lightning():

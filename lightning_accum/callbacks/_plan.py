@@ -6,9 +6,9 @@ from typing import Any
 
 import lightning.pytorch as pl
 
+from lightning_accum._checks import check_factor
 from lightning_accum._state import COUNT, MAPPING, Kind, optional
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler, Schedule
-from lightning_accum.optim.update import check_factor
 
 
 class UpdatePlan:

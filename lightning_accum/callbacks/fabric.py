@@ -10,6 +10,7 @@ from typing import Any
 from lightning.fabric import is_wrapped
 from torch import Tensor, nn
 
+from lightning_accum._checks import check_factor
 from lightning_accum.callbacks._combining import Combining
 from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._host import CellHost
@@ -18,7 +19,6 @@ from lightning_accum.callbacks._loss import LossWatch
 from lightning_accum.callbacks._untrained import StillParameters
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
-from lightning_accum.optim.update import check_factor
 from lightning_accum.updates.nonfinite import NonFinite
 
 _PATIENCE = 100  # batches before the first check: the loop does not tell when an epoch ends

@@ -9,19 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_numbers
+from lightning_accum._checks import check_factor
 from lightning_accum.distributed.shards import is_sharded
 from lightning_accum.updates import Updater
-
-
-def check_factor(**values: float) -> None:
-    """Raises a ``ValueError`` if a factor, passed by its name, is negative or NaN."""
-    check_numbers(**values)
-    for name, value in values.items():
-        if not value >= 0:
-            raise ValueError(
-                f"Argument `{name}` should be a non-negative factor. Found `{name} = {value}`."
-            )
 
 
 class UpdateOptimizer(torch.optim.Optimizer):
