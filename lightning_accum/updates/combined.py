@@ -28,6 +28,7 @@ class CombinedChange(PendingChange):
         super().__init__(shape, name=name)
         self.keep_parts: bool | None = None
         self.records: list[Self] = []
+        self.of_all = False  # whether the changes of all processes are pending
         self._combined = False
 
     @property
@@ -57,16 +58,21 @@ class CombinedChange(PendingChange):
         return record
 
     def replace(self, pos: Tensor, neg: Tensor) -> None:
-        """Puts other parts in the place of what is pending, which other processes may combine."""
+        """Puts the sum over processes, which others may combine, in the place of what is pending.
+
+        Args:
+            pos: the potentiating part of all processes.
+            neg: the depressing part of all processes.
+        """
         combined = self.combines or self.combined
         super().clear()
         self.accumulate(pos, neg)
-        self._combined = combined
+        self._combined, self.of_all = combined, True
 
     def clear(self, **kwargs: Any) -> None:
         """Drops everything that is pending; the reduction and the bounds stay."""
         super().clear()
-        self._combined = False
+        self._combined = self.of_all = False
         self.records.clear()
 
     def emptying_calls(self) -> list[partial[None]]:

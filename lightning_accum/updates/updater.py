@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,9 @@ from torch.utils.hooks import RemovableHandle
 
 from lightning_accum._checks import check_taken
 from lightning_accum._compat import hook_count
+from lightning_accum.distributed.world import processes
 from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.updates.alone import warn_of_alone
 from lightning_accum.updates.changes import (
     Change,
     Pending,
@@ -77,6 +79,7 @@ class Updater(GuardedAccumulators):
         super().__init__(module, reduction, nonfinite)
         self._constraints = RegisteredConstraints()
         self._applied: dict[str, int] = {}
+        self._warned_of_alone = False
         own = self.parent.named_parameters(recurse=False)
         self.add(*(params or [name for name, _ in own]))
 
@@ -208,10 +211,19 @@ class Updater(GuardedAccumulators):
             accumulator.clear()
         self._constraints.run(change.names, self.target)
 
-    def note_applied(self, names: Iterable[str], times: int = 1) -> None:
+    def note_applied(self, names: Sequence[str], times: int = 1) -> None:
         """Counts that changes of parameters were applied."""
+        self._check_of_all(names)
         for name in names:
             self._applied[name] = self._applied.get(name, 0) + times
+
+    def _check_of_all(self, names: Sequence[str]) -> None:
+        """Warns, once, if these changes are those of one process among several."""
+        if processes() > 1 and not self._warned_of_alone:
+            alone = [name for name in names if not self._accumulators[name].of_all]
+            self._warned_of_alone = bool(alone)
+            if alone:
+                warn_of_alone(self.label, alone)
 
     def gradients(self) -> tuple[dict[str, Tensor], list[partial[Any]]]:
         """Returns what is pending as gradients of a descent, and calls that consume it.
