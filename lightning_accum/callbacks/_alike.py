@@ -1,4 +1,4 @@
-"""The check that all processes of a fit train the same cells, in the same way."""
+"""The check that all processes of a fit have the same cells, settings and number of batches."""
 
 from __future__ import annotations
 

@@ -59,8 +59,8 @@ def warn_of_mode(trainer: CellTrainer) -> None:
     if not (trainer.training or trainer.released) and is_first():
         warnings.warn(
             f"A `{type(trainer).__name__}` should be in training mode before a fit, which sets this"
-            " mode itself. Found evaluation mode, in spite of which it will learn: to keep a cell"
-            " as it is, call `eval()` on its modules, or leave the callback out.",
+            " mode itself. Found evaluation mode, in spite of which it will learn: to freeze a"
+            " cell, call `eval()` on its modules, or leave the callback out.",
             UserWarning,
             stacklevel=2,
         )

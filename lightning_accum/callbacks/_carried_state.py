@@ -16,7 +16,7 @@ from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.world import is_first
 from lightning_accum.observe.hooks import Hook
 
-_BATCHES = 4  # are watched
+_BATCHES = 4  # number of batches that are watched
 _RESETS = ("reset_mem", "reset", "reset_state", "reset_state_variables", "reset_states")
 
 State = dict[str, tuple[weakref.ref[Tensor], int, torch.Size]]
@@ -24,7 +24,7 @@ State = dict[str, tuple[weakref.ref[Tensor], int, torch.Size]]
 
 
 class CarriedState:
-    """Watches in the first batches whether neurons begin with the state that the batch before left.
+    """Watches whether neurons begin the first batches in the state that the previous batch left.
 
     Native neurons count their steps since a reset, and are checked with the traces of the rule.
 
@@ -62,7 +62,7 @@ class CarriedState:
         return not torch.compiler.is_compiling() and self._trainer.recording
 
     def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
-        """Compares the state at the first call of a batch with that after the batch before."""
+        """Compares the state at the first call of a batch with that after the previous batch."""
         if id(module) in self._began:
             return
         self._began.add(id(module))
@@ -79,7 +79,7 @@ class CarriedState:
         self._kept[id(module)] = self._kept.get(id(module), 0) + 1 if kept else 0
 
     def batch_ended(self) -> bool:
-        """Notes the states, and returns whether to watch on; warns in the last batch."""
+        """Notes the states, and returns whether to go on watching; warns in the last batch."""
         self._batches += 1
         self._left = {
             key: {name: (weakref.ref(t), version(t), t.shape) for name, t in _states(neuron)}

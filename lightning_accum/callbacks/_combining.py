@@ -1,4 +1,4 @@
-"""Has rules add the difference of both parts of a change where nothing reads the parts."""
+"""Has rules add only the difference of both parts of a change when nothing reads the parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Combining:
     """Lets rules combine parts while a batch is evaluated and applied at once.
 
     What is applied does not depend on whether parts are recorded, so that statistics change
-    nothing. Accumulators whose user has set ``keep_parts`` stay as they are.
+    nothing. Accumulators whose user has set ``keep_parts`` are left alone.
 
     Args:
         host: the host of the cells.
@@ -26,7 +26,7 @@ class Combining:
 
         Args:
             at_once: whether its change is applied before anyone can read it.
-            record: whether both parts are recorded beside it, for statistics.
+            record: whether both parts are recorded too, for statistics.
         """
         at_once = at_once and processes() == 1
         if not at_once:

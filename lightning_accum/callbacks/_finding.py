@@ -1,4 +1,4 @@
-"""The form of what a check finds: a message about a cell."""
+"""The result of a check: a message about a cell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All checks of a cell's learning."""
+"""Runs all checks of one cell, and the check of the parameters that no cell trains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is watched in the first batches of a fit, and nowhere afterwards."""
+"""Checks that watch modules in the first batches of a fit, and remove their hooks afterwards."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from lightning_accum.callbacks._wiring import Wiring
 
 
 class Watch(Protocol):
-    """Watches modules in the first batches, by hooks of its own."""
+    """Watches modules in the first batches, by hooks that it registers."""
 
     def batch_ended(self) -> bool:
-        """Returns whether to watch on; warns of mistakes otherwise."""
+        """Returns whether to go on watching; if not, it has warned of mistakes."""
         ...
 
     def remove(self) -> None:
@@ -23,7 +23,7 @@ class Watch(Protocol):
 
 
 def first_watches(host: CellHost, model: nn.Module | None) -> list[Watch]:
-    """Begins to watch.
+    """Registers the hooks of all such checks, and returns these.
 
     Args:
         host: the host of the cells.

@@ -12,16 +12,23 @@ from torch.optim import Optimizer
 from lightning_accum._compat import logs_now, skips_backward
 from lightning_accum.callbacks._alike import check_alike
 from lightning_accum.callbacks._combining import Combining
-from lightning_accum.callbacks._early import EarlyExport
-from lightning_accum.callbacks._gate import Recording, StepGate, scales_gradients
+from lightning_accum.callbacks._early_export import EarlyExport
+from lightning_accum.callbacks._gate import Recording, StepGate
+from lightning_accum.callbacks._gradients import (
+    ascending,
+    check_exported_gradients,
+    check_recorded_gradients,
+    scales_gradients,
+)
 from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.callbacks._inputs import InputWatch, inputs_from
+from lightning_accum.callbacks._input_watch import InputWatch
+from lightning_accum.callbacks._inputs import inputs_from
 from lightning_accum.callbacks._layout import check_layout
 from lightning_accum.callbacks._logger import logger
 from lightning_accum.callbacks._logging import LogOptions
 from lightning_accum.callbacks._loss import LossWatch
-from lightning_accum.callbacks._optimizers import Appliers, ascending
+from lightning_accum.callbacks._optimizers import Appliers
 from lightning_accum.callbacks._overlap import Overlap
 from lightning_accum.callbacks._places import check_places
 from lightning_accum.callbacks._plan import UpdatePlan
@@ -76,7 +83,7 @@ class Fit:
         """
         self._scaled = scales_gradients(trainer.strategy)
         self._ascends = ascending(trainer, self._host.updaters.values())
-        self._check_recorded_gradients()
+        check_recorded_gradients(self._host.trainer, self._scaled)
         self._appliers.find(trainer)
         self._plan.schedule.begin(self._appliers.made, resuming)
         # Monitors register their hooks before the first compiled call, and keep them: in validation
@@ -94,30 +101,10 @@ class Fit:
             RuntimeError: if a gradient scaler would divide them by its scale.
             ValueError: if an optimizer of the parameters maximizes.
         """
-        if self._scaled:
-            raise RuntimeError(
-                "Updates should become gradients without a gradient scaler, which would divide"
-                " them by its scale. Found `precision='16-mixed'`: take 'bf16-mixed' or '32-true'."
-            )
-        if self._ascends:
-            raise ValueError(
-                "Argument `maximize` of the optimizer should be False for updates that become"
-                f" gradients of a descent. Found True in `{self._ascends}`, which would take each"
-                " update away: leave it out."
-            )
+        check_exported_gradients(self._scaled, self._ascends)
         self._early.exports()
         self._host.updates_as_gradients(**inputs)
         self._inputs.note(inputs)
-
-    def _check_recorded_gradients(self) -> None:
-        """Raises a ``ValueError`` if a rule would record gradients that a scaler has scaled."""
-        records = any(m.records_gradients for m in self._host.trainer.monitors)
-        if records and self._scaled:
-            raise ValueError(
-                "Argument `precision` of the Trainer should not be '16-mixed' for a rule that"
-                f" records gradients. Found a gradient scaler, which multiplies the loss, beside"
-                f" `{type(self._host.trainer).__name__}`: take 'bf16-mixed' or '32-true'."
-            )
 
     @property
     def _is_first(self) -> bool:

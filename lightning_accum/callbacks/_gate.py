@@ -10,14 +10,10 @@ from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.strategies import Strategy
 from torch.optim import Optimizer
 
+from lightning_accum.callbacks._gradients import scales_gradients
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.observe import unobserved
 from lightning_accum.optim import UpdateOptimizer
-
-
-def scales_gradients(strategy: Strategy) -> bool:
-    """Returns whether a gradient scaler multiplies the loss, as with ``precision="16-mixed"``."""
-    return getattr(strategy.precision_plugin, "scaler", None) is not None
 
 
 class Recording:

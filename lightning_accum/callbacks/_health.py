@@ -1,4 +1,4 @@
-"""The checks in a fit whether its cells learn."""
+"""Decides when the cells of a fit are checked, and warns of those that learn nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lightning_accum.callbacks._counts import By, Counts
 from lightning_accum.callbacks._findings import findings, undefined_parameters
 from lightning_accum.callbacks._first_batches import Watch, first_watches
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.callbacks._record import ParameterRecord
+from lightning_accum.callbacks._parameter_record import ParameterRecord
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.cells.tally import Tally
 from lightning_accum.cells.why_nothing import why_nothing

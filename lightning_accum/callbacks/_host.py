@@ -10,7 +10,7 @@ from torch import nn
 from lightning_accum._compat import forget_compiled
 from lightning_accum._state import ANOTHER_VERSION, MAPPING, TEXT, check_state, named
 from lightning_accum.callbacks._binding import Binding, check_carry, check_rule
-from lightning_accum.callbacks._shares import check_exchangeable, exchange_pending
+from lightning_accum.callbacks._exchange import check_exchangeable, exchange_pending
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.cells.undo import Undo
@@ -129,7 +129,7 @@ class CellHost:
             self._load(loaded)
 
     def release(self) -> None:
-        """Removes hooks and own updaters; what is learned, recorded and pending stays here.
+        """Removes the hooks and the updaters that it attached; what is pending stays here.
 
         A loaded state that waits for a model is dropped.
         """

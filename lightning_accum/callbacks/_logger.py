@@ -1,7 +1,7 @@
-"""The logger of what callbacks print when a fit ends.
+"""The logger of the summary that callbacks print when a fit ends.
 
-It is set up as Lightning's own logger is, and is not a child of it: programs often raise the level
-of Lightning's to be rid of its remarks, and would miss what was learned.
+It is set up as Lightning's own logger is, but is not a child of it: programs often raise the level
+of Lightning's logger to silence its remarks, which would silence the summary too.
 """
 
 from __future__ import annotations

@@ -12,7 +12,9 @@ from lightning_accum._compat import batches_that_stepped, log_again
 
 @dataclass(frozen=True)
 class LogOptions:
-    """What a callback logs, and whether it prints a summary; see :class:`CellTrainerCallback`.
+    """Says what a callback logs, and whether it prints a summary.
+
+    :class:`CellTrainerCallback` describes the options.
 
     Raises:
         TypeError: if an option is not a bool.

@@ -11,8 +11,16 @@ from lightning_accum._compat import version
 from lightning_accum.distributed.shards import local
 from lightning_accum.functional.numbers import fingerprint
 
-Mark: TypeAlias = tuple[int, tuple[Tensor, Tensor]]
-"""How often a tensor was written to, with its norm and its sum."""
+Fingerprint: TypeAlias = tuple[Tensor, Tensor]
+"""The norm and the sum of a tensor."""
+
+Mark: TypeAlias = tuple[int, Fingerprint]
+"""How often a tensor was written to, with its fingerprint."""
+
+
+def are_equal(one: Fingerprint, other: Fingerprint) -> bool:
+    """Returns whether two fingerprints are equal; waits for the device."""
+    return all(map(torch.equal, one, other))
 
 
 def mark(param: Tensor) -> Mark:
@@ -22,4 +30,4 @@ def mark(param: Tensor) -> Mark:
 
 def has_changed(before: Mark, now: Mark) -> bool:
     """Returns whether a parameter was written to, or has other values; waits for the device."""
-    return before[0] != now[0] or not all(map(torch.equal, before[1], now[1]))
+    return before[0] != now[0] or not are_equal(before[1], now[1])

@@ -13,7 +13,7 @@ from lightning_accum.distributed.packing import from_bytes, to_bytes
 from lightning_accum.distributed.shards import whole
 from lightning_accum.distributed.world import processes
 from lightning_accum.functional.statistics import spike_counts
-from lightning_accum.sparse.changes import fast_lost_change, fast_statistics
+from lightning_accum.sparse.statistics import fast_lost_change, fast_statistics
 from lightning_accum.updates import Updater
 
 Values = dict[str, Tensor]
@@ -94,7 +94,7 @@ class Before(NamedTuple):
     parts: tuple[Tensor | None, Tensor | None]
 
     def after(self) -> Tensor:
-        """Returns the whole parameter as it is now; every process has to call this."""
+        """Returns the current value of the whole parameter; every process has to call this."""
         return whole(self.param)
 
     def values(self, after: Tensor) -> Values:

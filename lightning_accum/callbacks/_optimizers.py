@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import lightning.pytorch as pl
@@ -101,21 +101,6 @@ class Appliers:
                 optimizer.apply_pending()
         if progress is not None:
             progress.increment_completed()
-
-
-def ascending(trainer: pl.Trainer, updaters: Iterable[Updater]) -> str | None:
-    """Returns the name of an optimizer of the updaters' parameters that maximizes, if any.
-
-    Args:
-        trainer: the Lightning trainer.
-        updaters: the updaters of the cells.
-    """
-    params = {id(updater.target(name)) for updater in updaters for name in updater.names}
-    for optimizer in trainer.optimizers:
-        for group in optimizer.param_groups:
-            if group.get("maximize") and params & {id(param) for param in group["params"]}:
-                return type(optimizer).__name__
-    return None
 
 
 def own_optimizers(trainer: pl.Trainer, updaters: Sequence[Updater]) -> list[UpdateOptimizer]:

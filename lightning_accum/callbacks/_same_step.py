@@ -1,4 +1,4 @@
-"""The check that encoders and readouts take the steps that the cells take."""
+"""The check that encoders and readouts have the ``dt`` of the cells."""
 
 from __future__ import annotations
 

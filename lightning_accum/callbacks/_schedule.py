@@ -47,7 +47,7 @@ class Schedule:
         self.scheduler: LRScheduler | None = None
         self._optimizer: Optimizer | None = None
         self._steps = self._idle = 0  # steps of the scheduler in this fit, and those without a rate
-        self._saved: dict[str, Any] | None = None  # a state while there is no optimizer
+        self._saved: dict[str, Any] | None = None  # the state, until there is an optimizer
 
     def begin(self, optimizer: Optimizer | None, resuming: bool) -> None:
         """Makes the scheduler, and loads a saved state into it and the optimizer.

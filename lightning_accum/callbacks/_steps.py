@@ -1,4 +1,4 @@
-"""Measurements of what the steps of optimizers change."""
+"""Measures how each step of any optimizer changes parameters."""
 
 from __future__ import annotations
 

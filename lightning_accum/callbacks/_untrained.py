@@ -1,4 +1,4 @@
-"""The checks that a network which learns from an error, or by gradients too, learns as a whole."""
+"""The checks for parameters of a model that neither cells nor optimizers train."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_trained(host: CellHost, hosts: Sequence[CellHost], module: pl.Lightnin
     """Warns of parameters that neither a cell nor an optimizer trains.
 
     Only the first of several hosts whose rules follow an error names them. Parameters without
-    ``requires_grad``, and those of modules in evaluation mode, may stay as they are.
+    ``requires_grad``, and those of modules in evaluation mode, need not be trained.
 
     Args:
         host: the host whose training begins.
@@ -33,7 +33,7 @@ def check_trained(host: CellHost, hosts: Sequence[CellHost], module: pl.Lightnin
         module: the LightningModule.
 
     Returns:
-        Whether this is the first of those whose rules follow an error.
+        Whether ``host`` is the first of those whose rules follow an error.
     """
     trained = _trained(hosts, module)
     host.trainer.check_trained(trained)
@@ -64,7 +64,7 @@ def untrained_layers(hosts: Sequence[CellHost], module: pl.LightningModule) -> l
         return []
     return [
         f"Neither a rule nor an optimizer trained {_named(left)}: name it in a cell, pass it to an"
-        " optimizer, or call `requires_grad_(False)` on what is to stay as it is."
+        " optimizer, or call `requires_grad_(False)` on what should not be trained."
     ]
 
 
@@ -141,7 +141,7 @@ class IdleParameters:
 
 
 class StillParameters:
-    """Finds parameters that stay as they are, in a loop that does not name its optimizers.
+    """Finds parameters that never change, in a loop that does not name its optimizers.
 
     A parameter counts as trained if it was written to, or has other values.
 
@@ -175,7 +175,7 @@ class StillParameters:
                 f"Each parameter outside of cells should change when an optimizer steps. Found"
                 f" {_named(left)} as before, and neurons that pass no gradient to what is below"
                 f" them: {_named(walls)}. {_PASS}, or call `requires_grad_(False)` on them if they"
-                " are to stay as they are."
+                " should not be trained."
             )
 
 
@@ -185,7 +185,7 @@ def _warn_of_untrained(host: CellHost, left: Sequence[str]) -> None:
         f" `{type(host.trainer).__name__}`, should be trained by a cell or an optimizer. Found"
         f" neither for {_named(left)}: name it in a cell, as in `CellSpec(connection, neuron,"
         ' params=("weight", "bias"))`, pass it to an optimizer, or call'
-        " `requires_grad_(False)` on it if it is to stay as it is."
+        " `requires_grad_(False)` on it if it should not be trained."
     )
 
 

@@ -58,7 +58,7 @@ class Wiring:
         """Removes the hooks, and warns of cells that name another neuron than the one in use.
 
         Returns:
-            Whether to watch on.
+            ``False``: one batch is enough.
         """
         self.remove()
         for name, cell, others in self._cells:
@@ -141,5 +141,5 @@ def _is_part(tensor: Tensor, other: Tensor) -> bool:
     try:
         place = tensor.untyped_storage().data_ptr()
         return place != 0 and place == other.untyped_storage().data_ptr()
-    except (RuntimeError, NotImplementedError):  # a tensor without memory of its own
+    except (RuntimeError, NotImplementedError):  # a tensor without storage
         return False

@@ -14,7 +14,7 @@ from lightning_accum._checks import check_factor
 from lightning_accum.callbacks._combining import Combining
 from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.callbacks._inputs import InputWatch
+from lightning_accum.callbacks._input_watch import InputWatch
 from lightning_accum.callbacks._loss import LossWatch
 from lightning_accum.callbacks._untrained import StillParameters
 from lightning_accum.cells.cell import CellSpec

@@ -28,7 +28,7 @@ class UpdatePictures(Callback):
     histogram ``firing_rates/<c>``    of the neurons, in spikes per step of a sample
     image ``fields/<c>/<p>``          receptive fields: the weights of each neuron as an image
     image ``spikes/<c>``              of the first sample of the batch: a row for each neuron
-    hyperparameters                   of the rule for every cell, beside those of the module
+    hyperparameters                   of the rule for every cell, and those of the module
     custom scalars                    charts of each cell: ratio, both parts, limits, activity
     ================================  ============================================================
 
@@ -36,7 +36,7 @@ class UpdatePictures(Callback):
     the same trainer measures; there may be several, in any order. A ``TensorBoardLogger`` takes
     all of it. A ``WandbLogger``, and any logger that has its call ``log_image``, takes images and
     hyperparameters. Other loggers get only scalars; with none but them this callback draws nothing,
-    and says so.
+    and warns.
 
     Args:
         every_n_logs: number of logging steps from one drawing to the next. A picture costs some

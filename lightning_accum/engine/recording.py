@@ -1,4 +1,4 @@
-"""Inputs of the evaluation of a rule: recorded signals of one cell, and parameters to train."""
+"""Inputs of a rule's evaluation: recorded signals, keyword arguments, parameters to train."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Recorded(NamedTuple):
     events: Events | None = None
 
     def part(self, piece: slice) -> Recorded:
-        """Returns some steps of it.
+        """Returns the activity of some steps.
 
         Args:
             piece: which steps.
@@ -120,7 +120,7 @@ class Recording:
 
         Args:
             prepared: what the rule computed.
-            states: whether terms read states too; if not, their memory does not count any more.
+            states: whether terms read states too; if not, they are left out.
         """
         if states and prepared is None:
             return self

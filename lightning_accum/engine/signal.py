@@ -104,7 +104,7 @@ class Signal:
         return self.source.steps_before()
 
     def steps_at_the_end(self) -> Tensor:
-        """Returns memory that is to receive the steps since the latest spike, at the last step."""
+        """Returns memory for the steps since the latest spike, as counted at the last step."""
         return self.source.steps_at_the_end()
 
     def average(self, tc: float, power: int = 1) -> Tensor:
@@ -150,9 +150,9 @@ class Signal:
         return self.source.initial(self.decay, self.mode)
 
     def edges(self) -> tuple[Tensor | None, Tensor] | None:
-        """Returns a trace before the first step, and memory that is to receive it of the last.
+        """Returns a trace's value before the window, and memory for its value at the last step.
 
-        It is ``None`` for a trace that is known.
+        The caller fills the memory. Returns ``None`` if the trace is computed already.
         """
         assert self.decay is not None
         return self.source.edges(self.decay, self.mode)
@@ -167,7 +167,7 @@ class Signal:
         return self.source.known_events
 
     def shares_of_events(self) -> Tensor:
-        """Returns ``[events]``, what each spike adds to the nearest trace: one, less its rest."""
+        """Returns ``[events]``, what each spike adds to the nearest trace: one, less the rest."""
         assert self.decay is not None
         return 1.0 - self.source.left_by_last_spike(self.decay)
 

@@ -21,7 +21,7 @@ class Source:
     Those that were used in this window pass to the next one.
 
     Args:
-        activity: ``[T, B, ...]`` as recorded; or what it is folded of.
+        activity: ``[T, B, ...]`` as recorded; or a folding, which computes it when it is read.
         dt: step, in ms.
         carried: what the previous window left; values of another batch shape belong to other
             samples and are ignored.
@@ -62,13 +62,13 @@ class Source:
 
     @property
     def activity(self) -> Tensor:
-        """The activity, ``[T, B, ...]``; that which is folded is computed when it is first read."""
+        """The activity, ``[T, B, ...]``; a folding computes it when it is first read."""
         if not isinstance(self.given, Tensor):
             self.given = self.given.values()
         return self.given
 
     def events(self) -> Events:
-        """Returns the spikes' indices in ``[K, neurons]``, which are searched for once."""
+        """Returns the spikes' indices in ``[K, neurons]``; they are searched for only once."""
         if self.known_events is None:
             self.known_events = Events(self.activity.flatten(0, -2))
         return self.known_events
@@ -101,9 +101,10 @@ class Source:
         return out
 
     def edges(self, decay: float, mode: TraceMode) -> tuple[Tensor | None, Tensor] | None:
-        """Returns a trace before the first step, and memory that is to receive it of the last.
+        """Returns a trace's value before the window, and memory for its value at the last step.
 
-        It is ``None`` for a trace that is known. The caller computes the trace, which is not kept.
+        The caller computes the trace, which is not kept, and fills the memory. Returns ``None`` if
+        the trace is computed already.
         """
         if (decay, mode) in self._traces:
             return None
@@ -139,7 +140,7 @@ class Source:
         return self._before(self._age_key, self.activity.shape[1:])
 
     def steps_at_the_end(self) -> Tensor:
-        """Returns memory that is to receive the steps since the latest spike, at the last step."""
+        """Returns memory for the steps since the latest spike, as counted at the last step."""
         if self._steps is None:
             self._steps = torch.empty_like(self.activity[0], dtype=self.dtype)
         return self._steps

@@ -127,8 +127,8 @@ class Term(Change):
 
     def as_product(self) -> Term | None:
         """Returns this term, unless it has a transform or a constant input."""
-        alone = self.transform is not None or self.operands[1].source.constant
-        return None if alone else self
+        separate = self.transform is not None or self.operands[1].source.constant
+        return None if separate else self
 
     def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
         """Returns the product as the part that the rate's sign selects."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from lightning_accum.functional.statistics import AVERAGED
 from lightning_accum.metrics._panels import PanelMetric
 from lightning_accum.plot.panels import Panel
-from lightning_accum.sparse.changes import fast_statistics
+from lightning_accum.sparse.statistics import fast_statistics
 
 _NAMES = (*AVERAGED, "nonfinite")
 _PANELS = (

@@ -19,7 +19,7 @@ class LearningSignal:
 
     Args:
         error: ``[T, B, ...]``, or ``[B, ...]`` if it is the same in all steps.
-        feedback: brings the error to the neurons; it is taken as it is when ``None``.
+        feedback: brings the error to the neurons; when ``None``, the error is the signal.
         shape: the shape of the neurons' output, ``[T, B, ...]``.
         every_step: whether the error has the dimension of time.
     """
@@ -66,10 +66,10 @@ def learning_signal(
     Args:
         recording: what was recorded; its inputs hold the ``error``.
         rule: the name of the rule, for messages.
-        feedback: brings the error to the neurons; it is taken as it is when ``None``.
+        feedback: brings the error to the neurons; when ``None``, the error is the signal.
 
     Raises:
-        ValueError: if there is no error, or its shape does not fit.
+        ValueError: if the error is missing, or its shape does not fit.
         TypeError: if it is complex.
     """
     post = recording.activity("post")

@@ -1,4 +1,4 @@
-"""The next step of a cell that a rule is called for after each step: only what each step needs."""
+"""Evaluates further steps of a cell whose rule is called and applied after each step."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import CellState
-from lightning_accum.engine.fixed import FixedStep, FixedTerms
+from lightning_accum.engine.fixed_terms import FixedStep, FixedTerms
 from lightning_accum.observe import WindowRecorder
 from lightning_accum.observe.reducers.base import Reducer
 from lightning_accum.updates import Accumulator, Updater, get_updater
 
-_AT_FIRST = 2  # steps in a row that the rule evaluates before, each of which was applied
+_AT_FIRST = 2  # steps in a row, evaluated by ordinary calls and applied, before one is planned
 
 
 class NextStep:
@@ -27,8 +27,8 @@ class NextStep:
         cell: the cell, whose modules are held weakly.
         state: the state of the cell.
         param: the name of the parameter.
-        recorders: keep the activity of both sides, by name.
-        seen: the memory ``[B, ...]`` in which they keep the only step of a window.
+        recorders: record the activity of both sides, by name.
+        seen: the memory ``[B, ...]`` in which they keep a window of one step.
         fixed: evaluates the steps.
     """
 
@@ -56,11 +56,9 @@ class NextStep:
         """
         neuron = self._neuron()
         if (
-            self._pre.only_step() is not self._seen_pre
-            or self._post.only_step() is not self._seen_post
-            or neuron is None
-            or self._state.snapshots != self._snapshots
-            or (self._apart(neuron) and self._state.tally.apart)  # may be to warn of
+            neuron is None
+            or not self._reads_same()
+            or (self._was_reset(neuron) and self._state.tally.apart)  # the ordinary call may warn
         ):
             return False
         updater = self._updater(replacement)
@@ -94,15 +92,18 @@ class NextStep:
 
     def stays(self, accumulator: Accumulator) -> bool:
         """Returns whether this may evaluate later steps, if it did not evaluate this one."""
+        return accumulator is self._fixed.accumulator and self._reads_same()
+
+    def _reads_same(self) -> bool:
+        """Returns whether one step is recorded in the same memory, without a snapshot since."""
         return (
-            accumulator is self._fixed.accumulator
-            and self._pre.only_step() is self._seen_pre
+            self._pre.only_step() is self._seen_pre
             and self._post.only_step() is self._seen_post
             and self._state.snapshots == self._snapshots
         )
 
-    def _apart(self, neuron: nn.Module | None) -> bool:
-        """Returns whether the neuron was reset before this step, and traces may not have been."""
+    def _was_reset(self, neuron: nn.Module | None) -> bool:
+        """Returns whether the neuron was reset before this step; traces may have passed on."""
         return getattr(neuron, "steps_since_reset", math.inf) == 1
 
     def evaluate(self, cell: str, known: bool) -> bool:
@@ -113,7 +114,7 @@ class NextStep:
             known: whether the caller has said that traces pass on.
         """
         state, tally = self._state, self._state.tally
-        apart = self._apart(self._neuron())
+        apart = self._was_reset(self._neuron())
         if apart and not known:
             apart = any(key.scope == "sample" for key in state.carried)
         carried = self._fixed.accumulate(state.carried)
@@ -146,15 +147,15 @@ class StepPlanner:
             cell: the cell.
             state: the state of the cell.
             param: the name of the parameter.
-            reducers: keep the activity of both sides, by name.
+            reducers: record the activity of both sides, by name.
             terms: the terms of the step, if they are known.
             updater: holds the accumulator of the parameter.
         """
         accumulator: Accumulator = getattr(updater, param)
         if self.next is not None and self.next.stays(accumulator):
             return
-        alone = accumulator.contributions == 1 and terms is not None and not state.tally.watched
-        self.next, self._in_a_row = None, self._in_a_row + 1 if alone else 0
+        counts = accumulator.contributions == 1 and terms is not None and not state.tally.watched
+        self.next, self._in_a_row = None, self._in_a_row + 1 if counts else 0
         if terms is None or self._in_a_row < _AT_FIRST:
             return
         recorders = {k: each for k, each in reducers.items() if isinstance(each, WindowRecorder)}

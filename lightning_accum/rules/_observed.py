@@ -1,4 +1,4 @@
-"""Everything that one call of a rule evaluates for one cell."""
+"""One cell in one call of a rule: what was recorded of it, and the checks of its windows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from lightning_accum._compat import is_traced
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.mismatch import warn_of_streams
-from lightning_accum.engine.fixed import FixedTerms
+from lightning_accum.engine.fixed_terms import FixedTerms
 from lightning_accum.engine.recording import Recorded, Recording, Target
 from lightning_accum.engine.state import StateKey
 from lightning_accum.engine.vjp import WeightVJP

@@ -1,4 +1,4 @@
-"""The properties of a cell that a rule determines once and needs in every call."""
+"""The properties of a cell that a rule determines once, and uses in every call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum.cells.state import CellState
-from lightning_accum.engine.fixed import FixedTerms
+from lightning_accum.engine.fixed_terms import FixedTerms
 from lightning_accum.engine.recording import Recorded
 from lightning_accum.engine.terms import Change
 from lightning_accum.engine.vjp import WeightVJP, unit_dim_of

@@ -140,7 +140,7 @@ def warn_of_unmoved(rule: str, cell: str, updater: Updater, h: RuleOptions, tall
     params = {p: updater.target(p).detach() for p in h.params if updater.applied.get(p)}
     for param in tally.never_moved(params):
         warnings.warn(
-            f"`{rule}` should have moved `{param}` of cell `{cell}` by now. Found it as it was,"
+            f"`{rule}` should have moved `{param}` of cell `{cell}` by now. Found it unchanged,"
             f" after {tally.windows} calls and {updater.applied[param]} applied updates, which were"
             " 0 or lost in rounding: look at the activity, at the reduction of batches and of the"
             " updater, and at limits, and raise the rates.",

@@ -105,7 +105,7 @@ class Clopath(Rule):
         return {"membrane": h.membrane}
 
     def terms(self, window: Window, h: Self) -> Sequence[Term]:
-        """Depression on presynaptic spikes, potentiation by the presynaptic trace."""
+        """Returns depression on presynaptic spikes, and potentiation by the presynaptic trace."""
         u = window.state("membrane")
 
         def above(tc: float) -> Tensor:

@@ -17,7 +17,7 @@ from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules._eligibility import CarriedEligibility
 from lightning_accum.rules._error import learning_signal
 from lightning_accum.rules._folded import FoldConstants, FoldedWindow, SharedFolds
-from lightning_accum.rules._memory import warn_of_other_memory
+from lightning_accum.rules._tc_readout import warn_of_other_readout
 from lightning_accum.rules.feedback import DirectFeedback, Feedback
 from lightning_accum.rules.potential import PotentialRule
 
@@ -62,7 +62,7 @@ class EProp(PotentialRule):
             :class:`~lightning_accum.functional.Triangular` for others.
         lr_rate: rate of the regularization of firing rates, relative to ``lr``; it adds
             :math:`c\,(\bar z_j - \rho_0)` to the learning signal, not filtered. Each
-            process takes the rates of its own samples.
+            process averages the rates of its samples only.
         target_rate: firing rate :math:`\rho_0` of the regularization, in Hz.
         membrane: where the potential is found that is compared with the threshold: the path of an
             attribute of the neuron that is read after each call, or a callable that finds it in
@@ -142,7 +142,7 @@ class EProp(PotentialRule):
         return self._folds.fold(recording, h, constants, signal)
 
     def terms(self, window: Window, h: Self) -> Sequence[Change]:
-        """The folded signal, times the low-pass of the input."""
+        """Returns the folded signal, times the low-pass of the input."""
         folded: FoldedWindow = window.prepared
         pre = window.pre.trace(h.tc_mem)
         product = Term(-h.lr, folded.post(window), pre)
@@ -158,7 +158,7 @@ class EProp(PotentialRule):
         """
         self.feedback.bind_model(model)
         cells = {name: self.state_of(name).hyperparameters for name, _ in self.named_cells}
-        warn_of_other_memory(cells, self.feedback, model)
+        warn_of_other_readout(cells, self.feedback, model)
 
     def check_trained(self, trained: Collection[int]) -> None:
         """Warns if the feedback learns from a readout that nothing trains."""

@@ -72,7 +72,7 @@ class InhibitorySTDP(Rule):
         return 0.0, None
 
     def terms(self, window: Window, h: Self) -> Sequence[Term]:
-        """Pairs of spikes in either order potentiate, every presynaptic spike depresses."""
+        """Returns potentiation by pairs in either order, and depression by presynaptic spikes."""
         alpha = 2.0 * h.target_rate / 1000.0 * h.tc_trace
         always = window.post.values().new_ones(()).expand(window.post.activity.shape)
         return (

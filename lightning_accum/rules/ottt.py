@@ -95,5 +95,5 @@ class OTTT(PotentialRule):
         return recording.activity("gradient") * potential(recording, h).derivative()
 
     def terms(self, window: Window, h: Self) -> Term:
-        """The gradient by the potential, times the low-pass of the input."""
+        """Returns the gradient by the potential, times the low-pass of the input."""
         return Term(-h.lr, window.prepared[window.steps], window.pre.trace(h.tc_mem))

@@ -96,7 +96,7 @@ class WeightDependentSTDP(PairRule):
         return h.w_min, h.w_max
 
     def terms(self, window: Window, h: Self) -> Sequence[Term]:
-        """Pairs of spikes, scaled by how much room the weight has."""
+        """Returns the terms of pair STDP, scaled by how much room the weight has."""
         param = window.param.to(at_least_float32(window.param.dtype))
         share = ((param - h.w_min) / (h.w_max - h.w_min)).clamp_(0.0, 1.0)
         factors = {True: (1.0 - share) ** h.power_pos, False: share**h.power_neg}

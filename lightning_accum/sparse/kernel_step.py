@@ -1,6 +1,6 @@
-"""The kernel's step of learning, in memory that every step writes over.
+"""Computes the products of one step in the compiled kernel, in memory that each step reuses.
 
-The plain form is :meth:`lightning_accum.engine.fixed.FixedTerms.accumulate`.
+The plain form is :meth:`lightning_accum.engine.fixed_terms.FixedTerms.accumulate`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ class StepProduct(NamedTuple):
     rate: float
 
 
-class _Change(ctypes.Structure):
+class _Operation(ctypes.Structure):
+    """One operation of the kernel, which writes values computed from others."""
+
     _fields_ = (
         *((name, Int) for name in ("kind", "size", "of")),
         *((name, Real) for name in ("factor", "most")),
@@ -84,12 +86,12 @@ class StepMemory:
                 homes[place] if place in homes else torch.empty(each.shape, dtype=dtype)
                 for place, each in enumerate(origins)
             ]
-        changes: list[_Change] = []
+        operations: list[_Operation] = []
 
         def add(kind: int, factor: float, of: int, source: Tensor, to: Tensor) -> int:
             pointers = source.data_ptr(), to.data_ptr()
-            changes.append(_Change(kind, to.numel(), of, factor, 0.0, *pointers))
-            return len(changes) - 1
+            operations.append(_Operation(kind, to.numel(), of, factor, 0.0, *pointers))
+            return len(operations) - 1
 
         for each, value in zip(seen, self.values, strict=False):
             add(_BYTES if each.dtype == torch.bool else _NUMBERS, 1.0, -1, each, value)
@@ -105,11 +107,11 @@ class StepMemory:
             sides += add(_SCALED, rate, post, self.values[post], left), pre
             if self.values[pre] is not right:
                 add(_SCALED, 1.0, pre, self.values[pre], right)
-        self._changes = (_Change * len(changes))(*changes)
+        self._operations = (_Operation * len(operations))(*operations)
         self._seen = seen  # which C reads
         found = (Int * len(sides))(*sides)
         sizes = Int(len(products)), Int(rows)
-        self._arguments = self._changes, Int(len(changes)), found, *sizes
+        self._arguments = self._operations, Int(len(operations)), found, *sizes
         self._kernel = kernel_for(dtype)
 
     @staticmethod
@@ -131,13 +133,13 @@ class StepMemory:
             place: which trace.
             before: its values; zero if ``None``.
         """
-        change = self._changes[self._traces[place]]
+        operation = self._operations[self._traces[place]]
         trace = self.values[len(self._seen) + place]
         if before is None:
             trace.zero_()
         else:
             trace.copy_(before.view(trace.shape))
-        change.most = 0.0 if before is None else float(trace.abs().max())
+        operation.most = 0.0 if before is None else float(trace.abs().max())
 
     def make(self) -> float:
         """Makes the next step, and returns a bound of the elements of ``left.T @ right``.

@@ -10,7 +10,6 @@ from lightning_accum.functional.bounds import FullBounding, HalfBounding
 from lightning_accum.updates.bound import Side
 from lightning_accum.updates.bounds import Bounds
 from lightning_accum.updates.combined import CombinedChange
-from lightning_accum.updates.products import StackedProducts
 
 
 class BoundedChange(CombinedChange):
@@ -102,29 +101,3 @@ class BoundedChange(CombinedChange):
     def limits(self) -> tuple[float | None, float | None]:
         """The lower and the upper limit, ``None`` for a side without."""
         return self._bounds.limits
-
-    # ------------------------------------------------------------------ stacked products
-    @property
-    def is_free(self) -> bool:
-        """Whether :meth:`hold` may be called: nothing is pending, and nothing but sums."""
-        return (
-            self._pos.count == 0 == self._neg.count
-            and self._pos.reduction.adds
-            and not (self.bounded or self.records)
-        )
-
-    def hold(self, stacked: StackedProducts) -> None:
-        """Holds products as the only contribution, without copying them.
-
-        Args:
-            stacked: the products, of the parameter's shape; nobody changes them while they are
-                pending.
-        """
-        self._pos.hold(stacked.raised, stacked)
-        self._neg.hold(stacked.lowered, stacked)
-
-    @property
-    def stacked(self) -> StackedProducts | None:
-        """The change as products that are stacked; ``None`` if it holds anything else."""
-        found = self._pos.stacked
-        return None if found is not self._neg.stacked or self.bounded else found

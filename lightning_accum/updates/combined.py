@@ -1,4 +1,4 @@
-"""A pending change whose parts may be summed into one, where nothing needs each of them."""
+"""A pending change that may hold both parts as one: their difference, or stacked products."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing_extensions import Self
 
 from lightning_accum.updates.part import Part
 from lightning_accum.updates.pending import PendingChange
+from lightning_accum.updates.products import StackedProducts
 
 
 class CombinedChange(PendingChange):
-    """Collects both parts of a parameter's change or, where that is enough, their difference.
+    """Collects both parts of a parameter's change or, if that is enough, their difference.
 
     A rule visits spikes once for the difference, and twice for both parts. The difference is kept
     in the potentiating part, so that the change is that of any other contributions.
@@ -50,15 +51,40 @@ class CombinedChange(PendingChange):
         """Notes that what was added to the potentiating part is the difference of both."""
         self._combined = True
 
+    @property
+    def is_free(self) -> bool:
+        """Whether :meth:`hold` may be called: nothing is pending, and nothing but sums."""
+        return (
+            self._pos.count == 0 == self._neg.count
+            and self._pos.reduction.adds
+            and not (self.bounded or self.records)
+        )
+
+    def hold(self, stacked: StackedProducts) -> None:
+        """Holds products as the only contribution, without copying them.
+
+        Args:
+            stacked: the products, of the parameter's shape; nobody changes them while they are
+                pending.
+        """
+        self._pos.hold(stacked.raised, stacked)
+        self._neg.hold(stacked.lowered, stacked)
+
+    @property
+    def stacked(self) -> StackedProducts | None:
+        """The change as products that are stacked; ``None`` if it holds anything else."""
+        found = self._pos.stacked
+        return None if found is not self._neg.stacked or self.bounded else found
+
     def record_parts(self) -> Self:
-        """Has rules add both parts to a record too, which is returned, until this is cleared."""
+        """Returns a record, to which rules add both parts too, until this is cleared."""
         record = type(self)(self.shape, name=self.name)
         record.accumulate(*(part.value() for part in (self._pos, self._neg)))
         self.records[:] = [record]
         return record
 
     def replace(self, pos: Tensor, neg: Tensor) -> None:
-        """Puts the sum over processes, which others may combine, in the place of what is pending.
+        """Replaces what is pending by its sum over processes, which may have combined both parts.
 
         Args:
             pos: the potentiating part of all processes.
@@ -77,7 +103,8 @@ class CombinedChange(PendingChange):
 
     def emptying_calls(self) -> list[partial[None]]:
         """Returns calls that empty both parts; :meth:`clear` then frees their memory."""
-        # Not by the `__setattr__` of modules, in which an interrupt would leave this half empty.
+        # The `__setattr__` of modules is Python code, in which an interrupt could leave this half
+        # empty.
         forget = partial(object.__setattr__, self, "_combined", False)
         return [*super().emptying_calls(), forget, partial(self.records.clear)]
 

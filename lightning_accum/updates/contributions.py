@@ -1,4 +1,4 @@
-"""The checks of contributions before they are added to a pending change."""
+"""The checks of the shapes and types of contributions to a pending change."""
 
 from __future__ import annotations
 

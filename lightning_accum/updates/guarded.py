@@ -1,4 +1,4 @@
-"""Accumulators whose changes are checked for NaN and Inf before they are applied."""
+"""Accumulators of a module's parameters, with the policy for changes that hold NaN or Inf."""
 
 from __future__ import annotations
 

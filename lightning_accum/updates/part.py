@@ -1,4 +1,4 @@
-"""One part of a pending change: the contributions to it, reduced as they are added if possible."""
+"""One part of a pending change: its contributions, and their running sum if that is enough."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Part:
 
     The pending value is held in one of three forms: as a running value, if the reduction streams;
     as the contributions themselves, if it needs all of them; or as products that are deferred,
-    which can be added to the parameter without their result being stored in between.
+    which an updater can add to the parameter without storing their result.
 
     The running value keeps its memory when the part is cleared, and the next contribution writes
     over it: a training loop allocates it once.
@@ -95,7 +95,7 @@ class Part:
         Args:
             products: at least one, all of the same shape; spikes may be boolean.
             defer: whether copies of both sides may be kept instead, if they are smaller.
-            keep: whether both sides may be kept themselves, in float32, as nobody changes them.
+            keep: whether the sides themselves may be kept, in float32, because nobody changes them.
         """
         if self.count == 0:
             self.clear()

@@ -117,7 +117,7 @@ class PendingChange(CheckedState):
             pre: ``[K, in]``, or a sequence of the same length; spikes may be boolean.
             scale: a factor, non-negative by convention, or a sequence with one for each product.
             negative: whether to add to the depressing part instead of the potentiating one.
-            keep: whether the sides, which nobody changes, may be kept instead of copies of them.
+            keep: whether the sides themselves may be kept, because nobody changes them.
 
         Raises:
             TypeError: if a side is not a tensor, or a factor is not a number.

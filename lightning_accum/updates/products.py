@@ -31,7 +31,7 @@ class StackedProducts:
         self.raised, self.lowered = raised, lowered
         self.left, self.right = left.T, right
         self.bound = math.inf
-        """No element of the change is larger, as whoever writes the sides says."""
+        """A bound of the change's elements, set by the code that writes the sides."""
 
 
 # Rows that are converted and multiplied at a time, so that the converted rows stay in the cache.

@@ -1,4 +1,4 @@
-"""Makes several calls between which Ctrl-C cannot interrupt."""
+"""Calls several functions without letting Ctrl-C interrupt between them."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Updatable:
         ):
             raise TypeError(
                 f"Updatable should stand before torch.nn.Module among the bases of"
-                f" `{cls.__name__}`. Found it behind: write `class {cls.__name__}(Updatable, ...)`."
+                f" `{cls.__name__}`. Found it after: write `class {cls.__name__}(Updatable, ...)`."
             )
 
     @property

@@ -28,7 +28,7 @@ from lightning_accum import (
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.callbacks._record import ParameterRecord
+from lightning_accum.callbacks._parameter_record import ParameterRecord
 from lightning_accum.nn import LIF, AdaptiveLIF, WinnerTakeAll
 from lightning_accum.optim import UpdateOptimizer
 

@@ -40,7 +40,7 @@ class Jacobian(WeightVJP):
         """
         super().check(post, pre)
         param = getattr(self.module, self.name).detach().double()
-        generator = torch.Generator(param.device).manual_seed(0)  # the global one is not touched
+        generator = torch.Generator(param.device).manual_seed(0)  # leaves the global one alone
 
         def random(like: Tensor) -> Tensor:
             options = {"dtype": param.dtype, "device": param.device}

@@ -1,4 +1,4 @@
-"""The check that a rule filters eligibility as the model's readout filters its input."""
+"""The check that a rule's ``tc_readout`` is the time constant of the model's readout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lightning_accum.nn.leaky_integrator import LeakyIntegrator
 from lightning_accum.rules.feedback import Feedback
 
 
-def warn_of_other_memory(
+def warn_of_other_readout(
     cells: Mapping[str, Hyperparameters], feedback: Feedback, model: nn.Module
 ) -> None:
     """Warns if no readout of the model has the time constant of the rule's cells.

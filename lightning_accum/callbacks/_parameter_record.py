@@ -1,21 +1,18 @@
-"""A parameter as it was when a fit began, to compare with later."""
+"""Compares a parameter with what it was when a fit began."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from lightning_accum.callbacks._counts import Range, Weights
+from lightning_accum.callbacks._marks import Fingerprint, are_equal
 from lightning_accum.distributed.shards import local
 from lightning_accum.functional.numbers import fingerprint, widened
 from lightning_accum.updates import Updater
-
-Mark: TypeAlias = tuple[Tensor, Tensor]
-"""The norm and the sum of a parameter."""
 
 _SAMPLE = 1 << 16  # largest number of weights that are kept
 _STILL = 1.002  # times the norm of an epoch before: smaller growth does not count
@@ -43,10 +40,14 @@ class ParameterRecord:
         self._sample = _sample(value).clone()
         self._began = fingerprint(value)
         self._before = self._latest = self._began[0]  # norms at the ends of two epochs
-        self._steps: list[tuple[Mark, Mark]] = []  # before and after some of the updates
-        self._step: Mark | None = None  # before the one that is being applied
-        self._end: Mark | None = None  # of the latest epoch, until the next update
-        self._ends: list[tuple[Mark, Mark]] = []  # at ends of epochs, and before the next updates
+        self._steps: list[
+            tuple[Fingerprint, Fingerprint]
+        ] = []  # before and after some of the updates
+        self._step: Fingerprint | None = None  # before the one that is being applied
+        self._end: Fingerprint | None = None  # of the latest epoch, until the next update
+        self._ends: list[
+            tuple[Fingerprint, Fingerprint]
+        ] = []  # at ends of epochs, and before the next updates
 
     @property
     def kept(self) -> int:
@@ -111,7 +112,7 @@ class ParameterRecord:
             shared=_share_in_common(value) if isinstance(updater.parent, nn.Linear) else 0.0,
             undone=_undone(self._steps),
             restored=any(
-                not _equal(end, self._began) and _equal(after, self._began)
+                not are_equal(end, self._began) and are_equal(after, self._began)
                 for end, after in (*self._ends, *(() if self._end is None else ((self._end, now),)))
             ),
         )
@@ -121,7 +122,7 @@ class ParameterRecord:
         return local(updater.target(self.name).detach())
 
 
-def _undone(steps: Sequence[tuple[Mark, Mark]]) -> int:
+def _undone(steps: Sequence[tuple[Fingerprint, Fingerprint]]) -> int:
     """Returns before how many updates a parameter was as before an earlier one that changed it."""
     changed: set[tuple[float, ...]] = set()
     undone = 0
@@ -131,10 +132,6 @@ def _undone(steps: Sequence[tuple[Mark, Mark]]) -> int:
         if before != after:
             changed.add(before)
     return undone
-
-
-def _equal(one: Mark, other: Mark) -> bool:
-    return all(map(torch.equal, one, other))
 
 
 def _sample(value: Tensor) -> Tensor:

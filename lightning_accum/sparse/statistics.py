@@ -1,4 +1,4 @@
-"""The statistics of an update, in one pass over the weights where there is a kernel."""
+"""The statistics of an update, in one pass over the weights if there is a kernel."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lightning_accum.functional.lost_change import lost_change
 from lightning_accum.functional.statistics import update_statistics
-from lightning_accum.sparse.changes import fast_lost_change, fast_statistics
+from lightning_accum.sparse.statistics import fast_lost_change, fast_statistics
 
 LIMITS = [(None, None), (0.0, None), (None, 1.0), (-0.2, 0.9), (-1.0, 0.0)]
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -1,4 +1,4 @@
-"""The pending changes of a trainer's cells, as several processes exchange them."""
+"""Sums the pending changes of a trainer's cells over several processes."""
 
 from __future__ import annotations
 

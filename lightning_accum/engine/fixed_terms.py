@@ -139,7 +139,7 @@ class FixedStep:
     def accumulate(self, carried: dict[StateKey, Tensor]) -> dict[StateKey, Tensor]:
         """Accumulates the change of the next step, and returns what passes to the one after it.
 
-        The accumulator is free.
+        The accumulator should be free, as its ``is_free`` says.
 
         Args:
             carried: what the last window left; traces that the last step returned change in place.

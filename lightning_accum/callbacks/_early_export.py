@@ -1,4 +1,4 @@
-"""The check that updates become gradients after the modules of the cells have run."""
+"""The check that updates are exported as gradients after the cells have run, not before."""
 
 from __future__ import annotations
 
