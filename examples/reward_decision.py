@@ -85,7 +85,7 @@ class Decision(Local):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--picture", default="reward_decision.png", help="where to draw to")
     parser.add_argument("--short", action="store_true", help="one seed, 100 images")
     args = parser.parse_args()
