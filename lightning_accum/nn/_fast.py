@@ -14,7 +14,7 @@ from torch import Tensor
 from lightning_accum.nn._fast_compiled import integrate_blocks
 from lightning_accum.nn.inhibition import Inhibition
 from lightning_accum.nn.state import NeuronState
-from lightning_accum.sparse.kernel_neurons import integrate_neurons
+from lightning_accum.sparse.kernel_neurons import NeuronSteps, integrate_neurons
 from lightning_accum.sparse.kernel_online import SpikingNeurons
 
 # Sequences of up to so many steps are not worth the preparation of the loop for long sequences.
@@ -76,11 +76,34 @@ def integrate(
     return out, NeuronState(v, hold, theta)
 
 
+def prepare_steps(
+    steps: NeuronSteps,
+    constants: SpikingNeurons,
+    state: NeuronState,
+    spike_dtype: torch.dtype,
+    settings: object,
+) -> None:
+    """Prepares single steps, each a call, of neurons whose threshold does not adapt.
+
+    Args:
+        steps: takes them.
+        constants: the constants of the equations.
+        state: the state after the last step.
+        spike_dtype: dtype of the spikes.
+        settings: what has to be equal in the next steps.
+    """
+    steps.begin(state.v, state.hold, _numbers(constants), constants.period, spike_dtype, settings)
+
+
 def _by_kernel(r: SpikingNeurons, current: Tensor, out: Tensor, state: NeuronState) -> bool:
     """Integrates with the compiled kernel; returns whether there is one for these neurons."""
-    constants = (r.decay, (1 - r.decay) * r.rest, r.threshold, r.decay_theta, r.theta_plus)
     hold, theta = state.hold if r.period else None, state.theta if state.theta.ndim else None
-    return integrate_neurons(current, out, state.v, hold, theta, constants, r.period)
+    return integrate_neurons(current, out, state.v, hold, theta, _numbers(r), r.period)
+
+
+def _numbers(r: SpikingNeurons) -> tuple[float, float, float, float, float]:
+    """Returns the constants as the kernel takes them."""
+    return r.decay, (1 - r.decay) * r.rest, r.threshold, r.decay_theta, r.theta_plus
 
 
 def _loop(

@@ -22,9 +22,10 @@ from lightning_accum.nn._arguments import (
     decay_in_step,
     layer_shape,
 )
-from lightning_accum.nn._fast import integrate
+from lightning_accum.nn._fast import integrate, prepare_steps
 from lightning_accum.nn.inhibition import Inhibition, WinnerTakeAll
 from lightning_accum.nn.state import NeuronState, Step
+from lightning_accum.sparse.kernel_neurons import NeuronSteps
 from lightning_accum.sparse.kernel_online import SpikingNeurons
 
 
@@ -53,6 +54,7 @@ class Neurons(StateModule, ABC):
         compile: bool = False,
     ) -> None:
         super().__init__()
+        self._steps = NeuronSteps()
         check_potentials(v_threshold, v_reset, v_rest)
         check_times(refractory, dt, time_dim)
         check_options(spike_dtype, inhibition, compile)
@@ -107,6 +109,15 @@ class Neurons(StateModule, ABC):
         return round(self.refractory / self.dt)
 
     # ------------------------------------------------------------------ the state
+    @property
+    def steps_since_reset(self) -> float:
+        """The number of steps since the last ``reset()``; infinite if that is not known."""
+        return self._steps.since_reset
+
+    @steps_since_reset.setter
+    def steps_since_reset(self, steps: float) -> None:
+        self._steps.since_reset = steps
+
     @property
     def voltage(self) -> Tensor | None:
         """Membrane potential after the last step, shape ``[B, *size]``, or ``None``."""
@@ -165,10 +176,9 @@ class Neurons(StateModule, ABC):
         theta = self._theta(state.v)
         if theta.ndim:  # the threshold adapts
             theta.copy_(state.theta)
-        self.steps_since_reset += steps
+        self._steps.since_reset += steps
 
     # ------------------------------------------------------------------ a call
-    @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
         """Integrates an input current. No gradient passes.
 
@@ -182,6 +192,14 @@ class Neurons(StateModule, ABC):
             ValueError: if the shape does not fit.
             RuntimeError: if there is no compiler for ``compile=True``.
         """
+        constants = self._constants()
+        settings = constants, self.spike_dtype, self.compiled, self.inhibition, self.time_dim
+        spikes = self._steps.step(x, self._state, settings)
+        return self._call(x, constants, settings) if spikes is None else spikes
+
+    @torch.no_grad()
+    def _call(self, x: Tensor, constants: SpikingNeurons, settings: tuple[object, ...]) -> Tensor:
+        """Takes any call, and prepares steps that may follow a single one."""
         check_input(x, self.size, self.time_dim)
         # Half precision would lose small currents in the sum over time.
         dtype = at_least_float32(x.dtype)
@@ -193,9 +211,12 @@ class Neurons(StateModule, ABC):
             spikes, state = self._integrate(current, state, spike_dtype)
         else:
             spikes, state = integrate(
-                self._constants(), self.inhibition, current, state, spike_dtype, self.compiled
+                constants, self.inhibition, current, state, spike_dtype, self.compiled
             )
-            self.steps_since_reset += steps
+            self._steps.since_reset += steps
+            alone = self.time_dim is None and self.inhibition is None and not self.compiled
+            if alone and state.theta.ndim == 0:
+                prepare_steps(self._steps, constants, state, spike_dtype, settings)
         self._state = {"voltage": state.v, "hold": state.hold}
         # An index takes a third of a view's time, which counts in a single step.
         return spikes[0] if x.ndim == 2 else spikes.view(x.shape)
@@ -213,6 +234,11 @@ class Neurons(StateModule, ABC):
             theta.copy_(state.theta)
         out = torch.stack(spikes) if spikes else torch.empty_like(current)
         return out.to(spike_dtype), state
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Steps go on in the memory of the state, which a shallow copy would share.
+        state = {k: None if v is None else v.clone() for k, v in self._state.items()}
+        return {**self.__dict__, "_state": state, "_steps": NeuronSteps(self.steps_since_reset)}
 
     def extra_repr(self) -> str:
         """Returns the settings shown in the module's representation."""

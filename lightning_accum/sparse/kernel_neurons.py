@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import math
 
 import torch
 from torch import Tensor
 
+from lightning_accum._compat import is_traced
 from lightning_accum.sparse.buffers import Scratch
 from lightning_accum.sparse.compiled import (
     At,
@@ -21,6 +23,7 @@ from lightning_accum.sparse.compiled import (
 )
 
 _NEURONS = 1024  # neurons of which a thread keeps three values
+_WORK = 3 * _NEURONS  # values
 
 
 class _Neurons(ctypes.Structure):
@@ -71,6 +74,83 @@ def integrate_neurons(
     pointers = (pointer(each) for each in (current, v, hold, theta, out))
     neurons = _Neurons(*sizes, *constants, *pointers)
     with Scratch() as scratch:
-        memory = work_memory(scratch, threads * 3 * _NEURONS * dtype.itemsize)
+        memory = work_memory(scratch, threads * _WORK * dtype.itemsize)
         kernel.integrate(ctypes.byref(neurons), memory, threads)
     return True
+
+
+class NeuronSteps:
+    """Takes single steps of neurons one after another, in the memory of their state.
+
+    The plain form of a step is that of :func:`integrate_neurons`, on copies of the state.
+
+    Args:
+        since_reset: the number of steps since the neurons' last reset; infinite if it is not known.
+    """
+
+    def __init__(self, since_reset: float = math.inf) -> None:
+        self.since_reset = since_reset
+        self._settings: object = None
+        self._v: Tensor | None = None
+
+    def begin(
+        self,
+        v: Tensor,
+        hold: Tensor,
+        constants: tuple[float, float, float, float, float],
+        period: int,
+        spike_dtype: torch.dtype,
+        settings: object,
+    ) -> None:
+        """Prepares the steps after one, if there is a kernel for them.
+
+        Args:
+            v: ``[B, N]`` potential above reset after the step, which the next ones change in place.
+            hold: ``[B, N]`` steps for which a neuron is held at reset, likewise.
+            constants: as those of :func:`integrate_neurons`.
+            period: refractory steps.
+            spike_dtype: the dtype of the spikes.
+            settings: what has to be equal in the next steps.
+        """
+        self._v, dtype, elements = None, v.dtype, v.numel()
+        kernel = kernel_for(dtype)
+        fits = is_plain(v) and is_plain(hold) and spike_dtype in (torch.bool, dtype)
+        if kernel is None or not fits or not elements or threads_among(2, elements) > 1:
+            return
+        self._shape, self._dtype, self._spike_dtype = v.shape, dtype, spike_dtype
+        self._v, self._hold, self._settings = v, hold, settings
+        sizes = (1, *v.shape, spike_dtype == torch.bool, period)
+        used = (None, v, hold if period else None, None, None)
+        self._neurons = _Neurons(*sizes, *constants, *map(pointer, used))
+        self._at = ctypes.byref(self._neurons)
+        self._integrate = kernel.integrate
+
+    def step(
+        self, current: Tensor, state: dict[str, Tensor | None], settings: object
+    ) -> Tensor | None:
+        """Takes one more step.
+
+        Args:
+            current: ``[B, N]`` input current.
+            state: the potential and the holds, as ``"voltage"`` and ``"hold"``.
+            settings: those of the neurons now.
+
+        Returns:
+            The spikes; ``None`` if it is not such a step, and then nothing has changed.
+        """
+        v = self._v
+        if v is None or is_traced() or settings != self._settings:
+            return None
+        if state["voltage"] is not v or state["hold"] is not self._hold:
+            return None
+        if type(current) is not Tensor or not is_plain(current):
+            return None
+        if current.dtype is not self._dtype or current.shape != self._shape:
+            return None
+        out = torch.empty_like(current, dtype=self._spike_dtype)
+        neurons = self._neurons
+        neurons.current, neurons.out = current.data_ptr(), out.data_ptr()
+        with Scratch() as scratch:
+            self._integrate(self._at, work_memory(scratch, _WORK * self._dtype.itemsize), 1)
+        self.since_reset += 1
+        return out

@@ -98,15 +98,20 @@ class CombinedChange(PendingChange):
     def clear(self, **kwargs: Any) -> None:
         """Drops everything that is pending; the reduction and the bounds stay."""
         super().clear()
-        self._combined = self.of_all = False
+        if self._combined or self.of_all:
+            self._combined = self.of_all = False
         self.records.clear()
 
     def emptying_calls(self) -> list[partial[None]]:
         """Returns calls that empty both parts; :meth:`clear` then frees their memory."""
-        # The `__setattr__` of modules is Python code, in which an interrupt could leave this half
-        # empty.
-        forget = partial(object.__setattr__, self, "_combined", False)
-        return [*super().emptying_calls(), forget, partial(self.records.clear)]
+        calls = super().emptying_calls()
+        if self._combined:
+            # The `__setattr__` of modules is Python code, in which an interrupt could leave this
+            # half empty.
+            calls.append(partial(object.__setattr__, self, "_combined", False))
+        if self.records:
+            calls.append(partial(self.records.clear))
+        return calls
 
     def _known(self, part: Part) -> Part:
         if self.combined and self.records:

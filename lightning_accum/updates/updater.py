@@ -181,11 +181,12 @@ class Updater(GuardedAccumulators):
         Returns:
             Whether it is done; otherwise nothing has changed.
         """
-        names, change = self.names, None
-        if not hook_count(self):
-            change = stacked_change(self._pending(names, {}, {}), self._guard)
+        pending = [name for name, each in self._accumulators.items() if not each.empty]
+        if len(pending) != 1 or hook_count(self):
+            return False
+        change = stacked_change(self._pending(pending, {}, {}), self._guard)
         if change is not None:
-            self._apply_change(change, names)
+            self._apply_change(change, self.names)
         return change is not None
 
     def _pending(
