@@ -41,10 +41,10 @@ def check_rule(trainer: CellTrainer, saved: str) -> None:
     """
     if saved != type(trainer).__name__ and is_first():
         warnings.warn(
-            "The state that is loaded should be of the rule that goes on with it. Found one of a"
-            f" `{saved}`, and a `{type(trainer).__name__}` here, which takes over what is pending"
-            f" and those traces that it has too: resume with a `{saved}`, or begin a new fit with"
-            " the weights of the checkpoint.",
+            "The state that is loaded should be that of the rule that resumes. Found the state of a"
+            f" `{saved}`, of which a `{type(trainer).__name__}` takes only pending changes and the"
+            f" traces that it has too: resume with a `{saved}`, or begin a new fit with the weights"
+            " of the checkpoint.",
             UserWarning,
             stacklevel=2,
         )
@@ -71,7 +71,7 @@ class Binding:
 
     A connection may already have an updater, which another host may use at the same time. Then the
     cell gets a sibling of it, and pending changes stay separate. A connection without an updater
-    has one while the cells are bound.
+    gets one for as long as the cells are bound.
 
     Args:
         trainer: the trainer.

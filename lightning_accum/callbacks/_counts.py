@@ -39,9 +39,9 @@ class Weights:
         outside: the share of weights outside the range that the rule assumes.
         range: that range.
         shared: the share of the weights' variance that is the same for all neurons.
-        undone: the number of updates before which the weights were as before an earlier update,
-            which had changed them.
-        restored: whether they were as when the fit began, after an epoch that had changed them.
+        undone: the number of updates that found the weights back at values that an earlier update
+            had changed.
+        restored: whether they were back at their first values after an epoch that changed them.
     """
 
     name: str

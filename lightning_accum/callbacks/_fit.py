@@ -10,7 +10,6 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch.optim import Optimizer
 
 from lightning_accum._compat import logs_now, skips_backward
-from lightning_accum.callbacks._alike import check_alike
 from lightning_accum.callbacks._combining import Combining
 from lightning_accum.callbacks._early_export import EarlyExport
 from lightning_accum.callbacks._gate import Recording, StepGate
@@ -32,6 +31,7 @@ from lightning_accum.callbacks._optimizers import Appliers
 from lightning_accum.callbacks._overlap import Overlap
 from lightning_accum.callbacks._places import check_places
 from lightning_accum.callbacks._plan import UpdatePlan
+from lightning_accum.callbacks._processes_agree import check_processes_agree
 from lightning_accum.callbacks._report import Report
 from lightning_accum.callbacks._untrained import (
     IdleParameters,
@@ -67,9 +67,9 @@ class Fit:
         self._appliers = Appliers(host, plan.lr, keys, self._before_apply, self._after_apply)
         self._inputs, self._early, self._overlap = InputWatch(), EarlyExport(host), Overlap(host)
         self._recording, self._combining = Recording(host), Combining(host)
-        self._loss: LossWatch | None = None  # of a network that learns from an error
+        self._loss: LossWatch | None = None  # only for a network that learns from an error
         self._health: Health | None = None  # until training starts
-        self._idle: IdleParameters | None = None  # the same, and in the first of several callbacks
+        self._idle: IdleParameters | None = None  # kept only by the first callback
         self._hosts: Sequence[CellHost] = []  # until training starts
         self._layout_checked = self._scaled = False
         self._ascends: str | None = None
@@ -119,7 +119,7 @@ class Fit:
             hosts: the hosts of all callbacks of the Trainer.
         """
         check_places(self._host, pl_module)
-        check_alike(self._host, self._plan, pl_module)
+        check_processes_agree(self._host, self._plan, pl_module)
         self._hosts = hosts
         if check_trained(self._host, hosts, pl_module):
             self._loss = LossWatch()
@@ -210,10 +210,10 @@ class Fit:
         self._recording.leave()
 
     def note_gradients(self, pl_module: pl.LightningModule, optimizer: Optimizer) -> None:
-        """Notes whether an optimizer trains parameters of cells by gradients, or lacks some."""
+        """Notes whether an optimizer trains parameters of cells, and whether it lacks gradients."""
         first = self._overlap.note(optimizer)
         if first and self._is_first and check_gradients(optimizer, self._hosts, pl_module):
-            self._idle = None  # which would say it again
+            self._idle = None  # it would warn of the same parameters
 
     def _step(self, trainer: pl.Trainer) -> None:
         self._appliers.step(trainer)

@@ -135,7 +135,7 @@ class Health:
         """
         self._leave()
         if self._batches:
-            # After an error of the device the check fails too; the first error is the one to see.
+            # If the device has failed, the check fails too; the user should see the first error.
             with suppress(RuntimeError):
                 self._look(optimizers, by, ended=False)
 

@@ -183,12 +183,12 @@ class CellHost:
         exchange_pending(self.trainer, ids)
 
     def updates_as_gradients(self, **inputs: Any) -> None:
-        """Evaluates, and moves the changes of all processes to the gradients; all call this."""
+        """Evaluates, and exports the changes as gradients; every process has to call this."""
         self.evaluate(**inputs)
         self.export_as_gradients()
 
     def export_as_gradients(self) -> None:
-        """Moves the pending changes of all processes to the gradients; all have to call this."""
+        """Exports the pending changes of all processes as gradients; each has to call this."""
         self.exchange()
         updates_as_gradients(*self.updaters.values())
 
@@ -204,7 +204,7 @@ class CellHost:
         return {"rule": rule, "trainer": trainer, "updaters": updaters}
 
     def load_state_dict(self, state: dict[str, Any], own: bool | None = None) -> None:
-        """Loads a state now or, before the cells are bound, when they are.
+        """Loads a state now, or when the cells are bound if they are not yet.
 
         Args:
             state: the result of :meth:`state_dict`.

@@ -97,7 +97,7 @@ class Appliers:
         for optimizer in self.optimizers:
             if step_is_watched(optimizer):
                 optimizer.step()
-            else:  # without the two wrappers of a step, which cost as much as a small update
+            else:  # nothing listens to the step
                 optimizer.apply_pending()
         if progress is not None:
             progress.increment_completed()

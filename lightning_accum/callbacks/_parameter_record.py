@@ -123,7 +123,7 @@ class ParameterRecord:
 
 
 def _undone(steps: Sequence[tuple[Fingerprint, Fingerprint]]) -> int:
-    """Returns before how many updates a parameter was as before an earlier one that changed it."""
+    """Counts the updates that found a parameter back at a value that an earlier one changed."""
     changed: set[tuple[float, ...]] = set()
     undone = 0
     for marks in steps:

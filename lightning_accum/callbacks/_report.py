@@ -37,7 +37,7 @@ class Report:
         self._options = options
         self._prefix = prefix
         self._observing = False  # whether this batch's activity is measured
-        self.measuring = False  # whether this batch's updates are
+        self.measuring = False  # whether this batch's updates are measured
         self._before: list[Before] = []
         self._unlogged: Values = {}
         self._applied: Counter[int] = Counter()  # updates, by the optimizer's id

@@ -106,7 +106,7 @@ class Schedule:
         return {"optimizer": self._optimizer.state_dict(), "scheduler": scheduler}
 
     def load_state_dict(self, state: dict[str, Any] | None) -> None:
-        """Loads a state now or, before there is an optimizer, when there is.
+        """Loads a state now, or when there is an optimizer if there is none yet.
 
         Raises:
             RuntimeError: if it is not the state of a schedule.

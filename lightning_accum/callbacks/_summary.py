@@ -11,11 +11,11 @@ from torch import Tensor
 from lightning_accum.callbacks._measure import Activity, Before, Values
 from lightning_accum.callbacks._watcher import Watcher
 
-_MOST = 0.9  # of neurons, or of weights
-_MEASURED = 3  # updates
-_LOST = 0.5  # of the change
-_LARGE = 0.1  # ratio of an update to its weights
-_SMALL = 1e-4  # the same ratio, if `lr` is at most
+_MOST = 0.9  # share of silent neurons, or of weights at a limit, that deserves advice
+_MEASURED = 3  # updates that are needed for advice
+_LOST = 0.5  # share of a change, lost in rounding, that deserves advice
+_LARGE = 0.1  # ratio of an update to its weights that deserves advice
+_SMALL = 1e-4  # the same, if the ratio is smaller and `lr` at most ...
 _FACTOR = 0.01
 _HEAD = ("cell", "parameter", "updates", "ratio", "at lower", "at upper", "silent")
 

@@ -12,7 +12,7 @@ from lightning_accum.callbacks._finding import Finding, number
 _GROWN = 10.0  # times the norm when the fit began
 _OUTSIDE = 0.1  # share of weights outside the range that the rule assumes
 _NARROW = 0.01  # share of that range in which all weights are
-_UNDONE = 2  # updates before which weights are as they were before
+_UNDONE = 2  # updates that found the weights set back
 _ALIKE = 0.95  # share of the weights' variance that all neurons have in common
 
 

@@ -219,13 +219,13 @@ class CellTrainerCallback(Callback):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Adds what the other processes have pending, carried, and in this package's modules."""
+        """Adds the states of the other processes: of their cells and of this package's modules."""
         others = self._processes.others(self.state_dict, pl_module)
         if others is not None and self.state_key in checkpoint.get("callbacks", {}):
             checkpoint["callbacks"][self.state_key]["others"] = others
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads a state now or, before the cells are bound, when they are; or raises an error."""
+        """Loads a state now, or when the cells are bound if they are not yet."""
         rest = {key: value for key, value in state_dict.items() if key != "others"}
         place, kinds = f"`{self.state_key}`", {"host": MAPPING, **self.plan.kinds}
         check_state(place, rest, kinds, ANOTHER_VERSION)

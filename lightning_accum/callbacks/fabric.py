@@ -23,8 +23,8 @@ from lightning_accum.updates.nonfinite import NonFinite
 
 _PATIENCE = 100  # batches before the first check: the loop does not tell when an epoch ends
 _IDLE = 8  # steps in a row without a batch, or batches without a step, before it warns
-_EVERY = 16  # batches from one error whose size is kept to the next
-_FEW = 3  # batches: fewer tell nothing
+_EVERY = 16  # batches between errors whose sizes are kept
+_FEW = 3  # fewer batches tell nothing
 
 
 class FabricCellTrainer:
@@ -245,6 +245,6 @@ class FabricCellTrainer:
         return self.host.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads a state now or, before :meth:`setup`, then; a window in it is dropped."""
+        """Loads a state now, or in :meth:`setup`; a window that was recorded is dropped."""
         self._recorded = False
         self.host.load_state_dict(state_dict)

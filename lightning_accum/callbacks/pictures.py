@@ -98,7 +98,7 @@ class UpdatePictures(Callback):
         learners = [each for each in learners_in(trainer) if each.log_options.log]
         if not learners:
             raise ValueError(
-                "A UpdatePictures should draw what a CellTrainerCallback with `log=True`"
+                "An UpdatePictures should draw what a CellTrainerCallback with `log=True`"
                 " measures. Found no such callback in the trainer: add one."
             )
         cells = {c: each for each in learners for c, _ in each.cell_trainer.named_cells}
@@ -111,7 +111,7 @@ class UpdatePictures(Callback):
         if not canvases and trainer.loggers and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             kinds = [type(logger).__name__ for logger in trainer.loggers]
             rank_zero_warn(
-                "A UpdatePictures should have a logger that takes images. Found"
+                "An UpdatePictures should have a logger that takes images. Found"
                 f" {kinds}, so that it draws nothing: add a TensorBoardLogger, or another with"
                 " `log_image`, to the Trainer's `logger`.",
                 category=RuntimeWarning,

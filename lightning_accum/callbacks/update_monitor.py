@@ -41,7 +41,7 @@ class UpdateMonitor(Callback):
 
     Parameters are copied and measured only on logging steps (``log_every_n_steps``); other steps
     cost a few microseconds. If an optimizer does not step in every batch, its last step before each
-    logging step is measured, as far as the longest of its latest pauses foretells the next one.
+    logging step is measured, as far as the longest of its latest pauses predicts the next one.
     After irregular pauses a logging step may have no values.
 
     Args:

@@ -22,7 +22,7 @@ from lightning_accum.engine.terms import Change
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import Reduction
 
-# Elements of all signals that are numbers at a time: 40 MB in float32.
+# Elements of all signals that are converted to numbers at a time: 40 MB in float32.
 _PIECE_ELEMENTS = 10 << 20
 
 

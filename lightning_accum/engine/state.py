@@ -36,7 +36,7 @@ class StateKey(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> StateKey:
-        """Returns the key that ``str`` made a text of.
+        """Returns the key whose ``str`` is the text.
 
         Raises:
             RuntimeError: if the text is not that of a key.

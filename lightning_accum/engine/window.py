@@ -96,7 +96,7 @@ class Window:
 
         Args:
             rate: factor; negative for a decay.
-            post: ``[T, B, ..., out]``, by how much in each step.
+            post: ``[T, B, ..., out]``, the strength in each step.
         """
         return Term(rate, post, self.one, transform=partial(torch.mul, self.param))
 

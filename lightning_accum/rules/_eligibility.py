@@ -15,7 +15,7 @@ from lightning_accum.rules._folded import FoldedWindow
 
 
 def owners(window: Window) -> Tensor | None:
-    """Returns the neuron that each entry of a parameter leads to; ``None`` for that of its row.
+    """Returns the neuron that each entry of a parameter leads to; ``None`` if that is its row.
 
     Args:
         window: the signals of one cell.
@@ -28,19 +28,20 @@ def owners(window: Window) -> Tensor | None:
         return None
     post, pre = (side.activity[0, :1] for side in (window.post, window.pre))
 
-    def some(like: Tensor) -> Tensor:  # no sum of these numbers is zero by chance
+    def distinct(like: Tensor) -> Tensor:  # no sum of these is zero, or another number
         numbers = torch.arange(1, like.numel() + 1, device=like.device, dtype=torch.float64)
         return (0.5 + (numbers * 0.6180339887) % 1).to(dtype).reshape(like.shape)
 
-    def led(values: Tensor) -> Tensor:
-        return vjp.sum(values, some(pre), dtype)
+    def summed(values: Tensor) -> Tensor:  # for each entry, over the neurons that it leads to
+        return vjp.sum(values, distinct(pre), dtype)
 
-    each = led(torch.ones_like(post, dtype=dtype))
+    each = summed(torch.ones_like(post, dtype=dtype))
     order = torch.arange(post.numel(), dtype=dtype, device=post.device)
     used = each.where(each != 0, 1.0)
-    found = (led(order.reshape(post.shape)) / used).round().long()
+    found = (summed(order.reshape(post.shape)) / used).round().long()
     found = found.clamp(0, max(0, post.numel() - 1))
-    if not torch.allclose(led(some(post)), some(post).flatten()[found] * each, rtol=1e-4):
+    expected = distinct(post).flatten()[found] * each
+    if not torch.allclose(summed(distinct(post)), expected, rtol=1e-4):
         raise ValueError(
             "Argument `carry` should be False for a connection whose neurons share weights: the"
             f" eligibility of each does not fit the weight. Found `{window.name}` of shape"

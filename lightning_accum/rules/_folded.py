@@ -60,7 +60,7 @@ class FoldedWindow:
     Args:
         fold: folds the learning signals of the whole window.
         learning: the learning signals.
-        folding: how the kernel folds them where they are summed; ``None`` if it does not.
+        folding: the folding that the compiled kernel computes as it sums; ``None`` without it.
         potential: gives the pseudo-derivatives, ``[T, B, ...]``.
         kappa: decay of the readout's filter per step.
         beta: strength of the adaptation.
@@ -101,7 +101,7 @@ class FoldedWindow:
         return Signal(Source(piece))
 
     def _behind(self, steps: slice) -> tuple[Tensor, Tensor]:
-        """Returns what the steps behind a piece are folded to; pieces but the last are alike."""
+        """Returns what the steps after a piece fold to; all pieces but the last are as long."""
         found = self._edges
         if steps.stop not in found:
             assert self.folding is not None

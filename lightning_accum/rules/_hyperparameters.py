@@ -65,7 +65,7 @@ def check_hyperparameters(h: RuleOptions, optional: Collection[str]) -> None:
 
 
 def check_neuron(name: str, cell: Cell, h: RuleOptions) -> None:
-    """Raises a ``ValueError`` if the neuron is called in another way, or has another step.
+    """Raises a ``ValueError`` if the neuron's ``time_dim`` or ``dt`` is not that of the rule.
 
     The ``dt`` of a neuron is in ms if the neuron has a ``time_dim``, as those of
     ``lightning_accum.nn`` do. That of other neurons may be in any unit and is not compared.
@@ -94,7 +94,7 @@ def check_neuron(name: str, cell: Cell, h: RuleOptions) -> None:
 
 
 def check_connection(name: str, cell: Cell, h: RuleOptions, takes_delays: bool) -> None:
-    """Raises a ``ValueError`` if the connection delays its input and the rule does not fit.
+    """Raises a ``ValueError`` if the rule ignores the connection's delays, or has another step.
 
     Args:
         name: the name of the cell.

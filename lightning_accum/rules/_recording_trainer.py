@@ -158,7 +158,7 @@ class RecordingTrainer(RuleOptions, ABC):
         return True
 
     def _plan(self, name: str, cell: Cell) -> CellPlan:
-        """Returns what every call needs of a cell, which is found out once."""
+        """Returns the plan of a cell, which is made in the first call."""
         plan = self._plans.get(name)
         if plan is None:
             state = self.state_of(name)
@@ -168,7 +168,7 @@ class RecordingTrainer(RuleOptions, ABC):
         return plan
 
     def _read(self, name: str, cell: Cell, plan: CellPlan) -> dict[str, Recorded] | None:
-        """Reads and checks what was recorded of a cell; returns ``None`` if it was nothing."""
+        """Reads and checks what was recorded of a cell; returns ``None`` if that is nothing."""
         known = self._pool.members(name)
         monitors = {signal: known.get(signal) for signal in plan.signals}
         found = read(monitors)
@@ -213,7 +213,7 @@ class RecordingTrainer(RuleOptions, ABC):
         return super().train(mode)
 
     def check_moved(self) -> None:
-        """Warns, once, of parameters that are as they were, in spite of applied changes.
+        """Warns, once, of parameters that applied changes have not moved.
 
         Waits for the device.
         """

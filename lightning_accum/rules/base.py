@@ -200,7 +200,7 @@ class Rule(RecordingTrainer):
         return kind_of_vjp(module, name)
 
     def _observed(self, name: str, cell: Cell) -> ObservedCell | None:
-        """Reads and checks what was recorded of a cell; returns ``None`` if it was nothing."""
+        """Reads and checks what was recorded of a cell; returns ``None`` if that is nothing."""
         plan = self._plan(name, cell)
         signals = self._read(name, cell, plan)
         if signals is None:

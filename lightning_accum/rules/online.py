@@ -129,7 +129,7 @@ def _learn(
 
 
 def _check_layout(rule: Rule, inputs: Tensor) -> None:
-    """Warns if native neurons are in the midst of as many samples as the sequence has steps."""
+    """Warns if native neurons hold the state of as many samples as the sequence has steps."""
     steps, samples = inputs.shape[:2]
     for name, (cell, _) in rule.named_cells:
         potentials = (getattr(cell.neuron, name, None) for name in ("voltage", "membrane"))
@@ -137,8 +137,8 @@ def _check_layout(rule: Rule, inputs: Tensor) -> None:
         if known == steps != samples:
             warnings.warn(
                 f"Argument `inputs` should be a sequence `[T, B, ...]`, time first. Found"
-                f" [{steps}, {samples}, ...], and neurons of cell `{name}` in the midst of {known}"
-                " samples: if the first dimension is that of samples, call"
+                f" [{steps}, {samples}, ...], and neurons of cell `{name}` with the state of"
+                f" {known} samples: if the first dimension is that of samples, call"
                 " `inputs.transpose(0, 1)`; if it is not, `reset()` the neurons first.",
                 UserWarning,
                 stacklevel=3,

@@ -16,7 +16,7 @@ from lightning_accum.rules.base import Rule
 
 
 class ThirdFactorRule(Rule, kw_only=True):
-    """Base of rules of which some hyperparameters belong to the neuron.
+    """Base of rules some of whose hyperparameters belong to the neuron.
 
     A hyperparameter that names an attribute ``of_neuron`` is that of the neuron when it is
     ``None``; one that is given should equal it.

@@ -38,7 +38,7 @@ class RandomFeedback(Feedback):
         classes: number of outputs.
         neurons: number of neurons, or their shape.
         scale: standard deviation; :math:`1/\sqrt{\text{neurons}}` when ``None``.
-        seed: of the random numbers; the global generator is not used.
+        seed: seed of the random numbers; the global generator is not used.
 
     Raises:
         ValueError: if a number or the scale is not positive.

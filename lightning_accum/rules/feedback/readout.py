@@ -137,7 +137,7 @@ class LearnedFeedback(_OfReadout):
         decay: :math:`\lambda`, the share that decays in each call of the rule.
         scale: standard deviation of the first weights; :math:`1/\sqrt{\text{neurons}}` when
             ``None``.
-        seed: of the random numbers.
+        seed: seed of the random numbers.
 
     Raises:
         TypeError: if the readout is not an ``nn.Linear``.

@@ -16,7 +16,7 @@ from lightning_accum.distributed.gather import CAPACITY, gather_bytes
 from lightning_accum.distributed.world import is_first, processes
 
 
-def check_alike(host: CellHost, plan: UpdatePlan, pl_module: pl.LightningModule) -> None:
+def check_processes_agree(host: CellHost, plan: UpdatePlan, pl_module: pl.LightningModule) -> None:
     """Compares the cells and the settings of all processes, each of which has to call this.
 
     Args:
@@ -25,7 +25,7 @@ def check_alike(host: CellHost, plan: UpdatePlan, pl_module: pl.LightningModule)
         pl_module: the LightningModule in a fit.
 
     Raises:
-        RuntimeError: in all processes, if they train other cells, or by other settings.
+        RuntimeError: in all processes, if their cells or their settings differ.
     """
     if processes() == 1:
         return
@@ -54,7 +54,7 @@ def _warn_of_batches(counts: list[int | str]) -> None:
     found = ", ".join(f"{count} in process {rank}" for rank, count in enumerate(counts))
     warnings.warn(
         "All processes of a fit should have equally many training batches, because each update"
-        f" waits for all of them. Found {found}, so that some will wait in vain: share the data by"
+        f" waits for all of them. Found {found}, so that some will wait forever: share the data by"
         " a `DistributedSampler`, as Lightning does by itself, or set `limit_train_batches` to the"
         " smallest number.",
         UserWarning,
@@ -63,7 +63,7 @@ def _warn_of_batches(counts: list[int | str]) -> None:
 
 
 def _cells(host: CellHost) -> dict[str, dict[str, object]]:
-    """Returns the parameters and the hyperparameters of each cell, as far as JSON knows them."""
+    """Returns the parameters' shapes and the numbers among the hyperparameters, by cell."""
     found: dict[str, dict[str, object]] = {}
     for name, (_, state) in host.trainer.named_cells:
         h = vars(getattr(state, "hyperparameters", Hyperparameters()))
