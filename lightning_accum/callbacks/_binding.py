@@ -174,6 +174,7 @@ class Binding:
     def _register_cell(
         self, trainer: IndependentCellTrainer, name: str, cell: Cell, spec: CellSpec
     ) -> None:
+        """Registers a cell with its parameters, or leaves no trace of it."""
         overrides = dict(spec.overrides)
         if spec.params is not None and "params" in vars(trainer.defaults):
             overrides.setdefault("params", tuple(spec.params))

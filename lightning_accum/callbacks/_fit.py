@@ -26,12 +26,11 @@ from lightning_accum.callbacks._inputs import inputs_from
 from lightning_accum.callbacks._layout import check_layout
 from lightning_accum.callbacks._logger import logger
 from lightning_accum.callbacks._logging import LogOptions
-from lightning_accum.callbacks._loss import LossWatch
+from lightning_accum.callbacks._loss_watch import LossWatch
 from lightning_accum.callbacks._optimizers import Appliers
 from lightning_accum.callbacks._overlap import Overlap
-from lightning_accum.callbacks._places import check_places
-from lightning_accum.callbacks._plan import UpdatePlan
 from lightning_accum.callbacks._processes_agree import check_processes_agree
+from lightning_accum.callbacks._replaced_modules import check_places
 from lightning_accum.callbacks._report import Report
 from lightning_accum.callbacks._untrained import (
     IdleParameters,
@@ -39,6 +38,7 @@ from lightning_accum.callbacks._untrained import (
     check_trained,
     untrained_layers,
 )
+from lightning_accum.callbacks._update_plan import UpdatePlan
 from lightning_accum.distributed.world import processes
 from lightning_accum.optim import UpdateOptimizer
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 
 from torch import Tensor, nn
 
+from lightning_accum.callbacks._all_findings import findings, undefined_parameters
 from lightning_accum.callbacks._counts import By, Counts
-from lightning_accum.callbacks._findings import findings, undefined_parameters
 from lightning_accum.callbacks._first_batches import Watch, first_watches
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._parameter_record import ParameterRecord
@@ -200,6 +200,7 @@ class Health:
     def _counts(
         self, optimizers: Sequence[UpdateOptimizer], by: By, ended: bool
     ) -> Iterator[Counts]:
+        """Yields what is known of each cell; waits for the device."""
         trainer, held = self._host.trainer, set[int]().union(*(o.ids for o in optimizers))
         first, self._first = self._first, self._first or {}
         learns = any(tally.windows for tally in self._tallies())

@@ -223,6 +223,7 @@ class CellHost:
             self._loaded = state
 
     def _load(self, state: dict[str, Any]) -> None:
+        """Loads a state into the trainer and the updaters, which are bound."""
         kinds = {"rule": TEXT, "trainer": MAPPING, "updaters": named(MAPPING)}
         check_state("a host", state, kinds, ANOTHER_VERSION)
         here, there = set(self.updaters), set(state["updaters"])

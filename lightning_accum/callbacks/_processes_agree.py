@@ -10,7 +10,7 @@ import lightning.pytorch as pl
 
 from lightning_accum._checks import is_number
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.callbacks._plan import UpdatePlan
+from lightning_accum.callbacks._update_plan import UpdatePlan
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.distributed.gather import CAPACITY, gather_bytes
 from lightning_accum.distributed.world import is_first, processes

@@ -16,9 +16,9 @@ from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._inputs import keys_by_input
 from lightning_accum.callbacks._logging import LogOptions
 from lightning_accum.callbacks._logging_methods import own_state, remove_lent
-from lightning_accum.callbacks._plan import UpdatePlan
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler
 from lightning_accum.callbacks._twins import check_own_trainer, warn_of_twins
+from lightning_accum.callbacks._update_plan import UpdatePlan
 from lightning_accum.callbacks._watcher import Watcher
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer

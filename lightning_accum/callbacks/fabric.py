@@ -15,7 +15,7 @@ from lightning_accum.callbacks._combining import Combining
 from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._input_watch import InputWatch
-from lightning_accum.callbacks._loss import LossWatch
+from lightning_accum.callbacks._loss_watch import LossWatch
 from lightning_accum.callbacks._untrained import StillParameters
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer

@@ -180,6 +180,7 @@ class Source:
         return left
 
     def _at_the_end(self, decay: float, mode: TraceMode) -> Tensor:
+        """Returns the trace at the last step, in memory that keeps nothing else alive."""
         known = self._traces.get((decay, mode))
         if known is not None:  # a view would keep the whole trace alive
             return known[-1].clone() if known.shape[0] > 1 else known[0]

@@ -18,9 +18,9 @@ from lightning_accum.cells.state import same_settings
 from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.recording import Recorded
 from lightning_accum.functional.reductions import Reduction, reduction
+from lightning_accum.rules._cell_plan import CellPlan
 from lightning_accum.rules._options import RuleOptions
-from lightning_accum.rules._plan import CellPlan
-from lightning_accum.rules._recorded import RecordedSignal, check_read, read
+from lightning_accum.rules._recorded_signals import RecordedSignal, check_read, read
 from lightning_accum.rules._warnings import (
     unapplied_in,
     warn_of_dropped,

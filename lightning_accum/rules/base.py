@@ -24,8 +24,8 @@ from lightning_accum.rules._hyperparameters import (
     check_hyperparameters,
     check_neuron,
 )
-from lightning_accum.rules._observed import ObservedCell, check_windows
-from lightning_accum.rules._recorded import (
+from lightning_accum.rules._observed_cell import ObservedCell, check_windows
+from lightning_accum.rules._recorded_signals import (
     RecordedSignal,
     StateSource,
     both_sides,

@@ -11,7 +11,7 @@ from lightning_accum._checks import is_number
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.traces import decay_factor
-from lightning_accum.rules._recorded import StateSource, check_source
+from lightning_accum.rules._recorded_signals import StateSource, check_source
 from lightning_accum.rules.base import Rule
 
 

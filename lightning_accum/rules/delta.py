@@ -11,7 +11,7 @@ from lightning_accum.engine.recording import Recording
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
 from lightning_accum.rules._error import learning_signal
-from lightning_accum.rules._recorded import RecordedSignal
+from lightning_accum.rules._recorded_signals import RecordedSignal
 from lightning_accum.rules.third_factor import ThirdFactorRule
 
 

@@ -13,7 +13,7 @@ from lightning_accum.engine.recording import Recording
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
 from lightning_accum.observe import GradientMonitor
-from lightning_accum.rules._recorded import StateSource
+from lightning_accum.rules._recorded_signals import StateSource
 from lightning_accum.rules.potential import PotentialRule, potential
 
 

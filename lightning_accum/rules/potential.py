@@ -14,7 +14,7 @@ from lightning_accum.cells.fields import field
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Recording
 from lightning_accum.functional.surrogates import Surrogate, Triangular
-from lightning_accum.rules._recorded import StateSource, check_source
+from lightning_accum.rules._recorded_signals import StateSource, check_source
 from lightning_accum.rules.third_factor import ThirdFactorRule
 from lightning_accum.sparse.kernel_eligibility import Potential
 

@@ -58,6 +58,7 @@ def _is_pending(value: object) -> bool:
 
 
 def _is_product(value: object) -> bool:
+    """Returns whether this is two matrices with equally many rows, and a factor."""
     if not isinstance(value, (tuple, list)) or len(value) != 3:
         return False
     left, right, factor = value

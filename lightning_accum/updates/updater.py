@@ -201,6 +201,7 @@ class Updater(GuardedAccumulators):
         ]
 
     def _apply_change(self, change: Change, consumed: Sequence[str]) -> None:
+        """Applies a checked change, and empties the accumulators that held it."""
         accumulators = [self._accumulators[name] for name in consumed]
         emptying = [call for each in accumulators for call in each.emptying_calls()]
         # An interrupt leaves the change applied and consumed, or neither. The constraints run

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from lightning_accum.callbacks._all_findings import findings
 from lightning_accum.callbacks._counts import Counts, Weights
 from lightning_accum.callbacks._finding import Finding
-from lightning_accum.callbacks._findings import findings
 from lightning_accum.cells.activity import Activity, Silence
 
 RATES = {"lr_post": 0.1, "lr_pre": -0.1}

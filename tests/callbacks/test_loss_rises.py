@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 import lightning_accum as la
 from lightning_accum import CellSpec
 from lightning_accum.callbacks import CellTrainerCallback
-from lightning_accum.callbacks._loss import LossWatch
+from lightning_accum.callbacks._loss_watch import LossWatch
 from lightning_accum.nn import SurrogateLIF
 
 

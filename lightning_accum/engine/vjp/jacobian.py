@@ -61,6 +61,7 @@ class Jacobian(WeightVJP):
             )
 
     def _gradient(self, param: Tensor, post: Tensor, pre: Tensor) -> Tensor:
+        """Returns the derivative of the output, weighted by ``post``, by the parameter."""
         with torch.enable_grad():
             leaf = param.to(post.dtype).requires_grad_()
             out = self.run(leaf, pre)

@@ -17,7 +17,7 @@ from lightning_accum.engine.state import StateKey
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.numbers import is_narrowed
 from lightning_accum.observe import Monitor
-from lightning_accum.rules._plan import CellPlan
+from lightning_accum.rules._cell_plan import CellPlan
 from lightning_accum.rules._warnings import warn_of_no_cells
 from lightning_accum.updates import Updater
 
