@@ -1,4 +1,4 @@
-"""The binding of a trainer's cells to a model, for the time of a run."""
+"""The binding of a trainer's cells to a model, for as long as a run lasts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def warn_of_mode(trainer: CellTrainer) -> None:
     if not (trainer.training or trainer.released) and is_first():
         warnings.warn(
             f"A `{type(trainer).__name__}` should be in training mode before a fit, which sets this"
-            " mode itself. Found evaluation mode, in spite of which it will learn: to freeze a"
+            " mode itself. Found evaluation mode, and it learns nevertheless: to freeze a"
             " cell, call `eval()` on its modules, or leave the callback out.",
             UserWarning,
             stacklevel=2,
@@ -67,7 +67,7 @@ def warn_of_mode(trainer: CellTrainer) -> None:
 
 
 class Binding:
-    """Finds the cells of a trainer in a model, and has their changes accumulate apart from others.
+    """Finds the cells of a trainer in a model, and keeps their pending changes separate.
 
     A connection may already have an updater, which another host may use at the same time. Then the
     cell gets a sibling of it, and pending changes stay separate. A connection without an updater
@@ -188,7 +188,7 @@ class Binding:
             raise
 
     def _claim(self) -> None:
-        """Has the cells' changes accumulate apart from those of other hosts."""
+        """Separates the pending changes of the cells from those of other hosts."""
         claimed: dict[int, Updater] = {}
         self._released = {}
         for name, (cell, _) in self._trainer.named_cells:

@@ -89,7 +89,7 @@ class Fit:
         # Monitors register their hooks before the first compiled call, and keep them: in validation
         # the recording is off, and each hook checks the mode of its module.
         self._host.trainer.train()
-        StepGate.on(trainer.strategy).let_in(self._recording)
+        StepGate.on(trainer.strategy).register(self._recording)
 
     def updates_as_gradients(self, **inputs: Any) -> None:
         """Moves the updates of the batch to the gradients of the parameters.

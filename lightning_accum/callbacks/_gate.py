@@ -48,12 +48,12 @@ class Recording:
         self._host.trainer.recording = False
 
     def leave(self) -> None:
-        """Leaves the gate; a batch that has not ended counts for nothing."""
+        """Deregisters from the gate; a batch that has not ended counts for nothing."""
         if self.in_batch:
             self._host.abandon_batch()
         self.end_batch()
         if self.gate is not None:
-            self.gate.let_out(self)
+            self.gate.deregister(self)
 
 
 class StepGate:
@@ -81,13 +81,13 @@ class StepGate:
             strategy.optimizer_step = gate.optimizer_step  # type: ignore[method-assign]
         return gate
 
-    def let_in(self, recording: Recording) -> None:
-        """Adds a recording, which hears of training steps from now on."""
+    def register(self, recording: Recording) -> None:
+        """Registers a recording, which follows each training step."""
         self._recordings.append(recording)
         recording.gate = self
 
-    def let_out(self, recording: Recording) -> None:
-        """Removes a recording; the last one restores the strategy's methods."""
+    def deregister(self, recording: Recording) -> None:
+        """Deregisters a recording; the last one restores the strategy's methods."""
         self._recordings = [known for known in self._recordings if known is not recording]
         recording.gate = None
         if self._recordings:

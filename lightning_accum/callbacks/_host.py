@@ -100,7 +100,7 @@ class CellHost:
         return self._loaded is not None
 
     def bind(self, model: nn.Module) -> None:
-        """Finds the cells in ``model``, and takes up a state that was loaded before.
+        """Finds the cells in ``model``, and loads a state that waits for them.
 
         Without such a state, nothing is recorded, carried or pending afterwards.
 

@@ -46,7 +46,7 @@ class Appliers:
         return self.optimizers[0] if self.by == "callback" and self.optimizers else None
 
     def find(self, trainer: pl.Trainer) -> None:
-        """Has the module's own UpdateOptimizers apply updates, or makes one.
+        """Attaches the updaters to the module's own UpdateOptimizers, or makes one.
 
         Args:
             trainer: the Lightning trainer.

@@ -73,8 +73,8 @@ def check_gradients(
 ) -> bool:
     """Warns of an optimizer's parameters that got no gradient, if neurons of the model pass none.
 
-    Parameters of a cell are left out, as are others of its connection if its rule is not one that
-    trains the network as a whole.
+    Parameters of a cell are left out, and so are all of its connection unless its rule follows an
+    error.
 
     Args:
         optimizer: the optimizer, whose step begins.

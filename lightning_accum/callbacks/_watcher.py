@@ -28,7 +28,7 @@ class Watcher:
         """
 
     def logged(self) -> None:
-        """Is called when the latest values are logged, in the current batch."""
+        """Called when the latest values are logged, in the current batch."""
 
     def epoch_ended(self) -> None:
-        """Is called at the end of each epoch."""
+        """Called at the end of each epoch."""

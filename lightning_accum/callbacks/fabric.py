@@ -83,7 +83,7 @@ class FabricCellTrainer:
         return self.host.trainer
 
     def setup(self, module: nn.Module) -> None:
-        """Binds the cells in a module that is on its device, and takes up a state loaded before.
+        """Binds the cells in a module that is on its device, and loads a state that waits for them.
 
         Args:
             module: the module, or what ``fabric.setup`` returned for it.

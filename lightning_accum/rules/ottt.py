@@ -38,7 +38,7 @@ class OTTT(PotentialRule):
         membrane: where the potential is found that is compared with the threshold: the path of an
             attribute of the neuron that is read after each call, or a callable that finds it in
             the neuron's output. A :class:`~lightning_accum.nn.SurrogateLIF` keeps it.
-        threshold: where the threshold is found, likewise; or the threshold, a number.
+        threshold: where the threshold is found, in the same way; or its value, a number.
         graded_input: whether the input of the connection is real-valued instead of spikes.
         dt: step, in ms.
         batch_reduction: ``"sum"``, ``"mean"``, or any ``fn(per_sample, dim)``. The sum follows the

@@ -102,7 +102,7 @@ class Accumulator(BoundedChange):
             parts: both reduced parts.
             options: keywords for the bounds that take them.
         """
-        if self.bounded:  # perhaps by a sibling
+        if self.bounded:  # a sibling may have set a bound since
             self._check_apart("bounded")
         return self._bounds.with_options(options).change(param, *parts)
 
@@ -138,7 +138,7 @@ class Accumulator(BoundedChange):
             )
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Takes copies of what :meth:`get_extra_state` returned.
+        """Loads a copy of the state that :meth:`get_extra_state` returned.
 
         Raises:
             RuntimeError: if it does not fit, or contributions are pending there under another

@@ -30,7 +30,7 @@ def claim(updater: Updater, user: object) -> Updater:
 
 
 def release(updater: Updater, user: object) -> None:
-    """Lets others claim an updater, if ``user`` has claimed it.
+    """Gives up the claim of ``user`` on an updater, so that others can claim it.
 
     Args:
         updater: the updater of a module.

@@ -49,7 +49,7 @@ class GuardedAccumulators(NamedAccumulators):
         self._guard.check(self.label, self.names, state)
 
     def set_extra_state(self, state: dict[str, Tensor]) -> None:
-        """Takes copies of what :meth:`get_extra_state` returned.
+        """Loads a copy of the state that :meth:`get_extra_state` returned.
 
         Raises:
             RuntimeError: if it is anything else; then nothing has changed.

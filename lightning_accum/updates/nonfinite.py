@@ -131,7 +131,7 @@ class NonFiniteGuard:
         check_that(state.keys() <= set(names), place, f"names among {names}", [*state])
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Takes copies of counts that :meth:`check` has passed."""
+        """Loads copies of counts that :meth:`check` has passed."""
         self.counts = {name: count.clone() for name, count in state.items()}
 
 

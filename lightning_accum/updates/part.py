@@ -228,7 +228,7 @@ class Part:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Takes copies of a state that :func:`~.part_state.check_part` has passed."""
+        """Loads a copy of a state that :func:`~.part_state.check_part` has passed."""
         self.count = state["count"]
         self._total = None if state["total"] is None else state["total"].clone()
         self._kept = [value.clone() for value in state["kept"]]
