@@ -1,10 +1,11 @@
-"""The check that neurons of other libraries begin each batch at rest."""
+"""The check that modules with a state begin each batch at rest."""
 
 from __future__ import annotations
 
+import math
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,9 +15,18 @@ from torch.utils.hooks import RemovableHandle
 from lightning_accum._compat import version
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.world import is_first
+from lightning_accum.nn import (
+    LIF,
+    AdaptiveLIF,
+    Competition,
+    DelayedLinear,
+    LeakyIntegrator,
+    SurrogateLIF,
+)
 from lightning_accum.observe.hooks import Hook
 
 _BATCHES = 4  # number of batches that are watched
+_NATIVE = (LIF, AdaptiveLIF, SurrogateLIF, Competition, LeakyIntegrator, DelayedLinear)
 _RESETS = ("reset_mem", "reset", "reset_state", "reset_state_variables", "reset_states")
 
 State = dict[str, tuple[weakref.ref[Tensor], int, torch.Size]]
@@ -24,32 +34,35 @@ State = dict[str, tuple[weakref.ref[Tensor], int, torch.Size]]
 
 
 class CarriedState:
-    """Watches whether neurons begin the first batches in the state that the previous batch left.
+    """Watches whether modules begin the first batches in the state that the previous batch left.
 
-    Native neurons count their steps since a reset, and are checked with the traces of the rule.
+    These are the neurons of the cells, and all modules of this package that keep a state. A cell's
+    neuron that counts its steps since a reset is checked with the traces of the rule instead.
 
     Args:
         trainer: the trainer of the cells.
+        rest: the model whose other modules are watched too, if there is one.
+        others: other trainers of this fit, whose neurons are left to them.
     """
 
-    def __init__(self, trainer: CellTrainer) -> None:
+    def __init__(
+        self, trainer: CellTrainer, rest: nn.Module | None, others: Sequence[CellTrainer] = ()
+    ) -> None:
         self._trainer = trainer
         self._batches = 0
-        self._left: dict[int, State] = {}  # by the id of each neuron, its state after a batch
+        self._left: dict[int, State] = {}  # by the id of each module, its state after a batch
         self._kept: dict[int, int] = {}  # and in how many batches in a row it began with that
-        self._began: set[int] = set()  # the neurons that were called in this batch
-        self._names: dict[int, str] = {}  # what a neuron kept
-        self._neurons: dict[int, tuple[str, nn.Module]] = {}
-        self._whole: set[int] = set()  # the neurons that take whole sequences
-        for name, (cell, state) in trainer.named_cells:
-            if not hasattr(cell.neuron, "steps_since_reset"):
-                h = getattr(state, "hyperparameters", None)
-                if getattr(h, "time_dim", None) == 0:
-                    self._whole.add(id(cell.neuron))
-                self._neurons.setdefault(id(cell.neuron), (name, cell.neuron))
+        self._began: set[int] = set()  # the modules that were called in this batch
+        self._names: dict[int, str] = {}  # what a module kept
+        self._modules: dict[int, tuple[str, nn.Module]] = {}  # what each is called, and itself
+        self._whole: set[int] = set()  # the modules that take whole sequences
+        for what, module, whole in _watched(trainer, rest, others):
+            self._modules.setdefault(id(module), (what, module))
+            if whole:
+                self._whole.add(id(module))
         self._handles: list[RemovableHandle] = [
-            neuron.register_forward_pre_hook(Hook(self, neuron), with_kwargs=True)
-            for _, neuron in self._neurons.values()
+            module.register_forward_pre_hook(Hook(self, module), with_kwargs=True)
+            for _, module in self._modules.values()
         ]
 
     def remove(self) -> None:
@@ -72,7 +85,7 @@ class CarriedState:
         kept = len(given) == 1 and isinstance(given[0], Tensor) and bool(left)
         if kept:  # otherwise the call was given a state too
             shape = given[0].shape[1 if id(module) in self._whole else 0 :]
-            left = {name: was for name, was in left.items() if was[2] == shape}
+            left = {name: was for name, was in left.items() if was[2][-len(shape) :] == shape}
             now = dict(_states(module))
             kept = bool(left) and all(_is_same(now.get(name), left[name]) for name in left)
             self._names[id(module)] = next(iter(left), "")
@@ -82,37 +95,55 @@ class CarriedState:
         """Notes the states, and returns whether to go on watching; warns in the last batch."""
         self._batches += 1
         self._left = {
-            key: {name: (weakref.ref(t), version(t), t.shape) for name, t in _states(neuron)}
-            for key, (_, neuron) in self._neurons.items()
+            key: {name: (weakref.ref(t), version(t), t.shape) for name, t in _states(module)}
+            for key, (_, module) in self._modules.items()
             if key in self._began
         }
         self._began.clear()
         if self._batches < _BATCHES:
-            return bool(self._neurons)
+            return bool(self._modules)
         self.remove()
-        for key, (name, neuron) in self._neurons.items():
+        for key, (what, module) in self._modules.items():
             if self._kept.get(key, 0) == _BATCHES - 1 and is_first():
-                warnings.warn(
-                    _message(name, neuron, self._names[key]), RuntimeWarning, stacklevel=2
-                )
+                message = _message(what, module, self._names[key])
+                warnings.warn(message, RuntimeWarning, stacklevel=2)
         return False
 
 
-def _message(name: str, neuron: nn.Module, state: str) -> str:
-    resets = [each for each in _RESETS if callable(getattr(neuron, each, None))]
+def _watched(
+    trainer: CellTrainer, rest: nn.Module | None, others: Sequence[CellTrainer]
+) -> Iterator[tuple[str, nn.Module, bool]]:
+    """Yields what each module is called, the module, and whether it takes whole sequences."""
+    neurons = [cell.neuron for each in (trainer, *others) for _, (cell, _) in each.named_cells]
+    for name, (cell, state) in trainer.named_cells:
+        neuron, h = cell.neuron, getattr(state, "hyperparameters", None)
+        whole = getattr(h, "time_dim", None) == 0
+        if getattr(neuron, "steps_since_reset", math.inf) == math.inf:
+            yield f"The neuron of cell `{name}`", neuron, whole
+        if isinstance(neuron, Competition):
+            yield f"The neuron in the `Competition` of cell `{name}`", neuron.neuron, whole
+    checked = {id(module) for neuron in neurons for module in neuron.modules()}
+    for path, module in () if rest is None else rest.named_modules():
+        if isinstance(module, _NATIVE) and id(module) not in checked:
+            yield f"`{path}`", module, module.time_dim == 0
+
+
+def _message(what: str, module: nn.Module, state: str) -> str:
+    resets = [each for each in _RESETS if callable(getattr(module, each, None))]
     how = f"call its `{resets[0]}()`" if resets else "set it to zero"
     return (
-        f"The neuron of cell `{name}`, a `{type(neuron).__name__}`, should begin each batch at"
-        f" rest. Found that it kept its `{state}` from batch to batch, so that samples begin in the"
-        f" state that others left: {how} at the beginning of `training_step`, or pass `carry=True`"
-        " if batches are pieces of one stream."
+        f"{what}, a `{type(module).__name__}`, should begin each batch at rest. Found that it kept"
+        f" its `{state}` from batch to batch, so that samples begin in the state that others left:"
+        f" {how} at the beginning of `training_step`, or pass `carry=True` if batches are pieces of"
+        " one stream."
     )
 
 
-def _states(neuron: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yields the tensors that a neuron and its submodules keep, other than parameters."""
-    for path, module in neuron.named_modules():
-        for name, value in _attributes(module):
+def _states(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yields the tensors that a module and its submodules keep, other than parameters."""
+    inner = [("", module)] if isinstance(module, _NATIVE) else module.named_modules()
+    for path, owner in inner:
+        for name, value in _attributes(owner):
             if isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
                 yield f"{path}.{name}" if path else name, value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from torch import nn
@@ -22,12 +23,19 @@ class Watch(Protocol):
         """Removes the hooks."""
 
 
-def first_watches(host: CellHost, model: nn.Module | None) -> list[Watch]:
+def first_watches(
+    host: CellHost, model: nn.Module | None, hosts: Sequence[CellHost]
+) -> list[Watch]:
     """Registers the hooks of all such checks, and returns these.
 
     Args:
         host: the host of the cells.
         model: the model that is trained, if it is known.
+        hosts: the hosts of all callbacks of the fit; the first one watches the rest of the model.
     """
     found: list[Watch] = [] if model is None else [Wiring(host.trainer, model)]
-    return found if host.carry else [*found, CarriedState(host.trainer)]
+    if host.carry:
+        return found
+    rest = model if not hosts or hosts[0] is host else None
+    others = [each.trainer for each in hosts if each is not host]
+    return [*found, CarriedState(host.trainer, rest, others)]

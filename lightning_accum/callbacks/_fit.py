@@ -123,7 +123,7 @@ class Fit:
         self._hosts = hosts
         if check_trained(self._host, hosts, pl_module):
             self._loss = LossWatch()
-        self._health = Health(self._host, pl_module, whole=self._is_first)
+        self._health = Health(self._host, pl_module, hosts=hosts)
         self._idle = IdleParameters(hosts, pl_module) if self._is_first else None
 
     def batch_begins(

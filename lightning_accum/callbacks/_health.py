@@ -31,7 +31,7 @@ class Health:
         host: the host of the cells.
         model: the model that is trained, if it is known.
         patience: number of batches after which the check does not wait for an epoch's end.
-        whole: whether the other parameters of the model should be checked too.
+        hosts: the hosts of all callbacks of the fit; the first one checks the rest of the model.
     """
 
     def __init__(
@@ -39,11 +39,11 @@ class Health:
         host: CellHost,
         model: nn.Module | None = None,
         patience: int = 1000,
-        whole: bool = True,
+        hosts: Sequence[CellHost] = (),
     ) -> None:
         self._host = host
         self._model = model
-        self._whole = whole
+        self._whole = not hosts or hosts[0] is host
         self._patience = patience
         self._batches = 0
         self._updates = 0
@@ -60,7 +60,7 @@ class Health:
         }
         for tally in self._tallies():
             tally.begin(watched=True)
-        self._watches: list[Watch] = first_watches(host, model)  # of the first batches
+        self._watches: list[Watch] = first_watches(host, model, hosts)  # of the first batches
 
     @property
     def warned(self) -> Collection[str]:
