@@ -122,7 +122,9 @@ class NeuronSteps:
         sizes = (1, *v.shape, spike_dtype == torch.bool, period)
         used = (None, v, hold if period else None, None, None)
         self._neurons = _Neurons(*sizes, *constants, *map(pointer, used))
-        self._at = ctypes.byref(self._neurons)
+        with torch.inference_mode(False):
+            self._memory = torch.empty(_WORK, dtype=dtype, device="cpu")
+        self._arguments = ctypes.byref(self._neurons), pointer(self._memory), 1
         self._integrate = kernel.integrate
 
     def step(
@@ -150,7 +152,6 @@ class NeuronSteps:
         out = torch.empty_like(current, dtype=self._spike_dtype)
         neurons = self._neurons
         neurons.current, neurons.out = current.data_ptr(), out.data_ptr()
-        with Scratch() as scratch:
-            self._integrate(self._at, work_memory(scratch, _WORK * self._dtype.itemsize), 1)
+        self._integrate(*self._arguments)
         self.since_reset += 1
         return out

@@ -78,19 +78,19 @@ def checked_change(label: str, pending: Sequence[Pending], guard: NonFiniteGuard
     Raises:
         NonFiniteUpdateError: if a change holds NaN or Inf and the policy is ``"raise"``.
     """
-    change = stacked_change(pending, guard) or _product(pending, guard)
+    change = None
+    if len(pending) == 1:
+        change = stacked_change(pending[0], guard) or _product(pending[0], guard)
     return change or _sum(label, pending, guard)
 
 
-def _product(pending: Sequence[Pending], guard: NonFiniteGuard) -> Change | None:
+def _product(pending: Pending, guard: NonFiniteGuard) -> Change | None:
     """Returns the change as one product, which is added to the only parameter that changes.
 
     Returns:
         ``None`` if the change is not such a product, or may overflow.
     """
-    if len(pending) != 1:
-        return None
-    name, accumulator, param, factor, _ = pending[0]
+    name, accumulator, param, factor, _ = pending
     products, param = accumulator.deferred, param.detach()
     if not products or is_sharded(param):
         return None
@@ -108,19 +108,17 @@ def _product(pending: Sequence[Pending], guard: NonFiniteGuard) -> Change | None
     return Change([name], [call], guard.counts_with(name))
 
 
-def stacked_change(pending: Sequence[Pending], guard: NonFiniteGuard) -> Change | None:
+def stacked_change(pending: Pending, guard: NonFiniteGuard) -> Change | None:
     """Returns the change as one product of sides that are stacked already.
 
     Args:
-        pending: the parameters for which a change is pending.
+        pending: the only parameter for which a change is pending.
         guard: the policy for NaN and Inf.
 
     Returns:
         ``None`` if the change is anything else, or may overflow.
     """
-    if len(pending) != 1:
-        return None
-    name, accumulator, param, factor, _ = pending[0]
+    name, accumulator, param, factor, _ = pending
     stacked = accumulator.stacked
     if stacked is None or param.dtype is not stacked.left.dtype:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Literal, get_args
 
 import torch
@@ -17,6 +18,11 @@ NonFinite = Literal["raise", "skip", "ignore"]
 _COUNTS = named(
     Kind("a tensor of one integer", lambda v: REAL.fits(v) and not v.ndim and v.dtype == torch.long)
 )
+
+
+@cache
+def _largest(dtype: torch.dtype) -> float:
+    return torch.finfo(dtype).max
 
 
 class NonFiniteUpdateError(ArithmeticError):
@@ -106,7 +112,7 @@ class NonFiniteGuard:
             factor: by which they are to be multiplied.
             dtype: the dtype of the change.
         """
-        return self.policy == "ignore" or bound * max(1.0, abs(factor)) < torch.finfo(dtype).max
+        return self._policy == "ignore" or bound * max(1.0, abs(factor)) < _largest(dtype)
 
     def counts_with(self, name: str) -> dict[str, Tensor]:
         """Returns a count of zero for a parameter whose dropped changes should be counted."""

@@ -114,7 +114,7 @@ class Part:
             products: the products.
             stacked: those of both parts, in one product.
         """
-        self.clear()
+        self._kept = []
         self._deferred, self._stacked, self.count = products, stacked, 1 if products else 0
 
     @property

@@ -184,7 +184,9 @@ class Updater(GuardedAccumulators):
         pending = [name for name, each in self._accumulators.items() if not each.empty]
         if len(pending) != 1 or hook_count(self):
             return False
-        change = stacked_change(self._pending(pending, {}, {}), self._guard)
+        (name,) = pending
+        only = Pending(name, self._accumulators[name], self.target(name), 1.0)
+        change = stacked_change(only, self._guard)
         if change is not None:
             self._apply_change(change, self.names)
         return change is not None
