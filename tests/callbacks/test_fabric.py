@@ -392,6 +392,6 @@ def test_a_state_of_another_rule_is_told():
     saved.release()
     other = FabricCellTrainer(TripletSTDP(0.1, 0.1, -0.1, -0.1, time_dim=0), CELLS)
     other.setup(model)
-    with pytest.warns(UserWarning, match="Found one of a `STDP`, and a `TripletSTDP` here"):
+    with pytest.warns(UserWarning, match="state of a `STDP`, of which a `TripletSTDP` takes only"):
         other.load_state_dict(state)
     other.release()
