@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from _forked import Forked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.append(str(EXAMPLES))
@@ -60,12 +59,3 @@ def test_hebb_makes_all_neurons_alike(found):
     assert science.selectivity(history.after).max() < science.selectivity(history.before).mean()
     spread = history.after.std(dim=1) / history.after.mean(dim=1)
     assert spread.max() < 0.05
-
-
-def test_runs_and_draws(tmp_path):
-    picture = tmp_path / "bcm.png"
-    done = Forked("bcm_selectivity.py", ["--short", "--picture", picture], EXAMPLES).wait()
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr.strip()
-    assert "20 neurons, 10 patterns" in done.stdout
-    assert picture.read_bytes().startswith(b"\x89PNG")

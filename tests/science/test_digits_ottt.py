@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from _forked import Forked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.append(str(EXAMPLES))
@@ -45,12 +44,3 @@ def test_gradients_are_exact_in_the_last_layer_and_shorter_below(seed):
     torch.testing.assert_close(torch.stack([cosines[-1], ratios[-1]]), torch.ones(2))
     assert (cosines > 0.99).all()
     assert ratios[0] < 0.1 < ratios[1] < 0.3
-
-
-def test_runs_and_draws(tmp_path):
-    picture = tmp_path / "ottt.png"
-    done = Forked("digits_ottt.py", ["--short", "--picture", picture], EXAMPLES).wait()
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr.strip()
-    assert "readout only" in done.stdout
-    assert picture.read_bytes().startswith(b"\x89PNG")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from _forked import Forked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.append(str(EXAMPLES))
@@ -51,12 +50,3 @@ def test_the_rows_before_the_last_matter(found):
     answers = network(images)[-science.STEPS :].mean(0).argmax(-1)
     right = (answers == SPLIT.test_labels).float().mean()
     assert right < found["e-prop"].accuracies[-1] / 2
-
-
-def test_runs_and_draws(tmp_path):
-    picture = tmp_path / "rows.png"
-    done = Forked("digits_rows.py", ["--short", "--picture", picture], EXAMPLES).wait()
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr.strip()
-    assert "e-prop, random feedback" in done.stdout
-    assert picture.read_bytes().startswith(b"\x89PNG")

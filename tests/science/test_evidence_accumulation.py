@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from _forked import Forked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.append(str(EXAMPLES))
@@ -62,12 +61,3 @@ def test_without_recurrent_weights_both_ways_have_one_gradient(neuron):
     for local, exact in zip(*gradients.values(), strict=True):
         assert exact.abs().max() > 1e-3
         torch.testing.assert_close(local, exact, rtol=1e-8, atol=1e-10)
-
-
-def test_runs_and_draws(tmp_path):
-    picture = tmp_path / "evidence.png"
-    done = Forked("evidence_accumulation.py", ["--short", "--picture", picture], EXAMPLES).wait()
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr.strip()
-    assert "drawn to" in done.stdout
-    assert picture.read_bytes().startswith(b"\x89PNG")

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from _forked import Forked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.append(str(EXAMPLES))
@@ -72,12 +71,3 @@ def test_the_other_sign_runs_away():
     rates = science.phases(science.run(10.0, "bias", lr=-5e-4).rates)["before"]
     assert rates[:HALF].max() == 0
     assert rates[HALF:].min() > 150
-
-
-def test_runs_and_draws(tmp_path):
-    picture = tmp_path / "rates.png"
-    done = Forked("homeostasis.py", ["--short", "--picture", picture], EXAMPLES).wait()
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr.strip()
-    assert "nothing moves" in done.stdout
-    assert picture.read_bytes().startswith(b"\x89PNG")

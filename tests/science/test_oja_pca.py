@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from _forked import Forked
 
 from lightning_accum import Oja, Sanger
 
@@ -65,19 +64,3 @@ def test_digits_are_centred():
     digits = science.digits()
     assert digits.shape == (1797, 64)
     assert digits.mean(0).abs().max() < 1e-5
-
-
-def test_runs_and_draws(tmp_path):
-    pytest.importorskip("sklearn")
-    picture = tmp_path / "pca.png"
-    done = Forked("oja_pca.py", ["--short", "--picture", picture], EXAMPLES).wait()
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith("Local learning")  # the summaries, and no warning
-    assert "Warning" not in done.stderr
-    lines = done.stdout.splitlines()
-    for name, count in (("Oja", 1), ("Sanger", 4)):
-        (line,) = (line for line in lines if line.split()[0] == name)
-        cosines = [float(value) for value in line.split()[1:]]
-        assert len(cosines) == count
-        assert min(cosines) > 0.99
-    assert picture.read_bytes().startswith(b"\x89PNG")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from _forked import Forked
 
 pytest.importorskip("sklearn")
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -98,13 +97,3 @@ def test_all_fields_learned_and_kept_their_length(fields):
 def test_only_the_strongest_of_either_sign_answers():
     found = science.Winner()(torch.tensor([[1.0, -3.0, 2.0], [0.5, 0.2, -0.1]]))
     assert found.tolist() == [[0.0, -3.0, 0.0], [0.5, 0.0, 0.0]]
-
-
-def test_runs_and_draws(tmp_path):
-    picture = tmp_path / "fields.png"
-    done = Forked("receptive_fields.py", ["--short", "--picture", picture], EXAMPLES).wait()
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith("Local learning")  # the summaries, and no warning
-    assert "Warning" not in done.stderr
-    assert "share oriented:" in done.stdout
-    assert picture.read_bytes().startswith(b"\x89PNG")

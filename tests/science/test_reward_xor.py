@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from _forked import Forked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.append(str(EXAMPLES))
@@ -89,12 +88,3 @@ def test_a_delayed_sequence_goes_on_from_call_to_call():
     delay.reset()
     pieces = torch.cat([delay(piece) for piece in steps.split(3)])
     assert torch.equal(pieces, whole)
-
-
-def test_runs_and_draws(tmp_path):
-    picture = tmp_path / "xor.png"
-    done = Forked("reward_xor.py", ["--short", "--picture", picture], EXAMPLES).wait()
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr.strip()
-    assert "of 1 seeds" in done.stdout
-    assert picture.read_bytes().startswith(b"\x89PNG")

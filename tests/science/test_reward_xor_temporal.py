@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import torch
-from _forked import Forked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.append(str(EXAMPLES))
@@ -31,12 +30,3 @@ def test_rewarded_spikes_increase_and_punished_ones_decrease():
         assert last.sum() > 1.1 * first.sum(), name
         first, *_, last = science.learn(make(), 8, seed=0, rewards=-torch.ones(4))
         assert last.sum() < 0.7 * first.sum(), name
-
-
-def test_runs_and_draws(tmp_path):
-    picture = tmp_path / "xor.png"
-    done = Forked("reward_xor_temporal.py", ["--short", "--picture", picture], EXAMPLES).wait()
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr.strip()
-    assert done.stdout.count("of 1 seeds") == 5
-    assert picture.read_bytes().startswith(b"\x89PNG")

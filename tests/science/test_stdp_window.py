@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from _forked import Forked
 from torch import nn
 
 from lightning_accum import Cell
@@ -100,13 +99,3 @@ def test_step_by_step_is_the_same(name):
     rule.update()
     found = connection.weight.detach()[0]
     torch.testing.assert_close(found, closed_form(seen), rtol=0, atol=1e-12)
-
-
-def test_runs_and_draws(tmp_path):
-    picture = tmp_path / "window.png"
-    done = Forked("stdp_window.py", ["--short", "--picture", picture], EXAMPLES).wait()
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr.strip()
-    assert all(name in done.stdout for name in science.RULES)
-    assert "add to an isolated pair: 0e+00" in done.stdout
-    assert picture.read_bytes().startswith(b"\x89PNG")

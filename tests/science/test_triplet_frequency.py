@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from _forked import Forked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.append(str(EXAMPLES))
@@ -78,12 +77,3 @@ def test_the_step_makes_no_difference(name, dt):
     for period in science.PERIODS[2:]:
         found = [science.changes(science.MODELS[name], period, step) for step in (None, dt)]
         torch.testing.assert_close(*found, rtol=0, atol=1e-12)
-
-
-def test_runs_and_draws(tmp_path):
-    picture = tmp_path / "frequency.png"
-    done = Forked("triplet_frequency.py", ["--short", "--picture", picture], EXAMPLES).wait()
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr.strip()
-    assert "all-to-all, minimal  0.36 (paper 0.34)" in done.stdout
-    assert picture.read_bytes().startswith(b"\x89PNG")
