@@ -46,3 +46,19 @@ def inputs_from(outputs: Any, keys: Mapping[str, str]) -> dict[str, Any]:
                 f" {key!r} and {found}: return a dictionary that has the key."
             )
     return {name: known[key] for name, key in keys.items()}
+
+
+def check_keywords(call: str, inputs: Mapping[str, Any], recorded: bool) -> None:
+    """Raises a ``TypeError`` if a method of a FabricCellTrainer got inputs that nothing takes.
+
+    Args:
+        call: the name of the method.
+        inputs: the inputs.
+        recorded: whether a batch is recorded that they are for.
+    """
+    if "lr" in inputs or (inputs and not recorded):
+        raise TypeError(
+            f"Keywords of `{call}` should be inputs of the rule, for a batch that is not"
+            f" evaluated yet. Found {sorted(inputs)}, which nothing takes: pass inputs to"
+            " `accumulate` if you call it, and `scale` to `step` for a factor of the rates."
+        )

@@ -11,10 +11,12 @@ from lightning.fabric import is_wrapped
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_factor
+from lightning_accum.callbacks._processes_agree import check_cells_alike
 from lightning_accum.callbacks._combining import Combining
 from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._input_watch import InputWatch
+from lightning_accum.callbacks._inputs import check_keywords
 from lightning_accum.callbacks._loss_watch import LossWatch
 from lightning_accum.callbacks._untrained import StillParameters
 from lightning_accum.cells.cell import CellSpec
@@ -71,8 +73,8 @@ class FabricCellTrainer:
         nonfinite: NonFinite = "skip",
     ) -> None:
         self.host = CellHost(cell_trainer, cells, carry, nonfinite)
-        self._recorded, self._batches = False, 0
-        self._idle = self._unevaluated = 0  # steps without a batch; batches not evaluated
+        self._recorded = self._compared = False  # a batch; the cells of all processes
+        self._batches = self._idle = self._unevaluated = 0  # idle: steps without a batch
         self._health: Health | None = None
         self._still: StillParameters | None = None
         self._inputs, self._loss = InputWatch(), LossWatch()
@@ -96,7 +98,8 @@ class FabricCellTrainer:
         self.cell_trainer.train()
         self._health = Health(self.host, inner, _PATIENCE)
         self._still = StillParameters(self.host, inner)
-        self._inputs, self._loss, self._batches = InputWatch(), LossWatch(), 0
+        self._inputs, self._loss = InputWatch(), LossWatch()
+        self._batches, self._compared = 0, False
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -149,14 +152,14 @@ class FabricCellTrainer:
             **inputs: the inputs of the rule, if recorded activity is not evaluated yet.
 
         Raises:
-            RuntimeError: before :meth:`setup`, or after :meth:`release`.
+            RuntimeError: before :meth:`setup`, after :meth:`release`, or if processes are not alike.
             TypeError: if there is an ``lr``, or an input without a batch to evaluate.
             ValueError: if ``scale`` is negative.
             NonFiniteUpdateError: if an update holds NaN or Inf and ``nonfinite`` is ``"raise"``.
         """
         check_factor(scale=scale)
         health = self._checked()
-        self._check_inputs("step", inputs)
+        self._check_exchange("step", inputs)
         self._idle += 1
         if self._idle == _IDLE:
             warnings.warn(
@@ -185,24 +188,22 @@ class FabricCellTrainer:
             RuntimeError, TypeError: as for :meth:`step`.
         """
         self._checked()
-        self._check_inputs("updates_as_gradients", inputs)
+        self._check_exchange("updates_as_gradients", inputs)
         if self._recorded:
             self.accumulate(**inputs)
         self.host.export_as_gradients()
 
-    def _check_inputs(self, call: str, inputs: Mapping[str, Any]) -> None:
-        if "lr" in inputs or (inputs and not self._recorded):
-            raise TypeError(
-                f"Keywords of `{call}` should be inputs of the rule, for a batch that is not"
-                f" evaluated yet. Found {sorted(inputs)}, which nothing takes: pass inputs to"
-                " `accumulate` if you call it, and `scale` to `step` for a factor of the rates."
-            )
+    def _check_exchange(self, call: str, inputs: Mapping[str, Any]) -> None:
+        """Checks the inputs and, before the first exchange, the cells of other processes."""
+        check_keywords(call, inputs, self._recorded)
+        if not self._compared:
+            check_cells_alike(self.host)
+            self._compared = True
 
     def _note(self, inputs: Mapping[str, Any]) -> None:
         """Passes inputs to the checks and, after some batches, looks for what does not change."""
         self._inputs.note(inputs)
-        error = inputs.get("error")
-        if isinstance(error, Tensor) and not self._batches % _EVERY:
+        if not self._batches % _EVERY and isinstance(error := inputs.get("error"), Tensor):
             self._loss.note(error.detach().square().mean())
         self._batches += 1
         if self._batches == _PATIENCE and self._still is not None:

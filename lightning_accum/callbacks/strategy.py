@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
 
 from lightning_accum._compat import replaces_no_optimizer
+from lightning_accum.callbacks._processes_agree import compare
 from lightning_accum.callbacks._no_optimizer import NoOptimizer
+from lightning_accum.callbacks.buffers import AverageBuffers
+from lightning_accum.callbacks.cell_trainer import CellTrainerCallback
+from lightning_accum.distributed.world import processes
 from lightning_accum.optim import UpdateOptimizer
 
 
@@ -34,6 +39,19 @@ class LocalDDPStrategy(DDPStrategy):
         ...     strategy=LocalDDPStrategy(), accelerator="cpu", devices=1, logger=False
         ... )
     """
+
+    def setup(self, trainer: pl.Trainer) -> None:
+        """Sets the module up, and compares the callbacks that wait for those of other processes.
+
+        Raises:
+            RuntimeError: in all processes, if one of them lacks such a callback.
+        """
+        super().setup(trainer)
+        if processes() > 1:
+            callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+            waiting = [c for c in callbacks if isinstance(c, (CellTrainerCallback, AverageBuffers))]
+            named = {f"callback {i}": each.state_key for i, each in enumerate(waiting, 1)}
+            compare({"callbacks": named}, self.root_device)
 
     def configure_ddp(self) -> None:
         """Wraps the module if there is a gradient to reduce."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from lightning_accum import CellSpec, Hebb
-from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
 
 
 class Model(pl.LightningModule):
@@ -39,8 +39,8 @@ class Stop(pl.Callback):
         raise RuntimeError("enough")
 
 
-def case(name: str, rank: int) -> tuple[CellTrainerCallback, int]:
-    """The callback of a process, and its number of batches."""
+def case(name: str, rank: int) -> tuple[list[pl.Callback], int]:
+    """The callbacks of a process, and its number of batches."""
     cells, rate, batches = {"a": CellSpec("one", "relu")}, 0.01, 2
     options: dict[str, Any] = {}
     if name == "cells" and rank:
@@ -51,18 +51,40 @@ def case(name: str, rank: int) -> tuple[CellTrainerCallback, int]:
         options["apply_every_n_batches"] = 2
     if name == "batches":
         batches += rank
-    return CellTrainerCallback(Hebb(rate), cells, name="learner", **options), batches
+    learner = CellTrainerCallback(Hebb(rate), cells, name="learner", **options)
+    return [] if name == "one learner" and rank else [learner], batches
+
+
+def loop(name: str, rank: int) -> dict[str, Any]:
+    """What a loop with Fabric says, and the weights that it leaves."""
+    torch.manual_seed(rank if name == "seeds" else 0)
+    model = nn.ModuleDict({"one": nn.Linear(3, 2), "two": nn.Linear(2, 3), "relu": nn.ReLU()})
+    layer = "two" if name == "layers" and rank else "one"  # of equally many weights
+    learner = FabricCellTrainer(Hebb(0.1), {"a": CellSpec(layer, "relu")})
+    learner.setup(model)
+    if name == "loaded":
+        model.load_state_dict({key: value.fill_(0.5) for key, value in model.state_dict().items()})
+    said, before = "", [p.detach().clone() for p in model.parameters()]
+    for _ in range(2):
+        with learner.batch():
+            model["relu"](model[layer](torch.rand(4, model[layer].in_features)))
+        try:
+            learner.step()
+        except RuntimeError as error:
+            said = str(error)
+    moved = any(not torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
+    return {"raised": said, "moved": moved}
 
 
 def run(name: str, rank: int, ranks: int) -> dict[str, Any]:
     torch.manual_seed(0)
-    use, batches = case(name, rank)
+    callbacks, batches = case(name, rank)
     said = ""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         try:
             data = DataLoader([torch.rand(4, 3)] * batches, batch_size=None)
-            trainer(ranks, use, Stop(), epochs=1).fit(Model(), data)
+            trainer(ranks, *callbacks, Stop(), epochs=1).fit(Model(), data)
         except RuntimeError as error:
             said = str(error)
     warned = [str(each.message) for each in found if "All processes" in str(each.message)]
@@ -72,8 +94,8 @@ def run(name: str, rank: int, ranks: int) -> dict[str, Any]:
 if __name__ == "__main__":
     own, of, port = map(int, sys.argv[1:4])
     join(own, of, port)
-    names = ("alike", "cells", "rate", "every", "batches")
-    torch.save(
-        {name: run(name, own, of) for name in names}, Path(sys.argv[4]) / f"{own} of {of}.pt"
-    )
+    names = ("alike", "cells", "rate", "every", "batches", "one learner")
+    found = {name: run(name, own, of) for name in names}
+    found["loops"] = {name: loop(name, own) for name in ("same", "loaded", "seeds", "layers")}
+    torch.save(found, Path(sys.argv[4]) / f"{own} of {of}.pt")
     leave()

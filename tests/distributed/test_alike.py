@@ -23,6 +23,7 @@ def test_processes_that_are_alike_are_told_nothing(found: list[dict[str, Any]]) 
     [
         ("cells", "cells", "'weight': [2, 3]", "'weight': [4, 3]"),
         ("rate", "cells", "'lr': 0.01", "'lr': 0.02"),
+        ("one learner", "callbacks", "'CellTrainerCallback[learner]'", "{}"),
         ("every", "settings of updates", "'apply_every_n_batches': 1", "_n_batches': 2"),
     ],
 )
@@ -44,3 +45,21 @@ def test_other_numbers_of_batches_are_told_once(found: list[dict[str, Any]]) -> 
     assert "DistributedSampler" in said
     assert not found[1]["batches"]["warned"]
     assert [each["batches"]["raised"] for each in found] == ["enough", "enough"]
+
+
+@pytest.mark.parametrize("case", ["same", "loaded"])
+def test_processes_of_a_loop_that_are_alike_learn(found: list[dict[str, Any]], case: str) -> None:
+    assert [each["loops"][case] for each in found] == [{"raised": "", "moved": True}] * 2
+
+
+@pytest.mark.parametrize(
+    ("case", "what", "of_one"), [("seeds", "weights", "checksum"), ("layers", "cells", "[2, 3]")]
+)
+def test_other_weights_or_cells_raise_in_every_process_of_a_loop(
+    found: list[dict[str, Any]], case: str, what: str, of_one: str
+) -> None:
+    for each in found:
+        said = each["loops"][case]["raised"]
+        assert f"should have the same {what}." in said
+        assert of_one in said
+        assert not each["loops"][case]["moved"]
