@@ -152,7 +152,7 @@ class FabricCellTrainer:
             **inputs: the inputs of the rule, if recorded activity is not evaluated yet.
 
         Raises:
-            RuntimeError: before :meth:`setup`, after :meth:`release`, or if processes are not alike.
+            RuntimeError: before :meth:`setup`, after :meth:`release`, or if processes differ.
             TypeError: if there is an ``lr``, or an input without a batch to evaluate.
             ValueError: if ``scale`` is negative.
             NonFiniteUpdateError: if an update holds NaN or Inf and ``nonfinite`` is ``"raise"``.
