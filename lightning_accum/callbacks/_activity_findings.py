@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from lightning_accum.callbacks._counts import Counts
 from lightning_accum.callbacks._finding import Finding, number
 
+ELSEWHERE = "recorded elsewhere"
+"""The key of the finding that only other processes, or other cells, have recorded activity."""
+
 _BUSY = 0.5  # share of steps with a spike
 _QUIET = 3  # windows in a row without a spike, since the first half of the fit
 _ENOUGH = 1000  # values from which a share is computed
@@ -15,7 +18,14 @@ _TRACES = frozenset({"tc_pre", "tc_post", "tc_pos", "tc_neg"})
 
 def nothing_recorded(c: Counts) -> Iterator[Finding]:
     """Finds that nothing was recorded, or the rule never called."""
-    if any(w.applied for w in c.weights):  # other processes recorded activity
+    changed = [f"`{w.name}`" for w in c.weights if w.applied and (w.moved is None or w.moved > 0)]
+    if changed:
+        text = (
+            f"Cell `{c.cell}` should record activity in each process of a fit. Found none here in"
+            f" {number(c.batches, 'training batch')}, and {' and '.join(changed)} changed by what"
+            f" other processes, or other cells of the connection, recorded. {c.why_nothing}"
+        )
+        yield Finding(c.cell, ELSEWHERE, text, not c.rests)
         return
     if c.unevaluated:
         text = (

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from torch import Tensor, nn
 
+from lightning_accum.callbacks._activity_findings import ELSEWHERE
 from lightning_accum.callbacks._all_findings import findings, undefined_parameters
 from lightning_accum.callbacks._counts import By, Counts
 from lightning_accum.callbacks._first_batches import Watch, first_watches
@@ -187,7 +188,7 @@ class Health:
         others = [] if model is None else list(undefined_parameters(model, known))
         for found in (*map(findings, self._counts(optimizers, by, ended)), others):
             for cell, key, text, warns in found:
-                if (cell, key) in self._said or not is_first():
+                if (cell, key) in self._said or not (is_first() or key == ELSEWHERE):
                     continue
                 if not warns:
                     lines.append(text)

@@ -55,6 +55,29 @@ def case(name: str, rank: int) -> tuple[list[pl.Callback], int]:
     return [] if name == "one learner" and rank else [learner], batches
 
 
+class Resting(Model):
+    """Calls the layer only in some processes."""
+
+    def __init__(self, rests: bool) -> None:
+        super().__init__()
+        self.rests = rests
+
+    def training_step(self, x: Tensor) -> None:
+        if not self.rests:
+            super().training_step(x)
+
+
+def whole(name: str, rank: int, ranks: int) -> list[str]:
+    """What a whole fit warns of, in which some processes record nothing."""
+    torch.manual_seed(0)
+    model = Resting(name == "all rest" or (name == "second rests" and rank == 1))
+    data = DataLoader([torch.rand(4, 3)] * 2, batch_size=None)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        trainer(ranks, case("alike", rank)[0][0], epochs=1).fit(model, data)
+    return [str(each.message) for each in found if "record activity" in str(each.message)]
+
+
 def loop(name: str, rank: int) -> dict[str, Any]:
     """What a loop with Fabric says, and the weights that it leaves."""
     torch.manual_seed(rank if name == "seeds" else 0)
@@ -97,5 +120,6 @@ if __name__ == "__main__":
     names = ("alike", "cells", "rate", "every", "batches", "one learner")
     found = {name: run(name, own, of) for name in names}
     found["loops"] = {name: loop(name, own) for name in ("same", "loaded", "seeds", "layers")}
+    found["fits"] = {n: whole(n, own, of) for n in ("none rests", "second rests", "all rest")}
     torch.save(found, Path(sys.argv[4]) / f"{own} of {of}.pt")
     leave()

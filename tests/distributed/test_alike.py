@@ -1,4 +1,4 @@
-"""Processes of a fit that train other cells, by other settings or more batches, are told."""
+"""Processes that train other cells, by other settings, from more batches or none, are told."""
 
 from __future__ import annotations
 
@@ -63,3 +63,18 @@ def test_other_weights_or_cells_raise_in_every_process_of_a_loop(
         assert f"should have the same {what}." in said
         assert of_one in said
         assert not each["loops"][case]["moved"]
+
+
+def test_a_process_that_records_nothing_is_told(found: list[dict[str, Any]]) -> None:
+    first, second = (each["fits"] for each in found)
+    assert first["none rests"] == second["none rests"] == first["second rests"] == []
+    (said,) = second["second rests"]
+    assert "Cell `a` should record activity in each process of a fit." in said
+    assert "`weight` changed" in said
+
+
+def test_processes_that_all_record_nothing_are_told_once(found: list[dict[str, Any]]) -> None:
+    first, second = (each["fits"]["all rest"] for each in found)
+    (said,) = first
+    assert "Cell `a` should record activity to learn from." in said
+    assert second == []
