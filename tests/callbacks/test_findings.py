@@ -46,8 +46,17 @@ def test_a_layer_at_rest_is_no_mistake() -> None:
     assert not only({"applied": 0, "moved": 0.0}, windows=0, rests=True, why_nothing="A.").warns
 
 
-def test_other_processes_recorded() -> None:
-    assert found({"applied": 3}, windows=0) == []
+@pytest.mark.parametrize("moved", [0.5, None])
+def test_only_other_processes_recorded(moved: float | None) -> None:
+    finding = only({"applied": 3, "moved": moved}, windows=0, batches=3, why_nothing="Because.")
+    assert finding.warns
+    assert "Found none here in 3 training batches, and `weight` changed" in finding.text
+    assert finding.text.endswith("Because.")
+
+
+def test_no_process_recorded_although_their_zeros_were_applied() -> None:
+    finding = only({"applied": 3, "moved": 0.0}, windows=0, batches=1, why_nothing="Because.")
+    assert finding.text.endswith("Found none in 1 training batch. Because.")
 
 
 def test_nothing_recorded_after_the_first_epoch() -> None:
