@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -41,13 +42,25 @@ class ProcessStates:
     def pick(self, state: dict[str, Any], others: list[Any]) -> tuple[dict[str, Any], bool]:
         """Returns the state of this process, and whether it is its own or the first process's.
 
-        Each process has its own if as many processes resume as have saved.
+        Each process has its own if as many processes resume as have saved. Otherwise the first one
+        warns of what is lost.
 
         Args:
             state: the state of the first process.
             others: the states of the others.
         """
-        if is_first() or len(others) + 1 != processes():
+        saved = len(others) + 1
+        if others and saved != processes() and is_first():
+            warnings.warn(
+                f"A checkpoint of {saved} processes should be resumed by as many. Found"
+                f" {processes()}, so that only the first process's state is used: what others had"
+                " pending or carried is lost, and so is the state of their neurons. Resume with"
+                f" {saved} processes, or ignore this for a checkpoint that was saved at the end of"
+                " an epoch, without `carry`.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        if is_first() or saved != processes():
             return state, is_first()
         picked: dict[str, Any] = others[dist.get_rank() - 1]
         self._modules = picked["modules"]

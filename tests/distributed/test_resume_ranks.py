@@ -10,6 +10,9 @@ import torch
 from run_ranks import run_ranks
 from torch import Tensor
 
+from lightning_accum import STDP, CellSpec
+from lightning_accum.callbacks import CellTrainerCallback
+
 SCRIPT = Path(__file__).with_name("resume_run.py")
 
 
@@ -54,3 +57,17 @@ def test_what_one_process_had_pending_counts_once_where_two_go_on(found: dict[in
         torch.testing.assert_close(
             mine["of one"]["model"]["fc.weight"], alone, rtol=1e-9, atol=1e-12
         )
+
+
+def test_a_resume_by_fewer_processes_is_told(found: dict[int, list]):
+    saved = found[2][0]["whole"]["callback"]
+    callback = CellTrainerCallback(
+        STDP(0.03, -0.02, time_dim=0, batch_reduction="mean"),
+        cells={"enc": CellSpec("fc", "lif")},
+        apply_every_n_batches=3,
+        carry=True,
+    )
+    others = [{**found[2][1]["whole"]["callback"], "modules": {}}]
+    with pytest.warns(RuntimeWarning, match="of 2 processes should .* Found 1, so that only the"):
+        callback.load_state_dict({**saved, "others": others})
+    callback.load_state_dict({**saved, "others": []})  # of one process
