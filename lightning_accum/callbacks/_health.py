@@ -46,8 +46,7 @@ class Health:
         self._model = model
         self._whole = not hosts or hosts[0] is host
         self._patience = patience
-        self._batches = 0
-        self._updates = 0
+        self._batches = self._updates = 0
         self._epoch_began = True
         self._noting = False  # whether the weights around this update are noted
         self._first: dict[str, int] | None = None  # windows at the first check, by cell

@@ -11,13 +11,13 @@ from lightning.fabric import is_wrapped
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_factor
-from lightning_accum.callbacks._processes_agree import check_cells_alike
 from lightning_accum.callbacks._combining import Combining
 from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._input_watch import InputWatch
 from lightning_accum.callbacks._inputs import check_keywords
 from lightning_accum.callbacks._loss_watch import LossWatch
+from lightning_accum.callbacks._processes_agree import check_cells_alike
 from lightning_accum.callbacks._untrained import StillParameters
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
@@ -194,9 +194,8 @@ class FabricCellTrainer:
         self.host.export_as_gradients()
 
     def _check_exchange(self, call: str, inputs: Mapping[str, Any]) -> None:
-        """Checks the inputs and, before the first exchange, the cells of other processes."""
         check_keywords(call, inputs, self._recorded)
-        if not self._compared:
+        if not self._compared:  # the first exchange with other processes
             check_cells_alike(self.host)
             self._compared = True
 

@@ -11,8 +11,8 @@ from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
 
 from lightning_accum._compat import replaces_no_optimizer
-from lightning_accum.callbacks._processes_agree import compare
 from lightning_accum.callbacks._no_optimizer import NoOptimizer
+from lightning_accum.callbacks._processes_agree import compare
 from lightning_accum.callbacks.buffers import AverageBuffers
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback
 from lightning_accum.distributed.world import processes
