@@ -1,7 +1,10 @@
 """What statistics cost a batch of the demo's network, beside the same without them.
 
-A real Trainer with a TensorBoard logger; CPU time of the process on one thread, for each batch of a
-fit. The settings take turns in short fits, so that a busy machine slows all of them alike.
+A real Trainer with a TensorBoard logger; CPU time of the process on one thread, with that of the
+logger's own thread, and of the main thread alone, for each batch of a fit. The settings take turns
+in short fits, so that a busy machine slows all of them alike. Two of them log as many scalars as
+the statistics have, which are there already: by Lightning's ``log_dict``, and straight to the
+logger. What they take is Lightning's and TensorBoard's part of a logging step.
 
     python benchmarks/logging_cost.py [--smoke]
 """
@@ -28,7 +31,10 @@ from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback, UpdateMonitor
 from lightning_accum.nn import AdaptiveLIF, PoissonEncoder, WinnerTakeAll
 
+SCALARS = 14  # of a cell: 11 statistics of its update, its rate of learning, 2 of its activity
 Callbacks = Callable[[], list[pl.Callback]]
+Times = list[tuple[float, float]]  # of the process, and of the main thread
+BAR = 1.0  # ms
 
 
 class Network(pl.LightningModule):
@@ -59,17 +65,40 @@ class Network(pl.LightningModule):
 
 
 class Clock(pl.Callback):
-    """CPU time at the end of every batch, when all other callbacks have run."""
+    """CPU time from the first batch to the end of the last, when all other callbacks have run."""
 
     def __init__(self) -> None:
-        self.times: list[float] = []
+        self.began: tuple[float, float] | None = None
+        self.ended = (0.0, 0.0)
 
     def on_train_batch_start(self, *_: Any) -> None:
-        if not self.times:
-            self.times.append(time.process_time())
+        self.began = self.began or now()
 
     def on_train_batch_end(self, *_: Any) -> None:
-        self.times.append(time.process_time())
+        self.ended = now()
+
+
+def now() -> tuple[float, float]:
+    """CPU time of the process, and of this thread."""
+    return time.process_time(), time.thread_time()
+
+
+class Scalars(pl.Callback):
+    """Logs as many scalars as the statistics of a cell have, by one call."""
+
+    def __init__(self, straight: bool) -> None:
+        self.straight = straight
+        self.tensors = {f"plain/{i}": torch.tensor(float(i)) for i in range(SCALARS)}
+        self.numbers = {name: float(value) for name, value in self.tensors.items()}
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any
+    ) -> None:
+        if self.straight:
+            assert trainer.logger is not None
+            trainer.logger.log_metrics(self.numbers, step=trainer.fit_loop.total_batch_idx)
+        else:
+            pl_module.log_dict(self.tensors, on_step=True, on_epoch=False, batch_size=1)
 
 
 def rule(log: bool) -> CellTrainerCallback:
@@ -83,12 +112,14 @@ SETTINGS: dict[str, tuple[Callbacks, int]] = {
     "the rule, no statistics": (lambda: [rule(False)], 50),
     "statistics every 50 batches": (lambda: [rule(True)], 50),
     "statistics in every batch": (lambda: [rule(True)], 1),
+    "as many scalars by `log_dict`": (lambda: [rule(False), Scalars(straight=False)], 1),
+    "as many straight to the logger": (lambda: [rule(False), Scalars(straight=True)], 50),
     "UpdateMonitor too, every 50 batches": (lambda: [rule(True), UpdateMonitor()], 50),
 }
 
 
-def fit(callbacks: list[pl.Callback], every: int, batches: int, folder: str) -> float:
-    """Milliseconds of a batch, the mean over a fit."""
+def fit(callbacks: list[pl.Callback], every: int, batches: int, folder: str) -> tuple[float, float]:
+    """Milliseconds of a batch, of the process and of the main thread, the means over a fit."""
     clock = Clock()
     trainer = pl.Trainer(
         max_epochs=1,
@@ -102,7 +133,18 @@ def fit(callbacks: list[pl.Callback], every: int, batches: int, folder: str) -> 
     )
     images = torch.rand(batches, 16, 64, generator=torch.Generator().manual_seed(1)) ** 3
     trainer.fit(Network(), DataLoader(images, batch_size=None))
-    return 1e3 * (clock.times[-1] - clock.times[0]) / batches
+    assert clock.began is not None
+    process, thread = (
+        1e3 * (b - a) / batches for a, b in zip(clock.began, clock.ended, strict=True)
+    )
+    return process, thread
+
+
+def beyond(found: Times, base: Times) -> tuple[float, float]:
+    """The median, over turns, of how much more one setting takes than another, in ms a batch."""
+    pairs = list(zip(found, base, strict=True))
+    process, thread = (statistics.median(a[i] - b[i] for a, b in pairs) for i in range(2))
+    return process, thread
 
 
 def main() -> None:
@@ -114,7 +156,7 @@ def main() -> None:
     for name in ("lightning.pytorch", "lightning_accum.callbacks"):
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="lightning")
-    times: dict[str, list[float]] = {name: [] for name in SETTINGS}
+    times: dict[str, Times] = {name: [] for name in SETTINGS}
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(rounds + 1):
             for name, (make, every) in SETTINGS.items():
@@ -125,9 +167,17 @@ def main() -> None:
     print(f"{setting('lightning')}; {batches} batches a fit, {rounds} fits\n")
     rows = []
     for name, found in times.items():
-        more = statistics.median(one / other - 1 for one, other in zip(found, base, strict=True))
-        rows.append([name, f"{statistics.median(found):.3f}", f"{more:+.1%}"])
-    table(["setting", "ms a batch", "beyond the rule"], rows)
+        process, thread = (statistics.median(each) for each in zip(*found, strict=True))
+        more = statistics.median(a[0] / b[0] - 1 for a, b in zip(found, base, strict=True))
+        rows.append([name, f"{process:.3f}", f"{thread:.3f}", f"{more:+.1%}"])
+    table(["setting", "ms a batch", "in the main thread", "beyond the rule"], rows)
+    step = beyond(times["statistics in every batch"], base)
+    plain = beyond(times["as many scalars by `log_dict`"], base)
+    direct = beyond(times["as many straight to the logger"], base)
+    print(f"\nA logging step beyond a plain one: {step[0]:.2f} ms of {BAR:g} at most, {step[1]:.2f}"
+          f" in the main thread.\nOf it, {SCALARS} scalars by Lightning's `log_dict` take"
+          f" {plain[0]:.2f} and {plain[1]:.2f}, straight to the logger {direct[0]:.2f} and"
+          f" {direct[1]:.2f}.")  # fmt: skip
 
 
 if __name__ == "__main__":

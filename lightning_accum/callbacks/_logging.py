@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import lightning.pytorch as pl
+import torch
 from torch import Tensor
 
 from lightning_accum._compat import batches_that_stepped, log_again
@@ -39,14 +41,20 @@ def log_is_near(trainer: pl.Trainer, batches: int) -> bool:
     return every > 0 and -step % every < batches
 
 
-def log_values(pl_module: pl.LightningModule, values: dict[str, Tensor], prog_bar: bool) -> None:
+def log_values(
+    pl_module: pl.LightningModule, found: Mapping[str, Tensor | float], prog_bar: bool
+) -> None:
     """Logs values of one step.
 
     Args:
         pl_module: the module whose ``log_dict`` is called.
-        values: the values, by the names under which they are logged.
+        found: the values, by the names under which they are logged.
         prog_bar: whether the progress bar shows the ratios.
     """
+    numbers = {name: value for name, value in found.items() if not isinstance(value, Tensor)}
+    made = torch.tensor([*numbers.values()], dtype=torch.float32, device="cpu").unbind()
+    values = {name: value for name, value in found.items() if isinstance(value, Tensor)}
+    values.update(zip(numbers, made, strict=True))
     if log_again(pl_module, values):
         return
     shown = {name: v for name, v in values.items() if prog_bar and name.endswith("/ratio")}

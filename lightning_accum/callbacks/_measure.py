@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -12,11 +13,12 @@ from lightning_accum.distributed.gather import CAPACITY, gather_bytes
 from lightning_accum.distributed.packing import from_bytes, to_bytes
 from lightning_accum.distributed.shards import whole
 from lightning_accum.distributed.world import processes
-from lightning_accum.functional.statistics import spike_counts
-from lightning_accum.sparse.statistics import fast_lost_change, fast_statistics
-from lightning_accum.updates import Updater
+from lightning_accum.functional.statistics import update_statistics
+from lightning_accum.sparse.counts import fast_count_statistics, fast_spike_counts
+from lightning_accum.sparse.statistics import fast_lost_change, summed_statistics
 
-Values = dict[str, Tensor]
+Values: TypeAlias = Mapping[str, Tensor | float]
+"""Measurements by name: numbers that the kernel has summed, or tensors without dimensions."""
 
 
 class Activity(NamedTuple):
@@ -39,10 +41,7 @@ class Activity(NamedTuple):
 
     def values(self) -> Values:
         """Returns the firing rate and the share of silent neurons, by name."""
-        return {
-            "firing_rate": self.rates.mean(),
-            "silent_share": (self.counts == 0).float().mean(),
-        }
+        return fast_count_statistics(self.counts, self.slots)
 
 
 def activities(host: CellHost) -> dict[str, Activity]:
@@ -52,11 +51,11 @@ def activities(host: CellHost) -> dict[str, Activity]:
         host: the host of the cells.
     """
     found = {}
-    for (cell, name), monitor in host.trainer.named_monitors:
-        window = monitor.reducer.window() if name == "post" else None
+    for cell, monitor in host.trainer.monitors_named("post"):
+        window = monitor.reducer.window()
         if window is not None and window.ndim > 2:  # otherwise the rule raises an error
             slots = window.shape[0] * window.shape[1]
-            found[cell] = Activity(window, spike_counts(window), slots)
+            found[cell] = Activity(window, fast_spike_counts(window), slots)
     return _summed_over_processes(found) if processes() > 1 else found
 
 
@@ -80,22 +79,23 @@ class Before(NamedTuple):
     Attributes:
         cell: name of the cell.
         name: name of the parameter.
-        updater: the updater that holds the pending change.
         param: the parameter, which the update changes.
         value: a copy of the whole parameter.
-        parts: the potentiating and the depressing part of the pending change.
+        parts: the potentiating and the depressing part of the pending change, until it is applied
+            and others are accumulated.
+        limits: the lower and the upper limit of the parameter.
     """
 
     cell: str
     name: str
-    updater: Updater
     param: Tensor
     value: Tensor
     parts: tuple[Tensor | None, Tensor | None]
+    limits: tuple[float | None, float | None]
 
     def after(self) -> Tensor:
         """Returns the current value of the whole parameter; every process has to call this."""
-        return whole(self.param)
+        return whole(self.param.detach())
 
     def values(self, after: Tensor) -> Values:
         """Returns the statistics of the update, by name.
@@ -103,11 +103,13 @@ class Before(NamedTuple):
         Args:
             after: the whole parameter after the update.
         """
-        lower, upper = self.updater.limits(self.name)
-        found = fast_statistics(self.value, after, *self.parts, lower, upper)
-        return {statistic: value.float() for statistic, value in found.items()}
+        measured = self.value, after, *self.parts, *self.limits
+        found = summed_statistics(*measured)
+        if found is None:
+            return {name: value.float() for name, value in update_statistics(*measured).items()}
+        return found
 
-    def lost(self, after: Tensor) -> tuple[Tensor, Tensor]:
+    def lost(self, after: Tensor) -> tuple[Tensor, Tensor] | tuple[float, float]:
         """Returns how much of the pending change had no effect, and how much there was.
 
         Weights near a limit or beyond it do not count: what a limit or a soft bound holds back is
@@ -117,8 +119,8 @@ class Before(NamedTuple):
             after: the whole parameter after the update.
         """
         if any(part is not None and part.shape != after.shape for part in self.parts):
-            return after.new_zeros(()), after.new_zeros(())  # only a shard of it is here
-        return fast_lost_change(self.value, after, self.parts, self.updater.limits(self.name))
+            return 0.0, 0.0  # only a shard of it is here
+        return fast_lost_change(self.value, after, self.parts, self.limits)
 
 
 def parameters_before(host: CellHost, ids: set[int]) -> list[Before]:
@@ -133,7 +135,9 @@ def parameters_before(host: CellHost, ids: set[int]) -> list[Before]:
         for name in updater.names:
             target = updater.target(name)
             if id(target) in ids:
-                accumulator, param = getattr(updater, name), target.detach()
-                parts = accumulator.pos, accumulator.neg
-                found.append(Before(cell, name, updater, param, whole(param).clone(), parts))
+                pending, value = getattr(updater, name), whole(target.detach()).clone()
+                # A bound is the user's, and may write to the parts.
+                bounded = pending.bounded
+                parts = (pending.pos, pending.neg) if bounded else pending.known_parts()
+                found.append(Before(cell, name, target, value, parts, updater.limits(name)))
     return found

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 import lightning.pytorch as pl
-import torch
+from torch import Tensor
 
 from lightning_accum._compat import logs_now
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._logging import LogOptions, log_is_near, log_values
-from lightning_accum.callbacks._measure import Before, Values, activities, parameters_before
+from lightning_accum.callbacks._measure import Before, activities, parameters_before
 from lightning_accum.callbacks._summary import Summary
 from lightning_accum.callbacks._watcher import Watcher
 from lightning_accum.optim import UpdateOptimizer
@@ -39,7 +39,7 @@ class Report:
         self._observing = False  # whether this batch's activity is measured
         self.measuring = False  # whether this batch's updates are measured
         self._before: list[Before] = []
-        self._unlogged: Values = {}
+        self._unlogged: dict[str, Tensor | float] = {}
         self._applied: Counter[int] = Counter()  # updates, by the optimizer's id
 
     def batch_begins(self, trainer: pl.Trainer, every: int) -> None:
@@ -88,9 +88,7 @@ class Report:
         lrs = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
         for before in measured:
             after = before.after()
-            values = before.values(after)
-            param = before.updater.target(before.name)
-            values["lr"] = torch.as_tensor(lrs[id(param)])
+            values = {**before.values(after), "lr": lrs[id(before.param)]}
             place = f"updates/{self._prefix}{before.cell}/{before.name}"
             for name, value in values.items():
                 self._unlogged[f"{place}/{name}"] = value

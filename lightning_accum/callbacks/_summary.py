@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,17 +18,79 @@ _LOST = 0.5  # share of a change, lost in rounding, that deserves advice
 _LARGE = 0.1  # ratio of an update to its weights that deserves advice
 _SMALL = 1e-4  # the same, if the ratio is smaller and `lr` at most ...
 _FACTOR = 0.01
+_KEPT = 64  # updates
 _HEAD = ("cell", "parameter", "updates", "ratio", "at lower", "at upper", "silent")
+
+
+class _Sums(NamedTuple):
+    """Sums over the updates that were measured.
+
+    Attributes:
+        ratios: of ratios that are finite; that of weights that were all zero is infinite.
+        finite: the number of these.
+        pos: of the norms of potentiating parts.
+        neg: of the norms of depressing parts.
+        lost: of the change that had no effect, where the factor of updates was not zero.
+        wanted: of the change that was to be made there.
+        updates: the number of updates.
+    """
+
+    ratios: float
+    finite: float
+    pos: float
+    neg: float
+    lost: float
+    wanted: float
+    updates: float
+
+
+class _Updates:
+    """The measured updates of one parameter, whose values are added up many at a time."""
+
+    def __init__(self) -> None:
+        self.lr = 0.0  # the largest
+        self._sums: Tensor | None = None
+        self._kept: list[tuple[Tensor | float, ...]] = []  # values that are not added up yet
+
+    def add(self, before: Before, after: Tensor, values: Values) -> None:
+        """Takes in an update; see :meth:`Watcher.applied`."""
+        lr, self.limits = float(values["lr"]), (values["at_lower"], values["at_upper"])
+        self.lr = max(self.lr, lr)
+        losses = before.lost(after) if lr else (0.0, 0.0)  # nothing is lost in rounding
+        self._kept.append((values["ratio"], values["pos_norm"], values["neg_norm"], *losses))
+        if len(self._kept) >= _KEPT:
+            self._add_up()
+
+    def sums(self) -> _Sums:
+        """Returns the sums; waits for the device."""
+        if self._kept:
+            self._add_up()
+        assert self._sums is not None
+        return _Sums(*self._sums.tolist())
+
+    def _add_up(self) -> None:
+        ratios, *others = map(_column, zip(*self._kept, strict=True))
+        finite = ratios.isfinite()
+        columns = ratios.where(finite, 0.0), finite, *others, torch.ones_like(ratios)
+        row = torch.stack([column.to(ratios) for column in columns]).sum(1)
+        self._sums = row if self._sums is None else self._sums + row
+        self._kept = []
+
+
+def _column(values: Sequence[Tensor | float]) -> Tensor:
+    """Returns numbers, or tensors and numbers, as one tensor."""
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    if not tensors:
+        return torch.tensor(values, dtype=torch.float32, device="cpu")
+    zero = torch.zeros_like(tensors[0])
+    return torch.stack([v if isinstance(v, Tensor) else zero + v for v in values]).float()
 
 
 class Summary(Watcher):
     """Sums up the measurements of a fit on the device, and returns a table and advice."""
 
     def __init__(self) -> None:
-        # Sums of ratios, finite ratios, norms of both parts, lost and wanted change, and updates.
-        self._sums: dict[tuple[str, str], Tensor] = {}
-        self._limits: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
-        self._lrs: dict[tuple[str, str], Tensor] = {}
+        self._updates: dict[tuple[str, str], _Updates] = {}
         self._counts: dict[str, Tensor] = {}  # of the latest epoch with activity
         self._ended: set[str] = set()  # cells whose counts are of an earlier epoch
 
@@ -42,17 +105,11 @@ class Summary(Watcher):
         self._ended = set(self._counts)
 
     def applied(self, before: Before, after: Tensor, values: Values) -> None:
-        """Adds up the ratios, and keeps the shares of weights at a limit."""
-        key, ratio = (before.cell, before.name), values["ratio"]
-        finite = ratio.isfinite()  # that of weights that were all zero is infinite
-        ratio, one = torch.where(finite, ratio, 0.0), torch.ones_like(ratio)
-        applies = values["lr"] != 0  # otherwise nothing is lost in rounding
-        losses = (each.to(ratio) * applies for each in before.lost(after))
-        parts = values["pos_norm"], values["neg_norm"]
-        row = torch.stack([ratio, finite.to(ratio), *parts, *losses, one])
-        self._sums[key] = self._sums[key] + row if key in self._sums else row
-        self._limits[key] = values["at_lower"], values["at_upper"]
-        self._lrs[key] = torch.maximum(self._lrs.get(key, values["lr"]), values["lr"])
+        """Keeps the ratio, and the shares of weights at a limit."""
+        key = before.cell, before.name
+        if key not in self._updates:
+            self._updates[key] = _Updates()
+        self._updates[key].add(before, after, values)
 
     def one_sided(self, cells: Collection[str]) -> Iterator[str]:
         """Yields advice on parts that were always zero.
@@ -60,9 +117,9 @@ class Summary(Watcher):
         Args:
             cells: names of the cells whose rules both potentiate and depress.
         """
-        for (cell, name), sums in self._sums.items():
-            _, _, pos, neg, _, _, count = sums.tolist()
-            up, down = pos > 0, neg > 0
+        for (cell, name), updates in self._updates.items():
+            sums = updates.sums()
+            up, down, count = sums.pos > 0, sums.neg > 0, sums.updates
             if cell in cells and count >= _MEASURED and up != down:
                 never, only = ("depression", "potentiated") if up else ("potentiation", "depressed")
                 yield (
@@ -86,24 +143,24 @@ class Summary(Watcher):
             further: lines of other advice.
             warned: cells without advice, because a warning has named the mistake.
         """
-        if not self._sums:
+        if not self._updates:
             return ["Local learning:", *further] if further else []
         silent = {cell: float((n == 0).float().mean()) for cell, n in self._counts.items()}
         rows: list[Sequence[str]] = [_HEAD]
         advice: list[str] = []
-        for (cell, name), sums in self._sums.items():
+        for (cell, name), updates in self._updates.items():
             if (cell, name) not in steps:  # the cell was deleted
                 continue
-            total, number, _, _, lost, wanted, _ = sums.tolist()
-            ratio = total / number if number else math.nan
-            lower, upper = (float(share) for share in self._limits[cell, name])
+            sums = updates.sums()
+            ratio = sums.ratios / sums.finite if sums.finite else math.nan
+            lower, upper = (float(share) for share in updates.limits)
             shares = (lower, upper, silent.get(cell))
             shown = ("" if share is None else f"{share:.0%}" for share in shares)
             rows.append((cell, name, str(steps[cell, name]), f"{ratio:.1e}", *shown))
             if cell not in warned:
                 advice += _advice_on_weights(f"{cell}.{name}", ratio, lower, upper, rates)
-                advice += _advice_on_rounding(f"{cell}.{name}", lost, wanted, rates)
-                advice += _advice_on_lr(f"{cell}.{name}", ratio, float(self._lrs[cell, name]))
+                advice += _advice_on_rounding(f"{cell}.{name}", sums.lost, sums.wanted, rates)
+                advice += _advice_on_lr(f"{cell}.{name}", ratio, updates.lr)
         for cell, share in silent.items():
             if cell not in warned:
                 advice += _advice_on_activity(cell, share)

@@ -141,7 +141,8 @@ class CellState(CheckedState):
 
     def clear(self) -> None:
         """Drops tensors that belong to samples; those that belong to neurons stay."""
-        self._carried = of_neurons(self._carried)
+        if self._carried:
+            self._carried = of_neurons(self._carried)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> CellState:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]

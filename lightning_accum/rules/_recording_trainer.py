@@ -189,8 +189,8 @@ class RecordingTrainer(RuleOptions, ABC):
         Args:
             **kwargs: as those of the base class.
         """
-        for name in self.registry:
-            if steps := self.recorded_steps(name):
+        for name, monitor in self.monitors_named("post"):
+            if steps := getattr(monitor.reducer, "length", 0):
                 self.tally(name).dropped += steps
         super().clear(**kwargs)
 

@@ -48,7 +48,7 @@ def are_places(tensor: Tensor) -> bool:
 
 def are_values(tensor: Tensor, shape: torch.Size, dtype: torch.dtype) -> bool:
     """Returns whether a tensor has a shape and dtype, and C reads it as torch does."""
-    return tensor.dtype == dtype and tensor.shape == shape and is_plain(tensor)
+    return is_plain(tensor) and tensor.dtype == dtype and tensor.shape == shape
 
 
 def threads_for(columns: int, size: int, work: int) -> int:

@@ -99,6 +99,10 @@ def lost_sums(
 
 
 def _kernel_for(before: Tensor, *others: Tensor | None) -> ctypes.CDLL | None:
-    known = [before, *(each for each in others if each is not None)]
-    fits = all(is_plain(each) and are_values(each, before.shape, before.dtype) for each in known)
-    return kernel_for(before.dtype) if fits else None
+    if not is_plain(before):
+        return None
+    shape, dtype = before.shape, before.dtype
+    for each in others:
+        if each is not None and not are_values(each, shape, dtype):
+            return None
+    return kernel_for(dtype)

@@ -32,14 +32,31 @@ def fast_statistics(
         >>> {name: float(found[name]) for name in ("update_norm", "zero_share", "at_upper")}
         {'update_norm': 0.5, 'zero_share': 0.5, 'at_upper': 0.5}
     """
+    found = summed_statistics(before, after, pos, neg, lower, upper)
+    if found is None:
+        return update_statistics(before, after, pos, neg, lower, upper)
+    values = torch.tensor([found[name] for name in AVERAGED], dtype=before.dtype).unbind()
+    nonfinite = torch.tensor(int(found["nonfinite"]))
+    return {**dict(zip(AVERAGED, values, strict=True)), "nonfinite": nonfinite}
+
+
+def summed_statistics(
+    before: Tensor,
+    after: Tensor,
+    pos: Tensor | None,
+    neg: Tensor | None,
+    lower: float | None,
+    upper: float | None,
+) -> dict[str, float] | None:
+    """Returns these statistics as numbers, ``None`` if there is no kernel for the parameter."""
     check_numbers(**{k: v for k, v in (("lower", lower), ("upper", upper)) if v is not None})
     sums = change_sums(before, after, pos, neg, lower, upper)
     if sums is None:
-        return update_statistics(before, after, pos, neg, lower, upper)
+        return None
     size, both = max(before.numel(), 1), sums.up_size + sums.down_size
     moved, was = math.sqrt(sums.moved), math.sqrt(sums.before)
     lows, highs = sums.at_lower / size, sums.at_upper / size
-    found = {
+    return {
         "update_norm": moved,
         "weight_norm": math.sqrt(sums.after),
         "ratio": (moved / was if was else math.inf) if moved else 0.0,
@@ -50,10 +67,8 @@ def fast_statistics(
         "at_upper": highs,
         "at_bound": lows + highs,
         "zero_share": sums.zeros / size,
+        "nonfinite": sums.nonfinite,
     }
-    values = torch.tensor([found[name] for name in AVERAGED], dtype=before.dtype).unbind()
-    nonfinite = torch.tensor(int(sums.nonfinite))
-    return {**dict(zip(AVERAGED, values, strict=True)), "nonfinite": nonfinite}
 
 
 def fast_lost_change(
@@ -61,14 +76,11 @@ def fast_lost_change(
     after: Tensor,
     parts: tuple[Tensor | None, Tensor | None],
     limits: tuple[float | None, float | None] = (None, None),
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor] | tuple[float, float]:
     """Returns how much of a pending change had no effect, and how much there was.
 
     The plain form is :func:`~lightning_accum.functional.lost_change.lost_change`, which has these
-    arguments.
+    arguments. The kernel's sums are numbers.
     """
     sums = lost_sums(before, after, parts, limits, NEAR)
-    if sums is None:
-        return lost_change(before, after, parts, limits)
-    lost, wanted = torch.tensor(sums, dtype=before.dtype).unbind()
-    return lost, wanted
+    return lost_change(before, after, parts, limits) if sums is None else sums

@@ -79,7 +79,8 @@ class CombinedChange(PendingChange):
     def record_parts(self) -> Self:
         """Returns a record, to which rules add both parts too, until this is cleared."""
         record = type(self)(self.shape, name=self.name)
-        record.accumulate(*(part.value() for part in (self._pos, self._neg)))
+        if not self.empty:
+            record.accumulate(*(part.value() for part in (self._pos, self._neg)))
         self.records[:] = [record]
         return record
 

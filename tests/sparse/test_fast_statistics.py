@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -28,7 +29,9 @@ def an_update(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, ...]:
     return before, after, pos, neg
 
 
-def assert_same(found: object, plain: object) -> None:
+def assert_same(found: Any, plain: Any) -> None:
+    if isinstance(found, tuple):  # of tensors, or the kernel's numbers
+        found = tuple(map(torch.as_tensor, found))
     torch.testing.assert_close(
         found, plain, rtol=1e-5, atol=1e-5, equal_nan=True, check_dtype=False
     )

@@ -1,0 +1,48 @@
+"""The kernel's counts of spikes are those of plain torch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from lightning_accum.functional.statistics import count_statistics, spike_counts
+from lightning_accum.sparse.counts import fast_count_statistics, fast_spike_counts
+from lightning_accum.sparse.kernel_counts import count_neurons, sum_counts
+
+SHAPES = [
+    *[(1, 1, 1), (3, 2, 5), (16, 16, 255), (15, 17, 256), (2, 128, 257), (300, 1, 3)],
+    *[(511, 2, 600), (4, 3, 2, 3, 5), (0, 2, 3), (2, 0, 3), (2, 3, 0)],
+]
+
+
+def spikes(shape: tuple[int, ...], density: float = 0.3) -> Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(0)) < density
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("density", [0.0, 0.02, 0.3, 1.1])
+def test_counts_and_their_statistics_are_those_of_plain_torch(shape, density) -> None:
+    raster = spikes(shape, density)
+    counts = fast_spike_counts(raster)
+    assert torch.equal(counts, spike_counts(raster))
+    slots = shape[0] * shape[1]
+    found, plain = fast_count_statistics(counts, slots), count_statistics(counts, slots)
+    assert found.keys() == plain.keys()
+    for name, value in plain.items():
+        torch.testing.assert_close(torch.as_tensor(found[name]), value, equal_nan=True)
+
+
+def test_what_has_no_kernel_is_left_to_plain_torch() -> None:
+    raster = spikes((6, 4, 8))
+    for each in (raster.float(), raster.transpose(0, 1), raster[:, :, ::2], raster.to(torch.int8)):
+        assert count_neurons(each) is None
+        assert torch.equal(fast_spike_counts(each), spike_counts(each))
+    assert count_neurons(raster[0]) is None
+    counts = spike_counts(raster)
+    for each in (counts.double(), counts[::2], counts.long()):
+        assert sum_counts(each) is None
+        found, plain = fast_count_statistics(each, 24), count_statistics(each, 24)
+        torch.testing.assert_close(dict(found), plain)
+    with pytest.raises(ValueError, match="at least one neuron dimension"):
+        fast_spike_counts(raster[0])
