@@ -194,15 +194,8 @@ class CellObserver(CheckedState):
         return self._pool.named()
 
     def monitors_named(self, name: str) -> Iterator[tuple[str, Monitor]]:
-        """Yields the monitors of a name, with the names of their cells.
-
-        Args:
-            name: the name of the monitors.
-        """
-        for cell in self.registry:
-            monitor = self._pool.members(cell).get(name)
-            if monitor is not None:
-                yield cell, monitor
+        """Returns the monitors of a name, with the names of their cells."""
+        return self._pool.called(name)
 
     def named_monitors_of(self, cell: str) -> Iterator[tuple[str, Monitor]]:
         """Returns the monitors of one cell, by name.

@@ -105,6 +105,13 @@ class MonitorPool(nn.Module):
             self._members[group] = dict(self.of(group))
         return self._members[group]
 
+    def called(self, name: str) -> Iterator[tuple[str, Monitor]]:
+        """Yields the monitors of a name, with the groups that have one."""
+        for group in self._groups:
+            monitor = self.members(group).get(name)
+            if monitor is not None:
+                yield group, monitor
+
     def named(self) -> Iterator[tuple[tuple[str, str], Monitor]]:
         """Yields every group and name with its monitor; a shared monitor comes several times."""
         for group in self._groups:

@@ -114,6 +114,14 @@ class CombinedChange(PendingChange):
             calls.append(partial(self.records.clear))
         return calls
 
+    def known_parts(self) -> tuple[Tensor | None, Tensor | None]:
+        """Returns both reduced parts, which may share memory with this object, without copies.
+
+        They hold what is pending until something else is accumulated.
+        """
+        self.looked_at = True
+        return self._known(self._pos).value(), self._known(self._neg).value()
+
     def _known(self, part: Part) -> Part:
         if self.combined and self.records:
             return self.records[0]._pos if part is self._pos else self.records[0]._neg

@@ -238,14 +238,6 @@ class PendingChange(CheckedState):
             part.move(device)
         return self
 
-    def known_parts(self) -> tuple[Tensor | None, Tensor | None]:
-        """Returns both reduced parts, which may share memory with this object, without copies.
-
-        They hold what is pending until something else is accumulated.
-        """
-        self.looked_at = True
-        return self._known(self._pos).value(), self._known(self._neg).value()
-
     def _look(self, part: Part) -> Tensor | None:
         self.looked_at = True
         return None if (value := self._known(part).value()) is None else value.clone()
