@@ -99,6 +99,12 @@ class Tally:
             self.apart = 0
         return apart and self.apart == _APART
 
+    def first_apart(self) -> bool:
+        """Returns whether a mistake in the resets is the first, where one alone is certain."""
+        first = self.apart < _APART
+        self.apart = max(self.apart, _APART)
+        return first
+
     def never_called(self, steps: int) -> bool:
         """Returns whether to warn, once, that so many steps were recorded and the rule not called.
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_integers, check_tensors
+from lightning_accum.cells.mismatch import warn_of_streams
 from lightning_accum.distributed.world import processes
 from lightning_accum.rules._online_loop import run_compiled
 from lightning_accum.rules.base import Rule
@@ -105,6 +106,7 @@ def learn_online(
             stacklevel=2,
         )
     _check_layout(rule, inputs)
+    _check_cleared(rule, inputs.shape[1])
     windows = max(rule.tally(name).windows for name, _ in rule.named_cells)
     spikes = _learn(rule, layer, inputs, update_every, 0 in times, given)
     if windows < _PATIENCE <= windows + len(inputs) // update_every:
@@ -126,6 +128,15 @@ def _learn(
         rule(carry=True, **given)
         rule.update()
     return torch.cat(outputs) if outputs else layer(inputs)
+
+
+def _check_cleared(rule: Rule, samples: int) -> None:
+    """Warns, once, if neurons were reset before the sequence, and the rule was not cleared."""
+    for name, (cell, state) in rule.named_cells:
+        reset = getattr(cell.neuron, "steps_since_reset", None) == 0
+        carried = (len(v) for key, v in state.carried.items() if key.scope == "sample")
+        if reset and samples in carried and rule.tally(name).first_apart():
+            warn_of_streams(name, cell, None)
 
 
 def _check_layout(rule: Rule, inputs: Tensor) -> None:

@@ -313,4 +313,30 @@ def test_samples_before_steps_are_told_if_the_neurons_know_their_samples():
     with pytest.warns(UserWarning, match=r"time first. Found \[2, 10, ...\].*`cell`.* 2 samples"):
         learn_online(rule, layer, raster(10, 2, 4).transpose(0, 1))
     layer.neuron.reset()
+    rule.clear()
     learn_online(rule, layer, raster(2, 10, 4))
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_reset_without_a_clear_is_told_once(every):
+    layer = layer_of(6, LIF(4), 4)
+    rule = learner_of(layer)
+    learn_online(rule, layer, raster(8, 2, 6), update_every=every)
+    layer.neuron.reset()
+    with pytest.warns(RuntimeWarning, match="`cell` should both pass .* call `clear\\(\\)`"):
+        learn_online(rule, layer, raster(8, 2, 6), update_every=every)
+    layer.neuron.reset()
+    learn_online(rule, layer, raster(8, 2, 6), update_every=every)
+
+
+def test_sequences_that_begin_anew_or_go_on_are_not_told():
+    layer = layer_of(6, LIF(4), 4)
+    rule = learner_of(layer)
+    for _ in range(3):
+        learn_online(rule, layer, raster(8, 2, 6))
+    for _ in range(3):
+        layer.neuron.reset()
+        rule.clear()
+        learn_online(rule, layer, raster(8, 2, 6))
+    layer.neuron.reset()
+    learn_online(rule, layer, raster(8, 3, 6))  # other samples, whose traces begin at zero
