@@ -146,8 +146,8 @@ class Health:
             if dropped:
                 warnings.warn(
                     f"Updates should be finite. Found NaN or Inf in {dropped} updates of `{name}`"
-                    f" of cell `{cell}`, which were dropped: look at the activity, and lower the"
-                    " rates.",
+                    f" of cell `{cell}`, which were dropped: look at the activity, and at what"
+                    " the rule is given, such as a reward or a kernel; or lower the rates.",
                     RuntimeWarning,
                     stacklevel=2,
                 )

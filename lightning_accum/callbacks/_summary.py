@@ -188,7 +188,8 @@ def _advice_on_rounding(
         which = " and ".join(f"`{name}`" for name in rates) or "the rates"
         yield (
             f"{lost / wanted:.0%} of the change of `{label}` was lost, because it was smaller than"
-            f" a step of the weights' dtype: keep the weights in float32, or raise {which}."
+            " a step of the weights' dtype, or because a constraint undid it: keep the weights in"
+            f" float32, raise {which}, or look at the constraint."
         )
 
 

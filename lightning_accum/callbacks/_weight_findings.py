@@ -102,8 +102,8 @@ def _why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
     return (
         f"Weights of up to {w.largest:.2g} in {str(w.dtype).removeprefix('torch.')} change in steps"
         f" of about {step:.0e}, and every update was smaller, or was 0 because of the reward or"
-        " the error, a pseudo-derivative (neurons far from their threshold), a reduction or a"
-        f" bound: raise {_names(c.rates) if c.rates else 'the rates'}, or keep the"
+        " the error, a pseudo-derivative (neurons far from their threshold), a reduction, a"
+        f" bound or a constraint: raise {_names(c.rates) if c.rates else 'the rates'}, or keep the"
         " weights in a wider dtype."
     ), True
 

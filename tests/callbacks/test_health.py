@@ -298,6 +298,7 @@ def test_what_is_dropped_has_one_warning(tmp_path: Path) -> None:
 
     text = warned(Net(), tmp_path, callback(Poison(**RULE, time_dim=0)))
     assert "updates of `weight` of cell `enc`, which were dropped" in text
+    assert "look at the activity, and at what the rule is given, such as a reward" in text
 
 
 # ---------------------------------------------------------------------- learning, but ill

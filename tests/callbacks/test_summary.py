@@ -251,6 +251,26 @@ def test_most_of_a_change_lost_in_rounding(
     assert len(found) == told
 
 
+@pytest.mark.parametrize("free", [0, 1])
+def test_what_a_constraint_undoes_is_not_put_on_rounding_alone(
+    free: int, said: Any, tmp_path: Path
+) -> None:
+    net = Net()
+    begin = net.fc.weight.detach().clone()
+
+    def undo(weight: torch.nn.Parameter) -> None:
+        weight.data[free:] = begin[free:]  # of all neurons but `free`
+
+    attach_updater(net.fc, "weight").register_constraint(undo)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        trainer(tmp_path, callback()).fit(net, loader(4))
+    told = [str(each.message) for each in found if "should change" in str(each.message)]
+    lines = [line for line in said() if "was lost" in line]
+    (text,) = lines if free else told
+    assert "constraint" in text
+
+
 @pytest.mark.parametrize(
     ("theta_pos", "lr_ltd", "told"), [(0.0, 0.1, 0), (9.0, 0.1, 1), (9.0, 0.0, 0), (0.0, 0.0, 0)]
 )
