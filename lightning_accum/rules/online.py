@@ -132,8 +132,9 @@ def _learn(
 
 def _check_cleared(rule: Rule, samples: int) -> None:
     """Warns, once, if neurons were reset before the sequence, and the rule was not cleared."""
-    for name, (cell, state) in rule.named_cells:
+    for name, (cell, _) in rule.named_cells:
         reset = getattr(cell.neuron, "steps_since_reset", None) == 0
+        state = rule.state_of(name)
         carried = (len(v) for key, v in state.carried.items() if key.scope == "sample")
         if reset and samples in carried and rule.tally(name).first_apart():
             warn_of_streams(name, cell, None)
