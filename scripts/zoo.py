@@ -1,8 +1,9 @@
 """Runs the networks of the zoo and writes ``docs/zoo.md``, a table of what they reach.
 
 Each is an example that prints a line ``result: ...`` and, where it learns from samples, a line
-``speed: ...`` (``examples/_result.py``). What was measured is kept in ``docs/zoo.json``, so that a
-row can be measured on its own; a row that never was says so. Pictures go to ``docs/pictures``.
+``speed: ...`` (``examples/_result.py``). What was measured is kept in ``docs/zoo.json``, with what
+the example prints of its control, so that a row can be measured on its own; a row that never was
+says so. Pictures go to ``docs/pictures``.
 
     python scripts/zoo.py [--only conv_wta ...] [--seconds 3600]
 """
@@ -127,6 +128,19 @@ ZOO = {
         "oja_pca", "principal components of digits, least cosine", "Oja, Sanger", "64 inputs, 8"
     ),
 }
+# What is in the lines that an example prints of its control.
+CONTROLS = {
+    "digits_stdp": "k-means",
+    "conv_wta": "noise",
+    "softhebb_stack": "noise ",
+    "conv_stdp": "filters at random",
+    "reward_decision": "rewards shuffled",
+    "hybrid_backprop": "untrained features",
+    "digits_rows": "readout only",
+    "pattern_generation": "untrained",
+    "reward_xor": ", shuffled",
+    "reward_xor_temporal": ", shuffled",
+}
 HEAD = """# Zoo
 
 Networks that learn by local rules. Each is an example: the table says how well and how fast it
@@ -143,7 +157,7 @@ means that no figure was looked up. *digits* are scikit-learn's, 1,347 to train 
 
 
 def measure(network: Network, seconds: float) -> dict[str, str] | None:
-    """Runs a network; gives its result, speed, time and machine, or nothing if it failed."""
+    """Runs a network; gives what it printed, its time and machine, or nothing if it failed."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     script, *options = network.command.split()[1:]
     with tempfile.TemporaryDirectory() as folder:
@@ -154,20 +168,23 @@ def measure(network: Network, seconds: float) -> dict[str, str] | None:
             shutil.copy(drawn, ROOT / "docs" / "pictures")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     took = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-    found = parse(done.stdout)
+    found = parse(done.stdout, CONTROLS.get(network.example, ""))
     if done.returncode or found is None:
-        print(f"{network.command}: exit {done.returncode}\n{done.stderr or done.stdout}")
+        print(f"{network.command}: exit {done.returncode}\n{done.stdout}{done.stderr}")
         return None
     return {**found, "time": f"{took:.0f} s", "machine": machine()}
 
 
-def parse(printed: str) -> dict[str, str] | None:
-    """The result, and the samples per second or a dash, of what an example printed."""
+def parse(printed: str, control: str = "") -> dict[str, str] | None:
+    """The result, the control's lines and the samples per second of what an example printed."""
     result = re.search(r"^result: (.+)$", printed, re.MULTILINE)
     speed = re.search(r"^speed: (\d+) samples per second", printed, re.MULTILINE)
-    if result is None:
+    found = [line for line in printed.splitlines() if control and control in line]
+    lines = "; ".join(" ".join(line.split()) for line in found)
+    if result is None or bool(lines) != bool(control):
         return None
-    return {"result": result[1], "speed": f"{int(speed[1]):,}" if speed else "–"}
+    kept = {"control": lines} if control else {}
+    return {"result": result[1], **kept, "speed": f"{int(speed[1]):,}" if speed else "–"}
 
 
 def machine() -> str:

@@ -21,6 +21,22 @@ def test_reads_what_an_example_reports(capsys):
     assert found == {"result": "97.5 % ± 0.7 (seeds: 97.0, 98.0)", "speed": "1,234"}
 
 
+def test_keeps_what_an_example_prints_of_its_control():
+    printed = "  STDP, shuffled  10.0 %\n  R-STDP, shuffled 11.0 %\nresult: 97 %\nspeed: 3 samples"
+    found = zoo.parse(printed, ", shuffled")
+    assert found["control"] == "STDP, shuffled 10.0 %; R-STDP, shuffled 11.0 %"
+    assert zoo.parse(printed, "k-means") is None  # the example says it otherwise now
+    assert "control" not in zoo.parse(printed)
+
+
+@pytest.mark.parametrize("name", zoo.CONTROLS)
+def test_every_control_is_one_that_the_example_prints(name):
+    printed = (ROOT / "docs" / "outputs" / f"{name}.txt").read_text(encoding="utf-8")
+    found = zoo.parse(printed, zoo.CONTROLS[name])
+    assert found is not None
+    assert any(figure.isdigit() for figure in found["control"])
+
+
 def test_a_run_without_a_result_is_no_result():
     assert zoo.parse("speed: 3 samples per second\nthe result: 97 %") is None
 
