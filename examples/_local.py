@@ -34,7 +34,7 @@ def see(
     batch_size: int,
     epochs: int = 1,
     **options: Any,
-) -> None:
+) -> int:
     """Shows each sample once an epoch to a network, one of whose connections learns.
 
     Args:
@@ -45,6 +45,9 @@ def see(
         batch_size: of the samples.
         epochs: how often each sample is shown.
         **options: of the callback.
+
+    Returns:
+        The number of updates.
     """
     trainer = pl.Trainer(
         max_epochs=epochs,
@@ -56,3 +59,4 @@ def see(
         enable_model_summary=False,
     )
     trainer.fit(network, DataLoader(TensorDataset(*data), batch_size, shuffle=True))
+    return trainer.global_step

@@ -4,8 +4,10 @@ A bar moves over an event camera to the left or to the right, and returns at the
 front makes ON events and its back OFF events, which each pixel has equally often for both
 directions: only their order tells. Competing neurons learn without labels, and then stand for the
 direction that excites them most. Tonic's frames are counts, which STDP rejects: they are cut to 1.
+The picture has each neuron's weights of ON events, red, less those of OFF events, blue.
 
-    python examples/events_tonic.py [--short]   # after pip install "lightning-accum[events]"
+    pip install "lightning-accum[events]"
+    python examples/events_tonic.py [--picture events_tonic.png] [--short]
 """
 
 import argparse
@@ -19,7 +21,7 @@ from _result import spread
 from tonic.transforms import ToFrame
 from torch import Tensor, nn
 
-from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater
+from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater, plot
 from lightning_accum.metrics import MaxRateClassifier
 from lightning_accum.nn import AdaptiveLIF, WinnerTakeAll
 
@@ -65,16 +67,20 @@ def accuracy(net: Network, frames: Tensor, labels: Tensor, tests: int = 300) -> 
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--short", action="store_true", help="one seed, fewer samples")
-short, rng, learned, untrained = parser.parse_args().short, np.random.default_rng(0), [], []
+parser.add_argument("--picture", default="events_tonic.png", help="where to draw to")
+args, rng, learned, untrained = parser.parse_args(), np.random.default_rng(0), [], []
 quiet()
-labels = torch.arange(600 if short else 1500) % 2
+labels = torch.arange(600 if args.short else 1500) % 2
 counts = torch.from_numpy(np.stack([to_frames(bar(rng, label == 1)) for label in labels]))
 print(f"events of a pixel in a frame: up to {counts.max()}, cut to 1 in {(counts > 1).sum()}")
 frames = counts.clamp(max=1).float()
-for seed in range(1 if short else 5):
+for seed in range(1 if args.short else 5):
     torch.manual_seed(seed)
     net, rule = Network(), STDP(0.02, -0.006, tc_pre=10.0, tc_post=10.0, dt=2.0, time_dim=0)
     untrained.append(accuracy(copy.deepcopy(net), frames, labels))
     see(net, rule, CellSpec("fc", "lif"), frames[:-300], batch_size=8)
     learned.append(accuracy(net, frames, labels))
 print(f"test accuracy, untrained: {spread(untrained)}\nresult: {spread(learned)}, by chance 50 %")
+off, on = net.fc.weight.view(-1, 2, HEIGHT, WIDTH).unbind(1)
+plot.weights(on - off, columns=8)[0].savefig(args.picture, dpi=100)
+print(f"drawn to {args.picture}")

@@ -4,7 +4,7 @@ The rule records what goes into the connection and what the library's neurons gi
 the library is changed. Before the neurons the currents compete, so that one neuron of each sample
 is driven at a time. The neurons are then named after the digit that each answers most.
 
-    python examples/foreign_neurons.py [--library snntorch|norse|spikingjelly] [--short]
+    python examples/foreign_neurons.py [--library norse] [--picture FILE] [--short]
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from _data import Split, load_digits_split
+from _local import Local, see
 from _quiet import quiet
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater
-from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater, plot
 from lightning_accum.metrics import MaxRateClassifier
 from lightning_accum.nn import Competition, PoissonEncoder
 
@@ -35,12 +34,11 @@ MODULES = {
 }
 
 
-class Digits(pl.LightningModule):
+class Digits(Local):
     """Poisson input → plastic connection → competition → neurons of a library."""
 
     def __init__(self, library: str, neurons: int = 100) -> None:
         super().__init__()
-        self.automatic_optimization = False
         self.library = library
         self.encoder = PoissonEncoder(STEPS, max_rate=1000.0)
         self.fc = nn.Linear(64, neurons, bias=False)
@@ -52,11 +50,10 @@ class Digits(pl.LightningModule):
         else:
             neuron = made.LIFNode(tau=10.0, decay_input=False, v_threshold=8.0)
         self.neuron = Competition(neuron, neurons)
-        keep = Normalize(norm=1.0, order=2)
-        keep(nn.init.uniform_(self.fc.weight))
-        updater = attach_updater(self.fc, "weight")
-        updater.register_constraint(Clamp(min=0.0))
-        updater.register_constraint(keep)
+        nn.init.uniform_(self.fc.weight)
+        for constraint in (Clamp(min=0.0), Normalize(norm=1.0, order=2)):
+            constraint(self.fc.weight)
+            attach_updater(self.fc, "weight").register_constraint(constraint)
 
     def forward(self, images: Tensor) -> Tensor:
         """Spikes of each neuron, ``[B, neurons]``."""
@@ -71,12 +68,6 @@ class Digits(pl.LightningModule):
             spikes, state = given if isinstance(given, tuple) else (given, None)
             rates += spikes.detach()
         return rates
-
-    def training_step(self, batch: list[Tensor], batch_idx: int) -> None:
-        self(batch[0])
-
-    def configure_optimizers(self) -> None:
-        return None
 
 
 @torch.no_grad()
@@ -95,6 +86,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--library", choices=MODULES, help="by default the first installed")
     parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--picture", default="foreign_neurons.png", help="where to draw weights to")
     parser.add_argument("--short", action="store_true", help="one epoch")
     args = parser.parse_args()
     quiet()
@@ -110,24 +102,16 @@ def main() -> None:
     data, model = load_digits_split(), Digits(library)
     untrained, _ = score(model, data)
     stdp = STDP(lr_post=0.04, lr_pre=-0.012)  # faster, and neurons forget their digit again
-    cells = {"input": CellSpec(connection="fc", neuron="neuron")}
-    trainer = pl.Trainer(
-        max_epochs=1 if args.short else args.epochs,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        enable_progress_bar=False,
-        callbacks=[CellTrainerCallback(stdp, cells=cells)],
-    )
-    train = TensorDataset(data.train_images)
-    trainer.fit(model, DataLoader(train, 16, shuffle=True))
+    cell = CellSpec(connection="fc", neuron="neuron")
+    epochs = 1 if args.short else args.epochs
+    updates = see(model, stdp, cell, data.train_images, batch_size=16, epochs=epochs)
     learned, rate = score(model, data)
-    print(
-        f"{type(model.neuron.neuron).__name__} of {library}: {rate:.2%} of neurons spike in a step"
-    )
-    print(f"{trainer.global_step} updates by STDP, none by gradient")
+    name = type(model.neuron.neuron).__name__
+    print(f"{name} of {library}: {rate:.2%} of neurons spike in a step")
+    print(f"{updates} updates by STDP, none by gradient")
     print(f"test accuracy: {learned:.1f} % (untrained {untrained:.1f} %, by chance 10 %)")
+    plot.weights(model.fc.weight, columns=16)[0].savefig(args.picture, dpi=100)
+    print(f"drawn to {args.picture}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ gradient. The step returns a loss, Lightning optimizes the readout with it, and 
 the connection below at the end of each batch. What the last update did is in the metrics that the
 callback logs. Beside it stands the same readout on the same features as they were before learning.
 
-    python examples/hybrid_backprop.py [--neurons 80] [--epochs 6] [--short]
+    python examples/hybrid_backprop.py [--neurons 80] [--picture hybrid_backprop.png] [--short]
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from _result import report, spread
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater
+from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater, plot
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.nn import AdaptiveLIF, PoissonEncoder, WinnerTakeAll
 
@@ -33,21 +33,13 @@ class Hybrid(pl.LightningModule):
         super().__init__()
         self.encoder = PoissonEncoder(steps=60, max_rate=1000.0)
         self.fc = nn.Linear(64, neurons, bias=False).requires_grad_(False)
-        self.lif = AdaptiveLIF(
-            neurons,
-            tc_mem=100.0,
-            v_threshold=10.0,
-            theta_plus=0.002 * neurons,
-            tc_theta=2e5,
-            time_dim=0,
-            inhibition=WinnerTakeAll(steps=0),
-        )
+        options = {"v_threshold": 10.0, "theta_plus": 0.002 * neurons, "tc_theta": 2e5}
+        self.lif = AdaptiveLIF(neurons, 100.0, inhibition=WinnerTakeAll(0), time_dim=0, **options)
         self.readout = nn.Sequential(nn.Linear(neurons, 64), nn.ReLU(), nn.Linear(64, 10))
-        keep = Normalize(norm=1.0, order=2)
-        keep(nn.init.uniform_(self.fc.weight))
-        updater = attach_updater(self.fc, "weight")
-        updater.register_constraint(Clamp(min=0.0))
-        updater.register_constraint(keep)
+        nn.init.uniform_(self.fc.weight)
+        for constraint in (Clamp(min=0.0), Normalize(norm=1.0, order=2)):
+            constraint(self.fc.weight)
+            attach_updater(self.fc, "weight").register_constraint(constraint)
 
     def forward(self, images: Tensor) -> Tensor:
         """Scores of each digit, ``[B, 10]``."""
@@ -67,8 +59,8 @@ class Hybrid(pl.LightningModule):
         return torch.optim.AdamW(self.readout.parameters(), lr=0.003)
 
 
-def run(args: argparse.Namespace, lr: float, seed: int) -> tuple[float, dict[str, Tensor], int]:
-    """Test accuracy, metrics of the last update and steps, with STDP at a rate ``lr``."""
+def run(args: argparse.Namespace, lr: float, seed: int) -> tuple[float, dict[str, Tensor], Hybrid]:
+    """Test accuracy, metrics of the last update and the network, with STDP at a rate ``lr``."""
     pl.seed_everything(seed, verbose=False)
     data, model = load_digits_split(), Hybrid(args.neurons)
     rule = STDP(lr_post=lr, lr_pre=-0.3 * lr, time_dim=0)
@@ -87,7 +79,7 @@ def run(args: argparse.Namespace, lr: float, seed: int) -> tuple[float, dict[str
     metrics = dict(trainer.callback_metrics)
     test = DataLoader(TensorDataset(data.test_images, data.test_labels), batch_size=450)
     accuracy = trainer.test(model, test, verbose=False)[0]["accuracy"]
-    return accuracy, metrics, trainer.global_step
+    return accuracy, metrics, model
 
 
 def main() -> None:
@@ -95,6 +87,7 @@ def main() -> None:
     parser.add_argument("--neurons", type=int, default=80)
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--picture", default="hybrid_backprop.png", help="where to draw weights to")
     parser.add_argument("--short", action="store_true", help="one seed, three epochs")
     args = parser.parse_args()
     if args.short:
@@ -106,12 +99,15 @@ def main() -> None:
     runs = [run(args, 0.02, seed) for seed in range(args.seeds)]
     seconds = time.process_time() - start
     fixed = spread([100 * run(args, 0.0, seed)[0] for seed in range(args.seeds)])
-    _, metrics, steps = runs[-1]
+    _, metrics, model = runs[-1]
+    steps = model.global_step
     for name in ("updates/input/weight/ratio", "activity/input/firing_rate"):
         print(f"{name} at the end: {metrics[name]:.4f}")
     print(f"{steps} steps of the readout's optimizer, an update by STDP in each")
     report(spread([100 * learned for learned, _, _ in runs]), 16 * steps * args.seeds / seconds)
     print(f"test accuracy on untrained features {fixed}, by chance 10 %")
+    plot.weights(model.fc.weight, columns=16)[0].savefig(args.picture, dpi=100)
+    print(f"drawn to {args.picture}")
 
 
 if __name__ == "__main__":

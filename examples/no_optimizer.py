@@ -4,7 +4,7 @@
 records the spikes, applies the rule after every batch and has `trainer.global_step` count it. The
 neurons, which compete and never saw a label, are then named after the digit that each answers most.
 
-    python examples/no_optimizer.py [--neurons 100] [--epochs 6] [--short]
+    python examples/no_optimizer.py [--neurons 100] [--picture no_optimizer.png] [--short]
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from _quiet import quiet
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater
+from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater, plot
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.metrics import MaxRateClassifier
 from lightning_accum.nn import AdaptiveLIF, PoissonEncoder, WinnerTakeAll
@@ -75,6 +75,7 @@ def main() -> None:
     parser.add_argument("--neurons", type=int, default=100)
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--picture", default="no_optimizer.png", help="where to draw weights to")
     parser.add_argument("--short", action="store_true", help="one epoch")
     args = parser.parse_args()
     quiet()
@@ -99,6 +100,8 @@ def main() -> None:
     print(f"{trainer.global_step} updates by STDP, none by gradient")
     found = 100 * accuracy(model, data)
     print(f"test accuracy {found:.1f} %, untrained {100 * untrained:.1f} %, by chance 10 %")
+    plot.weights(model.fc.weight, columns=16)[0].savefig(args.picture, dpi=100)
+    print(f"drawn to {args.picture}")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from _forked import Forked
+from matplotlib.image import imread
 
 from lightning_accum import STDP, Serial
 from lightning_accum.nn import LIF, Linear
@@ -17,14 +18,15 @@ transforms = pytest.importorskip("tonic.transforms", reason="tonic is not instal
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def test_directions_are_learned() -> None:
-    done = Forked("events_tonic.py", ["--short"], EXAMPLES).wait()
+def test_directions_are_learned(tmp_path: Path) -> None:
+    done = Forked(EXAMPLES / "events_tonic.py", ["--short"], tmp_path).wait()
     assert (done.returncode, done.stderr) == (0, "")
     untrained, learned, chance = map(float, re.findall(r"([\d.]+) %", done.stdout))
     assert chance == 50
     assert learned > 85
     assert learned > untrained + 15
     assert int(re.findall(r"up to (\d+)", done.stdout)[0]) > 1  # so that there is something to cut
+    assert imread(tmp_path / "events_tonic.png").std() > 0.01
 
 
 def frames_of_two_events() -> torch.Tensor:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from _forked import Forked
+from matplotlib.image import imread
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -20,9 +21,9 @@ LEARNED = {
 
 
 @pytest.mark.parametrize("name", LEARNED)
-def test_learns_in_its_short_form(name: str) -> None:
+def test_learns_in_its_short_form(name: str, tmp_path: Path) -> None:
     least, better, line = LEARNED[name]
-    done = Forked(f"{name}.py", ["--short"], EXAMPLES).wait()
+    done = Forked(EXAMPLES / f"{name}.py", ["--short"], tmp_path).wait()
     assert done.returncode == 0, done.stderr
     summary, *_ = done.stderr.splitlines()  # and nothing that Lightning remarks
     assert summary == "Local learning, by what the logging steps saw:"
@@ -31,3 +32,4 @@ def test_learns_in_its_short_form(name: str) -> None:
     assert chance == 10
     assert learned > least
     assert learned - untrained > better
+    assert imread(tmp_path / f"{name}.png").std() > 0.01

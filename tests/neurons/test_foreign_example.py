@@ -9,27 +9,29 @@ from pathlib import Path
 import pytest
 import torch
 from _forked import Forked
+from matplotlib.image import imread
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LIBRARIES = ["snntorch", "norse", "spikingjelly"]
 
 
-def run(*args: str, script: Path = EXAMPLES / "foreign_neurons.py") -> str:
-    done = Forked(script, ["--short", *args], EXAMPLES).wait()
+def run(folder: Path, *args: str, script: Path = EXAMPLES / "foreign_neurons.py") -> str:
+    done = Forked(script, ["--short", *args], folder).wait()
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_learns_in_its_short_form(library: str) -> None:
+def test_learns_in_its_short_form(library: str, tmp_path: Path) -> None:
     pytest.importorskip(library, reason=f"{library} is not installed")
-    shown = run("--library", library)
+    shown = run(tmp_path, "--library", library)
     assert "85 updates by STDP, none by gradient" in shown
     spiking, learned, untrained, chance = map(float, re.findall(r"([\d.]+) ?%", shown))
     assert 0.1 < spiking < 1 / 0.9  # one of a hundred neurons is driven at a time
     assert chance == 10
     assert learned > 65
     assert learned - untrained > 15
+    assert imread(tmp_path / "foreign_neurons.png").std() > 0.01
 
 
 def test_skips_without_the_library(tmp_path: Path) -> None:
@@ -38,11 +40,11 @@ def test_skips_without_the_library(tmp_path: Path) -> None:
         "import runpy, sys\n"
         "for name in ('snntorch', 'norse', 'spikingjelly'): sys.modules[name] = None\n"
         f"sys.path.insert(0, {str(EXAMPLES)!r})\n"
-        "runpy.run_path('foreign_neurons.py', run_name='__main__')\n"
+        f"runpy.run_path({str(EXAMPLES / 'foreign_neurons.py')!r}, run_name='__main__')\n"
     )
-    everything = run(script=without)
+    everything = run(tmp_path, script=without)
     assert everything == "skipped: none of snntorch, norse, spikingjelly is installed\n"
-    one = run("--library", "norse", script=without)
+    one = run(tmp_path, "--library", "norse", script=without)
     assert one == "skipped: norse is not installed\n"
 
 
