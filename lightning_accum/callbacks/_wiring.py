@@ -23,7 +23,8 @@ class Wiring:
     """Watches the modules of cells in one batch.
 
     A cell is wrong if its connection's own output went into another module of its neuron's class,
-    and never into its neuron. Results of further modules, sums and copies are not followed.
+    which no cell of that connection names, and never into its neuron. Results of further modules,
+    sums, products and copies are not followed.
 
     Args:
         trainer: the trainer of the cells.
@@ -61,9 +62,13 @@ class Wiring:
             ``False``: one batch is enough.
         """
         self.remove()
+        named: dict[int, set[int]] = {}  # neurons that cells name, by their connection
+        for _, cell, _ in self._cells:
+            named.setdefault(id(cell.connection), set()).add(id(cell.neuron))
         for name, cell, others in self._cells:
-            went = self._in.went.get(id(cell.connection), set())
-            found = [each for each in others if id(each) in went]
+            connection = id(cell.connection)
+            went = self._in.went.get(connection, set())
+            found = [each for each in others if id(each) in went - named[connection]]
             if id(cell.neuron) not in went and found and is_first():
                 warnings.warn(self._message(name, cell, found[0]), UserWarning, stacklevel=2)
         return False

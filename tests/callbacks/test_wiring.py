@@ -17,6 +17,7 @@ from lightning_accum.callbacks import FabricCellTrainer
 from lightning_accum.nn import LIF
 
 WRONG = {"enc": CellSpec("fc1", "lif2")}
+BOTH = {"a": CellSpec("fc1", "lif1"), "b": CellSpec("fc1", "lif2")}
 RIGHT = {"a": CellSpec("fc1", "lif1"), "b": CellSpec("fc2", "lif2")}
 
 
@@ -61,6 +62,15 @@ class Shared(Deep):
         self.lif1(out)
 
 
+class Scaled(Deep):
+    """The same neurons after one connection, whose output is scaled for the second ones."""
+
+    def run(self, x: Tensor) -> None:
+        out = self.fc1(x)
+        self.lif1(out)
+        self.lif2(out * 0.5)
+
+
 class Stepwise(Deep):
     def run(self, x: Tensor) -> None:
         s = torch.zeros(x.shape[1], 4)
@@ -96,12 +106,32 @@ def test_a_neuron_of_a_later_layer_is_told_step_by_step(tmp_path: Path) -> None:
     assert "goes into `step2`, and not into `step1`" in fit(Stepwise(), tmp_path, cells, None)[0]
 
 
+def test_cells_that_share_a_connection_and_name_none_of_its_neurons_are_told(
+    tmp_path: Path,
+) -> None:
+    class Three(Scaled):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lif3 = LIF(4, time_dim=0)
+
+        def run(self, x: Tensor) -> None:
+            super().run(x)
+            self.lif3(x[..., :4])
+
+    cells = {"a": CellSpec("fc1", "lif2"), "b": CellSpec("fc1", "lif3")}
+    said = fit(Three(), tmp_path, cells)
+    assert ["and not into `lif2`" in each for each in said] == [True, False]
+    assert all("name `lif1` as the neuron" in each for each in said)
+    assert len(said) == 2
+
+
 @pytest.mark.parametrize(
     ("net", "cells", "time_dim"),
     [
         (Deep, RIGHT, 0),
         (Normed, {**RIGHT, "rec": CellSpec("rec", "lif2")}, 0),
-        (Shared, {"a": CellSpec("fc1", "lif1"), "b": CellSpec("fc1", "lif2")}, 0),
+        (Shared, BOTH, 0),
+        (Scaled, BOTH, 0),
         (
             Stepwise,
             {f"{c}-{n}": CellSpec(c, n) for c, n in (("fc1", "step1"), ("rec", "step1"))},
@@ -127,7 +157,8 @@ def test_only_the_first_batch_is_watched(tmp_path: Path) -> None:
     fit(Counting(), tmp_path, RIGHT)
     assert len(counts) == 6
     assert counts[0] - counts[1] == 7  # on two connections and five neurons
-    assert len({*counts[1:]}) == 1
+    # The check of their state watches the three neurons without a cell for four batches.
+    assert [counts[1] - count for count in counts[2:]] == [0, 0, 3, 3]
 
 
 def test_a_first_batch_that_fails_leaves_no_hooks(tmp_path: Path) -> None:
