@@ -35,7 +35,7 @@ class Combining:
             found = (getattr(u, n) for u in self._host.updaters.values() for n in u.names)
             self._combining = [each for each in found if each.keep_parts is None]
             for accumulator in self._combining:
-                accumulator.keep_parts = False
+                accumulator.may_combine = True
         for accumulator in self._combining if record else ():
             if accumulator.combines:
                 accumulator.record_parts()
@@ -49,5 +49,5 @@ class Combining:
     def end(self) -> None:
         """Has rules add both parts again."""
         for accumulator in self._combining:
-            accumulator.keep_parts = None
+            accumulator.may_combine = False
         self._combining = []

@@ -28,6 +28,7 @@ class CombinedChange(PendingChange):
     def __init__(self, shape: torch.Size | None = None, *, name: str = "parameter") -> None:
         super().__init__(shape, name=name)
         self.keep_parts: bool | None = None
+        self.may_combine = False  # what holds where `keep_parts` is None
         self.records: list[Self] = []
         self.of_all = False  # whether the changes of all processes are pending
         self._combined = False
@@ -40,7 +41,8 @@ class CombinedChange(PendingChange):
     @property
     def combines(self) -> bool:
         """Whether the difference of both parts may be added, because nothing needs each part."""
-        return self.keep_parts is False and self.sums and not self.bounded
+        wanted = self.may_combine if self.keep_parts is None else not self.keep_parts
+        return wanted and self.sums and not self.bounded
 
     @property
     def combined(self) -> bool:
@@ -113,6 +115,9 @@ class CombinedChange(PendingChange):
         if self.records:
             calls.append(partial(self.records.clear))
         return calls
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "may_combine": False}  # a copy is not in the fit of its original
 
     def known_parts(self) -> tuple[Tensor | None, Tensor | None]:
         """Returns both reduced parts, which may share memory with this object, without copies.
