@@ -103,7 +103,7 @@ def warn_of_order(name: str, pre: Reducer, post: Reducer) -> None:
     )
 
 
-def warn_of_streams(name: str, cell: Cell, carry: bool | None) -> None:
+def warn_of_streams(name: str, cell: Cell, carry: bool | None, cleared: bool = False) -> None:
     """Warns that traces and the neuron's state do not begin anew at the same windows.
 
     Args:
@@ -111,6 +111,7 @@ def warn_of_streams(name: str, cell: Cell, carry: bool | None) -> None:
         cell: the cell.
         carry: whether traces pass from window to window; ``None`` if they do in a loop of the
             user's own, because the rule is not cleared.
+        cleared: whether traces begin at zero because the user clears the rule.
     """
     neuron = f"its neuron, a `{type(cell.neuron).__name__}`,"
     found, mend = (
@@ -127,8 +128,11 @@ def warn_of_streams(name: str, cell: Cell, carry: bool | None) -> None:
         if carry is None
         else (
             f"that traces begin at zero in each, and {neuron} not reset",
-            "call `reset()` on the neuron before each batch, or pass `carry=True` if batches are"
-            " pieces of one stream",
+            "call `reset()` on the neuron wherever the rule is cleared, or do neither if sequences"
+            " are pieces of one stream"
+            if cleared
+            else "call `reset()` on the neuron before each batch, or pass `carry=True` if batches"
+            " are pieces of one stream",
         )
     )
     warnings.warn(

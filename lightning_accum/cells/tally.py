@@ -55,6 +55,7 @@ class Tally:
         self.both_signs = False  # whether the rule's terms potentiate and depress
         self._due = False
         self.apart = 0  # the latest windows in which the neuron was reset, and traces were not
+        self.cleared = 0  # the latest sequences in which traces were cleared, and the neuron not
         self._began: dict[str, tuple[Tensor, Tensor]] = {}  # parameters before the first window
         self._spikes = self._spikes_in = self._told = False
 
@@ -104,6 +105,18 @@ class Tally:
         first = self.apart < _APART
         self.apart = max(self.apart, _APART)
         return first
+
+    def note_cleared(self, apart: bool) -> bool:
+        """Counts sequences in a row before which only the traces were cleared.
+
+        Args:
+            apart: whether this is such a sequence; its neuron went on.
+
+        Returns:
+            Whether to warn, once.
+        """
+        self.cleared = self.cleared + 1 if apart else 0
+        return self.cleared == _APART and self.first_apart()
 
     def never_called(self, steps: int) -> bool:
         """Returns whether to warn, once, that so many steps were recorded and the rule not called.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from lightning_accum._checks import check_integers, check_tensors
 from lightning_accum.cells.mismatch import warn_of_streams
+from lightning_accum.cells.state import CellState
 from lightning_accum.distributed.world import processes
 from lightning_accum.rules._online_loop import run_compiled
 from lightning_accum.rules.base import Rule
@@ -107,8 +109,10 @@ def learn_online(
         )
     _check_layout(rule, inputs)
     _check_cleared(rule, inputs.shape[1])
+    cleared = _cleared_alone(rule, inputs.shape[1])
     windows = max(rule.tally(name).windows for name, _ in rule.named_cells)
     spikes = _learn(rule, layer, inputs, update_every, 0 in times, given)
+    _check_reset(rule, cleared)
     if windows < _PATIENCE <= windows + len(inputs) // update_every:
         rule.check_moved()
     return spikes
@@ -135,17 +139,46 @@ def _check_cleared(rule: Rule, samples: int) -> None:
     for name, (cell, _) in rule.named_cells:
         reset = getattr(cell.neuron, "steps_since_reset", None) == 0
         state = rule.state_of(name)
-        carried = (len(v) for key, v in state.carried.items() if key.scope == "sample")
-        if reset and samples in carried and rule.tally(name).first_apart():
+        if reset and samples in _samples(state) and rule.tally(name).first_apart():
             warn_of_streams(name, cell, None)
+
+
+def _cleared_alone(rule: Rule, samples: int) -> set[str]:
+    """Returns the cells without traces whose neurons hold a state of as many samples."""
+    return {
+        name
+        for name, (cell, _) in rule.named_cells
+        if rule.tally(name).windows
+        and not _samples(rule.state_of(name))
+        and 0 < getattr(cell.neuron, "steps_since_reset", 0) < math.inf
+        and _samples_of(cell.neuron) == samples
+    }
+
+
+def _check_reset(rule: Rule, cleared: set[str]) -> None:
+    """Warns, once, if only the rule was cleared before each of several sequences."""
+    for name, (cell, _) in rule.named_cells:
+        carries = bool(_samples(rule.state_of(name)))  # a rule without traces never does
+        if rule.tally(name).note_cleared(carries and name in cleared):
+            warn_of_streams(name, cell, False, cleared=True)
+
+
+def _samples(state: CellState) -> list[int]:
+    """Returns the number of samples of each tensor that a cell carries for its samples."""
+    return [len(v) for key, v in state.carried.items() if key.scope == "sample"]
+
+
+def _samples_of(neuron: nn.Module) -> int | None:
+    """Returns the number of samples whose state native neurons hold; ``None`` if unknown."""
+    potentials = (getattr(neuron, name, None) for name in ("voltage", "membrane"))
+    return next((len(v) for v in potentials if isinstance(v, Tensor) and v.ndim), None)
 
 
 def _check_layout(rule: Rule, inputs: Tensor) -> None:
     """Warns if native neurons hold the state of as many samples as the sequence has steps."""
     steps, samples = inputs.shape[:2]
     for name, (cell, _) in rule.named_cells:
-        potentials = (getattr(cell.neuron, name, None) for name in ("voltage", "membrane"))
-        known = next((len(v) for v in potentials if isinstance(v, Tensor) and v.ndim), None)
+        known = _samples_of(cell.neuron)
         if known == steps != samples:
             warnings.warn(
                 f"Argument `inputs` should be a sequence `[T, B, ...]`, time first. Found"

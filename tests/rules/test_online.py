@@ -340,3 +340,31 @@ def test_sequences_that_begin_anew_or_go_on_are_not_told():
         learn_online(rule, layer, raster(8, 2, 6))
     layer.neuron.reset()
     learn_online(rule, layer, raster(8, 3, 6))  # other samples, whose traces begin at zero
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_clears_without_a_reset_are_told_once(every):
+    layer = layer_of(6, LIF(4), 4)
+    rule = learner_of(layer)
+    with pytest.warns(RuntimeWarning, match="`cell` should both pass .* at zero") as said:
+        for _ in range(8):
+            learn_online(rule, layer, raster(8, 2, 6), update_every=every)
+            rule.clear()
+    assert len(said) == 1
+    assert "call `reset()` on the neuron wherever the rule is cleared" in str(said[0].message)
+
+
+def test_a_few_clears_or_a_rule_without_traces_are_not_told():
+    layer = layer_of(6, LIF(4), 4)
+    rule = learner_of(layer)
+    for _ in range(3):  # parts of a stream that are not learned
+        for clears in (True, True, False):
+            learn_online(rule, layer, raster(8, 2, 6))
+            if clears:
+                rule.clear()
+    layer = layer_of(6, LIF(4), 4)
+    rule = la.Hebb(0.01)
+    rule.register_cell("cell", layer.cell)
+    for _ in range(6):
+        learn_online(rule, layer, raster(8, 2, 6))
+        rule.clear()
