@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, final
 
@@ -40,7 +41,7 @@ class Competition(StateModule):
     Args:
         neuron: the module that the winners' currents are passed to.
         size: number of neurons, or the shape of the layer.
-        winners: number of neurons that win in a step of a sample.
+        winners: number of neurons that win in a step of a sample; less than ``size``, or all win.
         tc_drive: time constant :math:`\tau` of the mean current that decides, in ms.
         theta_plus: :math:`\theta_+`, how fast winners tire, in the unit of the current.
         dt: step, in ms.
@@ -88,6 +89,14 @@ class Competition(StateModule):
             raise ValueError(
                 "Argument `theta_plus` should not be negative. Found `theta_plus ="
                 f" {theta_plus}`: pass 0 for neurons that do not tire."
+            )
+        if winners == math.prod(self.size):
+            warnings.warn(
+                f"Argument `winners` should be less than the {winners} neurons, for any to lose."
+                f" Found `winners = {winners}`, so that every neuron that is driven wins: pass"
+                " fewer winners, or leave out the Competition.",
+                UserWarning,
+                stacklevel=2,
             )
         self.winners = winners
         self.tc_drive = tc_drive

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import torch
@@ -25,8 +26,9 @@ class WTAHebb(RateRule):
 
     Args:
         lr: rate, at most one.
-        winners: number of winners :math:`k`, also if no neuron is driven. Among equals the first
-            wins if ``winners`` is 1, otherwise any of them.
+        winners: number of winners :math:`k`, less than that of neurons, or all win; also if no
+            neuron is driven. Among equals the first wins if ``winners`` is 1, otherwise any of
+            them.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
         time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
@@ -56,6 +58,7 @@ class WTAHebb(RateRule):
     """
 
     winners: int = 1
+    _told = False  # that there are no losers
 
     def check(self, h: Self) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense."""
@@ -73,6 +76,15 @@ class WTAHebb(RateRule):
             raise ValueError(
                 "Argument `winners` should be at most the number of neurons, "
                 f"{post.shape[dim]}. Found `winners = {h.winners}`."
+            )
+        if post.shape[dim] == h.winners and not self._told:
+            self._told = True
+            warnings.warn(
+                "Argument `winners` should be less than the number of neurons, for any to lose."
+                f" Found `winners = {h.winners}` of {post.shape[dim]} neurons, so that all learn"
+                " the same: pass fewer winners, or take a rule without competition, such as `Oja`.",
+                UserWarning,
+                stacklevel=2,
             )
         one = h.winners == 1
         best = post.argmax(dim, keepdim=True) if one else post.topk(h.winners, dim).indices

@@ -50,7 +50,12 @@ def naive(x, theta, decay, theta_plus, winners, training):
     return out, torch.tensor(theta, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("winners", [1, 2, 5])
+def test_as_many_winners_as_neurons_are_told():
+    with pytest.warns(UserWarning, match="less than the 5 neurons.* Found `winners = 5`"):
+        layer(winners=5)
+
+
+@pytest.mark.parametrize("winners", [1, 2, 4])
 @pytest.mark.parametrize("training", [True, False])
 def test_it_is_the_formula(winners, training):
     x = currents(30, 3, 5) - 0.4

