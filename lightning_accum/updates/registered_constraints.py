@@ -37,12 +37,14 @@ class RegisteredConstraints:
 
         Raises:
             TypeError: if ``fn`` is not callable, or returns a new tensor.
+            ValueError: if limits leave no room, its own or with those of another constraint.
         """
         if not callable(fn):
             raise TypeError(
                 "Argument `fn` should be a callable that changes a parameter in place."
                 f" Found `{type(fn).__name__}`."
             )
+        self._check_room(fn, names)
         for name, param in params.items():
             if param is not None and not is_sharded(param):
                 _try(fn, name, param)
@@ -51,6 +53,27 @@ class RegisteredConstraints:
             handle = RemovableHandle(self._entries)
         self._entries[handle.id] = (fn, names)
         return handle
+
+    def _check_room(self, fn: Constraint, names: tuple[str, ...]) -> None:
+        """Raises a ``ValueError`` if a parameter would have no room between its limits."""
+        lowest, highest = _limits(fn)
+        if _leaves_no_room(lowest, highest):
+            raise ValueError(
+                f"The limits of a constraint should leave room for weights to change. Found `{fn}`,"
+                " which sets all to one value: give it a `max` above its `min`, or give the"
+                " rule only the `params` that should learn."
+            )
+        for other, of in self._entries.values():
+            if names and of and not {*names} & {*of}:
+                continue
+            lower, upper = _limits(other)
+            if _leaves_no_room(lowest, upper) or _leaves_no_room(lower, highest):
+                raise ValueError(
+                    f"Constraints on one parameter should leave room for it to change. Found"
+                    f" `{fn}` beside `{other}`, which no two values satisfy: call `remove()` on the"
+                    " handle of the other, name the parameter that each is for, or correct the"
+                    " limits."
+                )
 
     def of(self, name: str) -> Iterator[Constraint]:
         """Yields the constraints of a parameter."""
@@ -90,10 +113,19 @@ class RegisteredConstraints:
             upper: the upper limit of its bounds.
         """
         for fn in self.of(name):
-            lowest, highest = getattr(fn, "weight_limits", (None, None))
+            lowest, highest = _limits(fn)
             lower = lower if lowest is None else lowest
             upper = upper if highest is None else highest
         return lower, upper
+
+
+def _limits(fn: Constraint) -> tuple[float | None, float | None]:
+    limits: tuple[float | None, float | None] = getattr(fn, "weight_limits", (None, None))
+    return limits
+
+
+def _leaves_no_room(lowest: float | None, highest: float | None) -> bool:
+    return lowest is not None and highest is not None and lowest >= highest
 
 
 @torch.no_grad()

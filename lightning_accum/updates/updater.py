@@ -111,6 +111,7 @@ class Updater(GuardedAccumulators):
         Raises:
             TypeError: if ``fn`` is not callable, or returns a new tensor instead of changing its
                 own.
+            ValueError: if limits leave no room, its own or with those of another constraint.
             AttributeError: if a name is unknown to this updater.
         """
         names, parent = self.checked_names(params), self.known_parent

@@ -281,8 +281,9 @@ def test_rates_that_are_lost_in_rounding(tmp_path: Path) -> None:
 def test_weights_that_a_constraint_holds(tmp_path: Path) -> None:
     net = Net()
     nn.init.constant_(net.fc.weight, 0.3)
-    attach_updater(net.fc, "weight").register_constraint(Clamp(0.3, 0.3))
-    assert "All weights are at a limit" in warned(net, tmp_path, callback())
+    attach_updater(net.fc, "weight").register_constraint(Clamp(max=0.3))
+    rule = STDP(0.1, 0.1, time_dim=0)  # potentiates only
+    assert "All weights are at a limit" in warned(net, tmp_path, callback(rule))
 
 
 @pytest.mark.parametrize("options", [{"rule": STDP(0.0, 0.0, time_dim=0)}, {"lr": 0.0}])

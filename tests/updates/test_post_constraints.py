@@ -91,6 +91,26 @@ def test_what_is_refused():
         updater.register_constraint(Clamp(0.0), "bias")
 
 
+@pytest.mark.parametrize("other", [Clamp(2.0, 3.0), Clamp(min=1.0), Clamp(max=0.0)])
+@pytest.mark.parametrize("name", [(), ("weight",)])
+def test_limits_that_no_two_values_satisfy_are_rejected(other, name):
+    updater = Updater(linear())
+    first = updater.register_constraint(Clamp(0.0, 1.0), "weight")
+    with pytest.raises(ValueError, match=r"Found `Clamp\(min=.*` beside `Clamp\(min=0.0, max=1.0"):
+        updater.register_constraint(other, *name)
+    assert updater.constraints_of("weight") == [Clamp(0.0, 1.0)]
+    updater.register_constraint(other, "bias")
+    first.remove()
+    updater.register_constraint(other, "weight")
+
+
+def test_a_clamp_to_one_value_is_rejected():
+    updater = Updater(linear())
+    with pytest.raises(ValueError, match=r"Found `Clamp\(min=0.0, max=0.0\)`, which sets all"):
+        updater.register_constraint(Clamp(0.0, 0.0))
+    assert updater.constraints_of("weight") == []
+
+
 def test_settings_are_values():
     assert Clamp(0.0, 1.0) == Clamp(0.0, 1.0)
     assert len({Clamp(0.0), Clamp(0.0), Normalize(1.0), Normalize(2.0)}) == 3
