@@ -18,6 +18,7 @@ from lightning_accum.callbacks._counts import Counts, Weights
 from lightning_accum.callbacks._finding import Finding
 from lightning_accum.callbacks._weight_findings import (
     alike,
+    beyond,
     growth,
     left_pending,
     never_applied,
@@ -39,7 +40,7 @@ def findings(counts: Counts) -> list[Finding]:
     checks: tuple[Callable[[Counts, Weights], Iterator[Finding]], ...]
     checks = (
         *(nonfinite, never_applied, unmoved, undone),
-        *(left_pending, growth, out_of_range, alike),
+        *(left_pending, growth, out_of_range, beyond, alike),
     )
     for weights in counts.weights:
         found += [finding for check in checks for finding in check(counts, weights)]

@@ -42,6 +42,7 @@ class Weights:
         undone: the number of updates that found the weights back at values that an earlier update
             had changed.
         restored: whether they were back at their first values after an epoch that changed them.
+        beyond: how delays should be and are, if the connection cannot keep them; otherwise empty.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Weights:
     shared: float = 0.0
     undone: int = 0
     restored: bool = False
+    beyond: str = ""
 
 
 @dataclass(frozen=True)

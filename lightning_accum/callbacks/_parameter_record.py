@@ -12,6 +12,7 @@ from lightning_accum.callbacks._counts import Range, Weights
 from lightning_accum.callbacks._marks import Fingerprint, are_equal
 from lightning_accum.distributed.shards import local
 from lightning_accum.functional.numbers import fingerprint, widened
+from lightning_accum.nn.delay_range import delays_beyond
 from lightning_accum.updates import Updater
 
 _SAMPLE = 1 << 16  # largest number of weights that are kept
@@ -109,6 +110,7 @@ class ParameterRecord:
             dtype=value.dtype,
             outside=_share_beyond(value, *assumed),
             range=assumed,
+            beyond=delays_beyond(updater.parent, name),
             shared=_share_in_common(value) if isinstance(updater.parent, nn.Linear) else 0.0,
             undone=_undone(self._steps),
             restored=any(

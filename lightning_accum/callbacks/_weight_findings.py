@@ -179,6 +179,13 @@ def out_of_range(c: Counts, w: Weights) -> Iterator[Finding]:
         yield Finding(c.cell, f"range {w.name}", text, False)
 
 
+def beyond(c: Counts, w: Weights) -> Iterator[Finding]:
+    """Finds delays that the connection cannot keep."""
+    if w.beyond:
+        text = f"The delays of cell `{c.cell}` {w.beyond}"
+        yield Finding(c.cell, f"beyond {w.name}", text, True)
+
+
 def alike(c: Counts, w: Weights) -> Iterator[Finding]:
     """Finds neurons whose weights are all alike."""
     if c.ended and w.moved and w.finite and w.shared >= _ALIKE and w.at_limits < _OUTSIDE:

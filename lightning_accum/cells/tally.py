@@ -124,7 +124,7 @@ class Tally:
         Args:
             steps: the number of recorded steps.
         """
-        return steps >= _EMPTY and not (self.windows or self.empty) and self._warns()
+        return steps >= _EMPTY and not (self.windows or self.empty) and self.warns()
 
     def never_applied(self, contributions: int) -> bool:
         """Returns whether to warn, once, that so many changes are pending and none was applied.
@@ -132,7 +132,7 @@ class Tally:
         Args:
             contributions: how many changes are pending.
         """
-        return min(contributions, self.windows) >= _EMPTY and self._warns()
+        return min(contributions, self.windows) >= _EMPTY and self.warns()
 
     def note_signs(self, terms: Callable[[T], Sequence[Change]]) -> Callable[[T], Sequence[Change]]:
         """Returns ``terms``, which note, in the first window, whether changes have both signs.
@@ -174,15 +174,16 @@ class Tally:
             for name in known
             if all(map(torch.equal, fingerprint(params[name]), self._began[name]))
         ]
-        return still if still and self._warns() else []
+        return still if still and self.warns() else []
 
-    def _warns(self) -> bool:
+    def warns(self) -> bool:
+        """Returns whether to warn now: once, and if no callback does."""
         warns, self._told = not (self.watched or self._told), True
         return warns
 
     def long_pending(self, contributions: int) -> bool:
         """Returns whether to warn, once, that so many are pending and none was ever applied."""
-        return contributions >= (_WINDOWS if self.longest > 1 else _STEPS) and self._warns()
+        return contributions >= (_WINDOWS if self.longest > 1 else _STEPS) and self.warns()
 
     def activity(self) -> Activity | None:
         """Returns the activity of both sides, ``None`` before any; waits for the device."""

@@ -23,6 +23,7 @@ from lightning_accum.rules._options import RuleOptions
 from lightning_accum.rules._recorded_signals import RecordedSignal, check_read, read
 from lightning_accum.rules._warnings import (
     unapplied_in,
+    warn_of_delays,
     warn_of_dropped,
     warn_of_pending,
     warn_of_twin,
@@ -147,12 +148,10 @@ class RecordingTrainer(RuleOptions, ABC):
         try:
             for name, step in zip(self._plans, ready, strict=True):
                 if step is not None and step.evaluate(name, carry is not None):
-                    h, tally, rule = (
-                        self.state_of(name).hyperparameters,
-                        self.tally(name),
-                        type(self),
-                    )
-                    warn_of_pending(rule.__name__, name, self.updater_of(name), h.params, tally)
+                    params, tally = self.state_of(name).hyperparameters.params, self.tally(name)
+                    updater = self.updater_of(name)
+                    warn_of_pending(type(self).__name__, name, updater, params, tally)
+                    warn_of_delays(name, updater, params, tally)
         finally:
             self.drop_window()
         return True
@@ -213,7 +212,7 @@ class RecordingTrainer(RuleOptions, ABC):
         return super().train(mode)
 
     def check_moved(self) -> None:
-        """Warns, once, of parameters that applied changes have not moved.
+        """Warns, once, of parameters that applied changes have not moved, or too far.
 
         Waits for the device.
         """
@@ -221,6 +220,7 @@ class RecordingTrainer(RuleOptions, ABC):
             h, updater = self.state_of(name).hyperparameters, get_updater(cell.connection)
             if updater is not None:
                 warn_of_unmoved(type(self).__name__, name, updater, h, self.tally(name))
+                warn_of_delays(name, updater, h.params, self.tally(name))
 
     def _unused(self) -> Iterator[tuple[str, tuple[Tally, int, Mapping[str, Accumulator]]]]:
         """Yields what was recorded or accumulated of each cell, and had no effect so far."""

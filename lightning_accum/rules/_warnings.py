@@ -10,6 +10,7 @@ from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.tally import Tally
 from lightning_accum.cells.why_nothing import why_nothing
 from lightning_accum.engine.recording import Given
+from lightning_accum.nn.delay_range import delays_beyond
 from lightning_accum.rules._options import RuleOptions
 from lightning_accum.updates import Accumulator, Updater
 
@@ -147,6 +148,21 @@ def warn_of_unmoved(rule: str, cell: str, updater: Updater, h: RuleOptions, tall
             RuntimeWarning,
             stacklevel=4,
         )
+
+
+def warn_of_delays(cell: str, updater: Updater, params: Sequence[str], tally: Tally) -> None:
+    """Warns if a rule without a callback has trained delays that the connection cannot keep.
+
+    Args:
+        cell: the name of the cell.
+        updater: the updater of the delays.
+        params: the parameters that the rule trains.
+        tally: the counts of the cell's windows.
+    """
+    for param in () if tally.watched else params:
+        text = delays_beyond(updater.known_parent, param)
+        if text and tally.warns():
+            warnings.warn(f"The delays of cell `{cell}` {text}", RuntimeWarning, stacklevel=5)
 
 
 def warn_of_twin(rule: str, cell: str, other: str) -> None:

@@ -32,7 +32,12 @@ from lightning_accum.rules._recorded_signals import (
     state_of,
 )
 from lightning_accum.rules._recording_trainer import RecordingTrainer
-from lightning_accum.rules._warnings import warn_of_pending, warn_of_silence, warn_of_unread
+from lightning_accum.rules._warnings import (
+    warn_of_delays,
+    warn_of_pending,
+    warn_of_silence,
+    warn_of_unread,
+)
 
 
 class Rule(RecordingTrainer):
@@ -233,3 +238,4 @@ class Rule(RecordingTrainer):
             seen.plan_step(known, updater, self._pool.members(seen.name))
         if looked:
             warn_of_pending(type(self).__name__, seen.name, updater, h.params, state.tally)
+            warn_of_delays(seen.name, updater, h.params, state.tally)
