@@ -11,6 +11,7 @@ from lightning_accum._compat import forget_compiled
 from lightning_accum._state import ANOTHER_VERSION, MAPPING, TEXT, check_state, named
 from lightning_accum.callbacks._binding import Binding, check_carry, check_rule
 from lightning_accum.callbacks._exchange import check_exchangeable, exchange_pending
+from lightning_accum.callbacks._exported_constraints import ExportedConstraints
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.cells.undo import Undo
@@ -68,6 +69,7 @@ class CellHost:
         self.trainer = trainer
         self.carry = carry
         self.nonfinite = nonfinite
+        self._constraints = ExportedConstraints()
         self._sharded: list[Any] = []  # modules of the model, under FSDP2
         self._undo: Undo | None = None  # of a batch that was evaluated in part
         self._loaded: dict[str, Any] | None = None  # a state that waits for `bind`
@@ -117,12 +119,12 @@ class CellHost:
         self.trainer.bind_model(model)
         check_exchangeable(self.trainer)
         self._sharded = shard_holders(model, self.updaters.values())
+        self._constraints = ExportedConstraints()
         self.trainer.recording = False
         self.trainer.clear()
         self.trainer.to(next((p.device for p in model.parameters()), torch.device("cpu")))
         for updater in self.updaters.values():
-            if self.nonfinite is not None:
-                updater.nonfinite = self.nonfinite
+            updater.nonfinite = self.nonfinite or updater.nonfinite
             updater.clear()
         self.trainer.forget_samples()
         if loaded is not None:
@@ -169,10 +171,7 @@ class CellHost:
         if self._undo is not None:
             self._undo.undo()
         self._undo = None
-        if self.carry:
-            self.trainer.drop_window()
-        else:
-            self.trainer.clear()
+        (self.trainer.drop_window if self.carry else self.trainer.clear)()
 
     def exchange(self, ids: set[int] | None = None) -> None:
         """Sums what is pending over processes; every process has to call this.
@@ -189,6 +188,7 @@ class CellHost:
 
     def export_as_gradients(self) -> None:
         """Exports the pending changes of all processes as gradients; each has to call this."""
+        self._constraints.check(self.updaters)
         self.exchange()
         updates_as_gradients(*self.updaters.values())
 

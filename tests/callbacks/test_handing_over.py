@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from callback_helpers import Net, callback, clean, close, fit_by_hand, loader, trainer
 
-from lightning_accum import MSTDP, STDP, CellSpec
+from lightning_accum import MSTDP, STDP, CellSpec, Clamp, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
 
 
@@ -68,3 +69,49 @@ def test_in_a_loop(rewarded: bool) -> None:
                 learner.step(scale=0.5, **given)
     assert close(nets[1].fc.weight, nets[0].fc.weight)
     assert not close(nets[1].fc.weight, Net().fc.weight)
+
+
+# ---------------------------------------------------------------------- constraints
+def keep_small(weight: torch.Tensor) -> None:
+    """A constraint that is a function."""
+    weight.clamp_(max=0.4)
+
+
+def fit(net: Stepping, path: Path) -> None:
+    use = callback()
+    for epochs in (1, 2):  # each fit tells once
+        net.optimizers_given = torch.optim.SGD(net.parameters(), lr=0.5)
+        trainer(path, use, max_epochs=epochs).fit(net, loader(3))
+
+
+def loop(net: Stepping, path: Path) -> None:
+    learner = FabricCellTrainer(STDP(0.02, -0.01, time_dim=0), {"enc": CellSpec("fc", "lif")})
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+    for _ in range(2):
+        learner.setup(net)
+        for x, _ in loader(3):
+            with learner.batch():
+                net(x)
+            optimizer.zero_grad()
+            learner.updates_as_gradients()
+            optimizer.step()
+        learner.release()
+
+
+@pytest.mark.parametrize("run", [fit, loop])
+@pytest.mark.parametrize("constrained", [False, True])
+def test_constraints_that_do_not_run_are_told_once_in_each_fit(
+    run: Any, constrained: bool, tmp_path: Path
+) -> None:
+    net = Stepping()
+    if constrained:
+        updater = attach_updater(net.fc, "weight")
+        updater.register_constraint(Clamp(0.1, 0.3))
+        updater.register_constraint(keep_small)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        run(net, tmp_path)
+    said = [str(each.message) for each in found if "no constraint" in str(each.message)]
+    names = "Found `Clamp(min=0.1, max=0.3)` of `enc.weight`, `keep_small` of `enc.weight`: do not"
+    assert [names in each for each in said] == [True, True] * constrained
+    assert net.fc.weight.max() > 0.4
