@@ -69,10 +69,36 @@ def same_settings(one: CellState, other: CellState) -> bool:
         one: the state of a cell.
         other: the state of another one.
     """
-    first, second = vars(one.hyperparameters), vars(other.hyperparameters)
-    return first.keys() == second.keys() and all(
-        value is second[name] or _equal(value, second[name]) for name, value in first.items()
-    )
+    return not differing(one.hyperparameters, other.hyperparameters)
+
+
+def differing(one: object, other: object) -> set[str]:
+    """Returns the names of hyperparameters that differ, or that only one of two has.
+
+    Args:
+        one: the hyperparameters of a trainer or a cell.
+        other: those of another one.
+    """
+    first, second = vars(one), vars(other)
+    shared = first.keys() & second.keys()
+    changed = {k for k in shared if first[k] is not second[k] and not _equal(first[k], second[k])}
+    return changed | (first.keys() ^ second.keys())
+
+
+def noting_reads(h: object, read: set[str]) -> Any:
+    """Returns hyperparameters that note the names of those that are read.
+
+    Args:
+        h: the hyperparameters.
+        read: takes the names.
+    """
+
+    class Noting(Hyperparameters):
+        def __getattribute__(self, name: str) -> Any:
+            read.add(name)
+            return super().__getattribute__(name)
+
+    return Noting(**vars(h))
 
 
 def _equal(one: object, other: object) -> bool:

@@ -18,11 +18,13 @@ from lightning_accum.engine.terms import Change, listed
 from lightning_accum.engine.vjp import WeightVJP, kind_of_vjp
 from lightning_accum.engine.window import Window
 from lightning_accum.observe import WindowRecorder
+from lightning_accum.rules._cell_plan import Terms
 from lightning_accum.rules._hyperparameters import (
     check_choice,
     check_connection,
     check_hyperparameters,
     check_neuron,
+    watch_overrides,
 )
 from lightning_accum.rules._observed_cell import ObservedCell, check_windows
 from lightning_accum.rules._recorded_signals import (
@@ -229,7 +231,9 @@ class Rule(RecordingTrainer):
             recording = seen.recording(inputs, carry)
             recording = recording.after(self.prepare(recording, h), self._states_in_terms)
             how = Evaluation(seen.plan.batch, self.backend, carry, self._traces)
-            terms = state.tally.note_signs(partial(self._changes, h=h))
+            terms: Terms = partial(self._changes, h=h)
+            if not state.tally.windows:
+                terms = watch_overrides(self, seen.name, h, state.tally.note_signs(terms))
             if fixed and recording.steps == 1:
                 terms = seen.plan.noting(terms)
             carried = yield from run_rule(terms, recording, targets, state.carried, how)
