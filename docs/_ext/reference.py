@@ -90,7 +90,11 @@ _BETWEEN_PARTS = {
     "observe": {"began", "events", "is_recording", "observe", "receive", "why_missing"},
     "optim": {"ids", "ready_state", "step_groups"},
     "rules": {"required"},
-    "updates": {"sibling"},
+    "updates": {
+        *("sibling", "takes", "is_free", "hold", "stacked", "note_combined", "record_parts"),
+        *("known_parts", "emptying_calls", "apply_stacked", "combined", "combines", "sums"),
+        *("known_parent", "checked_names", "call_at_end"),
+    },
     "": {
         *("check_extra_state", "get_extra_state", "set_extra_state"),
         *("loop_constants", "begin_loop", "end_loop", "check_trained", "accumulate_written"),
