@@ -1,9 +1,40 @@
-"""How the examples of the zoo print what they found, so that a script can read it."""
+"""What examples of the zoo share: options, results that a script can read, curves over seeds."""
 
 from __future__ import annotations
 
+import argparse
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def arguments(doc: str, file: str, short: str, seeds: int = 3) -> argparse.Namespace:
+    """Reads the options ``--seeds``, ``--picture`` and ``--short``.
+
+    Args:
+        doc: of the example; its first line is shown as help.
+        file: of the example; the picture is named after it.
+        short: help of ``--short``, which also sets ``seeds`` to 1.
+        seeds: how many by default; with 1, there is no option ``--seeds``.
+    """
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    if seeds > 1:
+        parser.add_argument("--seeds", type=int, default=seeds)
+    picture = Path(file).with_suffix(".png").name
+    parser.add_argument("--picture", default=picture, help="where to draw to")
+    parser.add_argument("--short", action="store_true", help=short)
+    args = parser.parse_args()
+    if args.short or seeds == 1:
+        args.seeds = 1
+    return args
 
 
 def spread(values: Sequence[float], unit: str = " %", digits: int = 1) -> str:
@@ -23,3 +54,32 @@ def report(result: str, speed: float) -> None:
     """
     print(f"result: {result}")
     print(f"speed: {speed:.0f} samples per second of training")
+
+
+def curves(
+    axes: Axes,
+    x: Sequence[float] | Tensor,
+    runs: Sequence[Sequence[float]] | Tensor,
+    colour: str,
+    label: str,
+    **each: Any,
+) -> None:
+    """Draws each run as a thin line, and their mean as a thick one.
+
+    Args:
+        axes: where to draw.
+        x: of the points of all runs.
+        runs: ``[runs, points]``.
+        colour: of all lines.
+        label: of the mean.
+        **each: options of the thin lines.
+    """
+    values = torch.as_tensor(runs).T
+    axes.plot(x, values, color=colour, lw=0.4, **each)
+    axes.plot(x, values.mean(1), color=colour, lw=1.8, label=label)
+
+
+def save(figure: Figure, path: str, dpi: int) -> None:
+    """Saves a picture, and prints where."""
+    figure.savefig(path, dpi=dpi)
+    print(f"drawn to {path}")

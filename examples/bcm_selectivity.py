@@ -13,20 +13,17 @@ Hebb's rule with weights of constant length, from the same start and with the sa
 
 from __future__ import annotations
 
-import argparse
 import time
-from typing import NamedTuple
 
 import torch
-from _result import report, spread
+from _result import arguments, curves, report, save, spread
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from lightning_accum import BCM, Cell, Hebb, Normalize, Rule, attach_updater
 
-PATTERNS = 10
-INPUTS = 50
+PATTERNS, INPUTS, NEURONS = 10, 50, 20
 WIDTH = 5.0  # standard deviation of a bump, in inputs: as far as the next pattern is away
-NEURONS = 20
 BATCH = 50  # patterns to one change of the weights
 
 
@@ -38,57 +35,36 @@ def bumps() -> Tensor:
 
 
 def selectivity(responses: Tensor) -> Tensor:
-    """The selectivity index of each neuron: 0 if it answers all patterns alike, 1 − 1/K if one.
-
-    Args:
-        responses: ``[K, neurons]``, not negative, and some positive for each neuron.
-    """
-    return 1 - responses.mean(0) / responses.amax(0)
+    """Of responses ``[..., K, neurons]``: 0 if a neuron answers all alike, 1 − 1/K if only one."""
+    return 1 - responses.mean(-2) / responses.amax(-2)
 
 
-class History(NamedTuple):
-    """Responses ``[K, neurons]`` before learning and after it, and the index on the way."""
+def learn(rule: Rule, updates: int, seed: int = 0, constant_length: bool = False) -> Tensor:
+    """Shows patterns in random order; a rule on rates changes the weights after each batch.
 
-    before: Tensor
-    after: Tensor
-    updates: list[int]
-    selectivity: Tensor  # [points, neurons]
-
-
-def learn(rule: Rule, updates: int, seed: int = 0, constant_length: bool = False) -> History:
-    """Shows patterns in random order, and has the rule change the weights after each batch.
-
-    Args:
-        rule: on rates.
-        updates: how many such changes.
-        seed: of the weights and the order.
-        constant_length: whether each neuron's weights are kept at length 1.
+    Returns the responses before learning and after each hundredth of it, ``[101, K, neurons]``.
     """
     generator = torch.Generator().manual_seed(seed)
-    patterns = bumps()
-    connection, neurons = nn.Linear(INPUTS, NEURONS, bias=False), nn.ReLU()
+    patterns, connection, neurons = bumps(), nn.Linear(INPUTS, NEURONS, bias=False), nn.ReLU()
     nn.init.uniform_(connection.weight, 0.0, 0.5, generator=generator)
     if constant_length:
-        updater = attach_updater(connection, "weight")
-        updater.register_constraint(Normalize(norm=1.0, order=2))
+        attach_updater(connection, "weight").register_constraint(Normalize(norm=1.0, order=2))
     rule.register_cell("cortex", Cell(connection, neurons))
 
     def responses() -> Tensor:  # apart from the modules, that the rule does not see it
         return (patterns @ connection.weight.detach().T).clamp(min=0)
 
-    before = responses()
-    points, found = [0], [selectivity(before)]
+    found = [responses()]
     for done in range(1, updates + 1):
         neurons(connection(patterns[torch.randint(PATTERNS, (BATCH,), generator=generator)]))
         rule()
         rule.update()
-        if done % max(1, updates // 100) == 0:
-            points.append(done)
-            found.append(selectivity(responses()))
-    return History(before, responses(), points, torch.stack(found))
+        if done % (updates // 100) == 0:
+            found.append(responses())
+    return torch.stack(found)
 
 
-def experiment(updates: int, seed: int = 0) -> dict[str, History]:
+def experiment(updates: int, seed: int = 0) -> dict[str, Tensor]:
     """Both rules, from the same weights and with the same patterns."""
     return {
         "BCM": learn(BCM(lr=0.05, tc_threshold=10.0), updates, seed),
@@ -96,63 +72,48 @@ def experiment(updates: int, seed: int = 0) -> dict[str, History]:
     }
 
 
-def draw(found: dict[str, History], path: str) -> None:
+def draw(found: dict[str, Tensor], updates: int, path: str) -> None:
     """Draws the neurons' responses before and after learning, and the selectivity during it."""
-    from matplotlib.figure import Figure
-
     bcm, hebb = found.values()
     figure = Figure(figsize=(9.6, 3.2), layout="constrained")
     *maps, axes = figure.subplots(1, 4, width_ratios=(1, 1, 1, 1.6))
-    panels = {"before": bcm.before, "BCM": bcm.after, "Hebb": hebb.after}
+    panels = {"before": bcm[0], "BCM": bcm[-1], "Hebb": hebb[-1]}
     for panel, (title, responses) in zip(maps, panels.items(), strict=True):
         order = responses.argmax(0).argsort()
         image = panel.imshow(responses.T[order].numpy(), aspect="auto", cmap="Greys", vmin=0)
         panel.set(title=title, xlabel="pattern", xticks=[0, 9], xticklabels=["1", "10"], yticks=[])
         figure.colorbar(image, ax=panel, location="bottom", shrink=0.9)
     maps[0].set_ylabel("neuron")
-    for (name, history), colour in zip(found.items(), ("C0", "C3"), strict=True):
-        axes.plot(history.updates, history.selectivity, color=colour, lw=0.4, alpha=0.4)
-        mean = history.selectivity.mean(1)
-        axes.plot(history.updates, mean, color=colour, lw=1.8, label=name)
+    points = range(0, updates + 1, updates // 100)
+    for (name, responses), colour in zip(found.items(), ("C0", "C3"), strict=True):
+        curves(axes, points, selectivity(responses).T, colour, name, alpha=0.4)
     axes.axhline(1 - 1 / PATTERNS, color="0.6", lw=0.8, ls=":", zorder=0)
     axes.set(xlabel="updates", ylabel="selectivity", ylim=(0, 1))
     axes.legend(frameon=False, fontsize=8, loc=(0.3, 0.3))
-    figure.savefig(path, dpi=100)
+    save(figure, path, dpi=100)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--updates", type=int, default=5000)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--picture", default="bcm_selectivity.png", help="where to draw to")
-    parser.add_argument("--short", action="store_true", help="one seed, 1500 updates")
-    args = parser.parse_args()
-    if args.short:
-        args.seeds, args.updates = 1, 1500
+    args = arguments(__doc__, __file__, short="one seed, 1500 updates")
+    seeds, updates = args.seeds, 1500 if args.short else 5000
     torch.set_num_threads(1)
-
     start = time.process_time()
-    runs = [experiment(args.updates, seed) for seed in range(args.seeds)]
-    samples = 2 * args.seeds * args.updates * BATCH  # for both rules
-    speed = samples / (time.process_time() - start)
-    print(f"{args.seeds * NEURONS} neurons, {PATTERNS} patterns, {args.updates} updates")
+    runs = [experiment(updates, seed) for seed in range(seeds)]
+    speed = 2 * seeds * updates * BATCH / (time.process_time() - start)  # of both rules
+    print(f"{seeds * NEURONS} neurons, {PATTERNS} patterns, {updates} updates")
     for name in runs[0]:
-        before, after = (
-            torch.cat([getattr(run[name], when) for run in runs], 1) for when in ("before", "after")
-        )
-        was, now = selectivity(before), selectivity(after)
-        print(f"{name}:")
-        print(
-            f"  selectivity {was.mean():.2f} before, {now.mean():.2f} after, least {now.min():.2f}"
-        )
-        best, *others = after.sort(dim=0, descending=True).values.mean(1).tolist()
-        print(f"  mean response {best:.2f} to the best pattern, {others[0]:.2f} to the second")
-    preferred = [len(run["BCM"].after.argmax(0).unique()) for run in runs]
-    print(f"of {PATTERNS} patterns, {', '.join(map(str, preferred))} are preferred by some neuron")
-    means = [float(selectivity(run["BCM"].after).mean()) for run in runs]
+        responses = torch.cat([run[name] for run in runs], -1)
+        was, now = selectivity(responses[0]), selectivity(responses[-1])
+        print(f"{name}:\n  selectivity {was.mean():.2f} before, ", end="")
+        print(f"{now.mean():.2f} after, least {now.min():.2f}")
+        best, second = responses[-1].topk(2, dim=0).values.mean(1)
+        print(f"  mean response {best:.2f} to the best pattern, {second:.2f} to the second")
+    learned = [run["BCM"][-1] for run in runs]
+    preferred = ", ".join(str(len(responses.argmax(0).unique())) for responses in learned)
+    print(f"of {PATTERNS} patterns, {preferred} are preferred by some neuron")
+    means = [selectivity(responses).mean().item() for responses in learned]
     report(f"selectivity {spread(means, '', 2)}", speed)
-    draw(runs[0], args.picture)
-    print(f"drawn to {args.picture}")
+    draw(runs[0], updates, args.picture)
 
 
 if __name__ == "__main__":
