@@ -19,26 +19,21 @@ the weights stand still in a window of the rule.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 from functools import partial
 
 import torch
 from _result import report
+from _xor import PATTERNS, XOR, Delay, compare, draw, head
 from torch import Tensor, nn
-from torch.nn.functional import pad
 
 from lightning_accum import MSTDP, MSTDPET, Cell, Rule, attach_updater
 from lightning_accum.functional import poisson_encode
 from lightning_accum.nn import LIF
 
-PATTERNS = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
-XOR = torch.tensor([-1.0, 1.0, 1.0, -1.0])  # reward of an output spike
 INPUTS, HIDDEN = 60, 60
 RATE = 40.0  # of an input that codes for one, in Hz
-PRESENTED = 500  # ms, of 1 ms a step
-WINDOW = 50  # ms between two changes of the weights
-THRESHOLD = 16.0  # above rest, in mV
+PRESENTED, WINDOW = 500, 50  # ms, of 1 ms a step: an epoch, and between changes of weights
 STRONGEST = 5.0  # weight, in mV
 
 RULES: dict[str, Callable[[], Rule]] = {
@@ -49,145 +44,59 @@ RULES: dict[str, Callable[[], Rule]] = {
 }
 
 
-class Between:
-    """A constraint: every weight stays excitatory or inhibitory, and below the strongest.
-
-    Args:
-        sign: 1 for excitatory inputs and -1 for inhibitory ones, ``[in]``.
-    """
-
-    def __init__(self, sign: Tensor) -> None:
-        self.low, self.high = (STRONGEST * sign).clamp(max=0), (STRONGEST * sign).clamp(min=0)
-
-    def __call__(self, param: Tensor) -> None:
-        param.clamp_(self.low, self.high)
+def connect(sign: Tensor, outputs: int, generator: torch.Generator) -> nn.Linear:
+    """A connection with random weights, which keep their inputs' sign and stay within bounds."""
+    connection = nn.Linear(len(sign), outputs, bias=False).requires_grad_(False)
+    nn.init.uniform_(connection.weight, 0.0, STRONGEST, generator=generator).mul_(sign)
+    bound = STRONGEST * sign
+    within = partial(torch.clamp_, min=bound.clamp(max=0), max=bound.clamp(min=0))
+    attach_updater(connection, "weight").register_constraint(within)
+    return connection
 
 
-class Synapses(nn.Linear):
-    """A connection whose weights are random within bounds.
-
-    Args:
-        sign: of each input, ``[in]``.
-        outputs: how many.
-        generator: of the weights.
-    """
-
-    def __init__(self, sign: Tensor, outputs: int, generator: torch.Generator) -> None:
-        super().__init__(len(sign), outputs, bias=False)
-        nn.init.uniform_(self.weight, 0.0, STRONGEST, generator=generator)
-        with torch.no_grad():
-            self.weight.mul_(sign)
-        attach_updater(self, "weight").register_constraint(Between(sign))
-
-
-class Delay(nn.Module):
-    """Hands on what came one step before, across calls: a spike is not felt where it happens."""
-
-    last: Tensor | None = None
-
-    def forward(self, x: Tensor) -> Tensor:
-        before = pad(x[:-1], (0, 0, 0, 0, 1, 0))
-        if self.last is not None:
-            before[0] = self.last
-        self.last = x[-1]
-        return before
-
-    def reset(self) -> None:
-        self.last = None
-
-
-class Network(nn.Sequential):
+def network(generator: torch.Generator) -> nn.Sequential:
     """Input → hidden neurons → output neuron, ``[T, B, INPUTS]`` to ``[T, B, 1]``."""
+    every_other = torch.tensor([1.0, -1.0]).repeat(INPUTS // 2)
+    return nn.Sequential(
+        connect(every_other, HIDDEN, generator),
+        Delay(),
+        LIF(HIDDEN, tc_mem=20.0, v_threshold=16.0, time_dim=0),  # above rest, in mV
+        connect(torch.ones(HIDDEN), 1, generator),
+        Delay(),
+        LIF(1, tc_mem=20.0, v_threshold=16.0, time_dim=0),
+    )
 
-    def __init__(self, generator: torch.Generator) -> None:
-        every_other = torch.tensor([1.0, -1.0]).repeat(INPUTS // 2)
-        super().__init__(
-            Synapses(every_other, HIDDEN, generator),
-            Delay(),
-            LIF(HIDDEN, tc_mem=20.0, v_threshold=THRESHOLD, time_dim=0),
-            Synapses(torch.ones(HIDDEN), 1, generator),
-            Delay(),
-            LIF(1, tc_mem=20.0, v_threshold=THRESHOLD, time_dim=0),
-        )
 
-    def reset(self) -> None:
-        for module in self:
-            if isinstance(module, (Delay, LIF)):
-                module.reset()
+def present(net: nn.Sequential, rule: Rule, spikes: Tensor, rewards: Tensor) -> Tensor:
+    """Presents all patterns, ``[T, 4, inputs]``, and learns; gives the output's rates in Hz."""
+    for delay_or_neurons in (net[1], net[2], net[4], net[5]):
+        delay_or_neurons.reset()
+    rule.clear()
+    count = torch.zeros(4)
+    for window in spikes.split(WINDOW):
+        answers = net(window).squeeze(-1)
+        rule(reward=answers * rewards)  # [T, B], for both connections
+        rule.update()
+        count += answers.sum(0)
+    return count / PRESENTED * 1000
 
 
 @torch.no_grad()
 def learn(
     rule: Rule, epochs: int, seed: int, rewards: Tensor = XOR, shuffled: bool = False
 ) -> Tensor:
-    """Trains a network, and gives its output's rate for each pattern in Hz, ``[epochs, 4]``.
-
-    Args:
-        rule: without cells; both connections learn by it.
-        epochs: presentations of all four patterns.
-        seed: of the weights, the input, and the order of shuffled rewards.
-        rewards: of an output spike, for each pattern.
-        shuffled: whether rewards are dealt to the patterns anew in each epoch.
-    """
+    """Trains a network, and gives its output's rate for each pattern in Hz, ``[epochs, 4]``."""
     generator = torch.Generator().manual_seed(seed)
-    network = Network(generator)
-    rule.register_cell("hidden", Cell(network[0], network[2]))
-    rule.register_cell("output", Cell(network[3], network[5]))
+    net = network(generator)
+    rule.register_cell("hidden", Cell(net[0], net[2]))
+    rule.register_cell("output", Cell(net[3], net[5]))
     intensity = PATTERNS.repeat_interleave(INPUTS // 2, 1)
     rates = []
     for _ in range(epochs):
-        network.reset()
-        rule.clear()
         dealt = rewards[torch.randperm(4, generator=generator)] if shuffled else rewards
         spikes = poisson_encode(intensity, PRESENTED, RATE / 1000, generator).float()
-        output = torch.zeros(4)
-        for window in spikes.split(WINDOW):
-            answers = network(window).squeeze(-1)
-            rule(reward=answers * dealt)  # [T, B], for both connections
-            rule.update()
-            output += answers.sum(0)
-        rates.append(output / PRESENTED * 1000)
+        rates.append(present(net, rule, spikes, dealt))
     return torch.stack(rates)
-
-
-def final(rates: Tensor) -> Tensor:
-    """Rates over the last ten epochs, ``[..., 4]`` of ``[..., epochs, 4]``."""
-    return rates[..., -10:, :].mean(-2)
-
-
-def learned(rates: Tensor) -> Tensor:
-    """Whether XOR was learned: both patterns that differ make more spikes than {1,1} and {0,0}.
-
-    Args:
-        rates: ``[..., epochs, 4]``.
-    """
-    zero, right, left, both = final(rates).unbind(-1)
-    return torch.minimum(right, left) > torch.maximum(zero, both)
-
-
-def draw(found: dict[str, Tensor], path: str) -> None:
-    """The output's rate for each pattern over epochs: mean of the seeds, and each of them."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9.6, 2.8), layout="constrained")
-    colours = ("0.5", "C0", "C2", "C3")
-    for axes, (title, rates) in zip(
-        figure.subplots(1, len(found), sharey=True), found.items(), strict=True
-    ):
-        size = max(1, rates.shape[1] // 20)  # of the groups of epochs to average over
-        smooth = rates.unfold(1, size, size).mean(-1)
-        epochs = (torch.arange(smooth.shape[1]) + 0.5) * size
-        for pattern, (bits, colour) in enumerate(
-            zip(PATTERNS.int().tolist(), colours, strict=True)
-        ):
-            lines = smooth[..., pattern]
-            axes.plot(epochs, lines.T, color=colour, lw=0.4)
-            label = "{{{},{}}}".format(*bits)
-            axes.plot(epochs, lines.mean(0), color=colour, lw=1.8, label=label)
-        axes.set(title=title, xlabel="epoch")
-    figure.axes[0].set_ylabel("rate of the output, Hz")
-    figure.axes[-1].legend(frameon=False, fontsize=8, loc="upper right")
-    figure.savefig(path, dpi=72)
 
 
 def main() -> None:
@@ -201,24 +110,10 @@ def main() -> None:
     if args.short:
         args.seeds, args.controls, args.epochs = 1, 1, 25
     torch.set_num_threads(1)
-
-    found = {}
-    print(f"output rates in Hz for XOR's patterns, the last 10 of {args.epochs} epochs:")
-    print(f"  {'':20s} " + " ".join(f"{{{a:.0f},{b:.0f}}}" for a, b in PATTERNS) + "  learned")
-    start = time.process_time()
-    for shuffled, seeds in ((False, args.seeds), (True, args.controls)):
-        for name, make in RULES.items():
-            title = f"{name}, shuffled" if shuffled else name
-            runs = [learn(make(), args.epochs, seed, shuffled=shuffled) for seed in range(seeds)]
-            rates = found[title] = torch.stack(runs)
-            means = " ".join(f"{rate:5.0f}" for rate in final(rates).mean(0))
-            print(f"  {title:20s} {means}  {int(learned(rates).sum())} of {seeds} seeds")
-    samples = 4 * args.epochs * sum(len(rates) for rates in found.values())
-    times = ", ".join(f"{name} {int(learned(found[name]).sum())}" for name in RULES)
-    result = f"seeds that learned, of {args.seeds}: {times}"
-    report(result, samples / (time.process_time() - start))
+    head(args.epochs, "learned")
+    found, result, speed = compare(learn, RULES, args.epochs, args.seeds, args.controls)
+    report(result, speed)
     draw(found, args.picture)
-    print(f"drawn to {args.picture}")
 
 
 if __name__ == "__main__":

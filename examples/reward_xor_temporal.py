@@ -16,13 +16,13 @@ issue 217). Patterns are presented side by side; changes are applied every 50 ms
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 from functools import partial
 
 import torch
 from _result import report
-from reward_xor import PATTERNS, PRESENTED, WINDOW, XOR, Delay, draw, final, learned
+from _xor import PATTERNS, XOR, Delay, compare, draw, head, row
+from reward_xor import PRESENTED, present
 from torch import Tensor, nn
 
 from lightning_accum import MSTDP, MSTDPET, Cell, Clamp, Rule, attach_updater
@@ -67,18 +67,8 @@ def learn(
     spikes = trains(generator)
     rates = []
     for _ in range(epochs):
-        for module in network:
-            if isinstance(module, (Delay, LIF)):
-                module.reset()
-        rule.clear()
         dealt = rewards[torch.randperm(4, generator=generator)] if shuffled else rewards
-        count = torch.zeros(4)
-        for window in spikes.split(WINDOW):
-            answers = network(window).squeeze(-1)
-            rule(reward=answers * dealt)  # [T, B], for both connections
-            rule.update()
-            count += answers.sum(0)
-        rates.append(count / PRESENTED * 1000)
+        rates.append(present(network, rule, spikes, dealt))
     return torch.stack(rates)
 
 
@@ -92,28 +82,12 @@ def main() -> None:
     if args.short:
         args.seeds, args.epochs = 1, 20
     torch.set_num_threads(1)
-
-    def row(title: str, rates: Tensor) -> None:
-        means = " ".join(f"{rate:5.0f}" for rate in final(rates).mean(0))
-        print(f"  {title:18s} {means}  {int(learned(rates).sum())} of {args.seeds} seeds")
-
-    found, seeds = {}, range(args.seeds)
-    print(f"output rates in Hz for XOR's patterns, the last 10 of {args.epochs} epochs:")
-    print(f"  {'':18s} " + " ".join(f"{{{a:.0f},{b:.0f}}}" for a, b in PATTERNS) + "  right order")
-    row("untrained", torch.stack([learn(RULES["MSTDP"](), 1, s, 0 * XOR) for s in seeds]))
-    start = time.process_time()
-    for shuffled in (False, True):
-        for name, make in RULES.items():
-            title = f"{name}, shuffled" if shuffled else name
-            runs = [learn(make(), args.epochs, s, shuffled=shuffled) for s in seeds]
-            found[title] = torch.stack(runs)
-            row(title, found[title])
-    samples = 4 * args.epochs * args.seeds * len(found)
-    times = ", ".join(f"{name} {int(learned(found[name]).sum())}" for name in RULES)
-    result = f"seeds that learned, of {args.seeds}: {times}"
-    report(result, samples / (time.process_time() - start))
+    head(args.epochs, "right order")
+    blank = [learn(RULES["MSTDP"](), 1, seed, 0 * XOR) for seed in range(args.seeds)]
+    row("untrained", torch.stack(blank))
+    found, result, speed = compare(learn, RULES, args.epochs, args.seeds, args.seeds)
+    report(result, speed)
     draw(found, args.picture)
-    print(f"drawn to {args.picture}")
 
 
 if __name__ == "__main__":

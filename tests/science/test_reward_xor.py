@@ -12,6 +12,7 @@ import torch
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.append(str(EXAMPLES))
 science = importlib.import_module("reward_xor")
+xor = importlib.import_module("_xor")
 
 EPOCHS = 30
 
@@ -22,10 +23,10 @@ def rates():
 
 
 def test_learns(rates):
-    zero, right, left, both = science.final(rates).tolist()
+    zero, right, left, both = xor.final(rates).tolist()
     assert zero == 0  # no input, no spikes
     assert min(right, left) > 2 * both
-    assert science.learned(rates)
+    assert xor.learned(rates)
 
 
 def test_knew_nothing_before(rates):
@@ -35,14 +36,14 @@ def test_knew_nothing_before(rates):
 
 def test_the_sign_of_the_reward_decides(rates):
     other = science.learn(science.RULES["MSTDPET"](), EPOCHS, seed=0, rewards=-science.XOR)
-    _, right, left, both = science.final(other).tolist()
+    _, right, left, both = xor.final(other).tolist()
     assert both > 1.5 * max(right, left)
-    assert both > 4 * science.final(rates)[3]
+    assert both > 4 * xor.final(rates)[3]
 
 
 def test_shuffled_rewards_teach_nothing():
     rates = science.learn(science.RULES["MSTDPET"](), EPOCHS, seed=0, shuffled=True)
-    assert not science.learned(rates)
+    assert not xor.learned(rates)
 
 
 @pytest.mark.parametrize("name", science.RULES)
@@ -55,7 +56,7 @@ def test_rewarded_spikes_increase_and_punished_ones_decrease(name):
 
 def test_no_reward_changes_no_weight():
     generator = torch.Generator().manual_seed(0)
-    network = science.Network(generator)
+    network = science.network(generator)
     before = [parameter.clone() for parameter in network.parameters()]
     rule = science.RULES["MSTDP"]()
     rule.register_cell("hidden", science.Cell(network[0], network[2]))
@@ -70,7 +71,7 @@ def test_no_reward_changes_no_weight():
 def test_weights_keep_their_signs_and_bounds():
     generator = torch.Generator().manual_seed(0)
     sign = torch.tensor([1.0, -1.0])
-    synapses = science.Synapses(sign, 3, generator)
+    synapses = science.connect(sign, 3, generator)
     assert (synapses.weight * sign > 0).all()
     updater = science.attach_updater(synapses, "weight")
     for change, bounds in ((100.0, [5.0, 0.0]), (-100.0, [0.0, -5.0])):
