@@ -22,7 +22,12 @@ from lightning_accum.functional import Triangular
 from lightning_accum.nn import LeakyIntegrator, SurrogateLIF
 from lightning_accum.rules import RandomFeedback, SymmetricFeedback
 
-LEARNERS = ("symmetric", "random", "bptt")
+TITLES = {
+    "symmetric": "e-prop, symmetric feedback",
+    "random": "e-prop, random feedback",
+    "bptt": "backpropagation through time",
+}
+LEARNERS = tuple(TITLES)
 TC_READOUT = 20.0  # ms
 
 

@@ -14,35 +14,25 @@ control is the best that any readout could do on the network as it was at first,
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
 
 import lightning.pytorch as pl
 import torch
-from _recurrent import LEARNERS, TC_READOUT, Recurrent
-from _result import report, spread
+from _recurrent import LEARNERS, TC_READOUT, TITLES, Recurrent
+from _result import arguments, curves, report, save, spread
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from lightning_accum.functional import decay_factor, trace
 
-STEPS = 1000  # of 1 ms
+STEPS, RATE = 1000, 50.0  # of 1 ms; of the input, in Hz
 INPUTS, NEURONS, SIGNALS = 20, 60, 3
-RATE = 50.0  # of the input, in Hz
 FREQUENCIES = torch.tensor([1.0, 2.0, 3.0, 5.0])
-TITLES = {
-    "symmetric": "e-prop, symmetric feedback",
-    "random": "e-prop, random feedback",
-    "bptt": "backpropagation through time",
-}
 
 
 def task(seed: int) -> tuple[Tensor, Tensor]:
-    """Returns the raster ``[T, 1, INPUTS]`` and the targets ``[T, 1, SIGNALS]``.
-
-    Args:
-        seed: of both.
-    """
+    """Returns a raster ``[T, 1, INPUTS]`` and targets ``[T, 1, SIGNALS]``."""
     generator = torch.Generator().manual_seed(seed)
     raster = torch.rand(STEPS, 1, INPUTS, generator=generator) < RATE / 1000
     amplitudes, phases = torch.rand(2, SIGNALS, len(FREQUENCIES), generator=generator)
@@ -64,12 +54,7 @@ class Generator(Recurrent):
 
 
 def make(learner: str, seed: int) -> Generator:
-    """Returns a network that is to learn.
-
-    Args:
-        learner: one of ``LEARNERS``.
-        seed: of the first weights.
-    """
+    """Returns a network that is to learn, by one of ``LEARNERS``."""
     pl.seed_everything(seed, verbose=False)
     return Generator(INPUTS, NEURONS, SIGNALS, learner, lr=0.005, lr_rate=0.03, target_rate=20.0)
 
@@ -79,13 +64,8 @@ def final(errors: list[float]) -> float:
     return sum(errors[-10:]) / len(errors[-10:])
 
 
-@torch.no_grad()
 def untrained(seed: int) -> float:
-    """Returns the least error of any readout of the network as it is at first.
-
-    Args:
-        seed: of the weights and the task.
-    """
+    """Returns the least error of any readout of the network as it is at first."""
     raster, target = task(seed)
     network = make("symmetric", seed)
     network(raster)
@@ -95,71 +75,45 @@ def untrained(seed: int) -> float:
     return network.score(filtered @ found.solution, target.double())
 
 
-def draw(
-    found: dict[str, list[list[float]]], shown: dict[str, Tensor], controls: list[float], path: str
-) -> None:
-    """Draws the errors of all seeds over presentations, and the signals of the first seed.
-
-    Args:
-        found: for each learner, the errors of each seed.
-        shown: the targets and what two learners made of them, ``[T, SIGNALS]``.
-        controls: the errors of untrained networks.
-        path: where to draw to.
-    """
-    from matplotlib.figure import Figure
-
+def draw(found: dict[str, list], shown: dict[str, Tensor], controls: list, path: str) -> None:
+    """Draws the errors of all seeds, and the targets and what two learners made of them."""
     figure = Figure(figsize=(9.6, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2)
     for colour, (learner, runs) in zip(("C0", "C2", "C3"), found.items(), strict=True):
-        errors = torch.tensor(runs).T
-        left.plot(errors, color=colour, lw=0.4)
-        left.plot(errors.mean(1), color=colour, lw=1.8, label=TITLES[learner])
+        curves(left, range(len(runs[0])), runs, colour, TITLES[learner])
     for least in controls:
         left.axhline(least, color="0.5", lw=0.8, ls="--")
     left.set(xlabel="presentation", ylabel="normalized error", yscale="log")
     left.legend(frameon=False, fontsize=8)
-    for at in range(SIGNALS):
-        for (title, signals), colour in zip(shown.items(), ("k", "C0", "C3"), strict=True):
-            label = title if at == 0 else None
-            right.plot(signals[:, at] - 6 * at, color=colour, lw=0.9, label=label)
+    for (title, signals), colour in zip(shown.items(), ("k", "C0", "C3"), strict=True):
+        below = signals - 6 * torch.arange(SIGNALS)
+        right.plot(below, color=colour, lw=0.9, label=[title, "_", "_"])
     right.set(xlabel="ms", yticks=[], ylim=(-22, 3))
     right.legend(frameon=False, fontsize=8, loc="lower left", ncols=3)
-    figure.savefig(path, dpi=72)
+    save(figure, path, dpi=72)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--presentations", type=int, default=100)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--picture", default="pattern_generation.png", help="where to draw to")
-    parser.add_argument("--short", action="store_true", help="one seed, five presentations")
-    args = parser.parse_args()
-    if args.short:
-        args.seeds, args.presentations = 1, 5
+    args = arguments(__doc__, __file__, short="one seed, five presentations")
+    presentations = 5 if args.short else 100
     torch.set_num_threads(1)
-
-    found: dict[str, list[list[float]]] = {}
-    seconds: dict[str, float] = {}
-    shown = {"target": task(0)[1].squeeze(1)}
-    print(f"normalized error, mean of the last 10 of {args.presentations} presentations:")
-    for learner in LEARNERS:
-        runs = found[learner] = []
+    found = {learner: [] for learner in LEARNERS}
+    seconds, shown = {}, {"target": task(0)[1].squeeze(1)}
+    print(f"normalized error, mean of the last 10 of {presentations} presentations:")
+    for learner, runs in found.items():
         start = time.process_time()
         for seed in range(args.seeds):
             network = make(learner, seed)
-            runs.append(network.learn([task(seed)] * args.presentations, seed))
-            if seed == 0 and learner in ("symmetric", "bptt"):
-                with torch.no_grad():
-                    shown[TITLES[learner].split(",")[0]] = network(task(0)[0]).squeeze(1)
+            runs.append(network.learn([task(seed)] * presentations, seed))
+            if seed == 0 and learner != "random":
+                shown[TITLES[learner].split(",")[0]] = network(task(0)[0]).detach().squeeze(1)
         seconds[learner] = time.process_time() - start
         print(f"  {TITLES[learner]:28s} " + " ".join(f"{final(run):.3f}" for run in runs))
     controls = [untrained(seed) for seed in range(args.seeds)]
     print(f"  {'the best readout, untrained':28s} " + " ".join(f"{e:.3f}" for e in controls))
     errors = [final(run) for run in found["symmetric"]]
-    samples = args.seeds * args.presentations
-    report(f"error {spread(errors, '', 3)}", samples / seconds["symmetric"])
+    report(f"error {spread(errors, '', 3)}", args.seeds * presentations / seconds["symmetric"])
     draw(found, shown, controls, args.picture)
-    print(f"drawn to {args.picture}")
 
 
 if __name__ == "__main__":
