@@ -29,6 +29,7 @@ from lightning_accum.callbacks import CellTrainerCallback
 
 sys.path.insert(0, str(ROOT / "examples"))
 from _data import Split, load_digits_split
+from _demo import fit_and_read
 from digits_stdp import LR, STEPS, STEPS_READOUT, DiehlCook, learning_rule
 
 BATCH, SEED = 64, 0
@@ -37,9 +38,7 @@ Result = tuple[float, float]  # test accuracy, samples a second in training
 
 def ours(data: Split, neurons: int, epochs: int) -> Result:
     """The demo itself, but for its pictures and logs."""
-    train = TensorDataset(data.train_images, data.train_labels)
-    loader = DataLoader(train, BATCH, shuffle=True, drop_last=True)
-    model = DiehlCook(data.train_images, neurons, BATCH, epochs * len(loader))
+    model = DiehlCook(data.train_images, neurons, BATCH)
     rule = learning_rule(LR, model)
     trainer = pl.Trainer(
         max_epochs=epochs,
@@ -50,13 +49,7 @@ def ours(data: Split, neurons: int, epochs: int) -> Result:
         enable_model_summary=False,
         callbacks=[CellTrainerCallback(rule, cells={"input": CellSpec("fc", "lif")})],
     )
-    start = time.perf_counter()
-    trainer.fit(model, loader)
-    speed = epochs * len(loader) * BATCH / (time.perf_counter() - start)
-    model.readout.reset()
-    trainer.validate(model, DataLoader(train, 256), verbose=False)
-    test = DataLoader(TensorDataset(data.test_images, data.test_labels), 256)
-    return trainer.test(model, test, verbose=False)[0]["test/accuracy"], speed
+    return fit_and_read(trainer, model, data, BATCH, time.perf_counter)
 
 
 def loop(make: type[Rival]) -> Callable[[Split, int, int], Result]:
@@ -64,7 +57,7 @@ def loop(make: type[Rival]) -> Callable[[Split, int, int], Result]:
     def run(data: Split, neurons: int, epochs: int) -> Result:
         train = TensorDataset(data.train_images, data.train_labels)
         loader = DataLoader(train, BATCH, shuffle=True, drop_last=True)
-        demo = DiehlCook(data.train_images, neurons, BATCH, epochs * len(loader))
+        demo = DiehlCook(data.train_images, neurons, BATCH)
         net = make(demo.fc.in_features, neurons, demo.lif.v_threshold, demo.lif.theta_plus)
         net.weight.copy_(demo.fc.weight)
         lr, decay = LR / (TC * demo.norm), 0.01 ** (1 / (epochs * len(loader)))

@@ -49,7 +49,7 @@ def accuracy(options: dict[str, float], seed: int, args: argparse.Namespace) -> 
     if args.smoke:
         data = Split(*(part[:64] for part in data))
     with tempfile.TemporaryDirectory() as folder:
-        quiet = Namespace(neurons=args.neurons, epochs=args.epochs, log_dir=folder, picture=None)
+        quiet = Namespace(neurons=args.neurons, epochs=args.epochs, log_dir=folder)
         return 100 * learn(data, seed, Namespace(**options, **vars(quiet)))[0]
 
 

@@ -81,6 +81,37 @@ def load_mnist5k(seed: int = 0, test_share: float = 0.2) -> Split:
     )
 
 
+def load(name: str, folder: str | Path = "data", blur: float | None = None) -> Split:
+    """Digits by name, after a Gaussian.
+
+    Args:
+        name: ``"digits"``, ``"mnist5k"`` or ``"mnist"``.
+        folder: of MNIST's own files.
+        blur: standard deviation of the Gaussian in pixels; of MNIST 1, of digits 0 if None.
+    """
+    loaders = {
+        "digits": load_digits_split,
+        "mnist5k": load_mnist5k,
+        "mnist": lambda: load_mnist(folder),
+    }
+    data = loaders[name]()
+    width = float(name != "digits") if blur is None else blur
+    return data._replace(
+        train_images=blurred(data.train_images, width),
+        test_images=blurred(data.test_images, width),
+    )
+
+
+def blurred(images: Tensor, width: float) -> Tensor:
+    """Square images ``[N, H, W]`` after a Gaussian whose standard deviation is in pixels."""
+    if not width:
+        return images
+    pixels = torch.arange(images.shape[-1])
+    kernel = torch.exp(-((pixels - pixels[:, None]) ** 2) / (2 * width**2))
+    kernel = kernel / kernel.sum(1).max()
+    return kernel @ images @ kernel
+
+
 def split_at_random(images: Tensor, labels: Tensor, seed: int, test_share: float) -> Split:
     """Splits samples at random with each class's share kept.
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 import torch
+from _result import curves, save
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
@@ -107,12 +108,8 @@ def draw(found: Mapping[str, Tensor], path: str) -> None:
         for pattern, (bits, colour) in enumerate(
             zip(PATTERNS.int().tolist(), colours, strict=True)
         ):
-            lines = smooth[..., pattern]
-            axes.plot(epochs, lines.T, color=colour, lw=0.4)
-            label = "{{{},{}}}".format(*bits)
-            axes.plot(epochs, lines.mean(0), color=colour, lw=1.8, label=label)
+            curves(axes, epochs, smooth[..., pattern], colour, "{{{},{}}}".format(*bits))
         axes.set(title=title, xlabel="epoch")
     figure.axes[0].set_ylabel("rate of the output, Hz")
     figure.axes[-1].legend(frameon=False, fontsize=8, loc="upper right")
-    figure.savefig(path, dpi=72)
-    print(f"drawn to {path}")
+    save(figure, path, dpi=72)

@@ -17,6 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.append(str(EXAMPLES))
 demo = importlib.import_module("digits_stdp")
+data = importlib.import_module("_data")
 
 
 @pytest.fixture
@@ -84,11 +85,11 @@ def test_on_files_in_mnists_format(run, tmp_path):
 
 
 def test_the_network_sees_neither_contrast_nor_rate():
-    images = demo.load_digits_split().train_images[:64]
+    images = data.load_digits_split().train_images[:64]
     nets = []
     for rate in (1000.0, 100.0):
         torch.manual_seed(0)
-        nets.append(demo.DiehlCook(images, neurons=20, batch_size=16, batches=1, max_rate=rate))
+        nets.append(demo.DiehlCook(images, neurons=20, batch_size=16, rate=rate))
     spikes = []
     for contrast in (1.0, 0.25):
         torch.manual_seed(1)
@@ -104,7 +105,7 @@ def test_the_network_sees_neither_contrast_nor_rate():
 def test_a_point_becomes_a_gaussian_of_the_width(width):
     image = torch.zeros(2, 28, 28)
     image[1, 12, 17] = 1.0
-    empty, point = demo.blurred(image, width)
+    empty, point = data.blurred(image, width)
     assert not empty.any()
     at = torch.arange(28.0)
     for axis, middle in ((1, 12), (0, 17)):
@@ -115,5 +116,5 @@ def test_a_point_becomes_a_gaussian_of_the_width(width):
 
 
 def test_a_blur_of_zero_changes_nothing():
-    images = demo.load_digits_split().train_images[:4]
-    assert demo.blurred(images, 0.0) is images
+    images = data.load_digits_split().train_images[:4]
+    assert data.blurred(images, 0.0) is images

@@ -1,0 +1,153 @@
+"""What surrounds the network of the demo: its readout, its options and the comparison."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import lightning.pytorch as pl
+import torch
+from _data import Split, load
+from _quiet import quiet
+from _result import spread
+from torch import Tensor
+from torch.nn.functional import one_hot
+from torch.utils.data import DataLoader, TensorDataset
+
+from lightning_accum import plot
+from lightning_accum.metrics import MaxRateClassifier
+from lightning_accum.optim import UpdateOptimizer
+
+
+class Unlabelled(pl.LightningModule):
+    """Neurons that learn without labels; by Bayes' rule, their answers tell the digit.
+
+    A subclass makes spikes ``[T, B, neurons]`` of images, and has the connection ``fc``.
+
+    Args:
+        neurons: number of neurons.
+    """
+
+    def __init__(self, neurons: int) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.readout = MaxRateClassifier(neurons, 10, vote="bayes")
+        self.last_readout = MaxRateClassifier(neurons, 10, vote="bayes")  # of the epoch before
+
+    def watch(self, rates: Tensor, labels: Tensor) -> None:
+        """Logs the accuracy in training, by the readout of the epoch before."""
+        if self.current_epoch:
+            hits = (self.last_readout.predict(rates) == labels).float().mean()
+            self.log("train/accuracy", hits, prog_bar=True, on_step=False, on_epoch=True)
+        self.log("spikes_per_image", rates.sum(1).mean(), prog_bar=True)
+        self.readout.update(rates, labels)
+
+    def on_train_epoch_end(self) -> None:
+        self.last_readout.load_state_dict(self.readout.state_dict())
+        self.readout.reset()
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        """Labels the neurons; run on the training set, after training."""
+        images, labels = batch
+        self.readout.update(self(images).sum(0), labels)
+
+    def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        images, labels = batch
+        hits = (self.readout.predict(self(images).sum(0)) == labels).float().mean()
+        self.log("test/accuracy", hits, batch_size=len(labels))
+
+    def configure_optimizers(self):
+        optimizer = UpdateOptimizer(self.fc.parameters())
+        decay = 0.01 ** (1 / self.trainer.estimated_stepping_batches)  # to one hundredth in the end
+        return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, decay)]
+
+
+def fit_and_read(
+    trainer: pl.Trainer,
+    model: Unlabelled,
+    data: Split,
+    batch_size: int,
+    clock: Callable[[], float] = time.process_time,
+) -> tuple[float, float]:
+    """Trains, labels the neurons and tests; gives test accuracy and samples per second."""
+    train = TensorDataset(data.train_images, data.train_labels)
+    loader = DataLoader(train, batch_size, shuffle=True, drop_last=True)
+    start = clock()
+    trainer.fit(model, loader)
+    speed = trainer.max_epochs * len(loader) * batch_size / (clock() - start)
+    model.readout.reset()
+    trainer.validate(model, DataLoader(train, 256), verbose=False)
+    test = DataLoader(TensorDataset(data.test_images, data.test_labels), 256)
+    return trainer.test(model, test, verbose=False)[0]["test/accuracy"], speed
+
+
+def k_means(data: Split, centres: int, seed: int) -> float:
+    """Test accuracy of k-means; a centre's label is the digit that it is nearest to most often."""
+    from sklearn.cluster import KMeans
+
+    found = KMeans(centres, n_init=3, random_state=seed).fit(data.train_images.flatten(1))
+    onehot = one_hot(torch.as_tensor(found.labels_).long(), centres)
+    readout = MaxRateClassifier(centres, 10)
+    readout.update(onehot, data.train_labels)
+    predicted = torch.as_tensor(found.predict(data.test_images.flatten(1))).long()
+    return (readout.assignments[predicted] == data.test_labels).float().mean().item()
+
+
+def command_line(about: str, lr: float, argv: Sequence[str] | None) -> argparse.Namespace:
+    """Reads the command line.
+
+    Args:
+        about: the example's docstring.
+        lr: rate of learning, if not set.
+        argv: the options; those of the command line if None.
+    """
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
+    parser.add_argument("--data", choices=("digits", "mnist5k", "mnist"), default="digits")
+    parser.add_argument("--data-dir", default="data", help="folder of MNIST's own files")
+    parser.add_argument("--blur", type=float, help="in pixels; of MNIST 1, of digits 0 if not set")
+    parser.add_argument("--neurons", type=int, default=100)
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--lr", type=float, default=lr, help="of a spike, at first")
+    parser.add_argument("--rate", type=float, default=1000.0, help="of the brightest pixel, in Hz")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--log-dir", default="lightning_logs")
+    parser.add_argument("--picture", help="where to draw the first seed's weights to")
+    parser.add_argument("--short", action="store_true", help="one seed, two epochs")
+    args = parser.parse_args(argv)
+    if args.short:
+        args.seeds, args.epochs = 1, 2
+    return args
+
+
+def compare(
+    learn: Callable[..., tuple[float, float, pl.Trainer]], args: argparse.Namespace
+) -> tuple[str, float, str]:
+    """Trains a network and k-means for each seed, and prints their test accuracies.
+
+    Args:
+        learn: trains one network.
+        args: what `command_line` found.
+
+    Returns:
+        The accuracies, samples per second of training, and where the last network's logs are.
+    """
+    quiet()
+    torch.set_num_threads(1)
+    data = load(args.data, args.data_dir, args.blur)
+    runs = [learn(data, seed, args) for seed in range(args.seeds)]
+    accuracies, speeds, trainers = zip(*runs, strict=True)
+    if args.picture:
+        shape = tuple(data.train_images.shape[1:])
+        first = trainers[0].lightning_module
+        figure, _ = plot.weights(first.fc.weight, shape=shape, columns=16)
+        figure.savefig(args.picture, dpi=100)
+    found = spread([100 * accuracy for accuracy in accuracies])
+    means = spread([100 * k_means(data, args.neurons, seed) for seed in range(args.seeds)])
+    print(f"test accuracy, {args.neurons} neurons: {found}")
+    print(f"k-means with {args.neurons} centres:   {means}")
+    if args.short:
+        print("(two epochs, one seed: the full run takes six, and five seeds)")
+    return found, statistics.mean(speeds), trainers[-1].log_dir
