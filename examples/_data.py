@@ -23,6 +23,24 @@ class Split(NamedTuple):
     test_labels: Tensor
 
 
+def load_digits() -> tuple[Tensor, Tensor]:
+    """Scikit-learn's 1,797 digits, ``[N, 8, 8]`` in [0, 1], and their labels; no download.
+
+    Raises:
+        ModuleNotFoundError: if scikit-learn is not installed.
+    """
+    try:
+        from sklearn import datasets  # type: ignore[import-untyped]
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "The digits come with scikit-learn, which is not installed. Install it with"
+            " `pip install scikit-learn`, or use MNIST's own files."
+        ) from error
+    digits = datasets.load_digits()
+    images = torch.as_tensor(digits.images, dtype=torch.float32) / 16
+    return images, torch.as_tensor(digits.target, dtype=torch.long)
+
+
 def load_digits_split(seed: int = 0, test_share: float = 0.25, size: int = 8) -> Split:
     """Scikit-learn's 1,797 digits, split at random with each digit's share kept; no download.
 
@@ -38,16 +56,7 @@ def load_digits_split(seed: int = 0, test_share: float = 0.25, size: int = 8) ->
     """
     if size not in (8, 28):
         raise ValueError(f"Argument `size` should be 8 or 28. Found `size = {size}`.")
-    try:
-        from sklearn.datasets import load_digits  # type: ignore[import-untyped]
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "The digits come with scikit-learn, which is not installed. Install it with"
-            " `pip install scikit-learn`, or use MNIST's own files."
-        ) from error
-    digits = load_digits()
-    images = torch.as_tensor(digits.images, dtype=torch.float32) / 16
-    labels = torch.as_tensor(digits.target, dtype=torch.long)
+    images, labels = load_digits()
     if size != 8:
         images = torch.nn.functional.interpolate(
             images.unsqueeze(1), size=(size, size), mode="bilinear", align_corners=False

@@ -5,6 +5,14 @@ from __future__ import annotations
 import logging
 import warnings
 
+# Options of a Trainer that only trains.
+SILENT = {
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_model_summary": False,
+    "enable_progress_bar": False,
+}
+
 
 def quiet() -> None:
     """Lets Lightning report errors only."""
