@@ -12,15 +12,14 @@ only, while the input's and the recurrent weights stay as they were drawn.
 
 from __future__ import annotations
 
-import argparse
 import time
-from typing import NamedTuple
 
 import lightning.pytorch as pl
 import torch
 from _data import Split, load_digits_split
-from _quiet import quiet
-from _result import report, spread
+from _quiet import SILENT, quiet
+from _result import arguments, curves, report, save, spread
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 from torch.utils.data import DataLoader, TensorDataset
@@ -28,41 +27,26 @@ from torch.utils.data import DataLoader, TensorDataset
 from lightning_accum import CellSpec, DeltaRule, EProp
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.nn import LeakyIntegrator, SurrogateLIF
-from lightning_accum.rules import Feedback, RandomFeedback, SymmetricFeedback
+from lightning_accum.rules import RandomFeedback, SymmetricFeedback
 
-ROWS, CLASSES = 8, 10
+ROWS, NEURONS, CLASSES = 8, 100, 10
 STEPS = 4  # of 1 ms, for which a row is shown
-NEURONS = 100
-BATCH = 16
 METHODS = ("BPTT", "e-prop", "e-prop, random feedback", "readout only")
 
 
 class Reader(pl.LightningModule):
-    """Eight inputs, adaptive recurrent neurons, a leaky readout.
-
-    Args:
-        method: one of ``METHODS``.
-        split: the digits, of which those to test on are read after each epoch.
-        epochs: in which the rate of learning falls to zero.
-    """
+    """Eight inputs, adaptive recurrent neurons, a leaky readout; reads new digits each epoch."""
 
     def __init__(self, method: str, split: Split, epochs: int) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.method = method
-        self.epochs = epochs
+        self.method, self.split, self.epochs = method, split, epochs
         self.fc = nn.Linear(ROWS, NEURONS)
-        self.lif = SurrogateLIF(
-            NEURONS,
-            beta=0.1,
-            tc_adaptation=30.0,
-            recurrent=True,
-            gradient="time" if method == "BPTT" else "none",
-            time_dim=0,
-        )
+        gradient = "time" if method == "BPTT" else "none"
+        adaptive = {"beta": 0.1, "tc_adaptation": 30.0}
+        self.lif = SurrogateLIF(NEURONS, **adaptive, recurrent=True, gradient=gradient, time_dim=0)
         self.readout = nn.Linear(NEURONS, CLASSES)
         self.leak = LeakyIntegrator(CLASSES, time_dim=0)
-        self.split = split
         self.accuracies: list[float] = []
 
     def forward(self, images: Tensor) -> Tensor:
@@ -70,8 +54,12 @@ class Reader(pl.LightningModule):
         self.lif.reset()
         self.leak.reset()
         rows = images.transpose(0, 1).repeat_interleave(STEPS, 0)
-        y: Tensor = self.leak(self.readout(self.lif(self.fc(rows))))
-        return y
+        self.spikes = self.lif(self.fc(rows))
+        return self.leak(self.readout(self.spikes))
+
+    def read(self, images: Tensor) -> Tensor:
+        """Returns the digits that are read in images."""
+        return self(images)[-STEPS:].mean(0).argmax(-1)
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         images, labels = batch
@@ -92,8 +80,8 @@ class Reader(pl.LightningModule):
     @torch.no_grad()
     def on_train_epoch_end(self) -> None:
         self.lr_schedulers().step()
-        answers = self(self.split.test_images)[-STEPS:].mean(0).argmax(-1)
-        self.accuracies.append((answers == self.split.test_labels).float().mean().item())
+        right = self.read(self.split.test_images) == self.split.test_labels
+        self.accuracies.append(right.float().mean().item())
 
     def configure_optimizers(self):
         if self.method == "readout only":
@@ -109,17 +97,11 @@ def learners(method: str) -> list[CellTrainerCallback]:
     """Returns what learns in a fit besides the optimizer; nothing for BPTT."""
     if method == "BPTT":
         return []
-    found = [
-        CellTrainerCallback(
-            DeltaRule(1.0, time_dim=0, params=("weight", "bias")),
-            {"readout": CellSpec("readout", "leak")},
-            log=False,
-        )
-    ]
+    delta = DeltaRule(1.0, time_dim=0, params=("weight", "bias"))
+    found = [CellTrainerCallback(delta, {"readout": CellSpec("readout", "leak")}, log=False)]
     if method != "readout only":
-        feedback: Feedback = SymmetricFeedback("readout")
-        if "random" in method:
-            feedback = RandomFeedback(CLASSES, NEURONS)
+        own, fixed = SymmetricFeedback("readout"), RandomFeedback(CLASSES, NEURONS)
+        feedback = fixed if "random" in method else own
         eprop = EProp(1.0, feedback, tc_readout=20.0, time_dim=0)
         pixels = {"params": ("weight", "bias"), "graded_input": True}
         cells = {
@@ -130,99 +112,60 @@ def learners(method: str) -> list[CellTrainerCallback]:
     return found
 
 
-class Learned(NamedTuple):
-    """A network and the share of unseen digits that it read right after each epoch."""
-
-    network: Reader
-    accuracies: list[float]
-
-
-def learn(method: str, split: Split, epochs: int, seed: int = 0) -> Learned:
-    """Trains a network.
-
-    Args:
-        method: one of ``METHODS``.
-        split: the digits.
-        epochs: how many.
-        seed: of the weights and the order of the digits.
-    """
+def learn(method: str, split: Split, epochs: int, seed: int = 0) -> Reader:
+    """Trains a network by one of ``METHODS``."""
     pl.seed_everything(seed, verbose=False)
-    network = Reader(method, split, epochs)
-    trainer = pl.Trainer(
-        max_epochs=epochs,
-        accelerator="cpu",
-        callbacks=learners(method),
-        logger=False,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        enable_progress_bar=False,
-    )
+    network, local = Reader(method, split, epochs), learners(method)
+    trainer = pl.Trainer(max_epochs=epochs, accelerator="cpu", callbacks=local, **SILENT)
     data = TensorDataset(split.train_images, split.train_labels)
-    trainer.fit(network, DataLoader(data, batch_size=BATCH, shuffle=True))
-    return Learned(network, network.accuracies)
+    trainer.fit(network, DataLoader(data, batch_size=16, shuffle=True))
+    return network
 
 
 @torch.no_grad()
-def draw(found: dict[str, list[Learned]], split: Split, path: str) -> None:
+def draw(found: dict[str, list[Reader]], split: Split, path: str) -> None:
     """A digit, the spikes and the answer that it evokes after e-prop; accuracies over epochs."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(9.6, 2.8), layout="constrained")
-    image, spikes, answer, curves = figure.subplots(1, 4, width_ratios=(2, 3, 3, 4))
-    network = found["e-prop"][0].network
-    read = network(split.test_images)[-STEPS:].mean(0).argmax(-1)
-    chosen = int((read == split.test_labels).int().argmax())  # the first that is read right
+    image, spikes, answer, shares = figure.subplots(1, 4, width_ratios=(2, 3, 3, 4))
+    network = found["e-prop"][0]
+    right = network.read(split.test_images) == split.test_labels
+    chosen = int(right.int().argmax())  # the first that is read right
     sample, label = split.test_images[chosen : chosen + 1], int(split.test_labels[chosen])
     image.imshow(sample[0], cmap="gray_r")
     image.set(xticks=[], yticks=range(ROWS), title="digit", ylabel="row")
     y = network(sample)[:, 0]
-    drive = network.fc(sample.transpose(0, 1).repeat_interleave(STEPS, 0))
-    network.lif.reset()
-    step, neuron = network.lif(drive)[:, 0].nonzero(as_tuple=True)
+    step, neuron = network.spikes[:, 0].nonzero(as_tuple=True)
     spikes.scatter(step, neuron, s=1, color="k")
     spikes.set(title="spikes", xlabel="ms", ylabel="neuron", xlim=(0, ROWS * STEPS))
-    for digit in range(CLASSES):
-        right = digit == label
-        answer.plot(y[:, digit], color="C2" if right else "0.7", lw=1.8 if right else 0.8)
+    answer.plot(y, color="0.7", lw=0.8)
+    answer.lines[label].set(color="C2", lw=1.8)
     answer.axvspan((ROWS - 1) * STEPS, ROWS * STEPS, color="0.93", zorder=0)
     answer.set(title=f"readout, green: {label}", xlabel="ms")
     for i, (method, runs) in enumerate(found.items()):
-        accuracies = torch.tensor([run.accuracies for run in runs])
-        epochs = range(1, accuracies.shape[1] + 1)
-        curves.plot(epochs, accuracies.T, color=f"C{i}", lw=0.4)
-        curves.plot(epochs, accuracies.mean(0), color=f"C{i}", lw=1.8, label=method)
-    curves.set(title="unseen digits read right", xlabel="epoch", ylim=(0, 1))
-    curves.legend(frameon=False, fontsize=8, loc="lower right")
-    figure.savefig(path, dpi=100)
+        accuracies = [run.accuracies for run in runs]
+        curves(shares, range(1, len(accuracies[0]) + 1), accuracies, f"C{i}", method)
+    shares.set(title="unseen digits read right", xlabel="epoch", ylim=(0, 1))
+    shares.legend(frameon=False, fontsize=8, loc="lower right")
+    save(figure, path, dpi=100)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--picture", default="digits_rows.png", help="where to draw to")
-    parser.add_argument("--short", action="store_true", help="one seed, one epoch")
-    args = parser.parse_args()
-    if args.short:
-        args.seeds, args.epochs = 1, 1
+    args = arguments(__doc__, __file__, short="one seed, one epoch")
+    epochs = 1 if args.short else 8
     quiet()
     torch.set_num_threads(1)
-
     split = load_digits_split()
     print(f"share of {len(split.test_labels)} unseen digits read right, row by row")
     found, seconds = {}, {}
     for method in METHODS:
         start = time.process_time()
-        runs = [learn(method, split, args.epochs, seed) for seed in range(args.seeds)]
+        runs = found[method] = [learn(method, split, epochs, seed) for seed in range(args.seeds)]
         seconds[method] = time.process_time() - start
-        found[method] = runs
-        shares = " ".join(f"{run.accuracies[-1]:6.1%}" for run in runs)
-        print(f"  {method:24s}{shares}", flush=True)
-    samples = args.seeds * args.epochs * len(split.train_labels)
+        print(f"  {method:24s}{' '.join(f'{run.accuracies[-1]:6.1%}' for run in runs)}", flush=True)
+    samples = args.seeds * epochs * len(split.train_labels)
     accuracies = [100 * run.accuracies[-1] for run in found["e-prop"]]
     report(spread(accuracies), samples / seconds["e-prop"])
     draw(found, split, args.picture)
-    print(f"drawn to {args.picture}")
 
 
 if __name__ == "__main__":
