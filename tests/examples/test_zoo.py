@@ -45,6 +45,7 @@ def test_a_run_without_a_result_is_no_result():
 def test_every_network_is_an_example_that_reports(name):
     source = (ROOT / "examples" / f"{zoo.ZOO[name].example}.py").read_text(encoding="utf-8")
     assert re.search(r"^    report\(", source, re.MULTILINE)
+    assert len(source.splitlines()) <= 120
 
 
 def test_the_page_holds_what_was_measured_and_says_what_was_not():
