@@ -1,6 +1,7 @@
 """Draws the README's picture of speed, from the figures in ``docs/benchmarks.md``.
 
-Bars are medians of a whole batch: the pass through the network, and what it learns by STDP.
+Bars are medians of a whole batch: the pass through the network, and what it learns by STDP; with a
+malloc that keeps its blocks, since some libraries are several times as slow without.
 
     .venv/bin/python scripts/speed_picture.py
 """
@@ -11,7 +12,7 @@ import re
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-TABLE = "784 → 400, batch 32, 250 steps, input at 2%"
+TABLE = "784 → 400, batch 32, 250 steps, input at 2%, blocks kept"
 EVERY_STEP = ", at every step"
 
 
