@@ -65,6 +65,6 @@ def check_exported_gradients(scaled: bool, ascends: str | None) -> None:
     if ascends:
         raise ValueError(
             "Argument `maximize` of the optimizer should be False for updates that become"
-            f" gradients of a descent. Found True in `{ascends}`, which would take each update"
-            " away: leave it out."
+            f" gradients of a descent. Found True in `{ascends}`, which would subtract each update:"
+            " leave it out."
         )

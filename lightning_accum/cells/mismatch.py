@@ -12,7 +12,7 @@ from lightning_accum.cells.cell import Cell
 from lightning_accum.observe import Reducer
 
 
-def check_processes_agree(
+def check_same_steps(
     name: str, cell: Cell, pre: Tensor | None, post: Tensor | None, time_dim: int | None
 ) -> None:
     """Raises a ``ValueError`` if both sides differ in steps or samples.

@@ -65,9 +65,7 @@ def change_sums(
     if kernel is None:
         return None
     found = (ctypes.c_double * (_SUMS + _COUNTS))()
-    places = map(pointer, (before, after, pos, neg))
-    limits = (Real(math.nan if limit is None else limit) for limit in (lower, upper))
-    kernel.change_sums(*places, Int(before.numel()), *limits, found)
+    kernel.change_sums(*_arguments((before, after, pos, neg), (lower, upper)), found)
     return ChangeSums(*found)
 
 
@@ -92,9 +90,7 @@ def lost_sums(
     if kernel is None:
         return None
     found = (ctypes.c_double * 2)()
-    places = map(pointer, (before, after, *parts))
-    ends = (Real(math.nan if limit is None else limit) for limit in limits)
-    kernel.lost_sums(*places, Int(before.numel()), *ends, Real(near), found)
+    kernel.lost_sums(*_arguments((before, after, *parts), limits), Real(near), found)
     return found[0], found[1]
 
 
@@ -106,3 +102,12 @@ def _kernel_for(before: Tensor, *others: Tensor | None) -> ctypes.CDLL | None:
         if each is not None and not are_values(each, shape, dtype):
             return None
     return kernel_for(dtype)
+
+
+def _arguments(
+    tensors: tuple[Tensor, Tensor, Tensor | None, Tensor | None],
+    limits: tuple[float | None, float | None],
+) -> list[object]:
+    """Returns where tensors begin, their size, and the limits, NaN for one that is not set."""
+    ends = (Real(math.nan if limit is None else limit) for limit in limits)
+    return [*map(pointer, tensors), Int(tensors[0].numel()), *ends]
