@@ -22,6 +22,10 @@ class Split(NamedTuple):
     test_images: Tensor
     test_labels: Tensor
 
+    def first(self, number: int) -> Split:
+        """The first images to train on, and as many to test on."""
+        return Split(*(part[:number] for part in self))
+
 
 def load_digits() -> tuple[Tensor, Tensor]:
     """Scikit-learn's 1,797 digits, ``[N, 8, 8]`` in [0, 1], and their labels; no download.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def arguments(doc: str, file: str, short: str, seeds: int = 3) -> argparse.Namespace:
+def arguments(doc: str, file: str, short: str, seeds: int = 3, **more: int) -> argparse.Namespace:
     """Reads the options ``--seeds``, ``--picture`` and ``--short``.
 
     Args:
@@ -24,10 +24,13 @@ def arguments(doc: str, file: str, short: str, seeds: int = 3) -> argparse.Names
         file: of the example; the picture is named after it.
         short: help of ``--short``, which also sets ``seeds`` to 1.
         seeds: how many by default; with 1, there is no option ``--seeds``.
+        **more: other options that are integers, by name, with their defaults.
     """
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     if seeds > 1:
         parser.add_argument("--seeds", type=int, default=seeds)
+    for name, default in more.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
     picture = Path(file).with_suffix(".png").name
     parser.add_argument("--picture", default=picture, help="where to draw to")
     parser.add_argument("--short", action="store_true", help=short)

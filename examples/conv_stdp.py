@@ -10,16 +10,15 @@ linear readout learns digits from how early each map spiked in 4 × 4 windows, w
 
 from __future__ import annotations
 
-import argparse
 import time
 
 import lightning.pytorch as pl
 import torch
-from _data import Split, load_mnist5k
+from _data import load_mnist5k
 from _local import Local, see
 from _quiet import quiet
 from _readout import linear_accuracy
-from _result import report, spread
+from _result import arguments, report, spread
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, max_pool2d
@@ -86,16 +85,11 @@ class Network(Local):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--picture", default="conv_stdp.png", help="where to draw to")
-    parser.add_argument("--short", action="store_true", help="one seed, 60 images")
-    args = parser.parse_args()
+    args = arguments(__doc__, __file__, short="one seed, 60 images")
     quiet()
     torch.set_num_threads(1)
     data = load_mnist5k()
-    if args.short:
-        args.seeds, data = 1, Split(*(part[:60] for part in data))
+    data = data.first(60) if args.short else data
     train, test = spots(data.train_images), spots(data.test_images)
     learned, at_random, seconds = [], [], 0.0
     for seed in range(args.seeds):

@@ -11,16 +11,15 @@ readouts of the pixels, and of filters that did not learn: patches of the images
 
 from __future__ import annotations
 
-import argparse
 import time
 
 import lightning.pytorch as pl
 import torch
-from _data import Split, load_mnist5k
+from _data import load_mnist5k
 from _local import Local, see
 from _quiet import quiet
 from _readout import linear_accuracy
-from _result import report, spread
+from _result import arguments, report, spread
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, unfold
@@ -74,17 +73,11 @@ def shifted(images: Tensor) -> Tensor:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--filters", type=int, default=128)
-    parser.add_argument("--picture", default="conv_wta.png", help="where to draw to")
-    parser.add_argument("--short", action="store_true", help="one seed, 100 images")
-    args = parser.parse_args()
+    args = arguments(__doc__, __file__, short="one seed, 100 images", filters=128)
     quiet()
     torch.set_num_threads(1)
     data = load_mnist5k()
-    if args.short:
-        args.seeds, data = 1, Split(*(part[:100] for part in data))
+    data = data.first(100) if args.short else data
     train, test = data.train_images[:, None], data.test_images[:, None]
     more = shifted(train)
     pixels = linear_accuracy(data, more.flatten(1), test.flatten(1))

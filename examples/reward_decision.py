@@ -11,16 +11,15 @@ while it learns. In the control, each image has the reward of another of its bat
 
 from __future__ import annotations
 
-import argparse
 import time
 from functools import partial
 
 import lightning.pytorch as pl
 import torch
-from _data import Split, load_mnist5k
+from _data import load_mnist5k
 from _local import Local, see
 from _quiet import quiet
-from _result import report, spread
+from _result import arguments, report, spread
 from conv_stdp import MAPS, STEPS, Network, spots
 from matplotlib.image import imsave
 from torch import Tensor, nn
@@ -84,16 +83,11 @@ class Decision(Local):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--picture", default="reward_decision.png", help="where to draw to")
-    parser.add_argument("--short", action="store_true", help="one seed, 100 images")
-    args = parser.parse_args()
+    args = arguments(__doc__, __file__, short="one seed, 100 images", seeds=5)
     quiet()
     torch.set_num_threads(1)
     data = load_mnist5k()
-    if args.short:
-        args.seeds, data = 1, Split(*(part[:100] for part in data))
+    data = data.first(100) if args.short else data
     seen = spots(data.train_images), spots(data.test_images)
     found, seconds = {True: list[float](), False: list[float]()}, 0.0
     for seed in range(args.seeds):

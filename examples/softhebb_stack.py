@@ -10,16 +10,15 @@ filters that did not learn: patches of the images, with which learning starts, a
 
 from __future__ import annotations
 
-import argparse
 import time
 
 import lightning.pytorch as pl
 import torch
-from _data import Split, load_mnist5k
+from _data import load_mnist5k
 from _local import Local, see
 from _quiet import quiet
 from _readout import linear_accuracy
-from _result import report, spread
+from _result import arguments, report, spread
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, max_pool2d, normalize, unfold
@@ -76,16 +75,11 @@ class Layer(Local):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--picture", default="softhebb_stack.png", help="where to draw to")
-    parser.add_argument("--short", action="store_true", help="one seed, 100 images")
-    args = parser.parse_args()
+    args = arguments(__doc__, __file__, short="one seed, 100 images")
     quiet()
     torch.set_num_threads(1)
     data = load_mnist5k()
-    if args.short:
-        args.seeds, data = 1, Split(*(part[:100] for part in data))
+    data = data.first(100) if args.short else data
     images = data.train_images[:, None], data.test_images[:, None]
     pixels = linear_accuracy(data, *(part.flatten(1) for part in images))
     rows, seconds = dict[str, list[float]](), 0.0

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import lightning.pytorch as pl
 import pytest
 import torch
+from callback_helpers import trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -78,19 +79,10 @@ def fit(kind: str, resets: Sequence[str], reverse: bool = False, **options: bool
 
 
 def told(model: Chain, callbacks: list[pl.Callback]) -> list[str]:
-    trainer = pl.Trainer(
-        max_epochs=1,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=callbacks,
-    )
     samples = (torch.rand(6 * BATCH, STEPS, INPUTS) < 0.5).float()
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        trainer.fit(model, DataLoader(samples, batch_size=BATCH))
+        trainer(None, *callbacks).fit(model, DataLoader(samples, batch_size=BATCH))
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
     texts = [str(each.message) for each in found]
     return [text for text in texts if "at rest" in text or "both pass" in text]

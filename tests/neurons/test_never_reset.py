@@ -9,6 +9,7 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
+from callback_helpers import trainer
 from foreign import BATCH, LR_POST, LR_PRE, OUTPUTS, TC_POST, TC_PRE, raster
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -74,19 +75,11 @@ class Learner(pl.LightningModule):
 def fit(learner: Learner, batches: int = 5, **options: Any) -> list[str]:
     stdp = STDP(LR_POST, LR_PRE, TC_POST, TC_PRE, time_dim=0 if learner.whole else None)
     use = CellTrainerCallback(stdp, {"cell": CellSpec("fc", "neuron")}, **options)
-    trainer = pl.Trainer(
-        max_epochs=2,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=[use],
-    )
     samples = raster(4, batch=batches * BATCH).transpose(0, 1)
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        trainer.fit(learner, DataLoader(TensorDataset(samples), batch_size=BATCH))
+        data = DataLoader(TensorDataset(samples), batch_size=BATCH)
+        trainer(None, use, max_epochs=2).fit(learner, data)
     hooks = (len(m._forward_hooks) + len(m._forward_pre_hooks) for m in learner.modules())
     assert sum(hooks) == 0
     return [str(each.message) for each in found if "should begin each batch" in str(each.message)]
