@@ -99,6 +99,7 @@ bench-smoke: $(RIVALS) ## every benchmark, just to see that it runs
 
 bench: $(RIVALS) ## the page of benchmarks, or some of it by ARGS="competitors growth"
 	$(PY) scripts/bench.py $(ARGS)
+	$(PY) scripts/bench_front.py
 
 # From the files that git tracks: whatever else lies in the folders stays out.
 build: $(DEV) ## the wheel and the source distribution, in dist/

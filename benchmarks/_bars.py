@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from _measure import table
+from _measure import goals
 
 
 class Costs(Protocol):
@@ -20,6 +20,7 @@ class Costs(Protocol):
 
 Nets = Mapping[str, Costs]
 FOREIGN = ("ours, on snnTorch's", "ours, on Norse's", "ours, on SpikingJelly's")
+BY_HAND = "ours, rule called by hand"
 OTHERS = ("Inferno", "BindsNET", "SpikingJelly", "Norse", "snnTorch")
 
 
@@ -56,7 +57,7 @@ def against(*begin: str) -> Callable[[Nets], float]:
 
 
 def against_each(name: str) -> Callable[[Nets], float]:
-    return lambda nets: plasticity(each(nets), name) / plasticity(each(nets), "ours")
+    return lambda nets: plasticity(each(nets), name) / plasticity(each(nets), BY_HAND)
 
 
 def native(nets: Nets) -> Costs:
@@ -88,7 +89,7 @@ BARS: list[tuple[str, Callable[[Nets], float], dict[int, float]]] = [
 MOST_MEMORY = {100: 30, 400: 80, 1600: 120}  # MB, by number of neurons
 
 
-def print_bars(found: Mapping[int, Nets]) -> None:
+def print_bars(title: str, found: Mapping[int, Nets]) -> None:
     """Prints what was reached, at each number of neurons, beside what should be."""
     rows = []
     for what, ratio, least in BARS:
@@ -105,5 +106,5 @@ def print_bars(found: Mapping[int, Nets]) -> None:
         told = f"{peak:.0f} of {most} MB" if peak == peak else "–"
         peaks.append(f"**{told}**" if peak > most else told)
     rows.append(["peak memory of a whole batch on our layers, at most", *peaks])
-    table(["reached, and the bar (bold where it is missed)",
-           *(f"N = {neurons}" for neurons in found)], rows)  # fmt: skip
+    head = ["reached, and the bar (bold where it is missed)"]
+    goals(title, [*head, *(f"N = {neurons}" for neurons in found)], rows)

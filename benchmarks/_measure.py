@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TextIO
 
 import torch
 
@@ -96,10 +97,17 @@ def version(package: str) -> str:
         return f"{package} not installed"
 
 
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+def table(head: Iterable[str], rows: Iterable[Iterable[str]], file: TextIO | None = None) -> None:
     """Prints a table in Markdown."""
     head = list(head)
-    print(f"| {' | '.join(head)} |")
-    print(f"|{'---|' * len(head)}")
+    print(f"| {' | '.join(head)} |", file=file)
+    print(f"|{'---|' * len(head)}", file=file)
     for row in rows:
-        print(f"| {' | '.join(row)} |")
+        print(f"| {' | '.join(row)} |", file=file)
+
+
+def goals(title: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """Prints what this package has set itself to reach: to the developer, not to the page."""
+    print(f"\n{title}\n", file=sys.stderr)
+    table(head, rows, sys.stderr)
+    print(file=sys.stderr, flush=True)

@@ -71,14 +71,19 @@ class Online(Steps):
 
     def __init__(self, load: AnyLoad, learning: bool) -> None:
         super().__init__(load, learning)
-        self.layer = Serial(self.fc, layers.LIF(load.after, tc_mem=TC, spike_dtype=torch.bool))
+        time_dim = None if learning else 0
+        lif = layers.LIF(load.after, tc_mem=TC, time_dim=time_dim, spike_dtype=torch.bool)
+        self.layer = Serial(self.fc, lif)
         self.rule = rule_for(self.fc, self.layer.neuron, None) if learning else None
+
+    def feed(self, raster: Tensor) -> Tensor:
+        return raster
 
     @torch.no_grad()
     def run(self, spikes: Tensor, see: See) -> None:
         self.layer.neuron.reset()
         if self.rule is None:
-            see(torch.stack([self.layer(step) for step in spikes]))
+            see(self.layer(spikes))
         else:
             self.rule.clear()
             see(learn_online(self.rule, self.layer, spikes))

@@ -31,7 +31,7 @@ from _bindsnet import BindsNet, BindsNetMean
 from _inferno import Inferno, InfernoEachStep
 from _measure import setting
 from _others import Norse, NorseEachStep, SnnTorch, SpikingJelly, SpikingJellyMulti
-from _ours import EachStep, Native, OnNorse, OnSnnTorch, OnSpikingJelly
+from _ours import EachStep, Native, Online, OnNorse, OnSnnTorch, OnSpikingJelly
 from _side import Pair, memory_of, side_by_side
 from _work import Load, Make
 
@@ -45,7 +45,8 @@ CONTENDERS: dict[str, Make] = {
     "SpikingJelly, multi step": SpikingJellyMulti,
     "Norse": Norse,
     "snnTorch": SnnTorch,
-    "ours, at every step": EachStep,
+    "ours, `learn_online`, at every step": Online,
+    "ours, rule called by hand, at every step": EachStep,
     "Inferno, at every step": InfernoEachStep,
     "BindsNET, at every step": BindsNet,
     "BindsNET with torch.mean, at every step": BindsNetMean,
@@ -93,8 +94,7 @@ def main() -> None:
             known = {name: costs[neurons] for name, costs in ELSEWHERE.items() if density == 0.02}
             nets = side_by_side(CONTENDERS, load, args.seconds, script, known)
             found.setdefault(neurons, nets)
-    print(f"\n### To reach at 2%{', blocks kept' * args.kept}\n")
-    print_bars(found)
+    print_bars(f"To reach at 2%{', blocks kept' * args.kept}", found)
     if not args.kept:
         print(flush=True)
         command = [sys.executable, *sys.argv, "--kept"]

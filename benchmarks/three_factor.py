@@ -33,7 +33,7 @@ from typing import Any
 
 import torch
 from _errors import LEARNERS, ByBPTT, ByEProp, ByLoop, Task
-from _measure import middle, peak_memory, print_peak, setting, table
+from _measure import goals, middle, peak_memory, print_peak, setting, table
 from _recurrent import STEPPERS
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -91,7 +91,7 @@ def agree(task: Task) -> None:
 
 
 def batches(task: Task, repeats: int, memory: bool) -> None:
-    """Prints a table of all that learn, and the bars."""
+    """Prints a table of all that learn; what they should reach goes to the developer."""
     agree(task._replace(steps=min(task.steps, 20), batch=4))
     tenth = task._replace(steps=task.steps // LOOP_SHARE)
     learners = {
@@ -130,16 +130,16 @@ def batches(task: Task, repeats: int, memory: bool) -> None:
     ]
     if SNNTORCH in batch:
         bars.insert(2, ("snnTorch's BPTT over e-prop", batch[SNNTORCH] / batch[EPROP], "", 0.0))
-    print_bars(bars)
+    print_bars(str(task), bars)
 
 
-def print_bars(bars: list[tuple[str, float, str, float]]) -> None:
+def print_bars(title: str, bars: list[tuple[str, float, str, float]]) -> None:
     rows = []
     for what, reached, kind, bar in bars:
         missed = reached > bar if kind == "at most" else reached < bar
         told = f"{reached:.2f}×" + (f", {kind} {bar:g}×" if kind else "")
         rows.append([what, f"**{told}**" if missed and kind else told])
-    table(["reached, and the bar (bold where it is missed)", ""], rows)
+    goals(title, ["reached, and the bar (bold where it is missed)", ""], rows)
 
 
 def growth(task: Task, smoke: bool) -> None:

@@ -1,4 +1,4 @@
-"""Runs benchmarks and writes what they print into one page, ``docs/benchmarks.md``.
+"""Runs benchmarks and writes what they print into one page, ``docs/measurements.md``.
 
 A section for each: its heading and text are those of the script's docstring, then the machine, then
 what it printed. Sections of benchmarks that are not run, or that fail, stay as they are.
@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER, PAGE = ROOT / "benchmarks", ROOT / "docs" / "benchmarks.md"
+FOLDER, PAGE = ROOT / "benchmarks", ROOT / "docs" / "measurements.md"
 FIRST = (
     "competitors",
     "every_step",
@@ -28,7 +28,7 @@ FIRST = (
     "training_step",
     "rules",
 )
-HEAD = """# Benchmarks
+HEAD = """# All measurements
 
 What things cost, measured side by side, in this package and in others. `make bench` measures all
 of it anew and writes this page, `make bench ARGS="competitors growth"` some of it; each section

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import sys
 from pathlib import Path
 
@@ -55,15 +56,17 @@ def test_readme_code_monitors_any_module(capfd: pytest.CaptureFixture[str]) -> N
     assert logged.value > 0
 
 
-def test_readme_bars_are_those_of_the_benchmarks() -> None:
-    page = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
-    table = page.partition("### 784 → 400, batch 32, 250 steps, input at 2%, blocks kept\n\n")[2]
-    rows = table.partition("\n\n")[0].splitlines()[2:]
-    times = [row.split("|")[4].split()[0] for row in rows]
-    measured = sorted(round(float(time)) for time in times if time != "–")
+def test_bars_and_tables_of_the_benchmarks_are_those_that_were_measured() -> None:
+    module = runpy.run_path(str(ROOT / "scripts/bench_front.py"))
+    text, page = (
+        (ROOT / "docs" / name).read_text(encoding="utf-8")
+        for name in ("measurements.md", "benchmarks.md")
+    )
+    assert module["filled"](page, text) == page
     picture = (ROOT / "docs/pictures/speed.svg").read_text(encoding="utf-8")
-    drawn = re.findall(r">([\d,]+) ms<", picture)
-    assert sorted(int(ms.replace(",", "")) for ms in drawn) == measured
+    drawn = [int(ms.replace(",", "")) for ms in re.findall(r">([\d,]+) ms<", picture)]
+    measured = [round(ms.whole) for ms in module["batches"](text, 400).values()]
+    assert sorted(drawn) == sorted(measured)
 
 
 def test_readme_names_targets_that_there_are() -> None:
