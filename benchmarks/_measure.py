@@ -26,7 +26,9 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def middle(times: Sequence[float], digits: int = 1) -> str:
-    """The median, with the quartiles in brackets."""
+    """The median, with the quartiles in brackets if seven turns or more can tell them."""
+    if len(times) < 7:
+        return f"{statistics.median(times):.{digits}f}"
     low, median, high = statistics.quantiles(times, n=4)
     return f"{median:.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
 
