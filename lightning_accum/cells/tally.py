@@ -57,11 +57,12 @@ class Tally:
         self.apart = 0  # the latest windows in which the neuron was reset, and traces were not
         self.cleared = 0  # the latest sequences in which traces were cleared, and the neuron not
         self._began: dict[str, tuple[Tensor, Tensor]] = {}  # parameters before the first window
-        self._spikes = self._spikes_in = self._told = False
+        self._spikes = self._spikes_in = self._left = False
+        self._told: set[str] = set()  # the kinds of mistakes that were warned of
 
     def leave(self) -> None:
         """Ends the time in which a callback reads the counts; it has said all there is to say."""
-        self.watched, self._told = False, True
+        self.watched, self._left = False, True
 
     def look(self) -> None:
         """Has the next window looked at, whatever its number."""
@@ -124,7 +125,7 @@ class Tally:
         Args:
             steps: the number of recorded steps.
         """
-        return steps >= _EMPTY and not (self.windows or self.empty) and self.warns()
+        return steps >= _EMPTY and not (self.windows or self.empty) and self.warns("calls")
 
     def never_applied(self, contributions: int) -> bool:
         """Returns whether to warn, once, that so many changes are pending and none was applied.
@@ -132,7 +133,7 @@ class Tally:
         Args:
             contributions: how many changes are pending.
         """
-        return min(contributions, self.windows) >= _EMPTY and self.warns()
+        return min(contributions, self.windows) >= _EMPTY and self.warns("updates")
 
     def note_signs(self, terms: Callable[[T], Sequence[Change]]) -> Callable[[T], Sequence[Change]]:
         """Returns ``terms``, which note, in the first window, whether changes have both signs.
@@ -166,7 +167,7 @@ class Tally:
         Args:
             params: by name, the values of those to which changes were applied.
         """
-        if self.windows < _EMPTY or self._told or self.watched:
+        if self.windows < _EMPTY or self._left or self.watched:
             return []
         known = (name for name in params if name in self._began)
         still = [
@@ -174,16 +175,22 @@ class Tally:
             for name in known
             if all(map(torch.equal, fingerprint(params[name]), self._began[name]))
         ]
-        return still if still and self.warns() else []
+        return still if still and self.warns("weights") else []
 
-    def warns(self) -> bool:
-        """Returns whether to warn now: once, and if no callback does."""
-        warns, self._told = not (self.watched or self._told), True
+    def warns(self, kind: str) -> bool:
+        """Returns whether to warn now: once of each kind of mistake, and if no callback does.
+
+        Args:
+            kind: the kind of mistake.
+        """
+        warns = not (self.watched or self._left or kind in self._told)
+        self._told.add(kind)
         return warns
 
     def long_pending(self, contributions: int) -> bool:
         """Returns whether to warn, once, that so many are pending and none was ever applied."""
-        return contributions >= (_WINDOWS if self.longest > 1 else _STEPS) and self.warns()
+        most = _WINDOWS if self.longest > 1 else _STEPS
+        return contributions >= most and self.warns("updates")
 
     def activity(self) -> Activity | None:
         """Returns the activity of both sides, ``None`` before any; waits for the device."""

@@ -161,7 +161,7 @@ def warn_of_delays(cell: str, updater: Updater, params: Sequence[str], tally: Ta
     """
     for param in () if tally.watched else params:
         text = delays_beyond(updater.known_parent, param)
-        if text and tally.warns():
+        if text and tally.warns("delays"):
             warnings.warn(f"The delays of cell `{cell}` {text}", RuntimeWarning, stacklevel=5)
 
 

@@ -51,6 +51,15 @@ class TestLeftTraining:
         assert len(said) == 1
         self.rule.eval()  # says it no more
 
+    def test_another_mistake_after_the_first(self) -> None:
+        with pytest.warns(RuntimeWarning, match="8 steps recorded, and no call"):
+            self.run(call=False, update=True)
+        self.run(call=True, update=False)
+        with pytest.warns(RuntimeWarning, match="calls, and none applied") as said:
+            self.rule.eval()
+        self.rule.train().eval()  # says it no more
+        assert len(said) == 1
+
     def test_never_called_and_cleared(self) -> None:
         for _ in range(3):
             self.run(call=False, update=False, batches=4)
