@@ -62,7 +62,9 @@ def normalize_(
     if not dims:
         raise ValueError(
             "Argument `dim` should name at least one dimension of a parameter that has no"
-            f" incoming one. Found `dim = {dim}`, `param.shape = {tuple(param.shape)}`."
+            f" incoming one. Found `dim = {dim}`, `param.shape = {tuple(param.shape)}`: leave out"
+            " what is not a weight, such as a bias, by naming the parameters of a constraint,"
+            ' `register_constraint(fn, "weight")`.'
         )
     if not all(isinstance(d, int) and -param.ndim <= d < param.ndim for d in dims):
         raise ValueError(

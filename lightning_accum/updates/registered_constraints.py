@@ -10,10 +10,13 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from lightning_accum.distributed.shards import is_sharded
+from lightning_accum.distributed.shards import is_sharded, local
 
 Constraint: TypeAlias = Callable[[Tensor], Any]
 """Changes a parameter in place."""
+
+Limits: TypeAlias = "tuple[float | None, float | None]"
+"""A lower and an upper limit, each of which may be missing."""
 
 
 class RegisteredConstraints:
@@ -22,8 +25,15 @@ class RegisteredConstraints:
     def __init__(self) -> None:
         self._entries: OrderedDict[int, tuple[Constraint, tuple[str, ...]]] = OrderedDict()
 
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
     def register(
-        self, fn: Constraint, names: tuple[str, ...], params: Mapping[str, Tensor | None]
+        self,
+        fn: Constraint,
+        names: tuple[str, ...],
+        params: Mapping[str, Tensor | None],
+        bounds: Mapping[str, Limits],
     ) -> RemovableHandle:
         """Adds a constraint.
 
@@ -31,20 +41,26 @@ class RegisteredConstraints:
             fn: the constraint.
             names: the parameters that it is for; all of them if empty.
             params: those parameters by name; it is tried on copies of them.
+            bounds: the limits of their bounds by name.
 
         Returns:
             A handle that removes it.
 
         Raises:
             TypeError: if ``fn`` is not callable, or returns a new tensor.
-            ValueError: if limits leave no room, its own or with those of another constraint.
+            ValueError: if limits leave no room, its own or with those of another constraint or of
+                a bound.
         """
-        if not callable(fn):
+        if not callable(fn) or isinstance(fn, type):
+            kind = type(fn).__name__
+            found = f"the class `{fn.__name__}`" if isinstance(fn, type) else f"`{kind}`"
             raise TypeError(
-                "Argument `fn` should be a callable that changes a parameter in place."
-                f" Found `{type(fn).__name__}`."
+                "Argument `fn` should be a callable that changes a parameter in place. Found"
+                f" {found}: pass a function or an object, such as `Clamp(0.0, 1.0)`."
             )
         self._check_room(fn, names)
+        for name, limits in bounds.items():
+            _check_beside_bound(fn, name, limits)
         for name, param in params.items():
             if param is not None and not is_sharded(param):
                 _try(fn, name, param)
@@ -75,6 +91,16 @@ class RegisteredConstraints:
                     " limits."
                 )
 
+    def check_beside_bounds(self, bounds: Mapping[str, Limits]) -> None:
+        """Raises a ``ValueError`` if a constraint and a bound leave a parameter no room.
+
+        Args:
+            bounds: the limits of bounds, by the name of their parameter.
+        """
+        for name, limits in bounds.items():
+            for fn in self.of(name):
+                _check_beside_bound(fn, name, limits)
+
     def of(self, name: str) -> Iterator[Constraint]:
         """Yields the constraints of a parameter."""
         return (fn for fn, names in self._entries.values() if not names or name in names)
@@ -100,9 +126,7 @@ class RegisteredConstraints:
                     param = find(name)
                     _check_in_place(name, param, fn(param))
 
-    def limits(
-        self, name: str, lower: float | None, upper: float | None
-    ) -> tuple[float | None, float | None]:
+    def limits(self, name: str, lower: float | None, upper: float | None) -> Limits:
         """Returns the limits of a parameter, those of its bounds if no constraint sets others.
 
         A constraint that keeps a parameter between limits has them as ``weight_limits``.
@@ -119,13 +143,24 @@ class RegisteredConstraints:
         return lower, upper
 
 
-def _limits(fn: Constraint) -> tuple[float | None, float | None]:
-    limits: tuple[float | None, float | None] = getattr(fn, "weight_limits", (None, None))
+def _limits(fn: Constraint) -> Limits:
+    limits: Limits = getattr(fn, "weight_limits", (None, None))
     return limits
 
 
 def _leaves_no_room(lowest: float | None, highest: float | None) -> bool:
     return lowest is not None and highest is not None and lowest >= highest
+
+
+def _check_beside_bound(fn: Constraint, name: str, bound: Limits) -> None:
+    (lowest, highest), (lower, upper) = _limits(fn), bound
+    if _leaves_no_room(lowest, upper) or _leaves_no_room(lower, highest):
+        limits = f"from {'-inf' if lower is None else lower} to {'inf' if upper is None else upper}"
+        raise ValueError(
+            f"A constraint and the bounds of a parameter should leave room for it to change. Found"
+            f" `{fn}` beside bounds of `{name}` that keep it {limits}: correct the limits of one"
+            " of them, or name the parameter that the constraint is for."
+        )
 
 
 @torch.no_grad()
@@ -142,8 +177,14 @@ def _try(fn: Constraint, name: str, param: Tensor) -> None:
 
 
 def _check_in_place(name: str, param: Tensor, result: Any) -> None:
-    if isinstance(result, Tensor) and result.data_ptr() != param.data_ptr():
+    if isinstance(result, Tensor) and not _share_memory(result, param):
         raise TypeError(
             f"The constraint on `{name}` should change the parameter in place. Found one that"
             " returns a new tensor, which would be lost: use `clamp_`, `copy_` and the like."
         )
+
+
+def _share_memory(result: Tensor, param: Tensor) -> bool:
+    """Returns whether a tensor is a parameter or a part of it."""
+    mine, its = (local(each).untyped_storage().data_ptr() for each in (result, param))
+    return mine == its

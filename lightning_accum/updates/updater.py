@@ -12,9 +12,8 @@ from torch.utils.hooks import RemovableHandle
 
 from lightning_accum._checks import check_taken
 from lightning_accum._compat import hook_count
-from lightning_accum.distributed.world import processes
 from lightning_accum.functional.reductions import ReductionFn
-from lightning_accum.updates.alone import warn_of_alone
+from lightning_accum.updates.alone import Alone
 from lightning_accum.updates.changes import (
     Change,
     Pending,
@@ -79,7 +78,7 @@ class Updater(GuardedAccumulators):
         super().__init__(module, reduction, nonfinite)
         self._constraints = RegisteredConstraints()
         self._applied: dict[str, int] = {}
-        self._warned_of_alone = False
+        self._alone = Alone()
         own = self.parent.named_parameters(recurse=False)
         self.add(*(params or [name for name, _ in own]))
 
@@ -111,12 +110,14 @@ class Updater(GuardedAccumulators):
         Raises:
             TypeError: if ``fn`` is not callable, or returns a new tensor instead of changing its
                 own.
-            ValueError: if limits leave no room, its own or with those of another constraint.
+            ValueError: if limits leave no room, its own or with those of another constraint or of
+                a bound.
             AttributeError: if a name is unknown to this updater.
         """
         names, parent = self.checked_names(params), self.known_parent
         found = {} if parent is None else {name: parameter_of(parent, name) for name in names}
-        return self._constraints.register(fn, tuple(params), found)
+        bounds = {name: self._accumulators[name].limits for name in names}
+        return self._constraints.register(fn, tuple(params), found, bounds)
 
     def constraints_of(self, name: str) -> list[Constraint]:
         """Returns the constraints that run after each update of a parameter."""
@@ -148,6 +149,7 @@ class Updater(GuardedAccumulators):
             AttributeError: if a name is unknown to this updater.
             RuntimeError: if the parent no longer exists.
             TypeError: if a keyword is unknown, and no bound takes it.
+            ValueError: if a bound was set that leaves no room beside a constraint.
             NonFiniteUpdateError: if a change holds NaN or Inf and the policy is ``"raise"``; then
                 no parameter has changed.
         """
@@ -170,6 +172,9 @@ class Updater(GuardedAccumulators):
         check_taken(type(self).__name__, kwargs, self.keywords, self.takes)
         _ = self.parent  # raises if it no longer exists, also if nothing is pending
         names = self.checked_names(params)
+        if self._constraints:  # beside which bounds may have been set
+            bounds = {name: self._accumulators[name].limits for name in names}
+            self._constraints.check_beside_bounds(bounds)
         factors = checked_factors(names, scale)
         if isinstance(scale, dict):
             self.checked_names(list(factors))
@@ -218,17 +223,9 @@ class Updater(GuardedAccumulators):
 
     def note_applied(self, names: Sequence[str], times: int = 1) -> None:
         """Counts that changes of parameters were applied."""
-        self._check_of_all(names)
+        self._alone.check(self.label, names, self._accumulators)
         for name in names:
             self._applied[name] = self._applied.get(name, 0) + times
-
-    def _check_of_all(self, names: Sequence[str]) -> None:
-        """Warns, once, if these changes are those of one process among several."""
-        if processes() > 1 and not self._warned_of_alone:
-            alone = [name for name in names if not self._accumulators[name].of_all]
-            self._warned_of_alone = bool(alone)
-            if alone:
-                warn_of_alone(self.label, alone)
 
     def gradients(self) -> tuple[dict[str, Tensor], list[partial[Any]]]:
         """Returns what is pending as gradients of a descent, and calls that consume it.
@@ -239,6 +236,7 @@ class Updater(GuardedAccumulators):
         with torch.no_grad():
             pending = self._pending(self.names, {}, {})
             found, counts = gradients(self.label, pending, self._guard)
+        self._alone.check(self.label, found, self._accumulators, exported=True)
         accumulators = [self._accumulators[name] for name in self.names]
         consume = [call for each in accumulators for call in each.emptying_calls()]
         return found, [partial(self._guard.counts.update, counts), *consume]

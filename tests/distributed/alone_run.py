@@ -14,7 +14,7 @@ from torch import nn
 
 from lightning_accum import Cell, CellSpec, Hebb, attach_updater
 from lightning_accum.callbacks import FabricCellTrainer
-from lightning_accum.optim import UpdateOptimizer
+from lightning_accum.optim import UpdateOptimizer, updates_as_gradients
 
 
 def learn(name: str, rank: int) -> torch.Tensor:
@@ -24,13 +24,20 @@ def learn(name: str, rank: int) -> torch.Tensor:
     weight = model[0].weight
     batches = torch.rand(3, 4, 3, generator=torch.Generator().manual_seed(rank))
     rule = Hebb(0.1)
-    if name == "fabric":
+    plain = torch.optim.SGD(model.parameters(), lr=1.0)
+    if name in ("fabric", "summed export"):
         learner = FabricCellTrainer(rule, {"a": CellSpec("0", "1")})
         learner.setup(model)
         for x in batches:
             with learner.batch():
                 model(x)
-            learner.step()
+            if name == "fabric":
+                learner.step()
+            else:
+                learner.updates_as_gradients()
+                plain.step()
+                plain.zero_grad()
+        learner.release()
         return weight.detach()
     rule.register_cell("a", Cell(model[0], model[1]))
     updater = attach_updater(model[0])
@@ -47,6 +54,10 @@ def learn(name: str, rank: int) -> torch.Tensor:
             dist.all_reduce(neg)
             updater.weight.replace(pos, neg)
             rule.update()
+        elif name == "export":
+            updates_as_gradients(updater)
+            plain.step()
+            plain.zero_grad()
         elif name == "every" or rank == 1:
             rule.update()
         else:
@@ -67,6 +78,6 @@ if __name__ == "__main__":
     own, of, port = map(int, sys.argv[1:4])
     join(own, of, port)
     dist.init_process_group("gloo", rank=own, world_size=of)
-    names = ("every", "second", "optimizer", "fabric", "own sum")
+    names = ("every", "second", "optimizer", "export", "fabric", "summed export", "own sum")
     torch.save({name: run(name, own) for name in names}, Path(sys.argv[4]) / f"{own} of {of}.pt")
     leave()

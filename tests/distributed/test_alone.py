@@ -16,7 +16,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("case", "told"), [("every", [0, 1]), ("optimizer", [0, 1]), ("second", [1])]
+    ("case", "told"),
+    [("every", [0, 1]), ("optimizer", [0, 1]), ("export", [0, 1]), ("second", [1])],
 )
 def test_changes_that_were_not_summed_are_told_once(
     found: list[dict[str, Any]], case: str, told: list[int]
@@ -28,9 +29,10 @@ def test_changes_that_were_not_summed_are_told_once(
             assert "The changes of `weight` of `Linear (cell a)`" in said
             assert "all 2 processes" in said
             assert f"Found those of process {rank} " in said
+            assert ("exported as gradients" in said) == (case == "export")
 
 
-@pytest.mark.parametrize("case", ["fabric", "own sum"])
+@pytest.mark.parametrize("case", ["fabric", "summed export", "own sum"])
 def test_changes_that_were_summed_are_told_nothing(found: list[dict[str, Any]], case: str) -> None:
     assert torch.equal(found[0][case]["weight"], found[1][case]["weight"])
     assert [each[case]["said"] for each in found] == [[], []]

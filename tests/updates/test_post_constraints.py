@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from lightning_accum import Clamp, Normalize, Updater
+from lightning_accum.functional import bound_power, bound_upper_power
 
 
 def linear() -> nn.Linear:
@@ -60,7 +61,7 @@ def test_one_that_raises_does_not_apply_the_update_again():
     updater = Updater(fc)
     updater.register_constraint(Normalize())
     updater.bias = torch.ones(2)
-    with pytest.raises(ValueError, match="Argument `dim`"):
+    with pytest.raises(ValueError, match=r'Argument `dim`.*`register_constraint\(fn, "weight"\)`'):
         updater()
     updater()
     assert fc.bias.tolist() == [1.5, 1.5]
@@ -102,6 +103,59 @@ def test_limits_that_no_two_values_satisfy_are_rejected(other, name):
     updater.register_constraint(other, "bias")
     first.remove()
     updater.register_constraint(other, "weight")
+
+
+@pytest.mark.parametrize("clamp", [Clamp(0.5, 2.0), Clamp(max=0.0), Clamp(min=0.7)])
+def test_limits_apart_from_those_of_a_bound_are_rejected(clamp):
+    fc = linear()
+    updater = Updater(fc)
+    updater.weight.fullbound(bound_power, 0.5, 0.0, power=1.0)
+    with pytest.raises(ValueError, match=r"Found `Clamp\(min=.* bounds of `weight` .* 0.0 to 0.5"):
+        updater.register_constraint(clamp)
+    assert updater.constraints_of("weight") == []
+    updater.register_constraint(clamp, "bias")
+
+
+@pytest.mark.parametrize("clamp", [Clamp(0.0, 1.0), Clamp(-1.0, 0.2), Clamp(min=0.2), Clamp(max=9)])
+def test_limits_that_overlap_with_those_of_a_bound_are_fine(clamp):
+    fc = linear()
+    updater = Updater(fc, "weight")
+    updater.weight.fullbound(bound_power, 0.5, 0.0, power=1.0)
+    updater.register_constraint(clamp)
+    updater.weight = torch.ones(2, 2)
+    updater()
+    lower, upper = updater.limits("weight")
+    assert lower is not None or upper is not None
+    assert torch.equal(fc.weight, fc.weight.clamp(lower, upper))
+
+
+def test_a_bound_that_was_set_after_the_constraint_is_rejected_before_anything_changes():
+    fc = linear()
+    updater = Updater(fc, "weight")
+    updater.register_constraint(Clamp(0.6, 1.0))
+    updater.weight.upperbound(bound_upper_power, 0.6, power=1.0)
+    updater.weight = torch.ones(2, 2)
+    with pytest.raises(ValueError, match=r"bounds of `weight` that keep it from -inf to 0.6: corr"):
+        updater()
+    assert fc.weight.tolist() == [[0.5, 0.5]] * 2
+    updater.weight.upperbound(bound_upper_power, 1.0, power=1.0)
+    updater()
+    assert fc.weight.tolist() == [[1.0, 1.0]] * 2
+
+
+def test_the_class_of_a_constraint_is_rejected():
+    updater = Updater(linear(), "weight")
+    with pytest.raises(TypeError, match=r"Found the class `Clamp`: pass .* `Clamp\(0.0, 1.0\)`"):
+        updater.register_constraint(Clamp)
+
+
+def test_one_that_returns_the_part_that_it_changed():
+    fc = linear()
+    updater = Updater(fc, "weight")
+    updater.register_constraint(lambda p: p[1:].clamp_(max=1.0))
+    updater.weight = torch.ones(2, 2)
+    updater()
+    assert fc.weight.tolist() == [[1.5, 1.5], [1.0, 1.0]]
 
 
 def test_a_clamp_to_one_value_is_rejected():
