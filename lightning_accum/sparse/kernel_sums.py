@@ -160,10 +160,14 @@ def outer_events(
     work = (len(rows) + len(sources) * steps * batch) * outputs
     threads = threads_for(outputs, dtype.itemsize, work)
     with Scratch() as scratch:
+        packed: dict[int, Tensor] = {}  # by the memory of spikes, which sources may share
         for source, folding, (rate, each) in zip(found, foldings, sources, strict=True):
-            bits = None
+            place, bits = each.values.data_ptr(), None
             if each.values.dtype == torch.bool:
-                bits = scratch.empty((pieces, steps * batch), torch.int32, total.device)
+                if place not in packed:
+                    room = scratch.empty((pieces, steps * batch), torch.int32, total.device)
+                    packed[place] = room
+                bits = packed[place]
             source.values, source.weights = pointer(each.values), pointer(each.weights)
             source.before, source.last = pointer(each.before), pointer(each.last)
             source.bits, source.rate, source.decay = pointer(bits), rate, each.decay

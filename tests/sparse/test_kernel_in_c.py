@@ -93,12 +93,12 @@ def test_sums_of_outer_products_with_traces_equal_the_plain_form(
     dtype, steps, batch, inputs, outputs, density, seed, traces, graded, edges, weighted, rewarded
 ):
     raster = spikes(steps * batch, inputs, density=density, seed=seed)
-    values = numbers(steps, batch, outputs, dtype=dtype, seed=seed)
-    if not graded:
-        values = values > 0.5
+    drawn = [numbers(steps, batch, outputs, dtype=dtype, seed=seed + i) for i in range(2)]
+    drawn = drawn if graded else [values > 0.5 for values in drawn]
     shares = numbers(*raster.shape, dtype=dtype, seed=seed) if weighted else None
     total, sources, lasts = torch.zeros(steps, batch, outputs, dtype=torch.float64), [], []
     for i, kind in enumerate(traces):
+        values = drawn[i % 2]  # two of three sources share theirs
         before = numbers(batch, outputs, dtype=dtype, seed=seed + i) if edges else None
         last = torch.full((batch, outputs), torch.nan, dtype=dtype) if edges else None
         factors = numbers(steps, batch, dtype=dtype, seed=seed + 9 + i) if rewarded else None

@@ -25,7 +25,8 @@ typedef struct {
     const REAL *weights; /* [T, B] factors of the rows of values, or of the trace; may be null */
     const REAL *before;  /* [B, D] the trace before the first step; may be null */
     REAL *last;          /* [B, D] receives the trace of the step that comes last; may be null */
-    uint32_t *bits;      /* [pieces, T, B] has room for spikes, a bit for each; else null */
+    uint32_t *bits;      /* [pieces, T, B] has room for spikes, a bit for each, which sources
+                            of the same values share; else null */
     const folding *folded; /* values are the reverse trace of these; may be null */
     double decay, rate;
     int64_t mode;

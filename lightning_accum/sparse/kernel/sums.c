@@ -84,9 +84,13 @@ static void pack_rows(const void *task, int64_t begin, int64_t end, void *memory
 {
     const outer *o = task;
     const int64_t rows = o->T * o->B, D = o->D;
-    for (const source *s = o->sources; s < o->sources + o->count; s++)
-        for (int64_t k = begin; s->bits && k < end; k++)
+    for (const source *s = o->sources; s < o->sources + o->count; s++) {
+        int known = 0; /* whether an earlier source has packed the same spikes */
+        for (const source *before = o->sources; before < s; before++)
+            known |= before->bits == s->bits;
+        for (int64_t k = begin; s->bits && !known && k < end; k++)
             pack_row((const uint8_t *)s->values + k * D, k, rows, D, s->bits);
+    }
 }
 
 static inline line values_at(const source *s, int64_t row, int64_t rows, int64_t D, int64_t first,
@@ -105,10 +109,11 @@ static inline line values_at(const source *s, int64_t row, int64_t rows, int64_t
     return x;
 }
 
-/* Adds a source to the rows [T, B] of a piece; `state` [B] is the trace in the step before. */
+/* Adds a source to the rows [T, B] of a piece, or writes it there; `state` [B] is the trace in the
+   step before. */
 static inline __attribute__((always_inline)) void add_source(
     const source *s, int64_t T, int64_t B, int64_t D, int64_t first, int64_t width, line *rows,
-    line *state, int64_t mode)
+    line *state, int64_t onto, int64_t mode)
 {
     const REAL decay = (REAL)s->decay, rate = (REAL)s->rate;
     memset(state, 0, (size_t)B * sizeof(line));
@@ -128,7 +133,8 @@ static inline __attribute__((always_inline)) void add_source(
                 if (mode == NEAREST)
                     now += decay * state[b].half[h] * __builtin_convertvector(-(now == 0), vec);
                 if (mode != PLAIN) state[b].half[h] = now;
-                rows[k + b].half[h] += (mode == REVERSE ? rate : rate * weight) * now;
+                now *= mode == REVERSE ? rate : rate * weight;
+                rows[k + b].half[h] = onto ? rows[k + b].half[h] + now : now;
             }
         }
     }
@@ -143,13 +149,15 @@ static void outer_columns(const void *task, int64_t begin, int64_t end, void *me
     line *rows = memory, *state = rows + T * B, tile[TILE];
     for (int64_t first = begin * COLUMNS; first < end * COLUMNS && first < D; first += COLUMNS) {
         int64_t width = D - first < COLUMNS ? D - first : COLUMNS;
-        memset(rows, 0, (size_t)(T * B) * sizeof(line));
         for (const source *s = o->sources; s < o->sources + o->count; s++) {
-            if (s->mode == PLAIN) add_source(s, T, B, D, first, width, rows, state, PLAIN);
-            if (s->mode == CUMULATIVE) add_source(s, T, B, D, first, width, rows, state, CUMULATIVE);
-            if (s->mode == NEAREST) add_source(s, T, B, D, first, width, rows, state, NEAREST);
+            const int64_t more = s > o->sources;
+            if (s->folded && !more) memset(rows, 0, (size_t)(T * B) * sizeof(line));
             if (s->folded) add_folded(s, T, B, D, first, width, rows, state);
-            else if (s->mode == REVERSE) add_source(s, T, B, D, first, width, rows, state, REVERSE);
+#define ADD(MODE) add_source(s, T, B, D, first, width, rows, state, more, MODE)
+            else if (s->mode == PLAIN) ADD(PLAIN);
+            else if (s->mode == CUMULATIVE) ADD(CUMULATIVE);
+            else if (s->mode == NEAREST) ADD(NEAREST);
+            else if (s->mode == REVERSE) ADD(REVERSE);
         }
         for (int64_t e = 0; e < E; e += TILE) {
             int64_t height = E - e < TILE ? E - e : TILE;
