@@ -29,6 +29,8 @@ from lightning_accum.sparse.compiled import (
 from lightning_accum.sparse.folding import MOST_CLASSES, Folding
 
 RowTrace: TypeAlias = Literal["none", "cumulative", "nearest", "reverse"]
+_SPAN = 1 << 12  # rows of a piece that are visited together, which take half a megabyte
+_FEW = 16  # events of a column in a span, fewer of which are not worth the visit
 _MODES: tuple[RowTrace, ...] = ("none", "cumulative", "nearest", "reverse")
 
 
@@ -173,7 +175,10 @@ def outer_events(
             source.bits, source.rate, source.decay = pointer(bits), rate, each.decay
             source.mode = _MODES.index(each.trace)
             source.folded = None if folding is None else ctypes.addressof(folding)
+        span = _span(steps * batch, len(starts), len(rows))
         lines = (steps + 1) * batch
+        if span:
+            lines += len(starts) + len(starts) * 4 // COLUMN_BYTES + 1
         if any(folding is not None for folding in foldings):
             lines += 2 * batch + MOST_CLASSES
         memory = work_memory(scratch, threads * lines * COLUMN_BYTES)
@@ -181,10 +186,19 @@ def outer_events(
         check_done(
             kernel.outer_events(
                 pointer(starts), pointer(rows), pointer(shares), *counts, found, Int(len(found)),
-                pointer(total), Int(onto), Int(by_event), memory, threads,
+                pointer(total), Int(onto), Int(by_event), Int(span), memory,
+                threads,
             )
         )  # fmt: skip
     return True
+
+
+def _span(rows: int, columns: int, events: int) -> int:
+    """Returns how many rows are visited together, so that they stay in the cache; 0 for all."""
+    spans = -(-rows // _SPAN)
+    if spans < 2 or events < _FEW * spans * columns:
+        return 0
+    return -(-rows // spans)
 
 
 def _fits(rows: Rows, shape: torch.Size, dtype: torch.dtype) -> bool:
