@@ -13,7 +13,7 @@ from lightning_accum.engine.terms import Change, Term
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.numbers import is_narrowed
 from lightning_accum.functional.reductions import Reduction
-from lightning_accum.sparse.costs import Choice, alike, cheapest, larger_side
+from lightning_accum.sparse.costs import Choice, alike, cheapest, unmoved_side
 from lightning_accum.sparse.fold import add_linear, add_matrix
 from lightning_accum.sparse.per_sample import add_per_sample
 from lightning_accum.sparse.step import add_step
@@ -99,7 +99,7 @@ def _add_sums(
         if choice == "step":
             add_step(total, some, scale)
             continue
-        side = larger_side(some) if choice == "dense" else choice
+        side = unmoved_side(some, combine) if choice == "dense" else choice
         if vjp.is_matrix:
             add_matrix(total, some, scale, side, choice != "dense", combine)
         else:

@@ -169,7 +169,7 @@ class Signal:
     def shares_of_events(self) -> Tensor:
         """Returns ``[events]``, what each spike adds to the nearest trace: one, less the rest."""
         assert self.decay is not None
-        return 1.0 - self.source.left_by_last_spike(self.decay)
+        return self.source.shares_of_events(self.decay)
 
     def before(self) -> Tensor:
         """Returns ``[T, B, ...]``, a trace just before each step, decayed up to that step.

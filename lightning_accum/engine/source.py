@@ -55,7 +55,7 @@ class Source:
         self._used: set[tuple[float, TraceMode]] = set()
         self._traces: dict[tuple[float, TraceMode], Tensor] = {}
         self._last: dict[tuple[float, TraceMode], Tensor] = {}
-        self._left: dict[float, Tensor] = {}
+        self._shares: dict[float, Tensor] = {}
         self._age: Tensor | None = None
         self._steps: Tensor | None = None
         self._averages: dict[tuple[float, int], tuple[Tensor, Tensor]] = {}
@@ -113,14 +113,13 @@ class Source:
             self._last[decay, mode] = torch.empty_like(self.activity[0], dtype=self.dtype)
         return self.initial(decay, mode), self._last[decay, mode]
 
-    def left_by_last_spike(self, decay: float) -> Tensor:
-        """Returns ``[events]``, the nearest trace just before each spike."""
-        if decay not in self._left:
+    def shares_of_events(self, decay: float) -> Tensor:
+        """Returns ``[events]``, what each spike adds to the nearest trace: one, less the rest."""
+        if decay not in self._shares:
             initial, shape = self.initial(decay, "nearest"), self.activity.shape
-            self._left[decay] = trace_before_events(
-                self.events(), shape, decay, initial, self.dtype
-            )
-        return self._left[decay]
+            left = trace_before_events(self.events(), shape, decay, initial, self.dtype)
+            self._shares[decay] = 1.0 - left
+        return self._shares[decay]
 
     def age(self) -> Tensor:
         """Returns the time since the latest spike, in ms; infinite before the first one."""

@@ -55,6 +55,8 @@ class Costs(NamedTuple):
 TORCH = Costs(0.012, 2.5, 4.8, 0.96, 1.6, 30.0, 56.0, 0.075, 3.0, (7.0, 2.7), 110_000.0)
 KERNEL = Costs(0.0134, 6.0, 2.5, 2.6, 0.83, 13.5, 66.0, 0.0276, 0.58, (2.6, 3.5), columns=32)
 
+_PLACES: dict[Side, int] = {"pre": 1, "post": 0}  # in the operands of a product
+
 # Nanoseconds of one product with a matrix, measured on the same core.
 MULTIPLY = 0.02
 """A multiply-add of a dense product."""
@@ -110,39 +112,41 @@ def cheapest(products: Sequence[Product], combine: bool = False) -> Choice:
         products: products with spikes on the same sides.
         combine: whether both parts are summed into one.
     """
-    post, pre = products[0].operands
+    found = charges(products, combine)
+    return min(found, key=lambda choice: found[choice])
+
+
+def charges(products: Sequence[Product], combine: bool = False) -> dict[Choice, float]:
+    """Returns the estimated nanoseconds of each possible choice, for each step of a sample.
+
+    Args:
+        products: products with spikes on the same sides.
+        combine: whether both parts are summed into one.
+    """
+    sides = [*zip(*(product.operands for product in products), strict=True)]
+    post, pre = sides[0][0], sides[1][0]
     kernel = has_kernel(post.device, widest(products))
-    by, n = KERNEL if kernel else TORCH, len(products)
-    inputs, outputs = pre.shape[-1], post.shape[-1]
-    weighted = [
-        sum(_is_weighted(product.operands[place], kernel) for product in products)
-        for place in (0, 1)
-    ]
-    stays = any(map(_is_nearest, (product.operands[inputs >= outputs] for product in products)))
+    by, n, widths = KERNEL if kernel else TORCH, len(products), (post.shape[-1], pre.shape[-1])
+    weighted = [sum(_is_weighted(each, kernel) for each in factors) for factors in sides]
+    place = _PLACES[unmoved_side(products, combine)]
+    own, other = widths[place], widths[1 - place]
     costs: dict[Choice, float] = {
-        "dense": n * inputs * outputs * by.multiply
-        + max(inputs, outputs) * (1 + stays) * by.prepare
-        + n * min(inputs, outputs) * by.dense_trace
-        + (weighted[0] * outputs + weighted[1] * inputs) * by.weight
+        "dense": _count_left(products, place, combine) * own * other * by.multiply
+        + own * (1 + any(map(_is_nearest, sides[place]))) * by.prepare
+        + n * other * by.dense_trace
+        + (weighted[0] * widths[0] + weighted[1] * widths[1]) * by.weight
     }
-    sides: tuple[tuple[Side, int, int, int], ...] = (
-        ("pre", 1, inputs, outputs),
-        ("post", 0, outputs, inputs),
-    )
-    for side, place, own, other in sides:
-        factors = [product.operands[place] for product in products]
-        if not all(_is_raster(factor) for factor in factors):
+    for side, place in _PLACES.items():
+        factors, own, other = sides[place], widths[place], widths[1 - place]
+        if not all(map(_is_raster, factors)) or len({id(each.activity) for each in factors}) != 1:
             continue
-        if len({id(factor.activity) for factor in factors}) != 1:
-            continue
-        nearest = any(map(_is_nearest, factors))
-        stay = sum(f.decay is not None and _is_weighted(f, kernel) for f in factors)
-        known, activity = factors[0].known_events, factors[0].activity
-        flat = activity.flatten(0, -2)
+        stay = sum(_stays(each, kernel) for each in factors)
+        known, flat = factors[0].known_events, factors[0].activity.flatten(0, -2)
         rows, wide = max(1, len(flat)), -(-other // by.columns) * by.columns
         events = density(flat) * own if known is None else len(known) / rows
-        shares = nearest + weighted[place] - stay
-        visits = len({_visit(product, place, kernel, combine) for product in products})
+        shares = any(map(_is_nearest, factors)) + weighted[place] - stay
+        visited = (each for each in products if not _stays(each.operands[place], kernel))
+        visits = len({_visit(each, place, kernel, combine) for each in visited})
         costs[side] = (
             own * (known is None) * by.search
             + events * (by.event + shares * by.share + visits * wide * by.add)
@@ -151,15 +155,31 @@ def cheapest(products: Sequence[Product], combine: bool = False) -> Choice:
             + stay * own * (other * by.multiply + by.prepare)
             + (own * wide * by.write[1 - place] + by.calls) / rows
         )
-    return min(costs, key=lambda choice: costs[choice])
+    return costs
 
 
-def larger_side(products: Sequence[Product]) -> Side:
-    """Returns the side to leave unconverted, while traces move to the other side."""
+def unmoved_side(products: Sequence[Product], combine: bool = False) -> Side:
+    """Returns the side that dense products leave as it is, while traces move to the other side.
+
+    It is the side that makes fewer products of sums, or the larger one.
+
+    Args:
+        products: at least one product.
+        combine: whether both parts are summed into one.
+    """
     post, pre = products[0].operands
     values = pre.activity
-    indices = values.dtype != torch.bool and not values.is_floating_point()  # they have no trace
-    return "pre" if indices or pre.shape.numel() >= post.shape.numel() else "post"
+    if values.dtype != torch.bool and not values.is_floating_point():
+        return "pre"  # indices have no trace
+    by_post, by_pre = (_count_left(products, place, combine) for place in (0, 1))
+    if by_post != by_pre:
+        return "pre" if by_pre < by_post else "post"
+    return "pre" if pre.shape.numel() >= post.shape.numel() else "post"
+
+
+def _count_left(products: Sequence[Product], place: int, combine: bool) -> int:
+    """Returns how many dense products are left if traces move away from a side."""
+    return len({(each.rate < 0 and not combine, _left(each.operands[place])) for each in products})
 
 
 def _is_weighted(factor: Factor, kernel: bool) -> bool:
@@ -167,11 +187,22 @@ def _is_weighted(factor: Factor, kernel: bool) -> bool:
     return factor.weights is not None and not (kernel and weighs_rows(factor))
 
 
-def _visit(product: Product, place: int, kernel: bool, combine: bool) -> tuple[bool, int]:
-    """Returns what products have in common for which events are visited together."""
+def _stays(factor: Factor, kernel: bool) -> bool:
+    """Returns whether a trace stays on its side, in a dense product, although events are visited."""
+    return factor.decay is not None and _is_weighted(factor, kernel)
+
+
+def _visit(product: Product, place: int, kernel: bool, combine: bool) -> object:
+    """Returns what products have in common whose events are visited together."""
     own = product.operands[place]
-    part = product.rate < 0 and not combine
-    return part, id(own.weights) if _is_weighted(own, kernel) else 0
+    weights = id(own.weights) if _is_weighted(own, kernel) else None
+    return product.rate < 0 and not combine, weights, own.decay if _is_nearest(own) else None
+
+
+def _left(own: Factor) -> tuple[int, float | None]:
+    """Returns what a factor leaves on its side of dense products, which are grouped by it."""
+    left: object = own if own.weights is not None else own.folding or own.activity
+    return id(left), own.decay if _is_nearest(own) else None
 
 
 def _is_nearest(factor: Factor) -> bool:

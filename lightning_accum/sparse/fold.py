@@ -144,13 +144,10 @@ class _Folded:
                 if by_events:
                     visits[negative].append((group, scaled))
                     continue
-                if self.combine:  # one product instead of one for each term
-                    rate, values = self.operands.summed([(by, rows.values) for by, rows in scaled])
-                    scaled = [(rate, Rows(values))]
-                for rate, rows in scaled:
-                    sides = flat(rows.values), raster
-                    left, right = sides if self.side == "pre" else sides[::-1]
-                    products[negative].append((left, right, rate))
+                rate, values = self.operands.summed([(by, rows.values) for by, rows in scaled])
+                sides = flat(values), raster
+                left, right = sides if self.side == "pre" else sides[::-1]
+                products[negative].append((left, right, rate))
         for negative, visited in visits.items():
             found = products[negative]
             if visited:

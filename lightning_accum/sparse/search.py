@@ -40,6 +40,8 @@ def density(raster: Tensor, rows: int = 64) -> float:
     if raster.numel() == 0:
         return 0.0
     sample = raster[:: -(-raster.shape[0] // rows)]
+    if sample.is_cpu and sample.dtype == torch.bool and not is_traced():
+        return np.count_nonzero(sample.numpy()) / sample.numel()
     return sample.count_nonzero().item() / sample.numel()
 
 

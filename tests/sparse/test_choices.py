@@ -1,16 +1,21 @@
-"""The cost model's choices where the fastest path is ahead by far."""
+"""The cost model's choices where the fastest path is ahead by far, and what it charges for."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.source import Source
 from lightning_accum.engine.terms import Term
-from lightning_accum.sparse import compiled
-from lightning_accum.sparse.costs import cheapest, events_pay
+from lightning_accum.sparse import compiled, costs
+from lightning_accum.sparse.costs import charges, cheapest, events_pay, unmoved_side
+from lightning_accum.sparse.fold import add_matrix
+from lightning_accum.updates.accumulator import Accumulator
 
 
 def side(neurons: int, share: float, batch: int = 32) -> Signal:
@@ -51,11 +56,7 @@ def test_a_short_window_of_one_sample_writes_a_large_matrix_once(kernel: bool) -
 
 
 def test_nearest_traces_of_a_thin_layer(kernel: bool) -> None:
-    pre, post = side(784, 0.02), side(10, 0.02)
-    terms = [
-        Term(1.0, post, pre.trace(20.0, "nearest")),
-        Term(-1.0, post.trace(20.0, "nearest"), pre),
-    ]
+    terms = nearest(side(784, 0.02), side(10, 0.02))
     assert cheapest(terms) == ("post" if kernel else "pre")
 
 
@@ -63,3 +64,106 @@ def test_nearest_traces_of_a_thin_layer(kernel: bool) -> None:
 def test_a_matrix_is_not_transposed_for_few_rows(rows: int, pays: bool) -> None:
     raster = torch.rand(rows, 784, generator=torch.Generator().manual_seed(0)) < 0.02
     assert events_pay(raster, 400) == pays
+
+
+class Counts(TorchDispatchMode):
+    """Counts the multiply-adds of matrix products, and the elements that events add."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.multiply = self.add = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.addmm_.default:
+            self.multiply += args[1].numel() * args[2].shape[1]
+        elif func.overloadpacket is torch.ops.aten._embedding_bag_forward_only:
+            self.add += args[1].numel() * args[0].shape[1]
+        return func(*args, **(kwargs or {}))
+
+
+def only(monkeypatch, **unit: float) -> None:
+    """Charges nothing but one constant."""
+    free = costs.Costs(*[0.0] * 9, write=(0.0, 0.0))._replace(**unit)
+    for name in ("KERNEL", "TORCH"):
+        monkeypatch.setattr(costs, name, free)
+
+
+def triplets(pre: Signal, post: Signal) -> list[Term]:
+    before = pre.trace(100.0).before()
+    fast = post.trace(30.0)
+    return [*pairs(pre, post), Term(-2.0, fast, pre), Term(-3.0, fast, pre * before)]
+
+
+def nearest(pre: Signal, post: Signal) -> list[Term]:
+    return [
+        Term(1.0, post, pre.trace(20.0, "nearest")),
+        Term(-1.0, post.trace(20.0, "nearest"), pre),
+    ]
+
+
+def rewarded(pre: Signal, post: Signal) -> list[Term]:
+    good = torch.linspace(0, 1, 4).reshape(1, 4, 1)
+    found = [*pairs(pre, post, good), Term(1.0, post * good, pre.trace(20.0, "nearest"))]
+    return [*found, *(Term(-each.rate, each.post * (1 - good), each.pre) for each in found)]
+
+
+FORMS = [pairs, triplets, nearest, rewarded]
+
+
+@pytest.mark.parametrize("sizes", [(24, 10), (10, 24)])
+@pytest.mark.parametrize("combine", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_the_charges_count_what_is_multiplied_and_added(
+    monkeypatch, form: Any, combine: bool, sizes: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(compiled, "library", lambda dtype: None)
+    pre, post = (side(neurons, 0.2, 4) for neurons in sizes)
+    for path in ("dense", "pre", "post"):
+        terms, sums, seen = form(pre, post), Accumulator(), Counts()
+        moved = unmoved_side(terms, combine) if path == "dense" else path
+        with seen, torch.no_grad():
+            add_matrix(sums, terms, 1.0, moved, path != "dense", combine)
+        for own in (pre, post):
+            own.events()  # so that the model knows how many there are
+        for name, found in {"multiply": seen.multiply, "add": seen.add}.items():
+            only(monkeypatch, **{name: 1.0})
+            rows = pre.shape[:2].numel()
+            assert charges(terms, combine)[path] * rows == pytest.approx(found), (path, name)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_difference_of_both_parts_is_charged_for_one_product(kernel: bool, form: Any) -> None:
+    pre, post = side(60, 0.1, 4), side(20, 0.1, 4)
+    terms = form(pre, post)
+    apart, net = charges(terms), charges(terms, combine=True)
+    assert all(net[path] <= apart[path] for path in net)
+    if form is pairs:
+        both = costs.KERNEL if kernel else costs.TORCH
+        assert apart["dense"] - net["dense"] == pytest.approx(60 * 20 * both.multiply)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("combine", [False, True])
+def test_more_of_anything_is_charged_more(kernel: bool, form: Any, combine: bool) -> None:
+    def whole(inputs: int, neurons: int, batch: int, share: float) -> dict[str, float]:
+        pre, post = side(inputs, share, batch), side(neurons, share, batch)
+        if form is rewarded and batch != 4:
+            pytest.skip("has rewards of four samples")
+        return {k: v * 40 * batch for k, v in charges(form(pre, post), combine).items()}
+
+    least = whole(64, 32, 4, 0.05)
+    for more in [(128, 32, 4, 0.05), (64, 60, 4, 0.05), (64, 32, 4, 0.3)]:
+        found = whole(*more)
+        assert all(found[path] >= least[path] for path in ("dense", "pre", "post")), more
+    assert whole(64, 32, 4, 0.3)["pre"] > least["pre"]
+    one, two = form(side(64, 0.05, 4), side(32, 0.05, 4)), form(side(64, 0.05, 4), side(32, 0.05, 4))
+    assert charges(one, combine)["dense"] <= charges([*one, *two], combine)["dense"]
+
+
+@pytest.mark.parametrize("sizes", [(16, 20), (20, 16)])
+def test_traces_move_to_the_side_that_is_weighted(sizes: tuple[int, int]) -> None:
+    pre, post = (side(neurons, 0.2, 4) for neurons in sizes)
+    assert unmoved_side(pairs(pre, post)) == ("post" if sizes[1] > sizes[0] else "pre")
+    assert unmoved_side(rewarded(pre, post)) == "pre"  # three products instead of six
+    flipped = [Term(each.rate, each.pre, each.post) for each in rewarded(pre, post)]
+    assert unmoved_side(flipped) == "post"

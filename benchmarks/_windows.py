@@ -1,0 +1,148 @@
+"""Recorded windows, and rules that are evaluated for them by each path in turn."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+
+import lightning_accum as la
+from lightning_accum.engine import accumulate
+
+RULES: dict[str, Callable[..., la.Rule]] = {
+    "STDP": lambda **k: la.STDP(1e-4, -1e-4, **k),
+    "STDP, nearest": lambda **k: la.STDP(1e-4, -1e-4, trace_mode="nearest", **k),
+    "MSTDP": lambda **k: la.MSTDP(1e-4, -1e-4, **k),
+    "MSTDPET": lambda **k: la.MSTDPET(1e-4, -1e-4, carry=False, **k),
+    "TripletSTDP": lambda **k: la.TripletSTDP(1e-4, 1e-4, -1e-4, -1e-4, **k),
+}
+REWARDED = "MSTDP", "MSTDPET"
+NET = ", net"  # both parts as one
+
+
+class Window(NamedTuple):
+    """A window of a layer; a convolution's counts are those of its channels."""
+
+    inputs: int
+    neurons: int
+    batch: int
+    steps: int
+    density: float
+    size: int = 0  # of a convolution's map
+
+    @property
+    def connection(self) -> nn.Module:
+        if self.size:
+            return nn.Conv2d(self.inputs, self.neurons, 3, padding=1, bias=False)
+        return nn.Linear(self.inputs, self.neurons, bias=False)
+
+    def spikes(self, neurons: int) -> Tensor:
+        maps = (self.size, self.size) if self.size else ()
+        return torch.rand(self.steps, self.batch, neurons, *maps) < self.density
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All evaluations; for a convolution they differ in the side that traces move to."""
+        return ("pre", "post") if self.size else ("dense", "pre", "post")
+
+    def __str__(self) -> str:
+        where = f" maps of {self.size} × {self.size}" if self.size else ""
+        return (
+            f"{self.inputs} → {self.neurons}{where}, B {self.batch}, T {self.steps},"
+            f" {self.density:.1%}"
+        )
+
+
+class Replay(nn.Module):
+    """A neuron that gives out a recorded window."""
+
+    def __init__(self, spikes: Tensor) -> None:
+        super().__init__()
+        self.spikes = spikes
+
+    def forward(self, current: Tensor) -> Tensor:
+        return self.spikes
+
+
+class Turn:
+    """One rule with one path, on one window."""
+
+    def __init__(self, rule: str, path: str, window: Window, pre: Tensor, post: Tensor) -> None:
+        torch.manual_seed(0)
+        name, net = rule.removesuffix(NET), rule.endswith(NET)
+        forced = window.size and path != "auto"
+        self.side = path if forced else ""
+        self.connection, self.neuron = window.connection, Replay(post)
+        self.rule = RULES[name](time_dim=0, backend="auto" if forced else path)
+        unit = self.rule.register_cell("cell", la.Cell(self.connection, self.neuron))
+        unit.cell.updater.weight.keep_parts = not net
+        self.given = {"reward": torch.randn(window.batch)} if name in REWARDED else {}
+        self.pre, self.times = pre, list[float]()
+
+    def once(self) -> None:
+        """Records the window, and times the rule and its update."""
+        for (_, name), monitor in self.rule.named_monitors:
+            monitor(self.pre if name == "pre" else self.neuron.spikes)
+        with self.moved():
+            start = time.process_time()
+            self.rule(**self.given)
+            self.rule.update()
+            self.times.append(1e3 * (time.process_time() - start))
+        self.rule.clear()
+
+    def moved(self) -> AbstractContextManager[object]:
+        """Has the traces of a convolution move away from one side, which no option chooses."""
+        if not self.side:
+            return nullcontext()
+        return mock.patch.object(accumulate, "unmoved_side", lambda *given: self.side)
+
+
+class Found(NamedTuple):
+    """Milliseconds of the path that was chosen, and of every path."""
+
+    window: Window
+    rule: str
+    chosen: float
+    paths: dict[str, float]
+
+    @property
+    def fastest(self) -> str:
+        return min(self.paths, key=lambda path: self.paths[path])
+
+    @property
+    def ratio(self) -> float:
+        return self.chosen / self.paths[self.fastest]
+
+
+def measure(windows: Iterable[Window], rules: Iterable[str], seconds: float) -> list[Found]:
+    """Times every rule on every window, for so many seconds each.
+
+    A path that takes more than twice as long as the fastest in its first turns takes no more.
+    """
+    found = []
+    for window, rule in itertools.product(windows, rules):
+        torch.manual_seed(1)
+        random.seed(1)
+        pre, post = window.spikes(window.inputs), window.spikes(window.neurons)
+        turns = {path: Turn(rule, path, window, pre, post) for path in ("auto", *window.paths)}
+        for turn in turns.values():
+            turn.once()
+            turn.times.clear()  # the first has fresh memory
+        start, running = time.process_time(), list(turns.values())
+        while len(turns["auto"].times) < 3 or time.process_time() < start + seconds:
+            random.shuffle(running)  # what one leaves in the cache helps the next
+            for turn in running:
+                turn.once()
+            least = min(min(turn.times) for turn in running)
+            running = [t for t in running if t is turns["auto"] or min(t.times) < 2 * least]
+        times = {path: statistics.median(turn.times) for path, turn in turns.items()}
+        found.append(Found(window, rule, times.pop("auto"), times))
+    return found
