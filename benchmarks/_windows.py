@@ -102,7 +102,7 @@ class Turn:
         """Has the traces of a convolution move away from one side, which no option chooses."""
         if not self.side:
             return nullcontext()
-        return mock.patch.object(accumulate, "unmoved_side", lambda *given: self.side)
+        return mock.patch.object(accumulate, "unmoved_side", return_value=self.side)
 
 
 class Found(NamedTuple):

@@ -188,7 +188,7 @@ def _is_weighted(factor: Factor, kernel: bool) -> bool:
 
 
 def _stays(factor: Factor, kernel: bool) -> bool:
-    """Returns whether a trace stays on its side, in a dense product, although events are visited."""
+    """Returns whether a trace stays on its side, in a dense product besides the visits."""
     return factor.decay is not None and _is_weighted(factor, kernel)
 
 

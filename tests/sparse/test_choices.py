@@ -156,8 +156,9 @@ def test_more_of_anything_is_charged_more(kernel: bool, form: Any, combine: bool
         found = whole(*more)
         assert all(found[path] >= least[path] for path in ("dense", "pre", "post")), more
     assert whole(64, 32, 4, 0.3)["pre"] > least["pre"]
-    one, two = form(side(64, 0.05, 4), side(32, 0.05, 4)), form(side(64, 0.05, 4), side(32, 0.05, 4))
-    assert charges(one, combine)["dense"] <= charges([*one, *two], combine)["dense"]
+    terms = form(side(64, 0.05, 4), side(32, 0.05, 4))
+    fewer, more = charges(terms[:1], combine), charges(terms, combine)
+    assert fewer["dense"] <= more["dense"]
 
 
 @pytest.mark.parametrize("sizes", [(16, 20), (20, 16)])
