@@ -12,8 +12,9 @@ from lightning_accum._checks import check_matrix, check_tensors
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.kernel_sums import Rows, multiply_events, outer_events
 
-# The gathered rows should stay in cache: near 400 columns was fastest.
-_CHUNK = 400
+# The rows that events add should stay in the cache: so many elements are gathered from at a time.
+_CACHED = 1 << 18
+_FEWEST, _MOST = 64, 400  # columns
 
 
 def event_matmul(events: Tensor | Events, table: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -90,9 +91,10 @@ def event_outer_sum(events: Tensor | Events, rows: Tensor, values: Tensor | None
             )
         weights = found.weights(values).to(rows.dtype)
     at, starts = found.ordered()
+    columns = max(_FEWEST, min(_MOST, _CACHED // max(1, rows.shape[0])))
     chunks = [
         F.embedding_bag(at, chunk.contiguous(), starts, mode="sum", per_sample_weights=weights)
-        for chunk in rows.split(_CHUNK, dim=1)
+        for chunk in rows.split(columns, dim=1)
     ]
     return chunks[0] if len(chunks) == 1 else torch.cat(chunks, dim=1)
 

@@ -213,3 +213,9 @@ def test_under_transforms_of_functions():
     found = torch.func.grad(lambda w: event_matmul(raster, w).square().sum())(table)
     expected = torch.func.grad(lambda w: (raster.float() @ w).square().sum())(table)
     torch.testing.assert_close(found, expected)
+
+
+def test_a_sum_over_many_rows_is_computed_a_few_columns_at_a_time():
+    raster = torch.rand(5000, 6, generator=torch.Generator().manual_seed(0)) < 0.1
+    rows = torch.rand(5000, 150, dtype=torch.float64)
+    torch.testing.assert_close(event_outer_sum(raster, rows), raster.double().T @ rows)
