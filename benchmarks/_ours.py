@@ -19,6 +19,7 @@ def rule_for(
 ) -> STDP:
     rule = STDP(LR_POST, LR_PRE, TC, TC, time_dim=time_dim, carry=False, backend=backend)
     rule.register_cell("cell", Cell(connection, neuron))
+    rule.updater_of("cell").weight.keep_parts = False  # as in a Trainer: nothing reads the parts
     return rule
 
 
@@ -71,6 +72,7 @@ class Online(Steps):
 
     def __init__(self, load: AnyLoad, learning: bool) -> None:
         super().__init__(load, learning)
+        self.fc = load.connection(layers)
         time_dim = None if learning else 0
         lif = layers.LIF(load.after, tc_mem=TC, time_dim=time_dim, spike_dtype=torch.bool)
         self.layer = Serial(self.fc, lif)

@@ -3,7 +3,8 @@
 784 inputs, 100 to 1,600 neurons, batches of 32, one update a batch; what exactly is in `_work.py`.
 All libraries run in one process and take turns; each is first held to the change that the
 definition gives for its own spikes. Plasticity is what a batch with the rule costs beyond the batch
-before it without. Memory is measured in a process for each.
+before it without. Ours adds the difference of both parts of a change, as it does in a Trainer.
+Memory is measured in a process for each.
 
 Networks "at every step" change the weights in each, all others at the end of the batch. BindsNET
 knows no other way; its sum over the batch, which is its default, is one product in place, its mean
