@@ -20,7 +20,7 @@ from lightning_accum.functional.moments import (
 )
 from lightning_accum.optim._versions import count_versions
 from lightning_accum.sparse.flat_views import flat_alias
-from lightning_accum.sparse.kernel_moments import Places, step_moments
+from lightning_accum.sparse.kernel_moments import step_moments
 from lightning_accum.sparse.tensor_lists import (
     CHUNK,
     SERIAL,
@@ -29,6 +29,7 @@ from lightning_accum.sparse.tensor_lists import (
     single_threaded,
     staging,
 )
+from lightning_accum.sparse.tensor_places import Places
 
 _add, _add_, _sub, _neg, _sqrt = map(foreach, ("add", "add_", "sub", "neg", "sqrt"))
 _mul_, _lerp_, _maximum_ = map(foreach, ("mul_", "lerp_", "maximum_"))
@@ -132,20 +133,21 @@ def listed_step(
             _listed_pass(ready, k, belief)
 
 
-def kernel_step(columns: Columns, k: Coefficients, belief: bool, places: Places) -> bool:
+def kernel_step(params: list[Tensor], places: Places, k: Coefficients, belief: bool) -> bool:
     """Steps many dense tensors by the compiled kernel, in one pass over memory, if there is one.
 
     Args:
-        columns: the tensors, which change in place, except the gradients.
+        params: the parameters.
+        places: the memory of parameters, gradients and moments, which was just found; it changes
+            in place, except that of the gradients.
         k: the coefficients.
         belief: as for :func:`pure_pass`.
-        places: the memory of the columns at the step before.
 
     Returns:
         Whether it is done; if not, nothing has changed.
     """
-    count_versions(columns[0])  # The kernel does not tell autograd.
-    return step_moments(columns, k, belief, places)
+    count_versions(params)  # The kernel does not tell autograd.
+    return step_moments(params[0].dtype, places, k, belief)
 
 
 def fused_step(

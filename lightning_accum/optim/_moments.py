@@ -6,28 +6,25 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_mapping
 from lightning_accum._compat import foreach
-from lightning_accum.functional.moments import Number, bias_correction
+from lightning_accum.functional.moments import Number
 from lightning_accum.optim._checks import check, is_choice, is_flag
 from lightning_accum.optim._kernels import (
     Coefficients,
-    compiled_step,
     fused_step,
     kernel_step,
-    listed_step,
     pure_pass,
 )
 from lightning_accum.optim._moment_states import begin, check_state, checked_count, prepare
 from lightning_accum.optim._plan import Batch
 from lightning_accum.optim._scales import Scales
 from lightning_accum.optim._step_groups import StepGroup, Traits, step_groups
+from lightning_accum.optim._torch_step import torch_step
 from lightning_accum.optim.base import GenericAdaptiveOptimizer, Group, Params, State
 from lightning_accum.optim.weight_decay import WeightDecay, decay_terms
-from lightning_accum.sparse.tensor_lists import CHUNK
 
 
 class MomentOptimizer(GenericAdaptiveOptimizer):
@@ -96,6 +93,11 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
     def _steps_by_formula(self) -> bool:
         """Whether a step is that of this class, rather than a ``step_param`` of a subclass."""
         return type(self).step_param is MomentOptimizer.step_param
+
+    @property
+    def _is_scheduled(self) -> bool:
+        """Whether a subclass defines the learning rate of a step."""
+        return type(self).rate is not MomentOptimizer.rate
 
     @abstractmethod
     def _scales(self, group: Group, rate: Number, step: Number) -> Scales:
@@ -185,13 +187,13 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
             moments=self._moment_names(group) if by_formula else (),
             by_formula=by_formula and type(self.weight_decay) is WeightDecay,
             is_adam=self._is_adam,
-            scheduled=type(self).rate is not MomentOptimizer.rate,
+            scheduled=self._is_scheduled,
         )
         return step_groups(traits, group, batch)
 
     def _step_batch(self, group: Group, batch: Batch, grads: list[Tensor]) -> None:
         for members in batch.step_groups:
-            own = grads if len(batch.step_groups) == 1 else [grads[i] for i in members.index]
+            own = batch.of(members, grads)
             if members.backend == "single":
                 self._step_each(group, members.params, members.states, own)
             elif group["capturable"]:  # each count is read on the device
@@ -208,43 +210,30 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         if counts.count(counts[0]) != len(counts):
             for count in set(counts):
                 which = [i for i, own in enumerate(counts) if own == count]
-                self._step_group(group, members.part(which), [grads[i] for i in which])
+                part, own = members.part(which), [grads[i] for i in which]
+                part.find(own)
+                self._step_group(group, part, own)
             return
         step = counts[0] + 1
         rate = self.rate(group, step)
         if isinstance(rate, Tensor) and rate.is_cpu:
             rate = rate.item()
-        columns = members.columns(grads)
-        if members.backend == "fused":
-            # All share one count tensor, since one for each would cost more than the kernel.
-            count = torch.full((), float(step), dtype=torch.float32, device=members.device)
-            eps = group["eps"]
-            if group["optimized_update"]:  # from ε added to √v to ε added to √v̂
-                eps /= bias_correction(group["betas"][1], step) ** 0.5
-            fused_step(columns, [count] * len(counts), group, rate, eps, members.staged)
-        else:
-            sign = -1.0 if group["maximize"] else 1.0
-            terms = (sign, *decay_terms(group, rate))
-            k = self._coefficients(group, terms, self._scales(group, rate, step))
-            if members.backend == "compiled":
-                compiled_step(columns, k, self._belief)
-            elif (
-                members.staged
-                or group["foreach"] is not None
-                or not kernel_step(columns, k, self._belief, members.places)
-            ):
-                together = _together(group["foreach"], members.device)
-                listed_step(columns, k, self._belief, members.staged, together)
+        if self._is_scheduled:  # a subclass's rate may have called anything
+            members.find(grads)
+        sign = -1.0 if group["maximize"] else 1.0
+        terms = (sign, *decay_terms(group, rate))
+        k = self._coefficients(group, terms, self._scales(group, rate, step))
+        # A backend that was asked for is used.
+        asked = members.backend == "compiled" or group.get("fused") or group["foreach"] is not None
+        if (
+            asked
+            or not members.found
+            or not kernel_step(members.params, members.places, k, self._belief)
+        ):
+            torch_step(group, members, grads, k, self._belief, rate, step)
         for state in members.states:
             state["step"] = step
 
 
 def _unset(option: bool | None) -> bool:
     return not option
-
-
-def _together(foreach: bool | None, device: torch.device) -> float:
-    """Returns the number of elements of a chunk, which is limited on the CPU only."""
-    if foreach is None:
-        return CHUNK if device.type == "cpu" else float("inf")
-    return float("inf") if foreach else 0.0

@@ -29,7 +29,7 @@ class AdamOptions(MomentOptions, total=False):
 
     Attributes:
         fused: ``True`` to require torch's fused kernel, ``False`` to do without it; by default it
-            is used if it can be.
+            is used if it can be, and this package has no compiled kernel for the parameters.
     """
 
     fused: bool | None

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from lightning_accum.optim.weight_decay import WeightDecay
+from lightning_accum.sparse.flat_views import same_layout
+
+_grad = attrgetter("grad")
 
 
 class Planned(Protocol):
@@ -30,21 +33,13 @@ class Planned(Protocol):
     def ready_state(self, group: dict[str, Any], param: Tensor) -> dict[str, Any]:
         """Returns the state of a parameter, and begins it if there is none."""
 
-    def step_groups(self, group: dict[str, Any], batch: Batch) -> Any:
+    def step_groups(self, group: dict[str, Any], batch: Batch) -> Sequence[Any]:
         """Sorts the parameters of a group by the backend that steps them."""
 
 
 def as_real(tensor: Tensor) -> Tensor:
     """Returns a real tensor unchanged, and a complex one as a view of pairs of numbers."""
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
-
-
-def same_layout(tensor: Tensor, other: Tensor) -> bool:
-    """Returns whether two tensors of one shape have their elements in the same order in memory."""
-    return all(
-        size == 1 or one == two
-        for size, one, two in zip(tensor.shape, tensor.stride(), other.stride(), strict=True)
-    )
 
 
 class Batch:
@@ -84,8 +79,19 @@ class Batch:
             and all(members.stands() for members in self.step_groups)
         )
 
-    def laid_out(self, strides: list[tuple[int, ...]], grads: list[Tensor]) -> bool:
+    def of(self, members: Any, grads: list[Tensor]) -> list[Tensor]:
+        """Returns the gradients of a step group."""
+        return grads if len(self.step_groups) == 1 else [grads[i] for i in members.index]
+
+    def laid_out(self, grads: list[Tensor]) -> bool:
         """Returns whether the gradients are dense and in the layout of their parameters."""
+        lines = [members for members in self.step_groups if members.lines]
+        found = [members.find(self.of(members, grads)) for members in lines]
+        if not all(found):
+            return False
+        if lines and len(lines) == len(self.step_groups):
+            return True
+        strides = [grad.stride() for grad in grads]
         if strides != self._strides:
             pairs = zip(grads, self.params, strict=True)
             if not all(g.layout is torch.strided and same_layout(g, p) for g, p in pairs):
@@ -120,26 +126,26 @@ class Plan:
             ValueError: if the state of a parameter cannot be its own.
         """
         groups = optimizer.param_groups
-        grads = [[g for p in group["params"] if (g := p.grad) is not None] for group in groups]
+        grads = [[g for g in map(_grad, group["params"]) if g is not None] for group in groups]
         present = [
             None
             if len(own) == len(group["params"])
             else [p.grad is not None for p in group["params"]]
             for own, group in zip(grads, groups, strict=True)
         ]
-        strides = [[g.stride() for g in own] for own in grads]
         if (
             known is not None
             and known._fits(optimizer, present)
-            and all(map(Batch.laid_out, known.batches, strides, grads))
+            and all(map(Batch.laid_out, known.batches, grads))
         ):
             return known, grads
         for own, group in zip(grads, groups, strict=True):
             _check_gradients(optimizer, [p for p in group["params"] if p.grad is not None], own)
         plan = cls(optimizer, present)
         for i, batch in enumerate(plan.batches):
-            if not batch.laid_out(strides[i], grads[i]) and not groups[i]["differentiable"]:
+            if not batch.laid_out(grads[i]) and not groups[i]["differentiable"]:
                 grads[i] = batch.lay_out(grads[i])
+                batch.laid_out(grads[i])
         return plan, grads
 
     def _fits(self, optimizer: Planned, present: list[list[bool] | None]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import is_, itemgetter
 from typing import Any, Literal
 
@@ -11,10 +12,10 @@ from torch import Tensor
 
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.optim._kernels import COMPILED, check_sizes
-from lightning_accum.optim._plan import Batch, as_real, same_layout
-from lightning_accum.sparse.flat_views import dense
-from lightning_accum.sparse.kernel_moments import Places
+from lightning_accum.optim._plan import Batch, as_real
+from lightning_accum.sparse.flat_views import dense, same_layout
 from lightning_accum.sparse.tensor_lists import SERIAL, Columns
+from lightning_accum.sparse.tensor_places import Places
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class StepGroup:
         states: their states.
         index: the positions of their gradients among those of the parameter group.
         moments: the moments that were checked, a list for each name.
-        places: their memory, as the compiled kernel found it at the last step.
+        found: whether all this is lines of memory, which :attr:`places` has, at this step.
     """
 
     backend: Backend
@@ -66,7 +67,7 @@ class StepGroup:
     states: list[dict[str, Any]] = field(default_factory=list)
     index: list[int] = field(default_factory=list)
     moments: list[list[Tensor]] = field(default_factory=list)
-    places: Places = field(default_factory=Places)
+    found: bool = False
 
     def __post_init__(self) -> None:
         self.moments = self.moments or [[] for _ in self.names]
@@ -86,6 +87,22 @@ class StepGroup:
             part.add(self.index[i], self.params[i], self.states[i])
         return part
 
+    @property
+    def lines(self) -> bool:
+        """Whether the backend goes over the tensors as lines of a CPU's memory, without copies."""
+        plain = self.backend != "single" and not self.staged and self.names
+        return bool(plain) and self.device.type == "cpu"
+
+    @cached_property
+    def places(self) -> Places:
+        """The memory of the parameters, their gradients and their moments."""
+        return Places(self.params, self.moments)
+
+    def find(self, grads: list[Tensor]) -> bool:
+        """Finds the memory of the tensors, and returns whether its backend may go over it."""
+        self.found = self.lines and self.places.find(grads)
+        return self.found
+
     def stands(self) -> bool:
         """Returns whether the states still hold the moments that were checked."""
         try:
@@ -100,10 +117,10 @@ class StepGroup:
         """Returns the parameters, their gradients and their moments.
 
         Raises:
-            RuntimeError: if the kernel does not check sizes, and they differ.
+            RuntimeError: if nobody has checked sizes, nor does torch's kernel, and they differ.
         """
         columns = [self.params, grads, *self.moments]
-        if self.backend == "fused" and self.device.type == "cpu":
+        if self.backend == "fused" and self.device.type == "cpu" and not self.found:
             check_sizes(columns)
         return columns
 

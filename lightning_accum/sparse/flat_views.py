@@ -11,6 +11,14 @@ def dense(tensor: Tensor) -> bool:
     return tensor.is_contiguous() or torch.empty_like(tensor).stride() == tensor.stride()
 
 
+def same_layout(tensor: Tensor, other: Tensor) -> bool:
+    """Returns whether two tensors of one shape have their elements in the same order in memory."""
+    return all(
+        size == 1 or one == two
+        for size, one, two in zip(tensor.shape, tensor.stride(), other.stride(), strict=True)
+    )
+
+
 def flat_view(tensor: Tensor) -> Tensor:
     """Returns a view of the elements of a dense tensor in their order in memory."""
     if tensor.is_contiguous():

@@ -1,4 +1,4 @@
-"""The kernel steps RAdam and AdaBelief as plain operations do, and touches nothing else."""
+"""The kernel steps as plain operations do, and touches nothing else."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import pytest
 import torch
 from optimizer_cases import CASES, give_gradients, parameters, run, same
 
-from lightning_accum.optim import AdaBelief, RAdam, WeightDecay
+from lightning_accum.optim import AdaBelief, Noam, RAdam, WeightDecay
+from lightning_accum.sparse import tensor_places
 from lightning_accum.sparse.build import library
-from lightning_accum.sparse.kernel_moments import Places, step_moments
+from lightning_accum.sparse.kernel_moments import step_moments
+from lightning_accum.sparse.tensor_places import Places
 
 needs_kernel = pytest.mark.skipif(library(torch.float32) is None, reason="there is no kernel")
 # Empty, a number, less and more than a piece, and enough for a second thread.
@@ -34,7 +36,7 @@ def test_it_steps_as_lists_of_tensors_do(form, dtype, threads, monkeypatch):
         params, others = parameters(dtype, shapes=SIZES), parameters(dtype, shapes=SIZES)
         options = {"maximize": True, "weight_decay": decay, "lr": 0.01}
         run(FORMS[form](others, foreach=True, **options), others, 9)
-        monkeypatch.setattr("lightning_accum.optim._moments.listed_step", None)
+        monkeypatch.setattr("lightning_accum.optim._moments.torch_step", None)
         optimizer = FORMS[form](params, **options)
         versions = [param._version for param in params]
         run(optimizer, params, 9)
@@ -45,70 +47,169 @@ def test_it_steps_as_lists_of_tensors_do(form, dtype, threads, monkeypatch):
         torch.set_num_threads(before)
 
 
+NUMBERS = (1.0, 1.0, 0.0, 0.9, 0.99, 0.0, 0.1, 1.0, 1e-8)
+
+
+def placed(columns):
+    """The places of parameters, gradients and moments, and whether they were found."""
+    params, grads, *moments = columns
+    places = Places(params, moments)
+    return places, places.find(grads)
+
+
 @needs_kernel
 def test_nan_stays_in_the_maximum():
     param, grad = torch.ones(2), torch.ones(2)
     mean, square = torch.zeros(2), torch.zeros(2)
     most = torch.tensor([float("nan"), 9.0])
-    numbers = (1.0, 1.0, 0.0, 0.9, 0.99, 0.0, 0.1, 1.0, 1e-8)
-    assert step_moments([[each] for each in (param, grad, mean, square, most)], numbers, False)
+    places, found = placed([[each] for each in (param, grad, mean, square, most)])
+    assert found
+    assert step_moments(torch.float32, places, NUMBERS, False)
     assert most[0].isnan()
     assert param[0].isnan()
     assert most[1] == 9
     torch.testing.assert_close(param[1], torch.tensor(1 - 0.1 * 0.1 / 3))
 
 
-@needs_kernel
-def test_it_leaves_what_it_cannot_read():
-    numbers = (1.0, 1.0, 0.0, 0.9, 0.99, 0.0, 0.1, 1.0, 1e-8)
-
-    def whole():
-        return [[torch.ones(4), torch.ones(3)] for _ in range(4)]
-
-    assert step_moments(whole(), numbers, False)
-    negative = torch.complex(torch.ones(3), torch.ones(3)).conj().imag
-    assert negative.is_neg()
-    for column, other in [
-        (0, torch.ones(2)),
-        (1, torch.ones(5)),
-        (2, torch.ones(3, dtype=torch.float64)),
-        (3, torch.ones(3, device="meta")),
-        (1, negative),
-    ]:
-        given = whole()
-        given[column][1] = other
-        assert not step_moments(given, numbers, False)
-        assert all(tensors[0].eq(1).all() for tensors in given)
+WAYS = ["compiled", "plain"]
 
 
-@needs_kernel
-def test_memory_that_is_known_is_compared_at_every_step():
-    numbers = (1.0, 1.0, 0.0, 0.9, 0.99, 0.0, 0.1, 1.0, 1e-8)
-    places = Places()
+@pytest.fixture(params=WAYS)
+def way(request, monkeypatch):
+    """Both ways to find memory: in C, where torch and a compiler allow it, and in Python."""
+    if request.param == "plain":
+        monkeypatch.setattr(tensor_places, "_export", lambda: None)
+    elif tensor_places._export() is None or library(torch.float32) is None:
+        pytest.skip("memory is not found in C")
+
+
+def other_memory(size):
+    """Memory that is not a line of ``size`` floats, by name."""
+    whole = torch.complex(torch.ones(size), torch.ones(size))
+    return {
+        "smaller": torch.ones(size - 1),
+        "larger": torch.ones(size + 1),
+        "of another dtype": torch.ones(size, dtype=torch.float64),
+        "of as many bytes": torch.ones(size, dtype=torch.int32),
+        "expanded": torch.ones(1).expand(size),
+        "a slice": torch.ones(size, 2)[:, 1],
+        "with another axis": torch.ones(1, size)[0].unsqueeze(0),
+        "elsewhere": torch.ones(size, device="meta"),
+        "sparse": torch.ones(size).to_sparse(),
+        "negative": whole.conj().imag.clone(memory_format=torch.preserve_format)._neg_view(),
+        "of a subclass": torch.ones(size).as_subclass(type("Own", (torch.Tensor,), {})),
+    }
+
+
+@pytest.mark.parametrize("other", list(other_memory(3)))
+@pytest.mark.parametrize("column", range(4))
+def test_what_is_no_line_of_memory_is_not_found(column, other, way):
+    whole = [[torch.ones(4), torch.ones(3)] for _ in range(4)]
+    places, found = placed(whole)
+    assert found
+    assert list(places.bytes) == [16, 12]
+    assert places.elements == 7
+    assert [list(starts) for starts in places.starts] == [
+        [tensor.data_ptr() for tensor in tensors] for tensors in whole
+    ]
+    if other == "negative" and column != 1:
+        return  # only gradients are the user's own tensors
+    whole[column][1] = other_memory(3)[other]
+    assert not placed(whole)[1]
+
+
+@pytest.mark.parametrize("other", ["smaller", "larger", "of another dtype", "expanded", "a slice"])
+@pytest.mark.parametrize("column", range(4))
+def test_memory_that_was_replaced_is_looked_at_anew(column, other, way):
     columns = [[torch.ones(4), torch.ones(3)] for _ in range(4)]
-    assert step_moments(columns, numbers, False, places)
-    for column in range(4):  # the same tensors with new memory, or new gradients
-        columns[column][0].data = torch.full((4,), 2.0)
-        before = [tensors[0].clone() for tensors in columns]
-        fresh = [[tensor.clone() for tensor in tensors] for tensors in columns]
-        assert step_moments(columns, numbers, False, places)
-        assert step_moments(fresh, numbers, False)
-        assert all(map(torch.equal, columns[column], fresh[column]))
-        assert not torch.equal(columns[0][0], before[0])
+    places, _ = placed(columns)
+    changed = columns[column][1]
+    own = changed.data
+    changed.data = other_memory(3)[other]
+    assert not places.find(columns[1])
+    changed.data = own
+    assert places.find(columns[1])
+    changed.data = torch.full((3,), 2.0)
+    assert places.find(columns[1])
+    assert places.starts[column][1] == changed.data_ptr()
+    changed.untyped_storage().resize_(4096)
+    assert places.find(columns[1])
+    assert places.starts[column][1] == changed.data_ptr()
+    changed.resize_(2)
+    assert not places.find(columns[1])
+
+
+def test_axes_that_change_in_place_are_seen(way):
+    columns = [[torch.ones(3, 3)] for _ in range(4)]
+    places, _ = placed(columns)
     for column in range(4):
-        for other in (torch.ones(3), torch.ones(4, device="meta"), columns[column][1].data[:2]):
-            at = int(other.numel() == 2)
-            own = columns[column][at].data
-            columns[column][at].data = other if other.is_cpu else own
-            given = [list(tensors) for tensors in columns]
-            if not other.is_cpu:
-                given[column][at] = other
-            before = [[tensor.clone() for tensor in tensors] for tensors in columns]
-            assert not step_moments(given, numbers, False, places)
-            for tensors, kept in zip(columns, before, strict=True):
-                assert all(map(torch.equal, tensors, kept))
-            columns[column][at].data = own
-            assert step_moments(columns, numbers, False, places)
+        columns[column][0].t_()
+        assert not places.find(columns[1])
+        columns[column][0].t_()
+        assert places.find(columns[1])
+    for tensors in columns:
+        tensors[0].t_()
+    assert places.find(columns[1])
+
+
+def test_gradients_may_be_other_tensors_at_every_step_but_as_many(way):
+    columns = [[torch.ones(4), torch.ones(3)] for _ in range(4)]
+    places, _ = placed(columns)
+    assert not places.find(columns[1][:1])
+    grads = [torch.ones(4), torch.ones(3)]
+    assert places.find(grads)
+    assert list(places.starts[1]) == [grad.data_ptr() for grad in grads]
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((2, 3, 4, 5), (0, 3, 1, 2)), ((2, 1, 3), (1, 2, 0)), ((0, 3), (1, 0)), ((), ())],
+)
+def test_dense_tensors_may_have_their_axes_in_any_order(shape, axes, way):
+    columns = [[torch.ones(shape).permute(axes)] for _ in range(4)]
+    assert placed(columns)[1]
+    if columns[0][0].numel() > 1:
+        columns[0][0] = columns[0][0].contiguous()
+        alike = columns[0][0].stride() == columns[1][0].stride()
+        assert placed(columns)[1] == alike
+        overlapping = [[torch.ones(64).as_strided((2, 3), (1, 1))] for _ in range(4)]
+        assert not placed(overlapping)[1]
+
+
+def test_a_rate_that_replaces_memory_is_not_stepped_over(way):
+    class Shrinking(Noam):
+        def rate(self, group, step):
+            for param in group["params"]:
+                param.data = torch.ones(1).expand(param.shape)
+            return super().rate(group, step)
+
+    params = parameters(torch.float32, shapes=((5,), (3,)))
+    optimizer = Shrinking(params, warmup=10)
+    give_gradients(params, 0)
+    optimizer.param_groups[0]["fused"] = False
+    with pytest.raises(RuntimeError, match="single memory location"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("name", ["adam", "amsgrad", "radam", "adabelief-amsgrad"])
+@pytest.mark.parametrize("group", ["parameter", "gradient", "moment"])
+def test_a_step_after_memory_was_replaced_is_that_of_a_fresh_optimizer(name, group, way):
+    params, others = (parameters(torch.float32, shapes=((3, 3), (5,))) for _ in range(2))
+    optimizer, other = CASES[name](params), CASES[name](others)
+    for step in range(7):
+        for each, by in ((params, optimizer), (others, other)):
+            give_gradients(each, step)
+            if each is params and step > 2:
+                param = each[0]
+                own = by.state[param]["exp_avg"]
+                changed = {"parameter": param, "gradient": param.grad, "moment": own}[group]
+                values = changed.detach()
+                layouts = [values.clone(), values.t().contiguous().t(), torch.ones(3, 6)[:, ::2]]
+                layouts[2].copy_(values)
+                changed.data = layouts[step % 3]
+            by.step()
+    for one, two in zip(params, others, strict=True):
+        torch.testing.assert_close(one, two)
 
 
 @pytest.mark.parametrize("name", ["radam", "adabelief-amsgrad"])
