@@ -41,6 +41,7 @@ class Weights:
         shared: the share of the weights' variance that is the same for all neurons.
         undone: the number of updates that found the weights back at values that an earlier update
             had changed.
+        replaced: the number of updates that found other weights than an earlier update had left.
         restored: whether they were back at their first values after an epoch that changed them.
         beyond: how delays should be and are, if the connection cannot keep them; otherwise empty.
     """
@@ -63,6 +64,7 @@ class Weights:
     range: Range = (None, None)
     shared: float = 0.0
     undone: int = 0
+    replaced: int = 0
     restored: bool = False
     beyond: str = ""
 

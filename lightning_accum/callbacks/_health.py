@@ -14,6 +14,7 @@ from lightning_accum.callbacks._counts import By, Counts
 from lightning_accum.callbacks._first_batches import Watch, first_watches
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._parameter_record import ParameterRecord
+from lightning_accum.callbacks._update_looks import UpdateLooks
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.cells.tally import Tally
 from lightning_accum.cells.why_nothing import why_nothing
@@ -46,9 +47,7 @@ class Health:
         self._model = model
         self._whole = not hosts or hosts[0] is host
         self._patience = patience
-        self._batches = self._updates = 0
-        self._epoch_began = True
-        self._noting = False  # whether the weights around this update are noted
+        self._batches = 0
         self._first: dict[str, int] | None = None  # windows at the first check, by cell
         self._first_batches = 0
         self._said: set[tuple[str, str]] = set()
@@ -58,6 +57,7 @@ class Health:
             (cell, param): ParameterRecord(updater, param)
             for cell, updater, param in self._params()
         }
+        self._looks = UpdateLooks(self._records, [each for each in hosts if each is not host])
         for tally in self._tallies():
             tally.begin(watched=True)
         self._watches: list[Watch] = first_watches(host, model, hosts)  # of the first batches
@@ -73,19 +73,12 @@ class Health:
         self._watches = [watch for watch in self._watches if watch.batch_ended()]
 
     def update_begins(self) -> None:
-        """Notes the weights before updates 1, 2, 4, 8 and so on, and the first of each epoch."""
-        self._updates += 1
-        self._noting = self._epoch_began or not self._updates & (self._updates - 1)
-        self._epoch_began = False
-        if self._noting:
-            for cell, updater, param in self._recorded():
-                self._records[cell, param].update_begins(updater)
+        """Notes the weights before an update."""
+        self._looks.begin(self._recorded())
 
     def update_ended(self) -> None:
-        """Notes the weights after those updates."""
-        if self._noting:
-            for cell, updater, param in self._recorded():
-                self._records[cell, param].update_ended(updater)
+        """Notes the weights after an update."""
+        self._looks.end(self._recorded())
 
     def look_if_due(self, optimizers: Sequence[UpdateOptimizer], by: By) -> None:
         """Checks the cells if the first epoch is a long one.
@@ -111,7 +104,7 @@ class Health:
                 self._records[cell, param] = ParameterRecord(updater, param, late=True)
         for tally in self._tallies():
             tally.look()  # at the first window of the next epoch
-        self._epoch_began = True
+        self._looks.epoch_ended()
         if self._first is None and self._batches:
             self._look(optimizers, by, ended=False)
 

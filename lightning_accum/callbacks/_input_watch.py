@@ -1,4 +1,4 @@
-"""The check that the reward or the error of a rule varies from batch to batch."""
+"""The check that the reward or the error of a rule varies, and takes both signs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,22 @@ _SIGNALS = {
 }
 
 
+_NEVER_NEGATIVE = {
+    "reward": "on average the rule then learns what happens, whether it is good or bad; subtract"
+    " the reward that was expected, as a `RewardBaseline` in training mode does, unless the reward"
+    " only says when to learn",
+    "error": "outputs can then only fall; it should be the gradient of the loss by the outputs, as"
+    " `y - target` is, and not its size, its square, or a target or an output by itself",
+}
+
+
 class InputWatch:
-    """Notices a reward or an error that is the same number in all batches.
+    """Notices a reward or an error that is the same number in all batches, or never negative.
 
     Until its lines are asked for, it does not wait for the device.
 
     It looks at the first batches, and then at every batch whose number is a power of two, until a
-    value differs.
+    value differs and one is negative.
 
     Example:
         >>> watch = InputWatch()
@@ -35,6 +44,7 @@ class InputWatch:
     def __init__(self) -> None:
         self._first: dict[str, Tensor] = {}
         self._varies: dict[str, Tensor] = {}
+        self._negative: dict[str, Tensor] = {}  # or NaN
         self._batches = self._looks = 0
 
     def note(self, inputs: Mapping[str, Any]) -> None:
@@ -48,20 +58,39 @@ class InputWatch:
             return
         self._looks += 1
         for name in _SIGNALS:
-            known = self._varies.get(name)
-            if name not in inputs or (known is not None and known.is_cpu and bool(known)):
+            if name not in inputs or (
+                _is_known(self._varies, name) and _is_known(self._negative, name)
+            ):
                 continue
             value = torch.as_tensor(inputs[name]).detach()
             if value.numel():
                 first = self._first.setdefault(name, value.reshape(-1)[0].clone())
-                varies = (value != first.to(value.device)).any()
-                self._varies[name] = varies if known is None else varies | known.to(value.device)
+                _add(self._varies, name, (value != first.to(value.device)).any())
+                _add(self._negative, name, ~(value >= 0).all())
 
     def lines(self) -> list[str]:
         """Returns lines of advice for the summary; waits for the device."""
         same = [n for n, varies in self._varies.items() if self._looks >= _FEW and not bool(varies)]
-        return [
+        lines = [
             f"Each value of `{name}` was {float(self._first[name]):g}, in all {self._looks} batches"
             f" that were looked at: {_SIGNALS[name]}."
             for name in same
         ]
+        lines += [
+            f"No value of `{name}` was below 0, in all {self._looks} batches that were looked at:"
+            f" {_NEVER_NEGATIVE[name]}."
+            for name, negative in self._negative.items()
+            if self._looks >= _EACH and name not in same and not bool(negative)
+        ]
+        return lines
+
+
+def _is_known(found: Mapping[str, Tensor], name: str) -> bool:
+    """Returns whether something was found, without waiting for the device."""
+    flag = found.get(name)
+    return flag is not None and flag.is_cpu and bool(flag)
+
+
+def _add(found: dict[str, Tensor], name: str, flag: Tensor) -> None:
+    known = found.get(name)
+    found[name] = flag if known is None else flag | known.to(flag.device)

@@ -17,6 +17,9 @@ from lightning_accum.updates import Updater
 
 _SAMPLE = 1 << 16  # largest number of weights that are kept
 _STILL = 1.002  # times the norm of an epoch before: smaller growth does not count
+_FEW = 16  # fewer weights may correlate by chance
+_EQUAL = 1e-3  # spread of weights that are practically equal, relative to their size
+_UNLIKE = 0.5  # correlation of weights that have little in common
 
 
 class ParameterRecord:
@@ -49,11 +52,25 @@ class ParameterRecord:
         self._ends: list[
             tuple[Fingerprint, Fingerprint]
         ] = []  # at ends of epochs, and before the next updates
+        self._left: Tensor | None = None  # the sample that an update left, until the next update
+        self._kept: list[Tensor] = []  # its correlations with the samples of the next updates
 
     @property
     def kept(self) -> int:
         """The number of weights that are kept."""
         return self._sample.numel()
+
+    def compare(self, updater: Updater) -> None:
+        """Compares the weights before an update with those that an earlier one left.
+
+        It does not compare weights that have a gradient, because an optimizer may train them too.
+        """
+        left, self._left = self._left, None
+        if left is None or left.numel() < _FEW or updater.target(self.name).grad is not None:
+            return
+        now = _sample(self._value(updater))
+        if left.shape == now.shape:
+            self._kept.append(_correlation(left, now))
 
     def update_begins(self, updater: Updater) -> None:
         """Notes the norm and the sum before an update."""
@@ -63,14 +80,16 @@ class ParameterRecord:
             self._end = None
 
     def update_ended(self, updater: Updater) -> None:
-        """Notes the norm and the sum after that update."""
+        """Notes the norm, the sum and a sample after that update."""
         if self._step is not None:
-            self._steps.append((self._step, fingerprint(self._value(updater))))
-            self._step = None
+            value = self._value(updater)
+            self._steps.append((self._step, fingerprint(value)))
+            self._step, self._left = None, _sample(value).clone()
 
     def epoch_ended(self, updater: Updater) -> None:
-        """Notes the norm and the sum, to compare them with those of the next epoch."""
-        self._end = fingerprint(self._value(updater))
+        """Notes the norm, the sum and a sample, to compare them with those of the next epoch."""
+        value = self._value(updater)
+        self._end, self._left = fingerprint(value), _sample(value).clone()
         self._before, self._latest = self._latest, self._end[0]
 
     def weights(
@@ -113,6 +132,7 @@ class ParameterRecord:
             beyond=delays_beyond(updater.parent, name),
             shared=_share_in_common(value) if isinstance(updater.parent, nn.Linear) else 0.0,
             undone=_undone(self._steps),
+            replaced=sum(float(kept) < _UNLIKE for kept in self._kept),
             restored=any(
                 not are_equal(end, self._began) and are_equal(after, self._began)
                 for end, after in (*self._ends, *(() if self._end is None else ((self._end, now),)))
@@ -138,6 +158,14 @@ def _undone(steps: Sequence[tuple[Fingerprint, Fingerprint]]) -> int:
 
 def _sample(value: Tensor) -> Tensor:
     return value.reshape(-1)[:: -(-value.numel() // _SAMPLE) or 1]
+
+
+def _correlation(one: Tensor, other: Tensor) -> Tensor:
+    """Returns the correlation of two samples; NaN if all values of one are practically equal."""
+    wide = [widened(one), widened(other)]
+    x, y = (each - each.mean() for each in wide)
+    vary = [part.norm() > _EQUAL * each.norm() for part, each in zip((x, y), wide, strict=True)]
+    return ((x * y).sum() / (x.norm() * y.norm())).where(vary[0] & vary[1], torch.nan)
 
 
 def _share_in_common(value: Tensor) -> float:

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from lightning.pytorch.utilities import rank_zero_warn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from lightning_accum._state import MAPPING, check_state, optional
 
@@ -57,13 +57,21 @@ class Schedule:
             resuming: whether the fit resumes the one whose state was saved.
 
         Raises:
-            ValueError: if the module has its own optimizer, and so its own scheduler.
+            ValueError: if the scheduler needs a metric, or the module has its own optimizer, and so
+                its own scheduler.
         """
         saved, self._saved = self._saved, None
         self._steps = self._idle = 0
         self._optimizer, self.scheduler = optimizer, None
         if optimizer is not None:
             self.scheduler = None if self.make is None else self.make(optimizer)
+            if isinstance(self.scheduler, ReduceLROnPlateau):
+                self.scheduler = None
+                raise ValueError(
+                    "Argument `lr_scheduler` should return a scheduler whose `step()` takes no"
+                    " metric. Found a `ReduceLROnPlateau`: pass another, or return it with an"
+                    " UpdateOptimizer from `configure_optimizers`, and its `monitor`."
+                )
             if resuming and saved is not None:
                 given = _rates_at_first(optimizer)
                 self._load(saved)

@@ -109,16 +109,19 @@ def _why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
 
 
 def undone(c: Counts, w: Weights) -> Iterator[Finding]:
-    """Finds weights that something else sets back after each update, or in each epoch."""
+    """Finds weights that something else sets back or replaces, after updates or epochs."""
     if _is_undone(w):
         found = (
-            "after an epoch, to what it was when the fit began"
+            "back after an epoch, to what it was when the fit began"
             if w.restored
-            else f"before {w.undone} of the updates that were looked at, to what it had been before"
-            " an earlier one"
+            else "to values that have little in common with those that an update had left, before"
+            f" {w.replaced} of the next updates that were looked at"
+            if w.replaced >= _UNDONE
+            else f"back before {w.undone} of the updates that were looked at, to what it had been"
+            " before an earlier one"
         )
         text = (
-            f"Cell `{c.cell}` should keep what it learns. Found that something set `{w.name}` back"
+            f"Cell `{c.cell}` should keep what it learns. Found that something set `{w.name}`"
             f" {found}: look for what else writes to it, such as an initialization in `forward`, or"
             " a callback that loads or copies weights."
         )
@@ -126,7 +129,9 @@ def undone(c: Counts, w: Weights) -> Iterator[Finding]:
 
 
 def _is_undone(w: Weights) -> bool:
-    return w.finite and (w.restored or (w.undone >= _UNDONE and w.at_limits < 1))
+    return w.finite and (
+        w.restored or (w.undone >= _UNDONE and w.at_limits < 1) or w.replaced >= _UNDONE
+    )
 
 
 def left_pending(c: Counts, w: Weights) -> Iterator[Finding]:

@@ -110,7 +110,12 @@ class CellTrainerCallback(Callback):
 
     @property
     def _running(self) -> Fit:
-        assert self._fit is not None
+        if self._fit is None:
+            raise RuntimeError(
+                "A CellTrainerCallback should be among the callbacks of the Trainer when a fit"
+                f" begins. Found that `{self.name}` was added later: pass it to"
+                " `Trainer(callbacks=...)`, or return it from `configure_callbacks`."
+            )
         return self._fit
 
     @property

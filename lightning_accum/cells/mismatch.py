@@ -170,6 +170,11 @@ def _why_apart(pre: Tensor, post: Tensor, time_dim: int | None) -> str:
             "with `time_dim=0`, modules should take and return `[T, B, ...]`: if they are called"
             " once per step, with `[B, ...]`, give the rule `time_dim=None`."
         )
+    if time_dim == 0 and len(pre) == math.prod(post.shape[:2]):
+        return (
+            "the connection takes time and batch as one dimension. Give it `[T, B, ...]`, which"
+            " `nn.Linear` takes, and `lightning_accum.nn.Conv1d` to `Conv3d` do."
+        )
     if len(pre) == len(post):
         return "let both see the same samples in each step."
     return (

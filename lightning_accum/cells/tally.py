@@ -187,6 +187,12 @@ class Tally:
         self._told.add(kind)
         return warns
 
+    def second_hand(self) -> bool:
+        """Returns whether to warn, once, that changes are applied by hand in a callback's fit."""
+        warns = self.watched and "second hand" not in self._told
+        self._told.add("second hand")
+        return warns
+
     def long_pending(self, contributions: int) -> bool:
         """Returns whether to warn, once, that so many are pending and none was ever applied."""
         most = _WINDOWS if self.longest > 1 else _STEPS

@@ -97,6 +97,10 @@ def check_neuron(name: str, cell: Cell, h: RuleOptions) -> None:
         )
     constants = {key: value for key, value in vars(h).items() if key.startswith("tc_") and value}
     warn_below_step(h.dt, f"cell `{name}`", **constants)
+    times = getattr(getattr(h, "kernel", None), "__dict__", {})
+    kernel = {k: v for k, v in times.items() if k.startswith("tc_") or k == "width"}
+    if all(map(is_number, kernel.values())):
+        warn_below_step(h.dt, f"the kernel of cell `{name}`", **kernel)
 
 
 def check_connection(name: str, cell: Cell, h: RuleOptions, takes_delays: bool) -> None:

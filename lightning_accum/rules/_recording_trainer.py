@@ -26,6 +26,7 @@ from lightning_accum.rules._warnings import (
     warn_of_delays,
     warn_of_dropped,
     warn_of_pending,
+    warn_of_second_hand,
     warn_of_twin,
     warn_of_unmoved,
     warn_of_unused,
@@ -115,7 +116,7 @@ class RecordingTrainer(RuleOptions, ABC):
         self(carry=carry, **inputs)
 
     def update(self, **kwargs: Any) -> None:
-        """Applies all pending changes; warns, once, if activity is recorded that nobody evaluates.
+        """Applies all pending changes; warns, once, if nothing was evaluated or a callback applies.
 
         Args:
             **kwargs: passed to the updaters.
@@ -131,6 +132,8 @@ class RecordingTrainer(RuleOptions, ABC):
             warn_of_unused(
                 type(self).__name__, {name: (self.tally(name), steps[name], {}) for name in steps}
             )
+        if not kwargs:
+            warn_of_second_hand(type(self).__name__, [self.tally(name) for name in self.registry])
         super().update(**kwargs)
 
     def _step_again(self, carry: bool | None) -> bool:

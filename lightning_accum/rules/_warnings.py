@@ -29,6 +29,24 @@ def warn_of_no_cells(rule: str) -> None:
     )
 
 
+def warn_of_second_hand(rule: str, tallies: Iterable[Tally]) -> None:
+    """Warns, once, that changes are applied by hand while a callback does so too.
+
+    Args:
+        rule: the name of the rule.
+        tallies: the counts of its cells.
+    """
+    if any(tally.second_hand() for tally in tallies):
+        warnings.warn(
+            f"`{rule}` should be called and applied by the CellTrainerCallback or FabricCellTrainer"
+            " that it was given to. Found a call of its `update()` during their fit: leave out"
+            " `rule()` and `rule.update()`, because their `lr`, schedule and statistics miss what"
+            " is applied there.",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
 def warn_of_silence(rule: str, cells: Mapping[str, tuple[Cell, Tally]]) -> None:
     """Counts a call that found nothing; warns after several, if no call ever found anything.
 

@@ -8,11 +8,13 @@ from torch import Tensor
 from typing_extensions import Self
 
 from lightning_accum._checks import is_number
+from lightning_accum.cells.cell import Cell
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules._recorded_signals import StateSource, check_source
 from lightning_accum.rules.base import Rule
+from lightning_accum.rules.potential import check_states
 
 
 class Clopath(Rule):
@@ -99,6 +101,11 @@ class Clopath(Rule):
                 "Argument `u_ref` should be a positive potential, or None. Found"
                 f" `u_ref = {h.u_ref!r}`."
             )
+
+    def check_cell(self, name: str, cell: Cell, h: Self) -> None:
+        """Raises a ``ValueError`` if the neuron has no potential."""
+        super().check_cell(name, cell, h)
+        check_states(type(self).__name__, name, cell, self.states(h))
 
     def states(self, h: Self) -> Mapping[str, StateSource]:
         """Records the membrane potential."""

@@ -70,7 +70,7 @@ class PotentialRule(ThirdFactorRule, kw_only=True):
                 f" Found `threshold = {own}`: leave it out, and the rule takes the"
                 " neuron's."
             )
-        _check_states(type(self).__name__, name, cell, self.states(h))
+        check_states(type(self).__name__, name, cell, self.states(h))
 
     def complete(self, cell: Cell, h: Self) -> Self:
         """Returns the hyperparameters of a new cell; those that are ``None`` are the neuron's.
@@ -114,7 +114,7 @@ def potential(recording: Recording, h: PotentialRule) -> Potential:
     return Potential(recording.activity("membrane"), threshold, h.surrogate)
 
 
-def _check_states(rule: str, name: str, cell: Cell, states: Mapping[str, StateSource]) -> None:
+def check_states(rule: str, name: str, cell: Cell, states: Mapping[str, StateSource]) -> None:
     """Raises a ``ValueError`` if the neuron has no such state.
 
     Args:

@@ -228,3 +228,11 @@ def test_two_of_a_name_are_told_by_lightning(tmp_path: Path) -> None:
         trainer(tmp_path, callback(), callback())
     rule = STDP(**RULE, time_dim=0)
     assert CellTrainerCallback(rule, name="one").state_key != callback(name="two").state_key
+
+
+@pytest.mark.parametrize("hook", ["on_fit_start", "on_train_start"])
+def test_a_callback_that_is_added_during_a_fit(hook: str, tmp_path: Path) -> None:
+    net = Net()
+    setattr(net, hook, lambda: net.trainer.callbacks.append(callback()))
+    with pytest.raises(RuntimeError, match=r"added later: pass it to `Trainer\(callbacks"):
+        trainer(tmp_path).fit(net, loader(2))

@@ -14,6 +14,7 @@ from torch import Tensor
 from lightning_accum import MSTDP, CellSpec
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.callbacks._input_watch import InputWatch
+from lightning_accum.nn import RewardBaseline
 
 
 class Rewarded(Net):
@@ -64,7 +65,35 @@ def test_what_tells_nothing() -> None:
     assert not lines("phase", [1.0] * 5)  # an input of somebody's own rule
 
 
+@pytest.mark.parametrize("name", ["reward", "error"])
+def test_what_is_never_negative(name: str) -> None:
+    positive = [torch.arange(6.0).reshape(3, 2) + i % 2 for i in range(40)]
+    (line,) = lines(name, positive)
+    assert line.startswith(f"No value of `{name}` was below 0, in all 17 batches")
+    assert ("RewardBaseline" in line) == (name == "reward")
+    assert not lines(name, positive[:15])  # too few
+    for other in (-1.0, torch.nan):
+        late = torch.tensor([0.5, other])
+        assert not lines(name, [*positive[:31], late])  # the last one that is looked at
+        assert not lines(name, [late, *positive])
+    assert not lines("phase", positive)
+
+
+def test_rewards_without_a_baseline(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def said(rewards: Any) -> bool:
+        caplog.clear()
+        rule = MSTDP(0.01, -0.01, time_dim=0)
+        learner = CellTrainerCallback(rule, {"enc": CellSpec("fc", "lif")}, input_keys=("reward",))
+        trainer(tmp_path, learner).fit(Rewarded(rewards), loader(16))
+        return "No value of `reward` was below 0" in caplog.text
+
+    baseline = RewardBaseline(decay=0.9)
+    with caplog.at_level(logging.INFO):
+        assert said(lambda i: (torch.arange(BATCH) <= i % BATCH).float())
+        assert not said(lambda i: baseline((torch.arange(BATCH) <= i % BATCH).float()))
+
+
 @pytest.mark.parametrize("at", [0, 15, 63])
 def test_one_value_that_differs(at: int) -> None:
-    assert not lines("reward", [float(i == at) for i in range(100)])
+    assert not lines("reward", [-float(i == at) for i in range(100)])
     assert len(lines("reward", [0.0] * 100)) == 1

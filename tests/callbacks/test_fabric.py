@@ -374,13 +374,14 @@ def test_an_error_that_never_varies_is_told_in_a_loop():
 
 
 def test_an_error_that_grows_is_told_in_a_loop():
+    signs = torch.tensor([1.0, 1.0, 1.0, -1.0])
     watch = FabricCellTrainer(EProp(1e-4, time_dim=0), CELLS)
     model = Readout().requires_grad_(False)
     watch.setup(model)
     for i in range(300):
         with watch.batch():
             model(torch.rand(2, 3, 5) - 0.2)
-        watch.step(error=torch.full((3, 4), 1.0 + i) * torch.rand(3, 1))
+        watch.step(error=torch.full((3, 4), 1.0 + i) * signs * torch.rand(3, 1))
     with pytest.warns(RuntimeWarning, match="The loss rose while `EProp` followed its error"):
         watch.release()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 import warnings
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 from callback_helpers import RULE, Net, callback, loader, trainer
 from torch import nn
 
-from lightning_accum import STDP, Cell, CellSpec, Clamp, attach_updater
+from lightning_accum import STDP, Cell, CellSpec, Clamp, Hebb, Term, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
 from lightning_accum.functional import bound_lower_sharp
 from lightning_accum.nn import LIF
@@ -103,6 +104,60 @@ def test_weights_that_are_only_learned_are_not_set_back(said: Any) -> None:
     assert told(said(Net(), callback(), max_epochs=3), "should") == 0
 
 
+class Draws(pl.Callback):
+    """Draws new weights at a hook."""
+
+    def __init__(self, hook: str) -> None:
+        setattr(self, hook, lambda trainer, net, *_: nn.init.uniform_(net.fc.weight, 0.0, 0.45))
+
+
+@pytest.mark.parametrize(
+    ("hook", "epochs"),
+    [("on_train_batch_start", 1), ("on_train_batch_end", 1), ("on_train_epoch_start", 3)],
+)
+def test_weights_that_a_callback_draws_anew(hook: str, epochs: int, said: Any) -> None:
+    lines = said(Net(), callback(), Draws(hook), max_epochs=epochs)
+    text = "Found that something set `weight` to values that have little in common with those that"
+    assert told(lines, text) == 1
+
+
+class Drifts(pl.Callback):
+    """Normalizes, limits and disturbs weights after each batch."""
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, *_: Any) -> None:
+        weight = pl_module.fc.weight.data
+        weight.mul_(2.0 / weight.sum(1, keepdim=True)).clamp_(0.0, 0.8)
+        weight.add_(torch.linspace(-0.02, 0.02, weight.numel()).view_as(weight))
+
+
+def test_weights_that_are_also_normalized_by_hand_are_kept(said: Any) -> None:
+    assert told(said(Net(), callback(), Drifts(), max_epochs=3), "should keep") == 0
+
+
+def test_weights_that_are_practically_equal_have_nothing_to_keep(said: Any) -> None:
+    class Rounds(pl.Callback):
+        def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, *_: Any) -> None:
+            pl_module.fc.weight.data.copy_(0.3 + 1e-9 * torch.rand(pl_module.fc.weight.shape))
+
+    net = Net()
+    attach_updater(net.fc, "weight").register_constraint(lambda weight: weight.fill_(0.3))
+    assert told(said(net, callback(), Rounds()), "little in common") == 0
+
+
+def test_weights_that_another_callback_trains_too_are_kept(said: Any) -> None:
+    count = itertools.count()
+
+    class Swings(Hebb):
+        """Turns the weights around in each update."""
+
+        def terms(self, window: Any, h: Any) -> Any:
+            return [Term((-3.0) ** next(count), window.post, window.pre)]
+
+    swings = CellTrainerCallback(Swings(1.0, time_dim=0), {"swings": CellSpec("fc", "lif")})
+    lines = said(Net(), callback(), swings, max_epochs=3)
+    assert told(lines, "should keep what it learns") == 0
+
+
 class Averages(pl.Callback):
     """Sets weights to an average after each epoch."""
 
@@ -131,6 +186,23 @@ def test_weights_that_a_loop_sets_back() -> None:
         learner.step()
     with pytest.warns(RuntimeWarning, match="should keep what it learns"):
         learner.release()
+
+
+# ---------------------------------------------------------------------- what is applied twice
+@pytest.mark.parametrize("update", [True, False])
+def test_a_rule_that_the_training_step_applies_too(update: bool, said: Any) -> None:
+    rule = STDP(**RULE, time_dim=0)
+
+    class ByHand(Net):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            super().training_step(batch, batch_idx)
+            if update:
+                rule()
+                rule.update()
+
+    learner = CellTrainerCallback(rule, {"enc": CellSpec("fc", "lif")})
+    lines = said(ByHand(), learner, max_epochs=2)
+    assert told(lines, "`STDP` should be called and applied by the CellTrainerCallback") == update
 
 
 # ---------------------------------------------------------------------- what is not trained

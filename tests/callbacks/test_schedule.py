@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import CSVLogger
 from test_resume import Resumable, SaveAt
 from test_three_ways import WithHead
-from torch.optim.lr_scheduler import ExponentialLR, LinearLR, StepLR
+from torch.optim.lr_scheduler import ExponentialLR, LinearLR, ReduceLROnPlateau, StepLR
 from torch.utils.data import TensorDataset
 
 from lightning_accum.optim import UpdateOptimizer
@@ -99,6 +99,14 @@ def test_a_modules_own_optimizer_has_its_own_schedule(tmp_path: Path):
     model.optimizers_given = UpdateOptimizer(model.parameters())
     with pytest.raises(ValueError, match="`lr_scheduler` should be None if the module has"):
         trainer(tmp_path, callback(lr_scheduler=halve)).fit(model, loader(2))
+
+
+def test_a_schedule_that_needs_a_metric_is_refused(tmp_path: Path):
+    model, plateau = Automatic(), ReduceLROnPlateau
+    before = model.fc.weight.detach().clone()
+    with pytest.raises(ValueError, match=r"takes no metric\. Found a `ReduceLROnPlateau`"):
+        trainer(tmp_path, callback(lr_scheduler=plateau)).fit(model, loader(2))
+    assert torch.equal(model.fc.weight, before)
 
 
 def test_what_makes_no_sense():

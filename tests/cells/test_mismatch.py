@@ -51,6 +51,15 @@ def test_steps_given_to_a_rule_on_sequences() -> None:
         rule()
 
 
+@pytest.mark.parametrize("connection", [nn.Linear(4, 2, bias=False), nn.Conv1d(1, 2, 3)])
+def test_time_and_batch_in_one_dimension(connection: nn.Module) -> None:
+    rule, pair = cell(connection)
+    x = ON if isinstance(connection, nn.Linear) else ON.unsqueeze(2)
+    pair.neuron(connection(x.flatten(0, 1)).unflatten(0, x.shape[:2]))
+    with pytest.raises(ValueError, match="takes time and batch as one dimension"):
+        rule()
+
+
 def test_steps_of_places_given_to_a_rule_on_sequences() -> None:
     rule, pair = cell(nn.Conv2d(1, 3, 3))
     for step in torch.ones(4, 2, 1, 5, 5):

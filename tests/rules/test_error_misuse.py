@@ -117,6 +117,18 @@ def test_states_that_are_not_kept_are_missed(make: Any) -> None:
         shown(make(0.1, time_dim=0), neuron)
 
 
+@pytest.mark.parametrize(
+    "neuron", [LIF(NEURONS, time_dim=0), SurrogateLIF(NEURONS, time_dim=0, keep_states=False)]
+)
+def test_the_voltage_rule_needs_a_potential(neuron: nn.Module) -> None:
+    rule = la.Clopath(1e-3, 1e-3, 0.1, 0.6, time_dim=0)
+    with pytest.raises(ValueError, match=r"a membrane for `Clopath` to record.*take a `.*Surrog"):
+        shown(rule, neuron)
+    assert not list(rule.cells)
+    rule = la.Clopath(1e-3, 1e-3, 0.1, 0.6, membrane="voltage")
+    rule.register_cell("enc", la.Cell(nn.Linear(4, NEURONS), LIF(NEURONS)))
+
+
 @pytest.mark.parametrize("gradient", ["none", "time"])
 def test_ottt_names_the_gradient_that_it_needs(gradient: Any) -> None:
     rule = la.OTTT(0.1, time_dim=0)

@@ -12,7 +12,12 @@ from torch import nn
 
 import lightning_accum as la
 from lightning_accum import STDP, Cell, CellSpec, Clamp, Normalize, attach_updater
-from lightning_accum.functional import bound_power, bound_upper_power
+from lightning_accum.functional import (
+    ExponentialKernel,
+    GaussianKernel,
+    bound_power,
+    bound_upper_power,
+)
 from lightning_accum.nn import LIF
 
 
@@ -87,6 +92,12 @@ def test_time_constants_in_seconds():
         LIF(1, tc_mem=0.5)
     LIF(1, tc_mem=1.0)
     STDP(0.1, -0.1, tc_pre=1.0, tc_post=1.0).register_cell("enc", cell)
+    kernels = {"tc_post": ExponentialKernel(0.1, -0.1, 0.02), "width": GaussianKernel(0.1, 0.01)}
+    for name, kernel in kernels.items():
+        with pytest.warns(UserWarning, match=rf"`{name}` of the kernel of cell `enc` should be at"):
+            la.KernelSTDP(kernel).register_cell("enc", cell)
+    for kernel in (ExponentialKernel(0.1, -0.1, 1.0, 1.0), lambda delta: delta.sign()):
+        la.KernelSTDP(kernel).register_cell("enc", cell)
 
 
 def test_a_rate_is_not_changed_where_it_would_have_no_effect() -> None:
