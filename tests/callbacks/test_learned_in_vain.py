@@ -137,10 +137,13 @@ def test_weights_that_are_also_normalized_by_hand_are_kept(said: Any) -> None:
 def test_weights_that_are_practically_equal_have_nothing_to_keep(said: Any) -> None:
     class Rounds(pl.Callback):
         def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, *_: Any) -> None:
-            pl_module.fc.weight.data.copy_(0.3 + 1e-9 * torch.rand(pl_module.fc.weight.shape))
+            pl_module.fc.weight.data.copy_(0.3 + 1e-9 * torch.rand_like(pl_module.fc.weight))
+
+    def level(weight: torch.Tensor) -> None:
+        weight.copy_(0.3 + 1e-9 * torch.rand_like(weight))
 
     net = Net()
-    attach_updater(net.fc, "weight").register_constraint(lambda weight: weight.fill_(0.3))
+    attach_updater(net.fc, "weight").register_constraint(level)
     assert told(said(net, callback(), Rounds()), "little in common") == 0
 
 
@@ -148,10 +151,13 @@ def test_weights_that_another_callback_trains_too_are_kept(said: Any) -> None:
     count = itertools.count()
 
     class Swings(Hebb):
-        """Turns the weights around in each update."""
+        """Adds values that have little in common with those of other updates."""
 
         def terms(self, window: Any, h: Any) -> Any:
-            return [Term((-3.0) ** next(count), window.post, window.pre)]
+            shape, generator = window.post.values().shape, torch.Generator()
+            generator.manual_seed(next(count))
+            noise = torch.randn(shape, generator=generator, dtype=torch.float64)
+            return [Term(3.0 ** next(count), noise, window.pre)]
 
     swings = CellTrainerCallback(Swings(1.0, time_dim=0), {"swings": CellSpec("fc", "lif")})
     lines = said(Net(), callback(), swings, max_epochs=3)
