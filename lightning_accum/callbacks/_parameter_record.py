@@ -165,7 +165,8 @@ def _correlation(one: Tensor, other: Tensor) -> Tensor:
     wide = [widened(one), widened(other)]
     x, y = (each - each.mean() for each in wide)
     vary = [part.norm() > _EQUAL * each.norm() for part, each in zip((x, y), wide, strict=True)]
-    return ((x * y).sum() / (x.norm() * y.norm())).where(vary[0] & vary[1], torch.nan)
+    found = (x * y).sum() / (torch.linalg.vector_norm(x) * torch.linalg.vector_norm(y))
+    return torch.where(vary[0] & vary[1], found, torch.nan)
 
 
 def _share_in_common(value: Tensor) -> float:
