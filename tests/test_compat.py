@@ -19,6 +19,7 @@ from torchmetrics import MeanMetric, SumMetric
 
 from lightning_accum import _compat
 from lightning_accum._compat import (
+    child_of,
     compiled_from,
     foreach,
     forget_compiled,
@@ -138,6 +139,13 @@ def test_hook_count():
     for handle in handles:
         handle.remove()
     assert hook_count(relu) == 0
+
+
+def test_child_of():
+    """It is what the attribute gives, also after another module has taken its place."""
+    layers = nn.Module()
+    for layers.inner in (nn.ReLU(), nn.Identity()):
+        assert child_of(layers, "inner") is layers.inner
 
 
 def test_own_tensor():

@@ -22,6 +22,7 @@ from lightning_accum._compat.metrics import (
     mark_updated,
 )
 from lightning_accum._compat.modules import (
+    child_of,
     forward_methods,
     hook_count,
     own_tensor,
@@ -38,6 +39,7 @@ from lightning_accum._compat.trainer import (
 
 __all__ = [
     "batches_that_stepped",
+    "child_of",
     "clear_trainer_optimizers",
     "compiled_from",
     "default_states",

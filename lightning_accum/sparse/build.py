@@ -156,5 +156,5 @@ def _load(path: Path) -> ctypes.CDLL:
     loaded.count_ones.restype = ctypes.c_int64
     loaded.find_events.restype = ctypes.c_int64
     loaded.make_step.restype = ctypes.c_double
-    loaded.store_ones.restype = ctypes.c_int64
+    loaded.record_step.restype = ctypes.c_int64
     return loaded

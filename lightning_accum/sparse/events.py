@@ -38,6 +38,20 @@ class Events:
         rows, columns = rows.to(dtype).contiguous(), columns.to(dtype).contiguous()
         self._set(rows, columns, tuple(raster.shape), starts)
 
+    @classmethod
+    def known(cls, rows: Tensor, columns: Tensor, starts: Tensor, shape: tuple[int, int]) -> Events:
+        """Returns the events of a raster in which they have been found.
+
+        Args:
+            rows: ``[events]`` the row of each event, in order, in 32 bits.
+            columns: ``[events]`` the column of each event.
+            starts: ``[K]`` the place of each row's first event.
+            shape: the shape of the raster.
+        """
+        events = cls.__new__(cls)
+        events._set(rows, columns, shape, starts)
+        return events
+
     def _set(
         self, rows: Tensor, columns: Tensor, shape: tuple[int, ...], starts: Tensor | None = None
     ) -> None:

@@ -1,58 +1,93 @@
-"""The kernel that checks, counts and keeps one step of spikes in one pass."""
+"""The kernel that checks, counts, keeps and searches one step of spikes in one pass."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
 
 import torch
 from torch import Tensor
 
-from lightning_accum.sparse.compiled import Int, is_plain, kernel_for, pointer
+from lightning_accum.sparse.compiled import At, Int, is_plain, kernel_for, pointer
+from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.kernel_search import AT_ONCE, USUAL
+
+
+class _Record(ctypes.Structure):
+    _fields_ = (
+        *((name, At) for name in ("raster", "rows", "columns", "starts")),
+        *((name, Int) for name in ("B", "E", "room", "count", "steps")),
+    )  # fmt: skip
 
 
 class SpikeRows:
     """The rows of a raster into which steps of spikes are written.
 
-    The plain form of ``write(i, step)`` is ``rows[i].copy_(step)``, and
-    :func:`~lightning_accum.sparse.binary.count_spikes` of the step.
+    The plain form of ``write(i, step)`` is ``raster[i].copy_(step)``, and
+    :func:`~lightning_accum.sparse.binary.count_spikes` of the step; that of ``events(n)`` is
+    ``Events(raster[:n].flatten(0, -2))``.
 
     Args:
-        rows: tensors of booleans, of one shape, whose memory stays as long as this object is used.
+        raster: booleans ``[T, B, ..., E]``, whose memory this object writes to.
         dtype: the dtype of the steps.
 
     Example:
         >>> raster = torch.zeros(2, 3, dtype=torch.bool)
-        >>> rows = SpikeRows(raster.unbind(0), torch.float32)
+        >>> rows = SpikeRows(raster, torch.float32)
         >>> rows.write(1, torch.tensor([0.0, 1.0, 1.0])) if rows.exist else 2
         2
     """
 
-    def __init__(self, rows: Sequence[Tensor], dtype: torch.dtype) -> None:
-        fits = bool(rows) and all(row.dtype == torch.bool and is_plain(row) for row in rows)
-        kernel = kernel_for(dtype) if fits else None
+    def __init__(self, raster: Tensor, dtype: torch.dtype) -> None:
+        fits = raster.dtype == torch.bool and raster.ndim > 1 and is_plain(raster)
+        kernel = kernel_for(dtype) if fits and raster.numel() < 2**31 else None
         self.exist = kernel is not None
         self.dtype = dtype
         if kernel is not None:
-            self._rows = rows
-            self._shape = rows[0].shape
-            self._size = Int(rows[0].numel())
-            self._places = [pointer(row) for row in rows]
-            self._store = kernel.store_ones
+            self._raster = raster
+            self._length, self._shape = len(raster), raster.shape[1:]
+            samples, room = self._shape[:-1].numel(), raster.numel() // USUAL
+            self._events = torch.empty(2, room + AT_ONCE, dtype=torch.int32).unbind(0)
+            self._starts = torch.empty(self._length * samples, dtype=torch.int32)
+            places = map(pointer, (raster, *self._events, self._starts))
+            self._record = _Record(*places, samples, self._shape[-1], room)
+            self._at = At(ctypes.addressof(self._record))
+            self._write = kernel.record_step
 
     def write(self, row: int, step: Tensor) -> int | None:
         """Keeps a step, and returns how many spikes it has; ``None`` if it was not written.
 
         Args:
-            row: the number of the row.
+            row: the number of the row; with 0, the search for events begins anew.
             step: of the shape of a row.
 
         Returns:
             The number of spikes; -1 if any value is neither 0 nor 1, and the row then holds
-            nothing that counts; ``None`` if there is no kernel for the step.
+            nothing that counts; ``None`` if there is no kernel for the step, or no such row.
         """
-        if not self.exist or not is_plain(step):
+        if not self.exist or row >= self._length or step.dtype is not self.dtype:
             return None
-        if step.dtype is not self.dtype or step.shape != self._shape:
+        if step.shape != self._shape or not is_plain(step):
             return None
-        count: int = self._store(pointer(step), self._places[row], self._size)
+        count: int = self._write(self._at, At(step.data_ptr()), Int(row))
         return count
+
+    def forget(self) -> None:
+        """Drops the events."""
+        if self.exist:
+            self._record.steps = -1
+
+    def events(self, rows: int) -> Events | None:
+        """Returns the events of the first rows, which share memory with those of the next window.
+
+        Args:
+            rows: how many of the rows.
+
+        Returns:
+            ``None`` if they are not known, because the steps were not written one after the other,
+            or because there are more than usual.
+        """
+        if not self.exist or self._record.steps != rows or self._record.count > self._record.room:
+            return None
+        raster, count = self._raster[:rows].flatten(0, -2), self._record.count
+        found = (each[:count] for each in self._events)
+        return Events.known(*found, self._starts[: len(raster)], (len(raster), raster.shape[1]))

@@ -14,8 +14,10 @@ from lightning_accum.sparse.compiled import (
     pointer,
 )
 
-_AT_ONCE = 4  # events that are written at a time
-_USUAL = 8  # entries for each event that there is room for at first
+AT_ONCE = 4
+"""Events that the kernel writes at a time."""
+USUAL = 8
+"""Entries for each event that there is room for at first."""
 
 
 def find_events(raster: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
@@ -28,9 +30,9 @@ def find_events(raster: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
     kernel = kernel_for(torch.float32)
     if kernel is None:
         return None
-    starts, room = torch.empty(len(raster), dtype=torch.int32), raster.numel() // _USUAL
+    starts, room = torch.empty(len(raster), dtype=torch.int32), raster.numel() // USUAL
     while True:  # a second time if there are more than usual
-        row, column = torch.empty(2, room + _AT_ONCE, dtype=torch.int32).unbind(0)
+        row, column = torch.empty(2, room + AT_ONCE, dtype=torch.int32).unbind(0)
         places = map(pointer, (row, column, starts))
         count = kernel.find_events(pointer(raster), *map(Int, raster.shape), *places, Int(room))
         if count <= room:

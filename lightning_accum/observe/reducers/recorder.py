@@ -96,6 +96,8 @@ class WindowRecorder(Reducer):
             ValueError: if the shape changes within a window, or spikes are not 0 or 1.
         """
         window, check = self._window, self._check
+        if check is not None and check.at_once and window.append_spikes(observation):
+            return
         if (
             isinstance(observation, Tensor)
             and window.continues_with(observation)
@@ -103,8 +105,6 @@ class WindowRecorder(Reducer):
         ):
             step = observation.detach() if observation.requires_grad else observation
             if check is not None:
-                if check.at_once and window.append_spikes(step):
-                    return
                 check.add(step)
             window.append(step)
             return
@@ -120,6 +120,8 @@ class WindowRecorder(Reducer):
             self._check.take_step(step)
         self._prepare(step, step.shape)
         self._window.append(step)
+        if self._check is not None and self._check.at_once:
+            self._window.expect_spikes(step.dtype)
 
     def _record_sequence(self, sequence: Tensor) -> None:
         shape = sequence.shape[1:]

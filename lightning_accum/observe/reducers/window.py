@@ -62,8 +62,14 @@ class Window:
 
     @property
     def events(self) -> Events | None:
-        """The events of the window, if it is one sequence and its module found them."""
-        return None if self._expected is None else self._expected.events
+        """The events of the window, if they are known.
+
+        The module found those of one sequence, the kernel those of several steps that it wrote.
+        """
+        if self._expected is not None:
+            return self._expected.events
+        rows = self._spike_rows
+        return None if rows is None or self.length < 2 else rows.events(self.length)
 
     def continues_with(self, step: Tensor) -> bool:
         """Returns whether a step is like the last one, and the memory has room for it."""
@@ -108,23 +114,31 @@ class Window:
         self.length += 1
 
     def append_spikes(self, step: Tensor) -> bool:
-        """Adds a step that continues the window if its kernel finds only 0 and 1 in it.
+        """Adds a step like one that was expected, if its kernel finds only 0 and 1 in it.
 
         Returns:
             Whether it was added; otherwise nothing has changed.
         """
-        if is_traced():
+        rows, length = self._spike_rows, self.length
+        if rows is None or is_traced():
             return False
-        rows = self._spike_rows
-        if rows is None or rows.dtype is not step.dtype:
-            rows = self._spike_rows = SpikeRows(self._rows, step.dtype)
-        count = rows.write(self.length, step)
+        count = rows.write(length, step)
         if count is None or count < 0:
             return False
-        if self.length == 0:
+        if length == 0:
             self.began = _now()
-        self.length += 1
+        self.length = length + 1
         return True
+
+    def expect_spikes(self, dtype: torch.dtype) -> None:
+        """Prepares for more steps of spikes like the last one.
+
+        Args:
+            dtype: the dtype of the steps.
+        """
+        rows = self._spike_rows
+        if self.memory is not None and (rows is None or rows.dtype is not dtype):
+            self._spike_rows = SpikeRows(self.memory, dtype)
 
     def extend(self, sequence: Tensor) -> None:
         """Adds the steps of a sequence ``[T, B, ...]``.
@@ -180,6 +194,8 @@ class Window:
         """Drops the steps; the memory stays."""
         if self._version is not None:
             self.memory, self._version = None, None
+        if self._spike_rows is not None:
+            self._spike_rows.forget()
         self.length = 0
         self._expected = None
 

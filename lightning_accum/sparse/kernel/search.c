@@ -6,8 +6,6 @@
 #include "nonzero.h"
 #include "threads.h"
 
-#define AT_ONCE 4
-
 static uint64_t nonzero_of(const uint8_t *at, int64_t length)
 {
     if (length >= 64) return nonzero(at);
@@ -43,9 +41,8 @@ int64_t count_ones(const REAL *values, int64_t length)
 }
 
 /* Writes the row and the column of each non-zero byte of [K, E] and the place of each row's first
-   one to `starts` [K], and returns their number. Those from `room` on are only counted. There is
-   room for AT_ONCE more: so many are written at a time, wanted or not, which is faster than to ask
-   for each. */
+   one to `starts` [K], and returns their number. Those from `room` on are only counted; there is
+   room for AT_ONCE more. */
 int64_t find_events(const uint8_t *raster, int64_t K, int64_t E, int32_t *rows, int32_t *columns,
                     int32_t *starts, int64_t room)
 {
@@ -55,11 +52,7 @@ int64_t find_events(const uint8_t *raster, int64_t K, int64_t E, int32_t *rows, 
         for (int64_t e = 0; e < E; e += 64) {
             uint64_t found = nonzero_of(raster + k * E + e, E - e);
             int64_t next = n + __builtin_popcountll(found);
-            for (; n < next && next <= room; n += AT_ONCE)
-                for (int i = 0; i < AT_ONCE; i++, found &= found - 1) {
-                    rows[n + i] = (int32_t)k;
-                    columns[n + i] = (int32_t)(e + (found ? __builtin_ctzll(found) : 0));
-                }
+            write_events(found, k, e, n, next, room, rows, columns);
             n = next;
         }
     }
