@@ -66,7 +66,7 @@ class SpikeRows:
         """
         if not self.exist or row >= self._length or step.dtype is not self.dtype:
             return None
-        if step.shape != self._shape or not is_plain(step):
+        if not is_plain(step) or step.shape != self._shape:
             return None
         count: int = self._write(self._at, At(step.data_ptr()), Int(row))
         return count
