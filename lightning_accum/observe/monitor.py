@@ -172,14 +172,7 @@ class Monitor(CheckedState, ABC):
 
     def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
         """Takes in a call; see :meth:`Observer.observe <.hooks.Observer.observe>`."""
-        value = self._value(module, args, rest)
-        tensor = value if isinstance(value, Tensor) else self.picker(value)
-        if tensor.requires_grad:
-            tensor = tensor.detach()  # its graph belongs to the module
-        if self.filter_ is None and self.map_ is None:
-            child_of(self, "reducer").forward(tensor)
-        else:
-            self._record(tensor)
+        self._record(self._pick(self._value(module, args, rest)))
 
     # ------------------------------------------------------------------ what subclasses say
     @abstractmethod

@@ -89,5 +89,6 @@ class SpikeRows:
         if not self.exist or self._record.steps != rows or self._record.count > self._record.room:
             return None
         raster, count = self._raster[:rows].flatten(0, -2), self._record.count
-        found = (each[:count] for each in self._events)
-        return Events.known(*found, self._starts[: len(raster)], (len(raster), raster.shape[1]))
+        found, columns = (each[:count] for each in self._events)
+        shape = len(raster), raster.shape[1]
+        return Events.known(found, columns, self._starts[: len(raster)], shape)
