@@ -28,10 +28,9 @@ class Combining:
             at_once: whether its change is applied before anyone can read it.
             record: whether both parts are recorded too, for statistics.
         """
-        at_once = at_once and processes() == 1
         if not at_once:
             self.end()
-        elif not self._combining:
+        elif not self._combining and processes() == 1:
             found = (getattr(u, n) for u in self._host.updaters.values() for n in u.names)
             self._combining = [each for each in found if each.keep_parts is None]
             for accumulator in self._combining:

@@ -72,6 +72,7 @@ class Fit:
         self._idle: IdleParameters | None = None  # kept only by the first callback
         self._hosts: Sequence[CellHost] = []  # until training starts
         self._layout_checked = self._scaled = False
+        self._alone = processes() == 1
         self._ascends: str | None = None
 
     def begin(self, trainer: pl.Trainer, resuming: bool) -> None:
@@ -158,7 +159,7 @@ class Fit:
             self._loss.note(outputs)
         self._recording.end_batch()
         if self._plan.batch_ended(trainer) and self._appliers.by == "callback":
-            self._step(trainer)
+            self._step()
         self.report.log(trainer, pl_module)
         assert self._health is not None
         self._health.batch_ended()
@@ -169,7 +170,7 @@ class Fit:
         self._recording.end_batch()  # the module may have skipped the batch's end
         if self._plan.update_left() and self._appliers.by == "callback":
             self.report.batches_ended()
-            self._step(trainer)
+            self._step()
         self._plan.schedule.passed("epoch")
         self.report.epoch_ended()
         assert self._health is not None
@@ -215,8 +216,8 @@ class Fit:
         if first and self._is_first and check_gradients(optimizer, self._hosts, pl_module):
             self._idle = None  # it would warn of the same parameters
 
-    def _step(self, trainer: pl.Trainer) -> None:
-        self._appliers.step(trainer)
+    def _step(self) -> None:
+        self._appliers.step()
         self._plan.schedule.passed("update")
 
     def _before_apply(self, optimizer: UpdateOptimizer) -> None:
@@ -225,8 +226,10 @@ class Fit:
             self.report.note_activity()
             self._host.evaluate()
         self._overlap.check()
-        made = optimizer is self._appliers.made  # which holds every parameter
-        self._host.exchange(None if made and processes() == 1 else optimizer.ids)
+        if self._alone and optimizer is self._appliers.made:  # which holds every parameter
+            self._host.trainer.forget_samples()
+        else:
+            self._host.exchange(optimizer.ids)
         self.report.before_apply(optimizer)
         if self._health is not None:
             self._health.update_begins()

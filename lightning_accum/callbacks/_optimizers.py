@@ -38,6 +38,7 @@ class Appliers:
         self._keys = keys
         self._hooks = prepare, finish
         self._listed: list[Any] = []  # the Trainer's optimizers when these were found
+        self._progress: Any = None  # Lightning's count of steps, if updates have to advance it
         self._steps_before = 0
 
     @property
@@ -73,25 +74,26 @@ class Appliers:
             self.optimizers = own or [UpdateOptimizer(list(dict.fromkeys(params)), self._lr)]
             for optimizer in self.optimizers:
                 optimizer.attach(updaters, *self._hooks)
-        self._listed = trainer.optimizers
+        self._listed, self._progress = trainer.optimizers, steps_to_count(trainer)
 
     def detach(self) -> None:
         """Detaches the updaters and the hooks from the optimizers."""
         for optimizer in self.optimizers:
             optimizer.detach(self._host.updaters.values(), *self._hooks)
-        self.optimizers, self._listed = [], []
+        self.optimizers, self._listed, self._progress = [], [], None
 
     def batch_begins(self, trainer: pl.Trainer) -> None:
         """Finds the optimizers again if the Trainer has set up others, and notes the step count."""
         if trainer.optimizers is not self._listed:
             self.find(trainer)
-        self._steps_before = trainer.global_step
+        if self._progress is not None:
+            self._steps_before = self._progress.total.completed
 
-    def step(self, trainer: pl.Trainer) -> None:
+    def step(self) -> None:
         """Applies updates, and counts a step in ``trainer.global_step`` unless the batch has."""
-        progress = None
-        if trainer.global_step == self._steps_before:
-            progress = steps_to_count(trainer)
+        progress = self._progress
+        if progress is not None and progress.total.completed != self._steps_before:
+            progress = None
         if progress is not None:
             progress.increment_ready()
         for optimizer in self.optimizers:

@@ -49,9 +49,9 @@ class Report:
             trainer: the Lightning trainer.
             every: number of batches from one update to the next.
         """
-        self._observing = self._options.log and logs_now(trainer)
-        near = self._options.log and log_is_near(trainer, every)
-        self.measuring = self._observing or near
+        if self._options.log:
+            self._observing = logs_now(trainer)
+            self.measuring = self._observing or (every > 1 and log_is_near(trainer, every))
 
     def batches_ended(self) -> None:
         """Stops measuring: an update between batches has no logging step."""

@@ -172,8 +172,9 @@ class IndependentCellTrainer(CellTrainer):
     def clear(self, **kwargs: Any) -> None:
         """Clears every monitor, and the values of samples that would pass to the next window."""
         super().clear(**kwargs)
-        for state in self.cell_states.values():
-            state.clear()
+        for state in self._states.values():
+            if isinstance(state, CellState):
+                state.clear()
 
     def __repr__(self) -> str:
         known = {k: v for k, v in vars(self.defaults).items() if v is not None or k == "time_dim"}

@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from lightning_accum.distributed.shards import is_sharded
 
 
+_NOTHING = nullcontext()
+
+
 class Holder(Protocol):
     """An object that names parameters of a module, as an ``Updater`` does."""
 
@@ -84,7 +87,7 @@ def whole_parameters(holders: Sequence[Any]) -> AbstractContextManager[None]:
     Args:
         holders: what :func:`shard_holders` returned.
     """
-    return _whole(holders) if holders else nullcontext()
+    return _whole(holders) if holders else _NOTHING
 
 
 @contextmanager

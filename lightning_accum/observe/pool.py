@@ -29,6 +29,7 @@ class MonitorPool(nn.Module):
         self._keys: dict[tuple[str, str], tuple[Hashable, ...] | None] = {}
         self._unique: list[Monitor] | None = None  # computed when it is needed
         self._members: dict[str, dict[str, Monitor]] = {}  # likewise
+        self._called: dict[str, list[tuple[str, Monitor]]] = {}  # likewise, by name
 
     def add_group(self, group: str) -> None:
         """Adds an empty group."""
@@ -75,7 +76,7 @@ class MonitorPool(nn.Module):
         chosen = equal[0] if equal else monitor
         self._keys[group, name] = key  # first: each monitor always has a key
         self._group(group)[name] = chosen
-        self._unique, self._members = None, {}
+        self._changed()
         return chosen
 
     def get(self, group: str, name: str) -> Monitor | None:
@@ -90,7 +91,7 @@ class MonitorPool(nn.Module):
         monitor = self.get(group, name)
         assert monitor is not None
         del self._group(group)[name]
-        self._unique, self._members = None, {}
+        self._changed()
         self._keys.pop((group, name), None)
         if all(other is not monitor for other in self.unique()):
             monitor.deregister()
@@ -106,11 +107,11 @@ class MonitorPool(nn.Module):
         return self._members[group]
 
     def called(self, name: str) -> Iterator[tuple[str, Monitor]]:
-        """Yields the monitors of a name, with the groups that have one."""
-        for group in self._groups:
-            monitor = self.members(group).get(name)
-            if monitor is not None:
-                yield group, monitor
+        """Returns the monitors of a name, which are looked up once, with their groups."""
+        if name not in self._called:
+            found = [(group, self.members(group).get(name)) for group in self._groups]
+            self._called[name] = [(group, each) for group, each in found if each is not None]
+        return iter(self._called[name])
 
     def named(self) -> Iterator[tuple[tuple[str, str], Monitor]]:
         """Yields every group and name with its monitor; a shared monitor comes several times."""
@@ -123,6 +124,10 @@ class MonitorPool(nn.Module):
         if self._unique is None:
             self._unique = list({id(monitor): monitor for _, monitor in self.named()}.values())
         return iter(self._unique)
+
+    def _changed(self) -> None:
+        """Has monitors looked up again."""
+        self._unique, self._members, self._called = None, {}, {}
 
     def _group(self, group: str) -> nn.ModuleDict:
         members = self._groups[group]

@@ -103,8 +103,8 @@ class RecordingTrainer(RuleOptions, ABC):
 
     def forget_samples(self) -> None:
         """Counts the samples of pending changes from zero again."""
-        for name in self.registry:
-            self.state_of(name).samples.clear()
+        for state in self.cell_states.values():
+            state.samples.clear()
 
     def finish_batch(self, carry: bool, **inputs: Any) -> None:
         """Evaluates the rest of a batch.
