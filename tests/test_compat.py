@@ -246,9 +246,12 @@ def test_batches_that_stepped(tmp_path):
 def test_logs_now(tmp_path):
     def look(module: Any) -> bool:
         module.trainer.should_stop = len(module.found) >= 2
-        return _compat.logs_now(module.trainer)
+        logs = _compat.logs_now(module.trainer)
+        assert logs == module.trainer._logger_connector.should_update_logs
+        return logs
 
     found = looked(tmp_path, look, log_every_n_steps=2, min_epochs=1)
+    assert not any(looked(tmp_path, look, log_every_n_steps=0))
     assert found == [False, True, True, True, True]  # Lightning logs when it is to stop
 
 

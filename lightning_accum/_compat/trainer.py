@@ -23,13 +23,15 @@ def batches_that_stepped(trainer: Any) -> int:
 def logs_now(trainer: Any) -> bool:
     """Returns whether Lightning passes values that are logged in this batch to the loggers.
 
-    The public ``log_every_n_steps`` does not tell: Lightning also logs the batch in which training
-    stops.
+    Lightning also logs the batch in which training stops. Its own answer, the private
+    ``should_update_logs``, first finds the loop that runs, which takes longer than all the rest.
 
     Args:
-        trainer: a Lightning ``Trainer`` in a fit.
+        trainer: a Lightning ``Trainer`` in a training batch of a fit.
     """
-    return bool(trainer._logger_connector.should_update_logs)
+    every: int = trainer.log_every_n_steps
+    step = batches_that_stepped(trainer) + 1
+    return every > 0 and (step % every == 0 or bool(trainer.should_stop))
 
 
 def log_again(pl_module: Any, values: Mapping[str, Tensor]) -> bool:
@@ -53,7 +55,7 @@ def log_again(pl_module: Any, values: Mapping[str, Tensor]) -> bool:
         return False
     for metric, value in zip(found, values.values(), strict=True):
         assert metric is not None
-        metric.value = metric._forward_cache = value  # as its `update` does, with a copy
+        metric._forward_cache = value  # its `value` is read at an epoch's end, if at all
     return True
 
 

@@ -20,6 +20,7 @@ class Combining:
     def __init__(self, host: CellHost) -> None:
         self._host = host
         self._combining: list[Accumulator] = []
+        self._records: dict[Accumulator, Accumulator] = {}  # of their parts, for the next one
 
     def begin(self, at_once: bool, record: bool = False) -> None:
         """Prepares for the evaluation of a batch.
@@ -37,7 +38,8 @@ class Combining:
                 accumulator.may_combine = True
         for accumulator in self._combining if record else ():
             if accumulator.combines:
-                accumulator.record_parts()
+                known = self._records.get(accumulator)
+                self._records[accumulator] = accumulator.record_parts(known)
 
     def __enter__(self) -> None:
         self.begin(at_once=True)
@@ -49,4 +51,4 @@ class Combining:
         """Has rules add both parts again."""
         for accumulator in self._combining:
             accumulator.may_combine = False
-        self._combining = []
+        self._combining, self._records = [], {}

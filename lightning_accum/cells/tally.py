@@ -51,7 +51,7 @@ class Tally:
         self.longest = 0
         self.dropped = 0  # steps that were recorded and cleared
         self.empty = 0  # calls of the rule that found nothing, before the first window
-        self._looks: list[tuple[int, Tensor, int, Tensor, int]] = []
+        self._looks: list[tuple[int, Tensor | int, int, Tensor | int, int]] = []
         self.both_signs = False  # whether the rule's terms potentiate and depress
         self._due = False
         self.apart = 0  # the latest windows in which the neuron was reset, and traces were not

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from lightning_accum.distributed.shards import is_sharded
 
-
 _NOTHING = nullcontext()
 
 

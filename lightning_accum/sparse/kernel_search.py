@@ -40,7 +40,7 @@ def find_events(raster: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
         room = count
 
 
-def count_events(values: Tensor) -> Tensor:
+def count_events(values: Tensor) -> Tensor | int:
     """Returns the number of non-zero values, without waiting for a device.
 
     The plain form is ``values.count_nonzero()``, which takes ten times as long.
@@ -52,7 +52,7 @@ def count_events(values: Tensor) -> Tensor:
     kernel = kernel_for(torch.float32) if fits else None
     if kernel is None:
         return values.count_nonzero()
-    return torch.tensor(kernel.count_events(pointer(values), Int(values.numel())))
+    return int(kernel.count_events(pointer(values), Int(values.numel())))
 
 
 def count_ones(values: Tensor) -> int | None:

@@ -78,9 +78,15 @@ class CombinedChange(PendingChange):
         found = self._pos.stacked
         return None if found is not self._neg.stacked or self.bounded else found
 
-    def record_parts(self) -> Self:
-        """Returns a record, to which rules add both parts too, until this is cleared."""
-        record = type(self)(self.shape, name=self.name)
+    def record_parts(self, record: Self | None = None) -> Self:
+        """Returns a record, to which rules add both parts too, until this is cleared.
+
+        Args:
+            record: an earlier record, whose memory is used again.
+        """
+        if record is None:
+            record = type(self)(self.shape, name=self.name)
+        record.clear()
         if not self.empty:
             record.accumulate(*(part.value() for part in (self._pos, self._neg)))
         self.records[:] = [record]

@@ -111,6 +111,18 @@ def test_a_record_begins_with_what_is_pending():
     assert torch.equal(accumulator.record_parts().neg, torch.full((2,), 0.5))
 
 
+def test_a_record_that_is_used_again_has_only_what_is_pending():
+    accumulator = Accumulator(torch.Size([2]))
+    accumulator.accumulate(torch.ones(2), torch.full((2,), 0.5))
+    record = accumulator.record_parts()
+    accumulator.clear()
+    assert accumulator.record_parts(record) is record
+    assert record.empty
+    accumulator.accumulate(torch.full((2,), 2.0), None)
+    assert torch.equal(accumulator.record_parts(record).pos, torch.full((2,), 2.0))
+    assert record.neg is None
+
+
 @pytest.mark.parametrize("read", ["pos", "neg"])
 def test_parts_that_are_not_known_are_neither_read_nor_deleted(read):
     accumulator = evaluated(layer(5, 4), False)
