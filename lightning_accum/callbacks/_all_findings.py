@@ -20,6 +20,7 @@ from lightning_accum.callbacks._weight_findings import (
     alike,
     beyond,
     growth,
+    hardly_moved,
     left_pending,
     never_applied,
     nonfinite,
@@ -39,7 +40,7 @@ def findings(counts: Counts) -> list[Finding]:
     ]
     checks: tuple[Callable[[Counts, Weights], Iterator[Finding]], ...]
     checks = (
-        *(nonfinite, never_applied, unmoved, undone),
+        *(nonfinite, never_applied, unmoved, hardly_moved, undone),
         *(left_pending, growth, out_of_range, beyond, alike),
     )
     for weights in counts.weights:

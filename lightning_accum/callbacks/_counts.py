@@ -28,6 +28,8 @@ class Weights:
         pending: whether a change is pending.
         held: whether an optimizer that applies updates holds the parameter.
         moved: the share of weights that changed since the fit began; ``None`` if not known.
+        distance: the norm of the difference from the weights when the fit began, divided by their
+            norm; ``None`` if not known.
         growth: the norm divided by the norm when the fit began; ``None`` if not known.
         grows: whether the norm grew in the latest epoch.
         finite: whether all weights are finite.
@@ -52,6 +54,7 @@ class Weights:
     pending: bool = False
     held: bool = True
     moved: float | None = 1.0
+    distance: float | None = 1.0
     growth: float | None = 1.0
     grows: bool = False
     finite: bool = True

@@ -107,7 +107,9 @@ class ParameterRecord:
         norm, total = (float(each) for each in now)
         began, began_total = (float(each) for each in self._began)
         moved: float | None = None
+        distance: float | None = None
         if not self._late and value.shape == self._shape:
+            distance = _distance(_sample(value), self._sample)
             moved = float((_sample(value) != self._sample).float().mean()) if value.numel() else 0.0
             if not moved and (norm, total) != (began, began_total):
                 moved = 1 / value.numel()
@@ -119,6 +121,7 @@ class ParameterRecord:
             pending=not getattr(updater, name).empty,
             held=id(updater.target(name)) in held,
             moved=moved,
+            distance=distance,
             growth=norm / began if began else None,
             grows=norm > _STILL * float(self._before),
             finite=math.isfinite(norm),
@@ -167,6 +170,12 @@ def _correlation(one: Tensor, other: Tensor) -> Tensor:
     vary = [part.norm() > _EQUAL * each.norm() for part, each in zip((x, y), wide, strict=True)]
     found = (x * y).sum() / (torch.linalg.vector_norm(x) * torch.linalg.vector_norm(y))
     return torch.where(vary[0] & vary[1], found, torch.nan)
+
+
+def _distance(value: Tensor, other: Tensor) -> float | None:
+    """Returns the relative distance of a tensor from another one, ``None`` if that is zero."""
+    wide, size = widened(value) - widened(other), widened(other).norm()
+    return float(wide.norm() / size) if size else None
 
 
 def _share_in_common(value: Tensor) -> float:

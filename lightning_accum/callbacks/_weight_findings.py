@@ -13,6 +13,8 @@ _GROWN = 10.0  # times the norm when the fit began
 _OUTSIDE = 0.1  # share of weights outside the range that the rule assumes
 _NARROW = 0.01  # share of that range in which all weights are
 _UNDONE = 2  # updates that found the weights set back
+_NEAR = 1e-4  # distance of a whole fit, if it is also less than ...
+_SLOW = 1e-6  # for each update
 _ALIKE = 0.95  # share of the weights' variance that all neurons have in common
 
 
@@ -106,6 +108,20 @@ def _why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
         f" bound or a constraint: raise {_names(c.rates) if c.rates else 'the rates'}, or keep the"
         " weights in a wider dtype."
     ), True
+
+
+def hardly_moved(c: Counts, w: Weights) -> Iterator[Finding]:
+    """Finds weights that a whole fit has moved by next to nothing."""
+    if not (c.ended and w.distance and w.finite) or _is_undone(w) or w.at_limits >= _OUTSIDE:
+        return
+    if w.distance < min(_NEAR, _SLOW * w.applied):
+        lr = "" if c.scale >= 1 else f", or the `lr` of the optimizer ({c.scale:g})"
+        text = (
+            f"The fit changed `{c.cell}.{w.name}` by a share of {w.distance:.0e}, in"
+            f" {number(w.applied, 'update')}: raise {_names(c.rates) or 'the rates'}{lr}, unless it"
+            " had learned before."
+        )
+        yield Finding(c.cell, f"hardly moved {w.name}", text, False)
 
 
 def undone(c: Counts, w: Weights) -> Iterator[Finding]:

@@ -199,3 +199,20 @@ def test_single_steps() -> None:
     assert "`carry=True`" in finding.text
     for other in ({"longest": 2}, {"windows": 1}, {"h": {"lr": 1.0}}, {"carry": True}):
         assert found({}, **{**counts, **other}) == []
+
+
+@pytest.mark.parametrize(
+    ("weights", "told"),
+    [
+        ({"distance": 3e-6, "applied": 12}, True),
+        ({"distance": 3e-6, "applied": 2}, False),
+        ({"distance": 9e-5, "applied": 1000}, True),
+        ({"distance": 2e-4, "applied": 1000}, False),
+        ({"distance": None, "applied": 12}, False),  # from zero
+        ({"distance": 3e-6, "applied": 12, "at_limits": 0.9}, False),
+    ],
+)
+def test_weights_that_hardly_move(weights: dict[str, Any], told: bool) -> None:
+    assert found(weights, h=RATES, batches=20, windows=20) == []  # before the end
+    said = found(weights, h=RATES, batches=20, windows=20, ended=True)
+    assert [(each.key, each.warns) for each in said] == [("hardly moved weight", False)] * told

@@ -292,6 +292,19 @@ def test_rates_of_zero_are_meant(options: dict[str, Any], lines: Any) -> None:
     assert line.startswith("`enc.weight` is unchanged since the fit began, because ")
 
 
+@pytest.mark.parametrize("options", [{"rule": STDP(1e-9, -1e-9, time_dim=0)}, {"lr": 1e-9}])
+def test_a_fit_that_moves_next_to_nothing(options: dict[str, Any], lines: Any) -> None:
+    (line,) = lines(Net(), callback(**options), max_epochs=4)
+    assert line.startswith("The fit changed `enc.weight` by a share of ")
+    assert ("raise `lr_post` and `lr_pre`, or the `lr` of" in line) == ("lr" in options)
+
+
+@pytest.mark.parametrize("batches", [1, 12])
+def test_a_short_fit_with_small_rates_moves_enough(batches: int, lines: Any) -> None:
+    rule = STDP(1e-5, -1e-5, time_dim=0)
+    assert lines(Net(), callback(rule), max_epochs=1, batches=batches) == []
+
+
 def test_what_is_dropped_has_one_warning(tmp_path: Path) -> None:
     class Poison(STDP):
         def terms(self, window: Any, h: Any) -> Any:
