@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from lightning.fabric import is_wrapped
-from torch import Tensor, nn
+from torch import nn
 
 from lightning_accum._checks import check_factor
+from lightning_accum._ending import delete_at_exit, has_ended
 from lightning_accum.callbacks._combining import Combining
-from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.callbacks._input_watch import InputWatch
 from lightning_accum.callbacks._inputs import check_keywords
-from lightning_accum.callbacks._loss_watch import LossWatch
+from lightning_accum.callbacks._loop_checks import LoopChecks
 from lightning_accum.callbacks._processes_agree import check_cells_alike
-from lightning_accum.callbacks._untrained import StillParameters
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.updates.nonfinite import NonFinite
-
-_PATIENCE = 100  # batches before the first check: the loop does not tell when an epoch ends
-_IDLE = 8  # steps in a row without a batch, or batches without a step, before it warns
-_EVERY = 16  # batches between errors whose sizes are kept
-_FEW = 3  # fewer batches tell nothing
 
 
 class FabricCellTrainer:
@@ -74,10 +66,7 @@ class FabricCellTrainer:
     ) -> None:
         self.host = CellHost(cell_trainer, cells, carry, nonfinite)
         self._recorded = self._compared = False  # a batch; the cells of all processes
-        self._batches = self._idle = self._unevaluated = 0  # idle: steps without a batch
-        self._health: Health | None = None
-        self._still: StillParameters | None = None
-        self._inputs, self._loss = InputWatch(), LossWatch()
+        self._checks: LoopChecks | None = None
 
     @property
     def cell_trainer(self) -> CellTrainer:
@@ -96,10 +85,9 @@ class FabricCellTrainer:
         inner = module.get_submodule("module") if is_wrapped(module) else module
         self.host.bind(inner)
         self.cell_trainer.train()
-        self._health = Health(self.host, inner, _PATIENCE)
-        self._still = StillParameters(self.host, inner)
-        self._inputs, self._loss = InputWatch(), LossWatch()
-        self._batches, self._compared = 0, False
+        self._checks = LoopChecks(self.host, inner)
+        self._compared = False
+        delete_at_exit(self)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -108,17 +96,8 @@ class FabricCellTrainer:
         Raises:
             RuntimeError: before :meth:`setup`, or after :meth:`release`.
         """
-        health = self._checked()
-        health.look_if_due((), "loop")
-        self._unevaluated = self._unevaluated + 1 if self._recorded else 0
-        if self._unevaluated == _IDLE:
-            warnings.warn(
-                f"A FabricCellTrainer should evaluate each batch before the next one. Found {_IDLE}"
-                " that followed one without `step()` or `accumulate()`, so that all of them are one"
-                " window: call `step()` after each batch, or `accumulate()` to step later.",
-                RuntimeWarning,
-                stacklevel=3,
-            )
+        checks = self._checked()
+        checks.batch_begins(unevaluated=self._recorded)
         self.cell_trainer.recording = True
         try:
             yield
@@ -127,8 +106,8 @@ class FabricCellTrainer:
             raise
         finally:
             self.cell_trainer.recording = False
-        self._recorded, self._idle = True, 0
-        health.batch_ended()
+        self._recorded = True
+        checks.batch_ended()
 
     def accumulate(self, **inputs: Any) -> None:
         """Evaluates the rule on what was recorded, without applying updates.
@@ -139,10 +118,10 @@ class FabricCellTrainer:
         Raises:
             RuntimeError: before :meth:`setup`, or after :meth:`release`.
         """
-        self._checked()
+        checks = self._checked()
         self._recorded = False
         self.host.finish_batch(**inputs)
-        self._note(inputs)
+        checks.note(inputs)
 
     def step(self, scale: float = 1.0, **inputs: Any) -> None:
         """Applies the pending updates of all processes; every process has to call this.
@@ -158,23 +137,16 @@ class FabricCellTrainer:
             NonFiniteUpdateError: if an update holds NaN or Inf and ``nonfinite`` is ``"raise"``.
         """
         check_factor(scale=scale)
-        health = self._checked()
+        checks = self._checked()
         self._check_exchange("step", inputs)
-        self._idle += 1
-        if self._idle == _IDLE:
-            warnings.warn(
-                f"A FabricCellTrainer should record a batch before it steps. Found {_IDLE} steps"
-                " without one: run the module inside `with learner.batch():`.",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        checks.step_begins()
         if self._recorded:
             with Combining(self.host):
                 self.accumulate(**inputs)
         self.host.exchange()
-        health.update_begins()
+        checks.health.update_begins()
         self.cell_trainer.update(scale=scale)
-        health.update_ended()
+        checks.health.update_ended()
 
     def updates_as_gradients(self, **inputs: Any) -> None:
         """Moves the pending updates to the gradients, for an optimizer to step; replaces `step`.
@@ -199,46 +171,34 @@ class FabricCellTrainer:
             check_cells_alike(self.host)
             self._compared = True
 
-    def _note(self, inputs: Mapping[str, Any]) -> None:
-        """Passes inputs to the checks and, after some batches, looks for what does not change."""
-        self._inputs.note(inputs)
-        if not self._batches % _EVERY and isinstance(error := inputs.get("error"), Tensor):
-            self._loss.note(error.detach().square().mean())
-        self._batches += 1
-        if self._batches == _PATIENCE and self._still is not None:
-            self._still.check()
-
-    def _checked(self) -> Health:
-        if not self.host.bound or self._health is None:
+    def _checked(self) -> LoopChecks:
+        if not self.host.bound or self._checks is None:
             raise RuntimeError(
                 "A FabricCellTrainer should be set up before a batch runs. Found no module, or one"
                 " that was released: call `setup(module)`."
             )
-        return self._health
+        return self._checks
 
     def release(self) -> None:
         """Removes every hook; what is learned, recorded and pending stays.
 
-        It warns if a cell or another part of the network has learned nothing.
+        It warns if a cell or another part of the network has learned nothing. Without this call,
+        that comes when this object is deleted or the program ends.
         """
-        health, self._health = self._health, None
+        checks, self._checks = self._checks, None
         try:
-            if health is not None:
-                health.fit_ended((), "loop")
-                self._end()
+            if checks is not None:
+                checks.end()
         finally:
             self.host.release()
 
-    def _end(self) -> None:
-        """Warns of what the batches had in common; waits for the device."""
-        if self._still is not None and self._batches >= _FEW:
-            self._still.check()
-        for line in [*self._inputs.lines(), *self._loss.lines(type(self.cell_trainer).__name__)]:
-            warnings.warn(line, RuntimeWarning, stacklevel=3)
-        self._still = None
+    def __del__(self) -> None:
+        checks, self._checks = vars(self).get("_checks"), None
+        if checks is not None and not has_ended():
+            checks.end_unasked()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_health": None, "_still": None}
+        return {**self.__dict__, "_checks": None}
 
     def state_dict(self) -> dict[str, Any]:
         """Returns a state of tensors and builtins, for ``fabric.save``."""

@@ -1,0 +1,105 @@
+"""A loop without `release()` is checked when its learner is deleted or the program ends."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from lightning_accum import Cell, CellSpec, Hebb
+from lightning_accum.callbacks import FabricCellTrainer
+
+CELLS = {"enc": CellSpec("0", "1")}
+NOTHING = "Cell `enc` should record activity to learn from. Found none in 3 training batches."
+
+SCRIPT = """
+import sys, torch
+from torch import nn
+from lightning_accum import CellSpec, Hebb
+from lightning_accum.callbacks import FabricCellTrainer
+learns = "learns" in sys.argv
+model = nn.Sequential(nn.Linear(2, 1, bias=False), nn.Sigmoid())
+learner = FabricCellTrainer(Hebb(0.1), {"enc": CellSpec("0", "1")})
+learner.setup(model)
+for x in torch.rand(3, 8, 2):
+    with learner.batch():
+        model(x) if learns else model[0].forward(x)
+    learner.step()
+if "fails" in sys.argv:
+    raise ZeroDivisionError
+"""
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(2, 1, bias=False), nn.Sigmoid())
+
+
+def loop(model: nn.Sequential, learns: bool, scale: float = 1.0) -> FabricCellTrainer:
+    """A learner after three batches, which only its caller holds."""
+    learner = FabricCellTrainer(Hebb(0.1), CELLS)
+    learner.setup(model)
+    for x in torch.rand(3, 8, 2, generator=torch.Generator().manual_seed(0)) * scale:
+        with learner.batch():
+            model(x) if learns else model[0].forward(x)
+        learner.step()
+    return learner
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [((), 1), (("fails",), 0), (("learns",), 0)],
+)
+def test_at_the_end_of_a_script(args: tuple[str, ...], told: int) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *args], capture_output=True, text=True, timeout=120
+    )
+    assert run.stderr.count(NOTHING) == told
+    assert run.stderr.count("ZeroDivisionError") == ("fails" in args)
+    assert "should have changed" not in run.stderr  # nor does the rule say it again
+    assert "Exception ignored" not in run.stderr
+
+
+@pytest.mark.parametrize("learns", [False, True])
+def test_when_the_learner_is_deleted(learns: bool) -> None:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        model = network()
+        learner = loop(model, learns)
+        del learner
+        gc.collect()
+    assert [str(each.message)[: len(NOTHING)] for each in found] == [NOTHING] * (not learns)
+
+
+def test_when_the_model_is_deleted_with_it() -> None:
+    def script() -> None:
+        loop(network(), learns=False)
+
+    with pytest.warns(RuntimeWarning, match="Found none in 3 training batches"):
+        script()
+
+
+def test_updates_that_were_dropped() -> None:
+    learner = loop(network(), learns=True, scale=float("inf"))
+    with pytest.warns(RuntimeWarning, match="Found NaN or Inf in 3 updates of `weight`"):
+        learner.release()
+
+
+def test_minor_findings_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    model = network()
+    rule = Hebb(0.0)
+    rule.register_cell("enc", Cell(model[0], model[1]))
+    learner = FabricCellTrainer(rule)
+    learner.setup(model)
+    for x in torch.rand(3, 8, 2):
+        with learner.batch():
+            model(x)
+        learner.step()
+    with caplog.at_level(logging.INFO, "lightning_accum.callbacks"):
+        learner.release()
+    assert any("`enc.weight` is unchanged" in text for text in caplog.messages)
