@@ -9,6 +9,7 @@ from torch import nn
 
 from lightning_accum.callbacks._carried_state import CarriedState
 from lightning_accum.callbacks._host import CellHost
+from lightning_accum.callbacks._other_weights import OtherWeights
 from lightning_accum.callbacks._wiring import Wiring
 
 
@@ -33,7 +34,9 @@ def first_watches(
         model: the model that is trained, if it is known.
         hosts: the hosts of all callbacks of the fit; the first one watches the rest of the model.
     """
-    found: list[Watch] = [] if model is None else [Wiring(host.trainer, model)]
+    found: list[Watch] = [OtherWeights(host.trainer)]
+    if model is not None:
+        found.append(Wiring(host.trainer, model))
     if host.carry:
         return found
     rest = model if not hosts or hosts[0] is host else None

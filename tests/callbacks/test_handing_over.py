@@ -52,13 +52,13 @@ def test_an_optimizer_that_maximizes_is_rejected(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rewarded", [False, True])
 def test_in_a_loop(rewarded: bool) -> None:
     nets = Net(), Net()
-    given = {"reward": torch.tensor(0.25)} if rewarded else {}
     for net, handed in zip(nets, (False, True), strict=True):
         rule = (MSTDP if rewarded else STDP)(0.02, -0.01, time_dim=0)
         learner = FabricCellTrainer(rule, {"enc": CellSpec("fc", "lif")})
         learner.setup(net)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
-        for x, _ in loader(3):
+        for i, (x, _) in enumerate(loader(3)):
+            given = {"reward": torch.tensor(0.25 + 0.1 * i)} if rewarded else {}
             with learner.batch():
                 net(x)
             if handed:

@@ -156,7 +156,7 @@ def test_only_the_first_batch_is_watched(tmp_path: Path) -> None:
 
     fit(Counting(), tmp_path, RIGHT)
     assert len(counts) == 6
-    assert counts[0] - counts[1] == 7  # on two connections and five neurons
+    assert counts[0] - counts[1] == 9  # on two connections, twice, and five neurons
     # The check of their state watches the three neurons without a cell for four batches.
     assert [counts[1] - count for count in counts[2:]] == [0, 0, 3, 3]
 
