@@ -36,8 +36,8 @@ class Places:
     to step is only which objects the columns of parameters and moments hold; they are kept alive
     here, and a step with other objects needs other places.
 
-    DLPack's exchange of tensors in C, which torch has since 2.10, takes a few nanoseconds where
-    these questions take a microsecond in Python.
+    Where torch has DLPack's exchange of tensors in C and there is a compiled kernel, C asks all
+    tensors in one call, and otherwise Python each by itself, for longer.
 
     Args:
         params: the parameters.
