@@ -47,7 +47,13 @@ class _ByVerbs(StreamAccumulator):
     def update(self, *args: Any, **kwargs: Any) -> None:
         """Adds a value."""
         with torch.no_grad():
-            self.own_forward(*args, **kwargs)
+            found: object = self.own_forward(*args, **kwargs)
+        if found is not None:
+            raise TypeError(
+                f"`{type(self).__name__}.forward` should add to `self.data` and return nothing."
+                f" Found that it returns a `{type(found).__name__}`, which would be lost: assign it"
+                " to `self.data`, and return results from `calculate`."
+            )
 
     def compute(self) -> Any:
         """Returns a copy of the result."""

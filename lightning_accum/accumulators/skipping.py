@@ -60,7 +60,8 @@ class Except(StreamAccumulator):
         period: int | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(accumulator, Metric) and not has_verbs(accumulator):
+        usable = isinstance(accumulator, Metric) or has_verbs(accumulator)
+        if not usable or isinstance(accumulator, type):
             raise TypeError(
                 "Argument `accumulator` should be an accumulator, such as `Mean()`, or a"
                 f" torchmetrics metric. Found `{type(accumulator).__name__}`."

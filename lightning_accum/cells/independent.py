@@ -65,11 +65,27 @@ class IndependentCellTrainer(CellTrainer):
             if not each.hyperparameter:
                 setattr(self, name, given.pop(name))
         self.defaults = cast("Self", Hyperparameters(**given))
-        self.check(self.defaults)
+        self._check(self.defaults)
         self.__post_init__()
+        if "_post_initialized" not in vars(self):
+            raise TypeError(
+                f"`{type(self).__name__}.__post_init__` should call that of its base class. Found"
+                " that it does not: begin it with `super().__post_init__()`."
+            )
 
     def __post_init__(self) -> None:
         """Sets further attributes of a new trainer; a subclass calls the base class first."""
+        self._post_initialized = True
+
+    def _check(self, h: Self) -> None:
+        """Calls :meth:`check`, whose result would be lost."""
+        found: object = self.check(h)
+        if found is not None:
+            raise TypeError(
+                f"`{type(self).__name__}.check` should raise an error for what makes no sense, and"
+                f" return nothing. Found that it returns {found!r}: write"
+                " `if not ...: raise ValueError(...)`."
+            )
 
     def __setattr__(self, name: str, value: Any) -> None:
         defaults = self.__dict__.get("defaults")
@@ -125,7 +141,7 @@ class IndependentCellTrainer(CellTrainer):
             h = cast("Self", Hyperparameters(**{**known, **changed}))
             kept = CellState(self.complete(cell, h) if isinstance(cell, Cell) else h)
         h = kept.hyperparameters
-        self.check(h)
+        self._check(h)
         if isinstance(cell, Cell):  # otherwise `add_cell` raises an error
             self.check_cell(name, cell, h)
         self.add_cell(name, cell, kept, getattr(h, "params", None))

@@ -51,6 +51,7 @@ class Tally:
         self.longest = 0
         self.dropped = 0  # steps that were recorded and cleared
         self.empty = 0  # calls of the rule that found nothing, before the first window
+        self.refused = False  # whether a call has raised an error
         self._looks: list[tuple[int, Tensor | int, int, Tensor | int, int]] = []
         self.both_signs = False  # whether the rule's terms potentiate and depress
         self._due = False
@@ -125,7 +126,8 @@ class Tally:
         Args:
             steps: the number of recorded steps.
         """
-        return steps >= _EMPTY and not (self.windows or self.empty) and self.warns("calls")
+        called = self.windows or self.empty or self.refused
+        return steps >= _EMPTY and not called and self.warns("calls")
 
     def never_applied(self, contributions: int) -> bool:
         """Returns whether to warn, once, that so many changes are pending and none was applied.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import torch
 from torch import Tensor
 
@@ -10,6 +12,8 @@ from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.functional.traces import TraceMode, decay_factor
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.folding import Folding
+
+_MODES = get_args(TraceMode)
 
 
 class Signal:
@@ -87,6 +91,8 @@ class Signal:
                 "A trace should be one of recorded activity. Found one of a trace, or of weighted"
                 " activity: give the term a tensor, `functional.trace(signal.values(), decay)`."
             )
+        if mode not in _MODES:
+            raise ValueError(f"Argument `mode` should be one of {_MODES}. Found `mode = {mode!r}`.")
         return Signal(self.source, decay_factor(tc, self.source.dt), mode)
 
     def age(self) -> Tensor:

@@ -189,6 +189,32 @@ def listed(found: object, rule: str) -> Sequence[Change]:
     return every
 
 
+def check_sides(rule: str, changes: Sequence[Change]) -> None:
+    """Checks that both sides of products have one time and batch, and are not exchanged.
+
+    Args:
+        rule: the name of the rule, for the message.
+        changes: what its ``terms`` returned.
+
+    Raises:
+        ValueError: if they do not.
+    """
+    for term in (change for change in changes if isinstance(change, Term)):
+        post, pre = term.operands
+        if (post.source.side, pre.source.side) == ("pre", "post"):
+            raise ValueError(
+                f"A Term of `{rule}` should have the postsynaptic signal before the presynaptic"
+                " one. Found `window.pre` and `window.post` exchanged: return"
+                " `Term(rate, post, pre)`."
+            )
+        if post.shape[:2] != pre.shape[:2]:
+            raise ValueError(
+                f"Both sides of a Term of `{rule}` should be [T, B, ...], with the same T and B."
+                f" Found {tuple(post.shape)} for `post` and {tuple(pre.shape)} for `pre`: keep the"
+                " dimensions of time and batch, as in `x.mean(0, keepdim=True).expand(x.shape)`."
+            )
+
+
 def added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
     """Returns the sum of two parts, either of which may be ``None``."""
     return one if other is None else other if one is None else one + other

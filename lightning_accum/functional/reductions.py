@@ -40,6 +40,7 @@ class Reduction:
 
         Raises:
             TypeError: if ``fn`` does not return a tensor.
+            ValueError: if it reduces other dimensions too.
         """
         try:
             result = self.fn(stacked, 0)
@@ -49,6 +50,12 @@ class Reduction:
             raise TypeError(
                 f"The reduction `{self.name}` should give a tensor. Found"
                 f" `{type(result).__name__}`: wrap it in a function that returns only its values."
+            )
+        if result.shape != stacked.shape[1:]:
+            raise ValueError(
+                f"The reduction `{self.name}` should reduce `dim`, and keep other dimensions."
+                f" Found shape {tuple(result.shape)} from {tuple(stacked.shape)}: pass `dim` on, as"
+                " `lambda x, dim: x.mean(dim)` does."
             )
         return result
 

@@ -75,8 +75,14 @@ class UpdateStatistics(PanelMetric):
             upper: upper limit of the parameter.
 
         Raises:
-            ValueError: if ``before`` and ``after`` differ in shape.
+            ValueError: if ``before`` and ``after`` differ in shape, or share their memory.
         """
+        if before.data_ptr() == after.data_ptr() != 0:  # 0 without memory
+            raise ValueError(
+                "Argument `before` should be a copy of the parameter, made before the update. Found"
+                " the memory of `after`, in which nothing has changed: pass"
+                " `before = param.detach().clone()`."
+            )
         found = fast_statistics(before, after, pos, neg, lower, upper)
         # Not in place: a state that was made in inference mode cannot be changed in place.
         self.totals = self.totals + torch.stack([found[name].float() for name in _NAMES])

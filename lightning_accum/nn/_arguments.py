@@ -53,10 +53,11 @@ def check_options(
         raise TypeError(
             f"Argument `spike_dtype` should be a torch.dtype, or None. Found `{spike_dtype = }`."
         )
-    if inhibition is not None and not callable(getattr(inhibition, "select", None)):
+    usable = callable(getattr(inhibition, "select", None)) and not isinstance(inhibition, type)
+    if not (inhibition is None or usable):
         raise TypeError(
             "Argument `inhibition` should be an inhibition, such as"
-            f" `WinnerTakeAll()`, or None. Found `{type(inhibition).__name__}`."
+            f" `WinnerTakeAll(steps=0)`, or None. Found `{inhibition!r}`."
         )
     if compile and inhibition is not None:
         raise ValueError(

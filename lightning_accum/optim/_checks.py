@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -36,11 +37,16 @@ def at_least_one(value: Any) -> bool:
     return is_number(value) and value >= 1
 
 
+def is_warmup(value: Any) -> bool:
+    """Returns whether a value is a number of steps, and not a share of them; 0 for none."""
+    return at_least_one(value) or (is_number(value) and value == 0)
+
+
 def is_rate(value: Any) -> bool:
-    """Returns whether a value is a learning rate: a number, or a one-element tensor."""
+    """Returns whether a value is a learning rate: a finite number, or a one-element tensor."""
     if isinstance(value, Tensor):
         return value.numel() == 1 and bool((value >= 0).all())
-    return non_negative(value)
+    return non_negative(value) and value < math.inf
 
 
 def is_betas(value: Any) -> bool:

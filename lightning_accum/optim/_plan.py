@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter, is_
 from typing import Any, Protocol
 
@@ -196,4 +196,25 @@ def refuse_capture(group: dict[str, Any], device: torch.device) -> None:
         raise RuntimeError(
             "A step that is captured in a CUDA graph should count on the device. Found"
             " `capturable = False`: make the optimizer with `capturable=True`."
+        )
+
+
+def call_in_place(method: Callable[..., object], changes: str, *args: Any) -> None:
+    """Calls a method of the template, which should change one of its arguments in place.
+
+    Args:
+        method: the method.
+        changes: the name of the argument, for the message.
+        *args: the arguments.
+
+    Raises:
+        TypeError: if it returns what it should have written.
+    """
+    found = method(*args)
+    if found is not None:
+        by = {"param": "copy_", "state": "update"}[changes]
+        raise TypeError(
+            f"`{method.__name__}` of an optimizer should change `{changes}` in place and return"
+            f" nothing. Found that it returns a `{type(found).__name__}`, which would be lost: call"
+            f" `{changes}.{by}(...)` with it."
         )

@@ -11,7 +11,7 @@ from torch import Tensor
 from lightning_accum._checks import check_mapping
 from lightning_accum.optim._checkpoint import seal, unseal
 from lightning_accum.optim._checks import check, is_betas, is_flag, is_rate, non_negative
-from lightning_accum.optim._plan import Batch, Plan, as_real, refuse_capture
+from lightning_accum.optim._plan import Batch, Plan, as_real, call_in_place, refuse_capture
 from lightning_accum.optim._versions import count_versions
 from lightning_accum.optim.weight_decay import WeightDecay, flattened
 
@@ -162,7 +162,7 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
             for param, state, grad in zip(params, states, grads, strict=True):
                 slope = as_real(grad)
                 slope = -slope if group["maximize"] else slope
-                self.step_param(state, group, slope, as_real(param))
+                call_in_place(self.step_param, "param", state, group, slope, as_real(param))
         finally:
             if not group["differentiable"]:  # otherwise autograd follows the step
                 count_versions(params)
@@ -176,7 +176,7 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
         state: State | None = self.state.get(param)
         if not state:
             state = {}
-            self.init_state(state, group, as_real(param).detach())
+            call_in_place(self.init_state, "state", state, group, as_real(param).detach())
             self.state[param] = state
         return state
 

@@ -11,7 +11,7 @@ from lightning_accum._checks import is_number
 from lightning_accum.functional.moments import Number
 from lightning_accum.functional.schedules import warmup_cosine_factor
 from lightning_accum.optim._adam_formula import AdamFormula
-from lightning_accum.optim._checks import check, non_negative
+from lightning_accum.optim._checks import check, is_warmup
 from lightning_accum.optim._options import AdamOptions
 from lightning_accum.optim._plan import Batch
 from lightning_accum.optim.base import Group, Params
@@ -117,7 +117,7 @@ class AdamWarmupCosineDecay(AdamFormula):
     def validate(self, group: Group) -> None:
         """Raises a ``ValueError`` if an option of a group is out of its range."""
         super().validate(group)
-        check("warmup", group["warmup"], non_negative, "a non-negative number of steps")
+        check("warmup", group["warmup"], is_warmup, "0, or a number of steps of at least 1")
         check(
             "total_steps",
             group["total_steps"],

@@ -55,7 +55,7 @@ def updates_as_gradients(*updaters: Updater) -> None:
     grads: dict[int, tuple[Tensor, Tensor]] = {}
     labels: dict[int, str] = {}
     consume: list[partial[Any]] = []
-    for updater in checked_updaters(updaters):
+    for updater in dict.fromkeys(checked_updaters(updaters)):
         found, calls = updater.gradients()
         consume += calls
         for name, grad in found.items():

@@ -8,7 +8,7 @@ from typing_extensions import Unpack
 from lightning_accum.functional.moments import Number
 from lightning_accum.functional.schedules import warmup_factor
 from lightning_accum.optim._adam_formula import AdamFormula
-from lightning_accum.optim._checks import check, non_negative
+from lightning_accum.optim._checks import check, is_warmup
 from lightning_accum.optim._options import AdamOptions
 from lightning_accum.optim.base import Group, Params
 from lightning_accum.optim.weight_decay import WeightDecay
@@ -79,4 +79,4 @@ class AdamWarmup(AdamFormula):
     def validate(self, group: Group) -> None:
         """Raises a ``ValueError`` if an option of a group is out of its range."""
         super().validate(group)
-        check("warmup", group["warmup"], non_negative, "a non-negative number of steps")
+        check("warmup", group["warmup"], is_warmup, "0, or a number of steps of at least 1")

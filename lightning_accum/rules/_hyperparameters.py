@@ -11,13 +11,22 @@ from lightning_accum._checks import is_number, warn_below_step
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.independent import IndependentCellTrainer
 from lightning_accum.cells.state import differing, noting_reads
-from lightning_accum.engine.terms import Change
+from lightning_accum.engine.terms import Change, check_sides
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import check_reduction
 from lightning_accum.functional.traces import TraceMode
 from lightning_accum.nn.delayed_linear import DelayedLinear
 from lightning_accum.rules._cell_plan import Terms
 from lightning_accum.rules._options import RuleOptions
+
+# The `time_dim` of other libraries' neurons, by the library and the name of the base class.
+_FOREIGN = {
+    ("snntorch", "SpikingNeuron"): None,
+    ("norse", "SNNCell"): None,
+    ("norse", "SNNRecurrentCell"): None,
+    ("norse", "SNN"): 0,
+    ("norse", "SNNRecurrent"): 0,
+}
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
@@ -62,6 +71,11 @@ def check_hyperparameters(h: RuleOptions, optional: Collection[str]) -> None:
             raise ValueError(
                 f"Argument `{name}` should be a finite number. Found `{name} = {value!r}`."
             )
+    if not h.params:
+        raise ValueError(
+            "Argument `params` should name at least one parameter of the connection, such as"
+            f" `('weight',)`. Found `params = {h.params!r}`."
+        )
     check_choice("trace_mode", getattr(h, "trace_mode", "cumulative"), get_args(TraceMode))
     if not (h.picker is None or callable(h.picker)):
         raise TypeError(
@@ -83,11 +97,15 @@ def check_neuron(name: str, cell: Cell, h: RuleOptions) -> None:
     """
     neuron = cell.neuron
     mode = {"s": None, "m": 0}.get(getattr(neuron, "step_mode", ""), h.time_dim)
+    for kind in type(neuron).__mro__:
+        mode = _FOREIGN.get((kind.__module__.partition(".")[0], kind.__name__), mode)
     time_dim = getattr(neuron, "time_dim", mode)
     if time_dim != h.time_dim:
+        how = "step" if time_dim is None else "sequence"
         raise ValueError(
             f"Argument `time_dim` should be that of the neuron of cell `{name}`, {time_dim}. Found"
-            f" `time_dim = {h.time_dim}`: give the rule `time_dim={time_dim}`."
+            f" `time_dim = {h.time_dim}`: give the rule `time_dim={time_dim}`, and call the neuron"
+            f" once per {how}."
         )
     step: Any = getattr(neuron, "dt", None) if hasattr(neuron, "time_dim") else None
     if is_number(step) and not math.isclose(step, h.dt):
@@ -128,8 +146,8 @@ def check_connection(name: str, cell: Cell, h: RuleOptions, takes_delays: bool) 
         )
 
 
-def watch_overrides(rule: IndependentCellTrainer, name: str, h: object, terms: Terms) -> Terms:
-    """Returns ``terms``, which warn if they read from the rule what the cell overrides.
+def watch_terms(rule: IndependentCellTrainer, name: str, h: object, terms: Terms) -> Terms:
+    """Returns ``terms``, which check their sides and warn of reads of what the cell overrides.
 
     Args:
         rule: the rule.
@@ -140,11 +158,16 @@ def watch_overrides(rule: IndependentCellTrainer, name: str, h: object, terms: T
     own = rule.defaults
     untold = differing(own, h)
 
+    def checked(window: Window) -> Sequence[Change]:
+        found = terms(window)
+        check_sides(type(rule).__name__, found)
+        return found
+
     def watched(window: Window) -> Sequence[Change]:
         read: set[str] = set()
         rule.defaults = noting_reads(own, read)
         try:
-            found = terms(window)
+            found = checked(window)
         finally:
             rule.defaults = own
         for each in sorted(untold & read):
@@ -159,4 +182,4 @@ def watch_overrides(rule: IndependentCellTrainer, name: str, h: object, terms: T
             )
         return found
 
-    return watched if untold else terms
+    return watched if untold else checked

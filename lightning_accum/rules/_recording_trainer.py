@@ -238,3 +238,5 @@ class RecordingTrainer(RuleOptions, ABC):
     def __del__(self) -> None:
         if "registry" in vars(self) and not has_ended():
             warn_of_unused(type(self).__name__, dict(self._unused()))
+            if all(self.registry[name].get() is not None for name in self.registry):
+                self.check_moved()

@@ -24,7 +24,7 @@ from lightning_accum.rules._hyperparameters import (
     check_connection,
     check_hyperparameters,
     check_neuron,
-    watch_overrides,
+    watch_terms,
 )
 from lightning_accum.rules._observed_cell import ObservedCell, check_windows
 from lightning_accum.rules._recorded_signals import (
@@ -184,8 +184,13 @@ class Rule(RecordingTrainer):
         carry = self.carry if carry is None else carry
         given = Given(inputs)
         runs = [self._run(seen, given, carry) for seen in found if seen is not None]
-        for run in runs:
-            next(run)  # finds the terms, which may reject the inputs, before anything changes
+        try:
+            for run in runs:
+                next(run)  # finds the terms, which may reject the inputs, before anything changes
+        except BaseException:
+            for name, _ in self.named_cells:
+                self.tally(name).refused = True
+            raise
         try:
             for run in runs:
                 next(run, None)
@@ -233,7 +238,7 @@ class Rule(RecordingTrainer):
             how = Evaluation(seen.plan.batch, self.backend, carry, self._traces)
             terms: Terms = partial(self._changes, h=h)
             if not state.tally.windows:
-                terms = watch_overrides(self, seen.name, h, state.tally.note_signs(terms))
+                terms = watch_terms(self, seen.name, h, state.tally.note_signs(terms))
             if fixed and recording.steps == 1:
                 terms = seen.plan.noting(terms)
             carried = yield from run_rule(terms, recording, targets, state.carried, how)

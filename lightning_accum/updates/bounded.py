@@ -11,6 +11,8 @@ from lightning_accum.updates.bound import Side
 from lightning_accum.updates.bounds import Bounds
 from lightning_accum.updates.combined import CombinedChange
 
+_SETTERS = frozenset({"reduction", "upperbound", "lowerbound", "fullbound"})
+
 
 class BoundedChange(CombinedChange):
     """Holds the bounds that both parts of a pending change are applied within.
@@ -23,6 +25,15 @@ class BoundedChange(CombinedChange):
     def __init__(self, shape: torch.Size | None = None, *, name: str = "parameter") -> None:
         super().__init__(shape, name=name)
         self._bounds = Bounds()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _SETTERS:
+            found = getattr(value, "__name__", type(value).__name__)
+            raise AttributeError(
+                f"`{name}` of `{self.name}` should be called to be set. Found `{found}` assigned"
+                f" to it, which would have no effect: call `{name}({found}, ...)`."
+            )
+        super().__setattr__(name, value)
 
     def _set_bound(
         self, side: Side, bound: Any, limits: dict[str, float | None], options: dict[str, Any]

@@ -276,3 +276,12 @@ def test_firing_statistics_refuse_another_layer():
     metric.reset()
     metric.update(torch.ones(1, 1, 5))
     assert metric.compute()["firing_rate"] == 1.0
+
+
+def test_before_that_is_no_copy() -> None:
+    stats, weight = UpdateStatistics(), torch.ones(3)
+    before = weight.detach()
+    weight.add_(1.0)
+    with pytest.raises(ValueError, match=r"`before = param.detach\(\).clone\(\)`"):
+        stats.update(before, weight)
+    assert stats.updates == 0

@@ -391,3 +391,8 @@ def test_options_of_another_type_are_refused_by_name(wrong):
 def test_a_time_that_is_rounded_to_no_step_is_told(name, make):
     with pytest.warns(UserWarning, match=rf"`{name}` of \w*LIF should be at least a step"):
         make()
+
+
+def test_the_class_of_an_inhibition() -> None:
+    with pytest.raises(TypeError, match=r"such as `WinnerTakeAll\(steps=0\)`"):
+        LIF(3, inhibition=WinnerTakeAll)  # type: ignore[arg-type]
