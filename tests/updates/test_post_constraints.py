@@ -184,9 +184,3 @@ def test_limits_of_a_constraint_of_the_users_own():
     updater.register_constraint(Halved())
     updater.register_constraint(Clamp(0.0))
     assert updater.limits("weight") == (0.0, 0.5)
-
-
-def test_the_class_of_a_constraint() -> None:
-    updater = Updater(nn.Linear(2, 1), "weight")
-    with pytest.raises(TypeError, match=r"such as `Clamp\(0.0, 1.0\)`. Found the class `Clamp`"):
-        updater.register_constraint(Clamp)
