@@ -17,6 +17,7 @@ from lightning_accum.nn.neuron import Neurons
 from lightning_accum.nn.state import NeuronState
 from lightning_accum.rules.base import Rule
 from lightning_accum.sparse.kernel_online import OnlineState, PairSTDP, SpikingNeurons, run_online
+from lightning_accum.sparse.kernel_record import SpikeRows
 from lightning_accum.updates import Accumulator, Clamp, Updater
 
 
@@ -151,5 +152,9 @@ def _as_raster(inputs: Tensor) -> Tensor | None:
         return None
     if inputs.dtype == torch.bool:
         return inputs
-    raster = inputs != 0
-    return raster if bool((inputs == raster).all()) else None
+    raster = torch.empty(inputs.shape, dtype=torch.bool)
+    found = SpikeRows(raster[None], inputs.dtype).write(0, inputs)
+    if found is None:
+        raster = inputs != 0
+        return raster if bool((inputs == raster).all()) else None
+    return raster if found >= 0 else None
