@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+import warnings
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,3 +78,30 @@ def unseal(states: MutableMapping[Any, Any]) -> None:
                 # A count stays on its device until the first step moves it.
                 device = value.tensor.device if name == "step" else param.device
                 state[name] = value.tensor.detach().to(device, copy=True)
+
+
+def warn_of_no_maximum(
+    optimizer: str, made: Sequence[bool], groups: Sequence[Mapping[str, Any]]
+) -> None:
+    """Warns if the options of a loaded state have ended an optimizer's running maximum.
+
+    Args:
+        optimizer: the name of the optimizer's class.
+        made: the option ``amsgrad`` of each group before the state was loaded.
+        groups: the groups after it.
+    """
+    lost = [
+        i
+        for i, (before, group) in enumerate(zip(made, groups, strict=True))
+        if before and not group["amsgrad"]
+    ]
+    if lost:
+        warnings.warn(
+            f"`{optimizer}` takes a running maximum of the second moment, and should be loaded with"
+            f" a state that has one. Found `amsgrad = False` in groups {lost} of the loaded state,"
+            " whose options replace those of the optimizer, so that it goes on without the"
+            ' maximum: set `group["amsgrad"] = True` in `param_groups` after loading, and the'
+            " maximum begins with the loaded moment.",
+            UserWarning,
+            stacklevel=3,
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -56,3 +56,18 @@ def is_betas(value: Any) -> bool:
     except TypeError:
         return False
     return len(pair) == 2 and all(is_number(beta) and 0 <= beta < 1 for beta in pair)
+
+
+def check_rectifies(group: Mapping[str, Any]) -> None:
+    """Raises a ``ValueError`` if a group waits for a rectification that never comes.
+
+    Args:
+        group: the options of a group, of any optimizer.
+    """
+    waits = group.get("rectify", True) and not group.get("degenerate_to_sgd", True)
+    if waits and 2 / (1 - group["betas"][1]) - 1 <= 5:  # the limit of ρ_t
+        raise ValueError(
+            "Argument `betas` should have a second decay above 2 / 3 where `degenerate_to_sgd ="
+            f" False`. Found `betas = {group['betas']}`, with which no step would change a"
+            " parameter: raise the decay, or leave out `degenerate_to_sgd`."
+        )

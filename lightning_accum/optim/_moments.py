@@ -11,7 +11,7 @@ from torch import Tensor
 from lightning_accum._checks import check_mapping
 from lightning_accum._compat import foreach
 from lightning_accum.functional.moments import Number
-from lightning_accum.optim._checks import check, is_choice, is_flag
+from lightning_accum.optim._checks import check, check_rectifies, is_choice, is_flag
 from lightning_accum.optim._kernels import (
     Coefficients,
     fused_step,
@@ -24,7 +24,7 @@ from lightning_accum.optim._scales import Scales
 from lightning_accum.optim._step_groups import StepGroup, Traits, step_groups
 from lightning_accum.optim._torch_step import torch_step
 from lightning_accum.optim.base import GenericAdaptiveOptimizer, Group, Params, State
-from lightning_accum.optim.weight_decay import WeightDecay, decay_terms
+from lightning_accum.optim.weight_decay import WeightDecay, decay_terms, decayed
 
 
 class MomentOptimizer(GenericAdaptiveOptimizer):
@@ -120,6 +120,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
             check(name, group.get(name, False), is_flag, "True or False")
         for name in ("foreach", "fused"):
             check(name, group.get(name), is_choice, "True, False or None")
+        check_rectifies(group)
         for other in ("differentiable", "foreach"):
             if group[other]:
                 for name in ("fused", "compile"):
@@ -162,7 +163,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         # Powers of the float32 count would lose digits.
         step = (state["step"].double() if group["capturable"] else state["step"]) + 1
         rate = self.rate(group, step)
-        grad = self.weight_decay(param, grad, {**group, "lr": rate})
+        grad = decayed(self.weight_decay, param, grad, {**group, "lr": rate})
         scales = self._scales(group, rate, step)
         # The gradient already contains the weight decay and the sign.
         k = self._coefficients(group, (1.0, 1.0, 0.0), scales)

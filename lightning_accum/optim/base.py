@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_mapping
-from lightning_accum.optim._checkpoint import seal, unseal
+from lightning_accum.optim._checkpoint import seal, unseal, warn_of_no_maximum
 from lightning_accum.optim._checks import check, is_betas, is_flag, is_rate, non_negative
 from lightning_accum.optim._plan import Batch, Plan, as_real, call_in_place, refuse_capture
 from lightning_accum.optim._versions import count_versions
@@ -224,10 +224,12 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
         handle = self.register_load_state_dict_pre_hook(
             lambda optimizer, given: seal(optimizer, given, self._check_state)
         )
+        made = [group.get("amsgrad", False) for group in self.param_groups]
         try:
             super().load_state_dict(state_dict)
         finally:
             handle.remove()
+        warn_of_no_maximum(type(self).__name__, made, self.param_groups)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         defaults = state.get("defaults") or self.defaults

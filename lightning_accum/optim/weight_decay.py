@@ -95,9 +95,37 @@ class WeightDecay:
 def decay_terms(group: Mapping[str, Any], rate: Number) -> tuple[Number, float]:
     """Returns the factor of the weights, and their share that is added to the gradient."""
     decay = group["weight_decay"]
+    if isinstance(decay, WeightDecay):
+        raise TypeError(
+            "Option `weight_decay` of a group in `param_groups` should be a number. Found a"
+            f" `{type(decay).__name__}`: write its number, and `weight_decouple` and `absolute`"
+            " beside it, or give it to the optimizer when you make it."
+        )
     if not group["weight_decouple"]:
         return 1.0, decay
     return 1.0 - (decay if group["absolute"] else rate * decay), 0.0
+
+
+def decayed(decay: WeightDecay, param: Tensor, grad: Tensor, group: Mapping[str, Any]) -> Tensor:
+    """Calls a weight decay, and returns the gradient of the step.
+
+    Args:
+        decay: the weight decay, perhaps of a user's class.
+        param: as for :meth:`WeightDecay.__call__`.
+        grad: as for :meth:`WeightDecay.__call__`.
+        group: as for :meth:`WeightDecay.__call__`.
+
+    Raises:
+        TypeError: if it returns no tensor.
+    """
+    result: Any = decay(param, grad, group)
+    if not isinstance(result, Tensor):
+        raise TypeError(
+            "A weight decay should return the gradient of the step. Found a"
+            f" `{type(result).__name__}` from `{type(decay).__name__}.__call__(param, grad,"
+            " group)`: return `grad`, also if it has changed `param` in place."
+        )
+    return result
 
 
 def flattened(options: dict[str, Any], kind: type[WeightDecay]) -> dict[str, Any]:

@@ -50,7 +50,8 @@ def test_options_out_of_range_are_named_with_their_value(name, option, value):
 @pytest.mark.parametrize("name", OWN)
 def test_options_on_the_edge_of_their_range_are_taken(name):
     assert CASES[name](parameters(), eps=0.0).param_groups[0]["eps"] == 0.0
-    still = {"betas": (0.0, 0.0), "weight_decay": 0.0}
+    # Without steps of momentum, a second decay of 0 is refused.
+    still = {"betas": (0.0, 0.9 if name == "radam-still" else 0.0), "weight_decay": 0.0}
     for lr in (0, 0.0, torch.tensor(0.0), torch.tensor([0.0])):
         params = parameters()
         kept = [p.detach().clone() for p in params]
@@ -75,7 +76,7 @@ def test_options_on_the_edge_of_their_range_are_taken(name):
     ],
 )
 def test_schedules_that_cannot_be(make, option, value):
-    with pytest.raises(ValueError, match="should be a") as error:
+    with pytest.raises(ValueError, match="should be ") as error:
         make(parameters(), **{option: value})
     assert f"{value!r}" in str(error.value)
 

@@ -12,10 +12,14 @@ from torch import nn
 from lightning_accum import Accumulator, attach_updater
 from lightning_accum.functional import bound_power
 from lightning_accum.optim import (
+    AdaBelief,
     Adam,
     AdamWarmup,
     AdamWarmupCosineDecay,
+    AMSGrad,
     GenericAdaptiveOptimizer,
+    RAdam,
+    WeightDecay,
     updates_as_gradients,
 )
 
@@ -74,3 +78,79 @@ def test_what_is_called_cannot_be_assigned(name: str) -> None:
     with pytest.raises(AttributeError, match=rf"call `{name}\(bound_power, \.\.\.\)`"):
         setattr(accumulator, name, bound_power)
     assert not accumulator.bounded
+
+
+@pytest.mark.parametrize("make", [RAdam, lambda p, **o: AdaBelief(p, rectify=True, **o)])
+def test_a_rectification_that_never_comes(make: Any) -> None:
+    params = [nn.Parameter(torch.ones(2))]
+    with pytest.raises(ValueError, match=r"above 2 / 3 .* Found `betas = \(0.9, 0.5\)`"):
+        make(params, betas=(0.9, 0.5), degenerate_to_sgd=False)
+    make(params, betas=(0.9, 0.5))
+    optimizer = make(params, betas=(0.9, 0.7), degenerate_to_sgd=False)
+    for _ in range(30):
+        params[0].grad = torch.ones(2)
+        optimizer.step()
+    assert (params[0] < 1).all()
+    AdaBelief(params, betas=(0.9, 0.5), degenerate_to_sgd=False)  # which does not rectify
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, Adam])
+def test_a_state_without_the_maximum(kind: Any) -> None:
+    weight = nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    saver = kind([weight], lr=0.1)
+    saver.step()
+    optimizer = AMSGrad([weight], lr=0.1)
+    with pytest.warns(UserWarning, match=r"`AMSGrad` .* Found `amsgrad = False` in groups \[0\]"):
+        optimizer.load_state_dict(saver.state_dict())
+    optimizer.param_groups[0]["amsgrad"] = True
+    for slope in (0.0, 0.0):
+        weight.grad = torch.full((2,), slope)
+        optimizer.step()
+    state = optimizer.state[weight]
+    assert (state["max_exp_avg_sq"] > state["exp_avg_sq"]).all()
+    for make in (lambda: AMSGrad([weight]), lambda: torch.optim.Adam([weight], amsgrad=True)):
+        optimizer.load_state_dict(make().state_dict())
+    AMSGrad([weight], amsgrad=False).load_state_dict(saver.state_dict())
+
+
+def test_a_decay_of_torchs_adam_keeps_its_meaning() -> None:
+    ends = []
+    for ours in (False, True):
+        weight = nn.Parameter(torch.ones(2))
+        optimizer: torch.optim.Optimizer = torch.optim.Adam([weight], lr=0.1, weight_decay=0.5)
+        for step in range(4):
+            if ours and step == 2:
+                saved = optimizer.state_dict()
+                saved["param_groups"][0]["decoupled_weight_decay"] = False  # as of torch 2.7
+                optimizer = Adam([weight])
+                optimizer.load_state_dict(saved)
+            weight.grad = torch.full((2,), 0.1 * step)
+            optimizer.step()
+        ends.append(weight.detach())
+    torch.testing.assert_close(*ends)
+
+
+@pytest.mark.parametrize("foreach", [None, False])
+def test_a_weight_decay_written_into_a_group(foreach: bool | None) -> None:
+    weight = nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    optimizer = Adam([weight], foreach=foreach)
+    optimizer.param_groups[0]["weight_decay"] = WeightDecay(0.5)
+    with pytest.raises(TypeError, match=r"of a group .* should be a number. Found a `WeightDecay`"):
+        optimizer.step()
+    assert weight.tolist() == [1, 1]
+
+
+class InPlaceOnly(WeightDecay):
+    """Decays the parameter, and forgets the gradient."""
+
+    def __call__(self, param: Any, grad: Any, group: Any) -> Any:
+        param.mul_(0.5)
+
+
+def test_a_weight_decay_that_returns_nothing() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    with pytest.raises(TypeError, match=r"Found a `NoneType` from `InPlaceOnly.__call__"):
+        Adam([weight], weight_decay=InPlaceOnly(0.1)).step()
