@@ -40,6 +40,7 @@ class Source(Flow):
         self._link = self.pipes.link()
         self._epoch: int | None = None
         self._training: bool | None = None
+        self._told: set[str] = set()
         if module is not None:
             self.bind(module)
 
@@ -64,20 +65,28 @@ class Source(Flow):
         for module in self._owner:
             epoch = getattr(module, "current_epoch", None)
             if self._epoch not in (None, epoch):
-                rank_zero_warn(
+                self._warn(
+                    "epochs",
                     f"A source should be ended with every epoch. Found items of epochs"
                     f" {self._epoch} and {epoch}, which are accumulated together: call `end()` in"
-                    " `on_train_epoch_end`, or in the corresponding hook of another stage."
+                    " `on_train_epoch_end`, or in the corresponding hook of another stage.",
                 )
             self._epoch = epoch
             training = getattr(module, "training", None)
             if self._training not in (None, training):
-                rank_zero_warn(
+                self._warn(
+                    "stages",
                     "A source should have items of training, or of validation. Found items of both,"
                     " which are accumulated together: make a source for each, or call `end()` in"
-                    " `on_train_epoch_end` and in `on_validation_epoch_start`."
+                    " `on_train_epoch_end` and in `on_validation_epoch_start`.",
                 )
             self._training = training
+
+    def _warn(self, kind: str, text: str) -> None:
+        """Warns once of each kind of mistake."""
+        if kind not in self._told:
+            rank_zero_warn(text)
+        self._told.add(kind)
 
     def bind_stages(self, module: Any) -> None:
         """Binds all pipes to a module."""

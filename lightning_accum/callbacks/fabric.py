@@ -98,15 +98,18 @@ class FabricCellTrainer:
         """
         checks = self._checked()
         checks.batch_begins(unevaluated=self._recorded)
+        self._recorded = True  # so that `step()` may come inside the batch
         self.cell_trainer.recording = True
         try:
             yield
         except BaseException:
+            self._recorded = False
             self.host.abandon_batch()
             raise
         finally:
             self.cell_trainer.recording = False
-        self._recorded = True
+        if not self._recorded:  # evaluated inside, and more may have been recorded since
+            self._recorded = any(map(self.cell_trainer.recorded_steps, self.host.names))
         checks.batch_ended()
 
     def accumulate(self, **inputs: Any) -> None:

@@ -207,10 +207,13 @@ def test_a_source_of_training_and_validation_says_so():
     for training in (True, False):  # one after the other is fine
         module.training = training
         source.run([1.0, 2.0])
-    source(1.0)
-    module.training = True
+
+    def send(training):
+        module.training = training
+        source(1.0)
+
     with pytest.warns(UserWarning, match=r"Found items of both.*call `end\(\)`") as all_:
-        list(map(source, [1.0, 1.0]))
+        list(map(send, [False, True, True, False, True]))
     assert len(all_) == 1
 
 

@@ -290,6 +290,38 @@ def test_a_loop_that_steps_without_batches_is_told_so() -> None:
     learner.release()
 
 
+@pytest.mark.parametrize("kind", [Net, Streaming])
+def test_a_step_inside_the_batch_is_one_after_it(kind: type[Net]) -> None:
+    ends = []
+    for inside in (False, True):
+        learner, model = FabricCellTrainer(rule(), CELLS, carry=kind is Streaming), kind()
+        learner.setup(model)
+        for batch in data() * 2:
+            with learner.batch():
+                model(batch)
+                if inside:
+                    learner.step(scale=0.5)
+            if not inside:
+                learner.step(scale=0.5)
+        learner.release()
+        ends.append(model.fc.weight.detach())
+    assert torch.equal(*ends)
+    assert not torch.equal(ends[0], kind().fc.weight)
+
+
+def test_activity_after_a_step_inside_the_batch_awaits_the_next_step() -> None:
+    learner, model = FabricCellTrainer(rule(), CELLS), Net()
+    learner.setup(model)
+    with learner.batch():
+        model(data()[0])
+        learner.step()
+        model(data()[1])
+    before = model.fc.weight.clone()
+    learner.step()
+    assert not torch.equal(model.fc.weight, before)
+    learner.release()
+
+
 def test_a_batch_that_fails_is_not_taken_for_one_that_was_not_evaluated() -> None:
     def batch(x: torch.Tensor) -> None:
         with learner.batch():
