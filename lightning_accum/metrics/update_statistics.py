@@ -77,13 +77,13 @@ class UpdateStatistics(PanelMetric):
         Raises:
             ValueError: if ``before`` and ``after`` differ in shape, or share their memory.
         """
+        found = fast_statistics(before, after, pos, neg, lower, upper)
         if before.data_ptr() == after.data_ptr() != 0:  # 0 without memory
             raise ValueError(
                 "Argument `before` should be a copy of the parameter, made before the update. Found"
                 " the memory of `after`, in which nothing has changed: pass"
                 " `before = param.detach().clone()`."
             )
-        found = fast_statistics(before, after, pos, neg, lower, upper)
         # Not in place: a state that was made in inference mode cannot be changed in place.
         self.totals = self.totals + torch.stack([found[name].float() for name in _NAMES])
         self.updates = self.updates + 1

@@ -76,7 +76,7 @@ def test_options_on_the_edge_of_their_range_are_taken(name):
     ],
 )
 def test_schedules_that_cannot_be(make, option, value):
-    with pytest.raises(ValueError, match="should be ") as error:
+    with pytest.raises(ValueError, match=r"should be (a|0, or a)") as error:
         make(parameters(), **{option: value})
     assert f"{value!r}" in str(error.value)
 

@@ -86,6 +86,7 @@ def test_the_compiled_kernel_equals_the_plain_form(
         assert all(torch.equal(left[key], right[key]) for key in left)
 
 
+@pytest.mark.filterwarnings("ignore:.*should be at least a step:UserWarning")  # of "narrow"
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_rule_learns_the_same_by_terms_over_windows(name, monkeypatch):
     def learned(backend: str) -> list[Tensor]:
