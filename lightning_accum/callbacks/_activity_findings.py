@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from lightning_accum.callbacks._counts import Counts
@@ -13,6 +14,10 @@ ELSEWHERE = "recorded elsewhere"
 _BUSY = 0.5  # share of steps with a spike
 _QUIET = 3  # windows in a row without a spike, since the first half of the fit
 _ENOUGH = 1000  # values from which a share is computed
+_AWAY = 1.25  # times as far from the target at the end of a fit as at its beginning
+_SIGMA = 5.0  # times the deviation of counts that are as random as a Poisson process
+_SPARSE = 1.0  # Hz: targets below this are rare, and ...
+_FACTOR = 100.0  # times the target, at which neurons fire that count in another unit
 _TRACES = frozenset({"tc_pre", "tc_post", "tc_pos", "tc_neg"})
 
 
@@ -94,3 +99,32 @@ def single_steps(c: Counts) -> Iterator[Finding]:
             " sequence, or `carry=True` to the callback if batches are pieces of one stream."
         )
         yield Finding(c.cell, "single steps", text, False)
+
+
+def off_target(c: Counts) -> Iterator[Finding]:
+    """Finds a rate that moves away from the rule's target, or a target in another unit."""
+    dt = c.h.get("dt")
+    if not (c.ended and c.target is not None and c.course and isinstance(dt, (int, float))):
+        return
+    if c.activity is None or not c.activity.spikes or not all(w.finite for w in c.weights):
+        return
+    hz = 1000.0 / dt
+    first, middle, last = (hz * count / size for count, size in c.course)
+    begun, passed, left = (abs(rate - c.target) for rate in (first, middle, last))
+    noise = hz * math.sqrt(sum(n / size**2 for n, size in (c.course[0], c.course[-1])))
+    went = (
+        f"The neurons of `{c.cell}` fired at {first:.3g} Hz at first and at {last:.3g} Hz at last,"
+    )
+    if 0 < c.target < min(_SPARSE, first / _FACTOR) and not c.target / 3 < last < c.target * 3:
+        text = (
+            f"{went} and their target is {c.target:g} Hz: give it in spikes per second, not per ms"
+            " or per step."
+        )
+        yield Finding(c.cell, "target in another unit", text, False)
+    elif begun < passed and _AWAY * begun < left and abs(last - first) > _SIGMA * noise:
+        text = (
+            f"{went} away from their target of {c.target:g} Hz: look at the sign of the rate, which"
+            " depends on whether the connection excites or inhibits, and whether its output is"
+            " subtracted, as `InhibitorySTDP` assumes; or look at what else moves their rate."
+        )
+        yield Finding(c.cell, "away from target", text, False)

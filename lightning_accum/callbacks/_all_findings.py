@@ -11,6 +11,7 @@ from lightning_accum.callbacks._activity_findings import (
     busy,
     fell_silent,
     nothing_recorded,
+    off_target,
     silence,
     single_steps,
 )
@@ -23,6 +24,7 @@ from lightning_accum.callbacks._weight_findings import (
     hardly_moved,
     left_pending,
     never_applied,
+    never_won,
     nonfinite,
     out_of_range,
     undone,
@@ -36,12 +38,14 @@ def findings(counts: Counts) -> list[Finding]:
     if counts.windows == 0:
         return list(nothing_recorded(counts))
     found = [
-        finding for check in (silence, fell_silent, busy, single_steps) for finding in check(counts)
+        finding
+        for check in (silence, fell_silent, busy, single_steps, off_target)
+        for finding in check(counts)
     ]
     checks: tuple[Callable[[Counts, Weights], Iterator[Finding]], ...]
     checks = (
         *(nonfinite, never_applied, unmoved, hardly_moved, undone),
-        *(left_pending, growth, out_of_range, beyond, alike),
+        *(left_pending, growth, out_of_range, beyond, alike, never_won),
     )
     for weights in counts.weights:
         found += [finding for check in checks for finding in check(counts, weights)]

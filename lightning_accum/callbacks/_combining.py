@@ -23,7 +23,7 @@ class Combining:
         self._records: dict[Accumulator, Accumulator] = {}  # of their parts, for the next one
 
     def begin(self, at_once: bool, record: bool = False) -> None:
-        """Prepares for the evaluation of a batch.
+        """Prepares for the evaluation of a batch; again if something else consumed its parts.
 
         Args:
             at_once: whether its change is applied before anyone can read it.
@@ -37,7 +37,7 @@ class Combining:
             for accumulator in self._combining:
                 accumulator.may_combine = True
         for accumulator in self._combining if record else ():
-            if accumulator.combines:
+            if accumulator.combines and not accumulator.records:
                 known = self._records.get(accumulator)
                 self._records[accumulator] = accumulator.record_parts(known)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
+from torch import Tensor, nn
 
 from lightning_accum.cells.activity import Activity, Silence
 
@@ -40,6 +41,9 @@ class Weights:
         dtype: the dtype of the weights.
         outside: the share of weights outside the range that the rule assumes.
         range: that range.
+        ratio: the norm of an update divided by that of the weights, on average over those that were
+            looked at; ``None`` if not known.
+        still: the share of neurons whose weights have not changed since the fit began.
         shared: the share of the weights' variance that is the same for all neurons.
         undone: the number of updates that found the weights back at values that an earlier update
             had changed.
@@ -65,6 +69,8 @@ class Weights:
     dtype: torch.dtype = torch.float32
     outside: float = 0.0
     range: Range = (None, None)
+    ratio: float | None = 1.0
+    still: float = 0.0
     shared: float = 0.0
     undone: int = 0
     replaced: int = 0
@@ -85,11 +91,16 @@ class Counts:
         late_windows: number of windows since the first check.
         longest: number of steps of the longest window.
         activity: the activity on both sides of the cell.
+        course: the spikes of the neurons and the number of values, in the first third of the
+            windows that were looked at, the second and the last; empty if these are few.
+        target: the rate in Hz at which the rule is to hold the neurons; ``None`` without a target.
         silence: since when the neurons are silent; ``None`` if they are not, or always were.
         h: the hyperparameters of the cell.
         carry: whether traces pass from batch to batch.
         by: who applies updates.
         scale: the largest factor by which an optimizer scales updates.
+        first_scale: that factor before any scheduler changed it.
+        zeros: the inputs of the rule that were 0 in all batches that were looked at.
         ended: whether the fit is over.
         why_nothing: why the cell may have recorded nothing, and the remedy.
         rests: whether its modules are in evaluation mode while other cells learn.
@@ -105,11 +116,15 @@ class Counts:
     late_windows: int = 0
     longest: int = 2
     activity: Activity | None = None
+    course: tuple[tuple[int, int], ...] = ()
+    target: float | None = None
     silence: Silence | None = None
     h: Mapping[str, object] = field(default_factory=dict)
     carry: bool = False
     by: By = "callback"
     scale: float = 1.0
+    first_scale: float = 1.0
+    zeros: Sequence[str] = ()
     ended: bool = False
     why_nothing: str = ""
     rests: bool = False
@@ -120,3 +135,9 @@ class Counts:
     def rates(self) -> dict[str, object]:
         """The hyperparameters that are learning rates."""
         return {k: v for k, v in self.h.items() if k == "lr" or k.startswith("lr_")}
+
+
+def is_undefined(neuron: nn.Module) -> bool:
+    """Returns whether the potential of native neurons holds NaN; waits for the device."""
+    potentials = (getattr(neuron, name, None) for name in ("voltage", "membrane"))
+    return any(isinstance(v, Tensor) and bool(v.isnan().any()) for v in potentials)

@@ -32,6 +32,7 @@ from lightning_accum.callbacks._overlap import Overlap
 from lightning_accum.callbacks._processes_agree import check_processes_agree
 from lightning_accum.callbacks._replaced_modules import check_places
 from lightning_accum.callbacks._report import Report
+from lightning_accum.callbacks._shuffled import shuffled_stream
 from lightning_accum.callbacks._untrained import (
     IdleParameters,
     check_gradients,
@@ -124,7 +125,7 @@ class Fit:
         self._hosts = hosts
         if check_trained(self._host, hosts, pl_module):
             self._loss = LossWatch()
-        self._health = Health(self._host, pl_module, hosts=hosts)
+        self._health = Health(self._host, pl_module, hosts=hosts, inputs=self._inputs)
         self._idle = IdleParameters(hosts, pl_module) if self._is_first else None
 
     def batch_begins(
@@ -136,6 +137,7 @@ class Fit:
         self._appliers.batch_begins(trainer)
         self.report.batch_begins(trainer, self._plan.batches_between(trainer))
         if not skips_backward(trainer):
+            self._combine(trainer)  # before the module evaluates pieces of the batch by hand
             self._recording.begin_batch()
 
     def batch_ends(
@@ -150,8 +152,7 @@ class Fit:
         self._early.batch_ends()
         self.report.note_activity()
         inputs = inputs_from(outputs, self._keys) if self._keys else {}
-        at_once = self._appliers.by == "callback" and self._plan.batches_between(trainer) == 1
-        self._combining.begin(at_once, record=self.report.measuring)
+        self._combine(trainer)
         self._host.finish_batch(**inputs)
         if inputs:
             self._inputs.note(inputs)
@@ -187,6 +188,8 @@ class Fit:
         optimizers = self._appliers.optimizers
         advice = self._health.fit_ended(optimizers, self._appliers.by) + self._inputs.lines()
         advice += self._plan.schedule.advice()
+        if self._host.carry:
+            advice += shuffled_stream(pl_module.trainer)
         if self._is_first:
             advice += untrained_layers(self._hosts, pl_module)
         if self._idle is not None:
@@ -215,6 +218,10 @@ class Fit:
         first = self._overlap.note(optimizer)
         if first and self._is_first and check_gradients(optimizer, self._hosts, pl_module):
             self._idle = None  # it would warn of the same parameters
+
+    def _combine(self, trainer: pl.Trainer) -> None:
+        at_once = self._appliers.by == "callback" and self._plan.batches_between(trainer) == 1
+        self._combining.begin(at_once, record=self.report.measuring)
 
     def _step(self) -> None:
         self._appliers.step()

@@ -6,13 +6,14 @@ import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 
-from torch import Tensor, nn
+from torch import nn
 
 from lightning_accum.callbacks._activity_findings import ELSEWHERE
 from lightning_accum.callbacks._all_findings import findings, undefined_parameters
-from lightning_accum.callbacks._counts import By, Counts
+from lightning_accum.callbacks._counts import By, Counts, is_undefined
 from lightning_accum.callbacks._first_batches import Watch, first_watches
 from lightning_accum.callbacks._host import CellHost
+from lightning_accum.callbacks._input_watch import InputWatch
 from lightning_accum.callbacks._parameter_record import ParameterRecord
 from lightning_accum.callbacks._update_looks import UpdateLooks
 from lightning_accum.cells.state import Hyperparameters
@@ -34,6 +35,7 @@ class Health:
         model: the model that is trained, if it is known.
         patience: number of batches after which the check does not wait for an epoch's end.
         hosts: the hosts of all callbacks of the fit; the first one checks the rest of the model.
+        inputs: what is known of the inputs of the rule.
     """
 
     def __init__(
@@ -42,7 +44,9 @@ class Health:
         model: nn.Module | None = None,
         patience: int = 1000,
         hosts: Sequence[CellHost] = (),
+        inputs: InputWatch | None = None,
     ) -> None:
+        self._inputs = InputWatch() if inputs is None else inputs
         self._host = host
         self._model = model
         self._whole = not hosts or hosts[0] is host
@@ -196,6 +200,7 @@ class Health:
         """Yields what is known of each cell; waits for the device."""
         trainer, held = self._host.trainer, set[int]().union(*(o.ids for o in optimizers))
         first, self._first = self._first, self._first or {}
+        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
         learns = any(tally.windows for tally in self._tallies())
         for name, (cell, state) in trainer.named_cells:
             tally = trainer.tally(name)
@@ -211,11 +216,15 @@ class Health:
                 late_windows=(windows or 0) - self._first.get(name, 0),
                 longest=0 if tally is None else tally.longest,
                 activity=None if tally is None else tally.activity(),
+                course=() if tally is None else tally.course(),
+                target=trainer.held_rate(name),
                 silence=None if tally is None else tally.silence(),
                 h=vars(getattr(state, "hyperparameters", Hyperparameters())),
                 carry=self._host.carry,
                 by=by,
-                scale=max((g["lr"] for o in optimizers for g in o.param_groups), default=1.0),
+                scale=max((g["lr"] for g in groups), default=1.0),
+                first_scale=max((g.get("initial_lr", g["lr"]) for g in groups), default=1.0),
+                zeros=self._inputs.zeros(),
                 ended=ended,
                 why_nothing=why_nothing(
                     *(cell.connection, cell.neuron),
@@ -224,7 +233,7 @@ class Health:
                     dropped=0 if tally is None or windows else tally.dropped,
                 ),
                 rests=learns and not (cell.connection.training and cell.neuron.training),
-                undefined=_is_undefined(cell.neuron),
+                undefined=is_undefined(cell.neuron),
                 weights=tuple(
                     self._records[cell_name, param].weights(
                         updater, held, trainer.weight_range(name)
@@ -235,9 +244,3 @@ class Health:
             )
         if first is None:
             self._first_batches = self._batches
-
-
-def _is_undefined(neuron: nn.Module) -> bool:
-    """Returns whether the potential of native neurons holds NaN; waits for the device."""
-    potentials = (getattr(neuron, name, None) for name in ("voltage", "membrane"))
-    return any(isinstance(v, Tensor) and bool(v.isnan().any()) for v in potentials)

@@ -68,6 +68,10 @@ class InputWatch:
                 _add(self._varies, name, (value != first.to(value.device)).any())
                 _add(self._negative, name, ~(value >= 0).all())
 
+    def zeros(self) -> list[str]:
+        """Returns the inputs that were 0 in all batches; waits for the device."""
+        return [n for n, varies in self._varies.items() if not (self._first[n] or varies)]
+
     def lines(self) -> list[str]:
         """Returns lines of advice for the summary; waits for the device."""
         same = [n for n, varies in self._varies.items() if self._looks >= _FEW and not bool(varies)]

@@ -31,10 +31,10 @@ class LoopChecks:
     """
 
     def __init__(self, host: CellHost, module: nn.Module) -> None:
-        self.health = Health(host, module, _PATIENCE)
         self._host = host
         self._still = StillParameters(host, module)
         self._inputs, self._loss = InputWatch(), LossWatch()
+        self.health = Health(host, module, _PATIENCE, inputs=self._inputs)
         self._recorded = self._batches = 0  # batches, and those that were evaluated
         self._idle = self._unevaluated = 0  # idle: steps without a batch
 

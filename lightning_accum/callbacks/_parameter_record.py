@@ -48,6 +48,8 @@ class ParameterRecord:
             tuple[Fingerprint, Fingerprint]
         ] = []  # before and after some of the updates
         self._step: Fingerprint | None = None  # before the one that is being applied
+        self._from: Tensor | None = None  # the sample before that
+        self._ratios: list[Tensor] = []  # of these updates to the weights
         self._end: Fingerprint | None = None  # of the latest epoch, until the next update
         self._ends: list[
             tuple[Fingerprint, Fingerprint]
@@ -74,17 +76,21 @@ class ParameterRecord:
 
     def update_begins(self, updater: Updater) -> None:
         """Notes the norm and the sum before an update."""
-        self._step = fingerprint(self._value(updater))
+        value = self._value(updater)
+        self._step, self._from = fingerprint(value), _sample(value).clone()
         if self._end is not None:
             self._ends.append((self._end, self._step))
             self._end = None
 
     def update_ended(self, updater: Updater) -> None:
         """Notes the norm, the sum and a sample after that update."""
-        if self._step is not None:
+        if self._step is not None and self._from is not None:
             value = self._value(updater)
             self._steps.append((self._step, fingerprint(value)))
-            self._step, self._left = None, _sample(value).clone()
+            self._left = _sample(value).clone()
+            if self._left.shape == self._from.shape:
+                self._ratios.append(_ratio(self._left, self._from))
+            self._step = self._from = None
 
     def epoch_ended(self, updater: Updater) -> None:
         """Notes the norm, the sum and a sample, to compare them with those of the next epoch."""
@@ -108,8 +114,10 @@ class ParameterRecord:
         began, began_total = (float(each) for each in self._began)
         moved: float | None = None
         distance: float | None = None
+        still = 0.0
         if not self._late and value.shape == self._shape:
-            distance = _distance(_sample(value), self._sample)
+            distance = _mean([_ratio(_sample(value), self._sample)])
+            still = _share_still(_sample(value) == self._sample, value.shape)
             moved = float((_sample(value) != self._sample).float().mean()) if value.numel() else 0.0
             if not moved and (norm, total) != (began, began_total):
                 moved = 1 / value.numel()
@@ -133,6 +141,8 @@ class ParameterRecord:
             outside=_share_beyond(value, *assumed),
             range=assumed,
             beyond=delays_beyond(updater.parent, name),
+            ratio=_mean(self._ratios),
+            still=still,
             shared=_share_in_common(value) if isinstance(updater.parent, nn.Linear) else 0.0,
             undone=_undone(self._steps),
             replaced=sum(float(kept) < _UNLIKE for kept in self._kept),
@@ -172,10 +182,35 @@ def _correlation(one: Tensor, other: Tensor) -> Tensor:
     return torch.where(vary[0] & vary[1], found, torch.nan)
 
 
-def _distance(value: Tensor, other: Tensor) -> float | None:
-    """Returns the relative distance of a tensor from another one, ``None`` if that is zero."""
-    wide, size = widened(value) - widened(other), widened(other).norm()
-    return float(wide.norm() / size) if size else None
+def _ratio(value: Tensor, other: Tensor) -> Tensor:
+    """Returns the relative distance of a tensor from another one; not finite if that is zero."""
+    wide, size = widened(value) - widened(other), torch.linalg.vector_norm(widened(other))
+    distance: Tensor = torch.linalg.vector_norm(wide) / size
+    return distance
+
+
+def _mean(values: Sequence[Tensor]) -> float | None:
+    """Returns the mean of those values that are finite, ``None`` if none is."""
+    finite = [number for number in map(float, values) if math.isfinite(number)]
+    return sum(finite) / len(finite) if finite else None
+
+
+def _share_still(same: Tensor, shape: torch.Size) -> float:
+    """Returns the share of neurons none of whose weights has changed.
+
+    Args:
+        same: which weights of an evenly spaced sample are as they were.
+        shape: the shape of all weights.
+    """
+    total = shape.numel()
+    if not total:
+        return 0.0
+    step = -(-total // _SAMPLE)
+    neuron = torch.arange(0, total, step, device=same.device) // (total // shape[0])
+    changed, seen = torch.zeros(2, shape[0], device=same.device)
+    changed.index_add_(0, neuron, (~same).float())
+    seen.index_add_(0, neuron, torch.ones_like(same, dtype=torch.float32))
+    return float(((changed == 0) & (seen > 0)).sum() / (seen > 0).sum())
 
 
 def _share_in_common(value: Tensor) -> float:

@@ -16,8 +16,6 @@ _MOST = 0.9  # share of silent neurons, or of weights at a limit, that deserves 
 _MEASURED = 3  # updates that are needed for advice
 _LOST = 0.5  # share of a change, lost in rounding, that deserves advice
 _LARGE = 0.1  # ratio of an update to its weights that deserves advice
-_SMALL = 1e-4  # the same, if the ratio is smaller and `lr` at most ...
-_FACTOR = 0.01
 _KEPT = 64  # updates
 _HEAD = ("cell", "parameter", "updates", "ratio", "at lower", "at upper", "silent")
 
@@ -48,14 +46,12 @@ class _Updates:
     """The measured updates of one parameter, whose values are added up many at a time."""
 
     def __init__(self) -> None:
-        self.lr = 0.0  # the largest
         self._sums: Tensor | None = None
         self._kept: list[tuple[Tensor | float, ...]] = []  # values that are not added up yet
 
     def add(self, before: Before, after: Tensor, values: Values) -> None:
         """Takes in an update; see :meth:`Watcher.applied`."""
         lr, self.limits = float(values["lr"]), (values["at_lower"], values["at_upper"])
-        self.lr = max(self.lr, lr)
         losses = before.lost(after) if lr else (0.0, 0.0)  # nothing is lost in rounding
         self._kept.append((values["ratio"], values["pos_norm"], values["neg_norm"], *losses))
         if len(self._kept) >= _KEPT:
@@ -160,7 +156,6 @@ class Summary(Watcher):
             if cell not in warned:
                 advice += _advice_on_weights(f"{cell}.{name}", ratio, lower, upper, rates)
                 advice += _advice_on_rounding(f"{cell}.{name}", sums.lost, sums.wanted, rates)
-                advice += _advice_on_lr(f"{cell}.{name}", ratio, updates.lr)
         for cell, share in silent.items():
             if cell not in warned:
                 advice += _advice_on_activity(cell, share)
@@ -190,15 +185,6 @@ def _advice_on_rounding(
             f"{lost / wanted:.0%} of the change of `{label}` was lost, because it was smaller than"
             " a step of the weights' dtype, or because a constraint undid it: keep the weights in"
             f" float32, raise {which}, or look at the constraint."
-        )
-
-
-def _advice_on_lr(label: str, ratio: float, lr: float) -> Iterator[str]:
-    if 0 < ratio < _SMALL and lr <= _FACTOR:
-        yield (
-            f"An update changes `{label}` by a share of {ratio:.0e}, on average, with `lr = {lr:g}`"
-            " of the optimizer that applies updates: it is a factor of the rule's rates, 1 by"
-            " default, and not a step size as in Adam."
         )
 
 

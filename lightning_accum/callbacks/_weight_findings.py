@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import torch
 
@@ -15,6 +15,9 @@ _NARROW = 0.01  # share of that range in which all weights are
 _UNDONE = 2  # updates that found the weights set back
 _NEAR = 1e-4  # distance of a whole fit, if it is also less than ...
 _SLOW = 1e-6  # for each update
+_SMALL = 1e-4  # ratio of an update to the weights, if also the `lr` is at most ...
+_FACTOR = 0.01
+_LOSERS = 0.1  # share of neurons that never won
 _ALIKE = 0.95  # share of the weights' variance that all neurons have in common
 
 
@@ -92,6 +95,11 @@ def _why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
             "Its neurons never fired: lower their threshold, or raise the rate of the input or the"
             " weights."
         ), True
+    if c.zeros:
+        return (
+            f"{_names(c.zeros)} of the rule was 0 in all batches that were looked at: look at how"
+            " it is computed."
+        ), True
     if not w.applied:
         return (
             "The rule returned no change, or the change was exported as a gradient and no optimizer"
@@ -115,13 +123,31 @@ def hardly_moved(c: Counts, w: Weights) -> Iterator[Finding]:
     if not (c.ended and w.distance and w.finite) or _is_undone(w) or w.at_limits >= _OUTSIDE:
         return
     if w.distance < min(_NEAR, _SLOW * w.applied):
-        lr = "" if c.scale >= 1 else f", or the `lr` of the optimizer ({c.scale:g})"
+        lr = "" if c.first_scale >= 1 else f", or the `lr` of the optimizer ({c.first_scale:g})"
         text = (
             f"The fit changed `{c.cell}.{w.name}` by a share of {w.distance:.0e}, in"
             f" {number(w.applied, 'update')}: raise {_names(c.rates) or 'the rates'}{lr}, unless it"
             " had learned before."
         )
         yield Finding(c.cell, f"hardly moved {w.name}", text, False)
+    elif w.ratio and w.ratio < _SMALL and c.first_scale <= _FACTOR:
+        text = (
+            f"An update changes `{c.cell}.{w.name}` by a share of {w.ratio:.0e}, on average, with"
+            f" `lr = {c.first_scale:g}` of the optimizer that applies updates: it is a factor of"
+            " the rule's rates, 1 by default, and not a step size as in Adam."
+        )
+        yield Finding(c.cell, f"small factor {w.name}", text, False)
+
+
+def never_won(c: Counts, w: Weights) -> Iterator[Finding]:
+    """Finds neurons that never won, under a rule by which only winners learn."""
+    if c.ended and "winners" in c.h and w.moved and w.finite and w.still >= _LOSERS:
+        text = (
+            f"{w.still:.0%} of the neurons of `{c.cell}` never won in this fit, so that their"
+            f" `{w.name}` is as it was: begin with weights that resemble the input, such as some"
+            " samples of it, or take `SoftHebb`, by which all neurons learn."
+        )
+        yield Finding(c.cell, f"never won {w.name}", text, False)
 
 
 def undone(c: Counts, w: Weights) -> Iterator[Finding]:
@@ -219,5 +245,5 @@ def alike(c: Counts, w: Weights) -> Iterator[Finding]:
         yield Finding(c.cell, f"alike {w.name}", text, False)
 
 
-def _names(rates: Mapping[str, object]) -> str:
-    return " and ".join(f"`{name}`" for name in rates)
+def _names(names: Iterable[str]) -> str:
+    return " and ".join(f"`{name}`" for name in names)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 
 from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.tally import Tally
 from lightning_accum.observe import Reducer
 
 
@@ -48,16 +50,20 @@ def check_same_steps(
         )
 
 
-def warn_of_reset(name: str, cell: Cell, steps: int) -> None:
-    """Warns if the neuron was reset in the middle of a window.
+def warn_of_reset(name: str, cell: Cell, steps: int, tallies: Iterable[Tally]) -> None:
+    """Warns, once in a fit, if the neuron was reset in the middle of a window.
 
     Args:
         name: the name of the cell.
         cell: the cell.
         steps: the number of steps of the window.
+        tallies: the counts of the cells that have this neuron.
     """
     since = getattr(cell.neuron, "steps_since_reset", math.inf)
-    if 0 < since < steps:
+    if not 0 < since < steps:
+        return
+    first = [tally.first_reset() for tally in tallies]
+    if all(first):
         warnings.warn(
             f"Cell `{name}` should be reset between windows. Found its neuron, a"
             f" `{type(cell.neuron).__name__}`, reset within one, so that spikes before and after"

@@ -16,6 +16,7 @@ from lightning_accum.sparse.kernel_search import count_events
 T = TypeVar("T")
 
 _APART = 3  # windows in a row
+_THIRD = 2  # looks at least in a third of a fit
 _EMPTY = 8  # calls of a rule that find nothing before it warns
 # Changes that are pending, none ever applied, before it warns: of windows, of windows of one step.
 _WINDOWS, _STEPS = 1 << 10, 1 << 17
@@ -195,6 +196,12 @@ class Tally:
         self._told.add("second hand")
         return warns
 
+    def first_reset(self) -> bool:
+        """Returns whether the neuron was not reset within a window before."""
+        first = "reset" not in self._told
+        self._told.add("reset")
+        return first
+
     def long_pending(self, contributions: int) -> bool:
         """Returns whether to warn, once, that so many are pending and none was ever applied."""
         most = _WINDOWS if self.longest > 1 else _STEPS
@@ -209,6 +216,17 @@ class Tally:
         )
         shares = pre / max(pres, 1), post / max(posts, 1)
         return Activity(*shares, posts, self._spikes, self._spikes_in)
+
+    def course(self) -> tuple[tuple[int, int], ...]:
+        """Returns the non-zero values of the neuron, and the number of values, in thirds of time.
+
+        Waits for the device; empty if too few windows were looked at.
+        """
+        third = len(self._looks) // 3
+        if third < _THIRD:
+            return ()
+        parts = self._looks[:third], self._looks[third:-third], self._looks[-third:]
+        return tuple((sum(int(n) for *_, n, _ in p), sum(of for *_, of in p)) for p in parts)
 
     def silence(self) -> Silence | None:
         """Returns since when the neuron is silent; waits for the device.

@@ -99,6 +99,16 @@ class CellTrainer(CellObserver):
         """
         return None, None
 
+    def held_rate(self, name: str) -> float | None:
+        """Returns the rate, in Hz, at which the trainer is to hold the neurons of a cell.
+
+        ``None`` if it has no such target.
+
+        Args:
+            name: the name of the cell.
+        """
+        return None
+
     @property
     def cell_states(self) -> Mapping[str, CellState]:
         """By name, the states of cells whose hyperparameters the trainer keeps."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 from torch import nn
 
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.mismatch import check_same_steps, warn_of_reset
+from lightning_accum.cells.mismatch import check_same_steps
 from lightning_accum.engine.recording import Recorded
 from lightning_accum.observe import (
     InputMonitor,
@@ -159,7 +159,6 @@ def check_read(
     activity = {signal: recorded.activity for signal, recorded in found.items()}
     check_same_steps(name, cell, activity.get("pre"), activity.get("post"), time_dim)
     pre, post = activity["pre"], activity["post"]
-    warn_of_reset(name, cell, len(post))
     if pre.is_complex() or post.is_complex():
         raise TypeError(
             f"Activity of cell `{name}` should be real. Found {pre.dtype} before and"

@@ -13,7 +13,7 @@ from lightning_accum._compat import is_traced
 from lightning_accum._ending import delete_at_exit, has_ended
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.independent import RegisteredCell
-from lightning_accum.cells.mismatch import warn_of_order
+from lightning_accum.cells.mismatch import warn_of_order, warn_of_reset
 from lightning_accum.cells.state import same_settings
 from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.recording import Recorded
@@ -178,6 +178,8 @@ class RecordingTrainer(RuleOptions, ABC):
             return None
         if not plan.read_before(found):
             check_read(name, cell, found, monitors, plan.h.time_dim)
+            same = (self.tally(n) for n, (c, _) in self.named_cells if c.neuron is cell.neuron)
+            warn_of_reset(name, cell, len(found["post"].activity), same)
             plan.note_read(found)
         if found["pre"].activity.shape[1] == 0:
             return None

@@ -129,6 +129,11 @@ class EProp(PotentialRule):
         numbers = {"target_rate": h.target_rate, "beta": 0.0 if h.beta is None else h.beta}
         check_finite(**numbers)
 
+    def held_rate(self, name: str) -> float | None:
+        """Returns the target rate, if the rule regularizes the rate."""
+        h = self.state_of(name).hyperparameters
+        return h.target_rate if h.lr_rate else None
+
     def prepare(self, recording: Recording, h: Self) -> FoldedWindow:
         """Folds the learning signals and pseudo-derivatives of a window, backwards in time."""
         signal = learning_signal(recording, type(self).__name__, self.feedback)

@@ -71,6 +71,11 @@ class Homeostasis(Rule):
                 f" Found `target = {h.target!r}`."
             )
 
+    def held_rate(self, name: str) -> float:
+        """Returns the target."""
+        rate: float = self.state_of(name).hyperparameters.target
+        return rate
+
     def terms(self, window: Window, h: Self) -> Sequence[Term]:
         """Returns a constant rise, and a fall with each spike."""
         post, one = window.post, window.one

@@ -71,6 +71,11 @@ class InhibitorySTDP(Rule):
         """Returns zero, as the weights count the strength of inhibition."""
         return 0.0, None
 
+    def held_rate(self, name: str) -> float:
+        """Returns the target rate."""
+        rate: float = self.state_of(name).hyperparameters.target_rate
+        return rate
+
     def terms(self, window: Window, h: Self) -> Sequence[Term]:
         """Returns potentiation by pairs in either order, and depression by presynaptic spikes."""
         alpha = 2.0 * h.target_rate / 1000.0 * h.tc_trace

@@ -10,6 +10,7 @@ from lightning_accum._checks import check_module
 from lightning_accum._compat import compiled_from
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.nonfinite import NonFinite
+from lightning_accum.updates.unattached import forget_unattached, warn_of_unattached
 from lightning_accum.updates.updater import Updater
 
 # The updater is kept in the module's __dict__, not among its submodules: it is copied and pickled
@@ -69,6 +70,8 @@ def set_updater(module: nn.Module, updater: Updater | None) -> None:
             f"Argument `updater` should be an Updater or None. Found `{type(updater).__name__}`."
         )
     updater.bind(module)
+    updater.attached = True
+    forget_unattached(module)
     module.__dict__[_SLOT] = updater
 
 
@@ -101,6 +104,7 @@ def attach_updater(
     """
     updater = get_updater(module)
     if updater is None:
+        warn_of_unattached(module, forget_unattached(compiled_from(module)))
         updater = Updater(module, *params, reduction=reduction, nonfinite=nonfinite)
         set_updater(module, updater)
     else:

@@ -15,6 +15,7 @@ from lightning_accum._state import CheckedState
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.accumulator import Accumulator
 from lightning_accum.updates.targets import parameter_of, updatable_param
+from lightning_accum.updates.unattached import note_unattached
 
 
 class NamedAccumulators(CheckedState):
@@ -30,6 +31,9 @@ class NamedAccumulators(CheckedState):
 
     keywords: ClassVar[tuple[str, ...]] = ()
     """The keywords that a call takes in addition to the options of bounds."""
+
+    attached = False
+    """Whether it is or was the updater of its module, or has the constraints and bounds of that."""
 
     _accumulators: Mapping[str, Accumulator] = MappingProxyType({})
     _parent: weakref.ref[nn.Module] | None = None
@@ -127,7 +131,19 @@ class NamedAccumulators(CheckedState):
         alive = (known for known in self._watchers if known[0]() is not None)
         self._watchers = (*alive, (weakref.ref(owner), watcher))
 
+    def note_limit(self, what: str) -> None:
+        """Notes a constraint or a bound, unless this is or was attached to its module.
+
+        Args:
+            what: names it in a message.
+        """
+        if not self.attached and self.known_parent is not None:
+            note_unattached(self.known_parent, what)
+
     def __del__(self) -> None:
+        for name, accumulator in self._accumulators.items():
+            if accumulator.bounded:
+                self.note_limit(f"a bound of `{name}`")
         for _, watcher in self._watchers:
             watcher(self)
 

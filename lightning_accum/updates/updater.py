@@ -86,7 +86,7 @@ class Updater(GuardedAccumulators):
         """Returns an empty updater for the same parameters, with these constraints and bounds."""
         other = Updater(self.parent, *self.names, nonfinite=self.nonfinite)
         other.label, other._reduction = self.label, self._reduction
-        other._constraints = self._constraints
+        other._constraints, other.attached = self._constraints, True
         for name in self.names:
             other._put(name, self._accumulators[name].sibling())
         return other
@@ -117,7 +117,9 @@ class Updater(GuardedAccumulators):
         names, parent = self.checked_names(params), self.known_parent
         found = {} if parent is None else {name: parameter_of(parent, name) for name in names}
         bounds = {name: self._accumulators[name].limits for name in names}
-        return self._constraints.register(fn, tuple(params), found, bounds)
+        handle = self._constraints.register(fn, tuple(params), found, bounds)
+        self.note_limit(f"`{fn}`")
+        return handle
 
     def constraints_of(self, name: str) -> list[Constraint]:
         """Returns the constraints that run after each update of a parameter."""

@@ -84,3 +84,23 @@ def test_a_step_of_fabric_combines_and_what_it_leaves_pending_has_parts():
     assert rule.seen == [True, False]
     assert get_updater(net.fc).weight.neg is not None
     learner.release()
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_batch_that_is_evaluated_by_hand_has_the_same_statistics(every: int, tmp_path) -> None:
+    class ByHand(Net):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            super().training_step(batch, batch_idx)
+            rule()
+
+    found = []
+    for kind in (Net, ByHand):
+        rule = STDP(**RULE, time_dim=0)
+        fits = trainer(
+            tmp_path, callback(rule), logger=CSVLogger(tmp_path), log_every_n_steps=every
+        )
+        fits.fit(kind(), loader(6))
+        names = "ratio", "pos_norm", "neg_norm"
+        found.append([float(fits.logged_metrics[f"updates/enc/weight/{name}"]) for name in names])
+    assert found[0] == pytest.approx(found[1])
+    assert all(found[0])

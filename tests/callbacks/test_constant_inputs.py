@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from callback_helpers import BATCH, Net, loader, trainer
+from callback_helpers import BATCH, Net, loader, trainer, warning_of
 from torch import Tensor
 
 from lightning_accum import MSTDP, CellSpec
@@ -97,3 +97,11 @@ def test_rewards_without_a_baseline(tmp_path: Path, caplog: pytest.LogCaptureFix
 def test_one_value_that_differs(at: int) -> None:
     assert not lines("reward", [-float(i == at) for i in range(100)])
     assert len(lines("reward", [0.0] * 100)) == 1
+
+
+@pytest.mark.parametrize("zero", [0, 0.0, torch.zeros(BATCH)])
+def test_a_reward_of_zero_is_named_where_nothing_moves(zero: Any, tmp_path: Path) -> None:
+    rule = MSTDP(0.01, -0.01, time_dim=0)
+    learner = CellTrainerCallback(rule, {"enc": CellSpec("fc", "lif")}, input_keys=("reward",))
+    with warning_of("`reward` of the rule was 0 in all batches that were looked at"):
+        trainer(tmp_path, learner).fit(Rewarded(lambda i: zero), loader(4))

@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from lightning_accum.callbacks._all_findings import findings
 from lightning_accum.callbacks._counts import Counts, Weights
 from lightning_accum.callbacks._finding import Finding
+from lightning_accum.callbacks._parameter_record import ParameterRecord
 from lightning_accum.cells.activity import Activity, Silence
+from lightning_accum.updates import Updater
 
 RATES = {"lr_post": 0.1, "lr_pre": -0.1}
 
@@ -216,3 +219,25 @@ def test_weights_that_hardly_move(weights: dict[str, Any], told: bool) -> None:
     assert found(weights, h=RATES, batches=20, windows=20) == []  # before the end
     said = found(weights, h=RATES, batches=20, windows=20, ended=True)
     assert [(each.key, each.warns) for each in said] == [("hardly moved weight", False)] * told
+
+
+# ---------------------------------------------------------------------- competition
+@pytest.mark.parametrize(("still", "told"), [(0.05, 0), (0.1, 1), (0.8, 1)])
+def test_neurons_that_never_won(still: float, told: int) -> None:
+    h = {"lr": 0.1, "winners": 1}
+    lines = found({"still": still}, h=h, ended=True)
+    assert len(lines) == told
+    assert all(f"{still:.0%} of the neurons of `enc` never won" in line.text for line in lines)
+    assert found({"still": still}, h=h) == []
+    assert found({"still": still}, h=RATES, ended=True) == []
+
+
+@pytest.mark.parametrize("shape", [(4, 5), (4, 3, 2, 2), (4, 70_000), (100_000, 3)])
+def test_the_share_of_neurons_that_stayed(shape: tuple[int, ...]) -> None:
+    layer = nn.Module()
+    layer.weight = nn.Parameter(torch.zeros(shape))
+    updater = Updater(layer, "weight")
+    record = ParameterRecord(updater, "weight")
+    assert record.weights(updater, ()).still == 1.0
+    layer.weight.data[: shape[0] // 4] += 1.0
+    assert record.weights(updater, ()).still == pytest.approx(0.75, abs=1e-4)

@@ -37,7 +37,7 @@ def said(caplog: pytest.LogCaptureFixture) -> Any:
     caplog.set_level(logging.INFO, "lightning_accum.callbacks")  # others may have set it higher
 
     def lines() -> list[str]:
-        found = [m for m in caplog.messages if m.startswith(TITLE)]
+        found = [m for m in caplog.messages if m.startswith(TITLE[:14])]
         caplog.clear()
         assert len(found) <= 1
         return found[0].splitlines()[1:] if found else []
@@ -205,9 +205,10 @@ def test_an_epoch_in_which_nothing_was_logged(said: Any, tmp_path: Path) -> None
     ("lr", "rate", "told"),
     [(1e-4, 0.02, True), (1e-4, 2.0, False), (1.0, 1e-6, False), (0.5, 0.02, False)],
 )
+@pytest.mark.parametrize("log", [True, False])
 @pytest.mark.parametrize("own", [True, False])
 def test_a_factor_as_of_adam(
-    own: bool, lr: float, rate: float, told: bool, said: Any, tmp_path: Path
+    log: bool, own: bool, lr: float, rate: float, told: bool, said: Any, tmp_path: Path
 ) -> None:
     class Own(Net):
         def training_step(self, batch: Any, batch_idx: int) -> None:
@@ -218,7 +219,7 @@ def test_a_factor_as_of_adam(
             return UpdateOptimizer(self.fc.parameters(), lr=lr)
 
     rule = STDP(rate, -rate / 2, time_dim=0)
-    use = callback(rule) if own else callback(rule, lr=lr)
+    use = callback(rule, log=log) if own else callback(rule, lr=lr, log=log)
     trainer(tmp_path, use).fit(Own() if own else Net(), loader(3))
     found = [line for line in said() if f"`lr = {lr:g}`" in line]
     assert len(found) == told

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -168,3 +170,17 @@ def test_a_rule_that_carries_nothing_may_be_left_uncleared() -> None:
     rule = la.STDP(0.1, -0.1, time_dim=0, carry=False)
     rule.register_cell("enc", layer.cell)
     loop(rule, layer, cleared=False, reset=True)
+
+
+def test_it_is_told_once_for_a_neuron() -> None:
+    layer, rule = learner(LIF)
+    feedback = nn.Linear(2, 2)
+    rule.register_cell("back", la.Cell(feedback, layer.neuron))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for x in torch.ones(3, 5, 1, 3):
+            for now in x:
+                layer.neuron.reset()
+                feedback(layer(now))
+            rule()
+    assert sum("should be reset between windows" in str(each.message) for each in found) == 1
