@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from lightning_accum.callbacks._counts import Counts
 from lightning_accum.callbacks._finding import Finding, number
+from lightning_accum.cells.tally import TRACES
 
 ELSEWHERE = "recorded elsewhere"
 """The key of the finding that only other processes, or other cells, have recorded activity."""
@@ -18,7 +19,6 @@ _AWAY = 1.25  # times as far from the target at the end of a fit as at its begin
 _SIGMA = 5.0  # times the deviation of counts that are as random as a Poisson process
 _SPARSE = 1.0  # Hz: targets below this are rare, and ...
 _FACTOR = 100.0  # times the target, at which neurons fire that count in another unit
-_TRACES = frozenset({"tc_pre", "tc_post", "tc_pos", "tc_neg"})
 
 
 def nothing_recorded(c: Counts) -> Iterator[Finding]:
@@ -91,7 +91,7 @@ def busy(c: Counts) -> Iterator[Finding]:
 
 def single_steps(c: Counts) -> Iterator[Finding]:
     """Finds windows of one step, between which no trace passes."""
-    if c.longest == 1 and not c.carry and (c.windows or 0) > 1 and _TRACES & set(c.h):
+    if c.longest == 1 and not c.carry and (c.windows or 0) > 1 and TRACES & set(c.h):
         text = (
             f"Every window of `{c.cell}` was a single step, and traces begin at zero in each"
             " window: only spikes of the same step were paired. Run all steps of a sample in one"

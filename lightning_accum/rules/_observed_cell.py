@@ -117,16 +117,22 @@ class ObservedCell(NamedTuple):
         param = self.plan.h.params[0]
         self.plan.steps.note(self.cell, self.plan.state, param, reducers, terms, updater)
 
-    def note(self, carried: dict[StateKey, Tensor]) -> bool:
+    def note(self, carried: dict[StateKey, Tensor], carry: bool) -> bool:
         """Keeps what passes to the next window, and counts the window and its samples.
 
         Args:
             carried: what passes to the next window.
+            carry: whether traces do.
 
         Returns:
             Whether the tally looked at the activity of this window.
         """
         state, pre, post = self.plan.state, self.signals["pre"], self.signals["post"]
+        if not state.tally.joined:
+            passed, left = (
+                any(key.scope == "sample" for key in each) for each in (state.carried, carried)
+            )
+            state.tally.joined = passed or (carry and not left)
         state.keep(carried, self.name)
         for name in () if state.tally.windows else self.vjps:
             state.tally.remember(name, getattr(self.cell.connection, name).detach())

@@ -76,6 +76,7 @@ def run_compiled(rule: Rule, layer: nn.Module, inputs: Tensor) -> Tensor | None:
     found.state.samples["weight"] = found.state.samples.get("weight", 0) + steps * batch
     found.state.tally.note(found.raster, spikes)
     found.state.tally.windows += steps - 1  # of one step each
+    found.state.tally.joined = True
     dtype = inputs.dtype if inputs.is_floating_point() else weight.dtype
     return spikes.to(neuron.spike_dtype or dtype)
 

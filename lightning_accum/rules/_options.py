@@ -23,3 +23,13 @@ class RuleOptions(IndependentCellTrainer, kw_only=True):
     carry: bool = field(default=True, hyperparameter=False)
     backend: Backend = field(default="auto", hyperparameter=False)
     picker: Picker | None = None
+
+
+def rests(h: RuleOptions) -> bool:
+    """Returns whether all rates of a cell are zero, which may be meant.
+
+    Args:
+        h: the hyperparameters of the cell.
+    """
+    rates = [v for k, v in vars(h).items() if k == "lr" or k.startswith("lr_")]
+    return bool(rates) and not any(rates)

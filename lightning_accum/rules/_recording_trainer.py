@@ -27,6 +27,7 @@ from lightning_accum.rules._warnings import (
     warn_of_dropped,
     warn_of_pending,
     warn_of_second_hand,
+    warn_of_single_steps,
     warn_of_twin,
     warn_of_unmoved,
     warn_of_unused,
@@ -217,12 +218,14 @@ class RecordingTrainer(RuleOptions, ABC):
         return super().train(mode)
 
     def check_moved(self) -> None:
-        """Warns, once, of parameters that applied changes have not moved, or too far.
+        """Warns, once, of parameters that applied changes have not moved, or could not well move.
 
         Waits for the device.
         """
         for name, (cell, _) in self.named_cells:
             h, updater = self.state_of(name).hyperparameters, get_updater(cell.connection)
+            if warn_of_single_steps(type(self).__name__, name, h, self.tally(name)):
+                continue
             if updater is not None:
                 warn_of_unmoved(type(self).__name__, name, updater, h, self.tally(name))
                 warn_of_delays(name, updater, h.params, self.tally(name))

@@ -11,7 +11,7 @@ from lightning_accum.cells.tally import Tally
 from lightning_accum.cells.why_nothing import why_nothing
 from lightning_accum.engine.recording import Given
 from lightning_accum.nn.delay_range import delays_beyond
-from lightning_accum.rules._options import RuleOptions
+from lightning_accum.rules._options import RuleOptions, rests
 from lightning_accum.updates import Accumulator, Updater
 
 
@@ -153,9 +153,8 @@ def warn_of_unmoved(rule: str, cell: str, updater: Updater, h: RuleOptions, tall
         h: the hyperparameters of the cell.
         tally: the counts of the cell's windows.
     """
-    rates = {k: v for k, v in vars(h).items() if k == "lr" or k.startswith("lr_")}
-    if rates and not any(rates.values()):
-        return  # which may be meant
+    if rests(h):
+        return
     params = {p: updater.target(p).detach() for p in h.params if updater.applied.get(p)}
     for param in tally.never_moved(params):
         warnings.warn(
@@ -166,6 +165,28 @@ def warn_of_unmoved(rule: str, cell: str, updater: Updater, h: RuleOptions, tall
             RuntimeWarning,
             stacklevel=4,
         )
+
+
+def warn_of_single_steps(rule: str, cell: str, h: RuleOptions, tally: Tally) -> bool:
+    """Warns, and returns whether it did, if all windows were one step, with new traces in each.
+
+    Args:
+        rule: the name of the rule.
+        cell: the name of the cell.
+        h: the hyperparameters of the cell.
+        tally: the counts of the cell's windows.
+    """
+    warns = not rests(h) and tally.single_steps(vars(h))
+    if warns:
+        warnings.warn(
+            f"`{rule}` should pair spikes of different steps. Found {tally.windows} windows of cell"
+            f" `{cell}`, each of one step, with traces that began at zero: call the rule after the"
+            " whole sequence; or in every step with `carry=True`, and `clear()` after the sequence."
+            " If the modules get whole sequences, pass `time_dim=0`.",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    return warns
 
 
 def warn_of_delays(cell: str, updater: Updater, params: Sequence[str], tally: Tally) -> None:

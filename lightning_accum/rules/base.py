@@ -242,7 +242,7 @@ class Rule(RecordingTrainer):
             if fixed and recording.steps == 1:
                 terms = seen.plan.noting(terms)
             carried = yield from run_rule(terms, recording, targets, state.carried, how)
-        looked = seen.note(carried)
+        looked = seen.note(carried, carry)
         if fixed and carry and not inputs:
             seen.plan_step(known, updater, self._pool.members(seen.name))
         if looked:

@@ -270,3 +270,50 @@ def test_a_call_without_cells() -> None:
     rule = la.STDP(0.1, -0.1)
     with pytest.warns(RuntimeWarning, match=r"`STDP` should have a cell to train.*register"):
         rule()
+
+
+class TestSingleSteps:
+    """Spike rules whose every window is one step."""
+
+    def left(self, rule: la.STDP, clears: bool, steps: int = 1, batches: int = 12) -> list[str]:
+        fc, neuron = nn.Linear(4, 3), nn.Identity()
+        rule.register_cell("enc", la.Cell(fc, neuron))
+        inputs = {"reward": 1.0} if isinstance(rule, la.MSTDPET) else {}
+        for i in range(batches):
+            for j in range(steps):
+                fc(raster(2, 4, seed=i + j).float())
+                neuron(raster(2, 3, seed=i + j + 1).float())
+            rule(**inputs)
+            rule.update()
+            if clears:
+                rule.clear()
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            rule.eval()
+            rule.train().eval()  # says it no more
+        return [str(w.message) for w in found]
+
+    @pytest.mark.parametrize("kind", [la.STDP, la.MSTDPET])
+    @pytest.mark.parametrize("clears", [False, True])
+    def test_without_carrying_traces(self, kind: type[la.STDP], clears: bool) -> None:
+        (said,) = self.left(kind(0.1, -0.1, carry=clears), clears)
+        assert said.startswith(f"`{kind.__name__}` should pair spikes of different steps.")
+        assert "Found 12 windows of cell `enc`, each of one step" in said
+        assert "with `carry=True`" in said
+
+    @pytest.mark.parametrize("kind", [la.STDP, la.MSTDPET])
+    def test_where_traces_pass_or_windows_are_long(self, kind: type[la.STDP]) -> None:
+        assert not self.left(kind(0.1, -0.1), clears=False)
+        assert not self.left(kind(0.1, -0.1), clears=True, steps=2)
+        assert not self.left(kind(0.1, -0.1, carry=False), clears=False, steps=2)
+        assert not self.left(kind(0.1, -0.1, carry=False), clears=False, batches=7)
+
+    def test_rates_have_no_steps_to_pair(self) -> None:
+        fc, neuron = nn.Linear(4, 3), nn.Identity()
+        rule = la.Hebb(0.1, carry=False)
+        rule.register_cell("enc", la.Cell(fc, neuron))
+        for _ in range(12):
+            neuron(fc(torch.rand(2, 4)))
+            rule()
+            rule.update()
+        rule.eval()
