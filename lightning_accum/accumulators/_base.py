@@ -125,6 +125,18 @@ class StreamAccumulator(Stage, PersistentMetric):
         """Returns whether the result is undefined because no value was added."""
         return False
 
+    def _undefined(self) -> str | None:
+        """Returns why the result is nan whatever the values, for a warning; ``None`` if it is not.
+
+        A subclass adds its own reasons.
+        """
+        if not self._is_empty():
+            return None
+        return (
+            f"`{type(self).__name__}.compute` was called before any value was added: the result is"
+            " nan."
+        )
+
     def is_synchronised(self) -> bool:
         """Returns whether the states are, at the moment, those of all processes."""
         return self._is_synced
@@ -164,12 +176,9 @@ class StreamAccumulator(Stage, PersistentMetric):
         self._take_states(self._merged([from_bytes(row) for row in rows]))
 
     def _adopt(self, value: Any) -> Any:
-        """Caches a result of all processes, and warns if no value was added."""
-        if self._is_empty():
-            rank_zero_warn(
-                f"`{type(self).__name__}.compute` was called before any value was added: the"
-                " result is nan."
-            )
+        """Caches a result of all processes, and warns if there were too few values for one."""
+        if text := self._undefined():
+            rank_zero_warn(text)
         self._computed = value
         return value
 

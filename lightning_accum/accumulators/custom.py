@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
+from torchmetrics.utilities import rank_zero_warn
 
 from lightning_accum.accumulators._base import State, StreamAccumulator
 from lightning_accum.accumulators._copies import copied
@@ -25,6 +27,7 @@ class _ByVerbs(StreamAccumulator):
     """The base of accumulators that call the three verbs, and keep all state in ``data``."""
 
     data: Any
+    _told = False  # whether a warning of state elsewhere was given
 
     @abstractmethod
     def own_forward(self, *args: Any, **kwargs: Any) -> None:
@@ -46,8 +49,11 @@ class _ByVerbs(StreamAccumulator):
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         """Adds a value."""
+        before = None if self._update_count else dict(vars(self))
         with torch.no_grad():
             found: object = self.own_forward(*args, **kwargs)
+        if before is not None:
+            self._check_kept(before)
         if found is not None:
             raise TypeError(
                 f"`{type(self).__name__}.forward` should add to `self.data` and return nothing."
@@ -55,14 +61,45 @@ class _ByVerbs(StreamAccumulator):
                 " to `self.data`, and return results from `calculate`."
             )
 
+    def _check_kept(self, before: dict[str, Any]) -> None:
+        """Warns, once, of attributes that the first value has changed and no state dict holds.
+
+        Args:
+            before: all attributes before it.
+        """
+        changed = (k for k, v in vars(self).items() if before.get(k, before) is not v)
+        lost = [name for name in changed if not name.startswith("_") and name not in self._defaults]
+        if lost and not self._told:
+            self._told = True
+            rank_zero_warn(
+                f"`{type(self).__name__}` should keep what it adds up in `self.data`. Found that"
+                f" `forward` changes {', '.join(f'`self.{name}`' for name in lost)}, which is not"
+                " saved with the state: hold several values in one `self.data`, a dictionary or"
+                " a list, or begin the name of what need not be saved with an underscore."
+            )
+
     def compute(self) -> Any:
         """Returns a copy of the result."""
-        return copied(self.own_calculate())
+        result = copied(self.own_calculate())
+        if result is None and self._update_count:
+            raise TypeError(
+                f"`{type(self).__name__}.calculate` should return the result. Found that it returns"
+                " nothing: return what it computes."
+            )
+        return result
 
     def reset(self) -> None:
         """Forgets all values."""
+        before = self.data
         super().reset()
+        default = self.data
         self.own_reset()
+        if self.data is default and default._version == 0 and not _is_zero(before):
+            raise TypeError(
+                f"`{type(self).__name__}.reset` should set `self.data` anew. Found that it leaves"
+                " it as it was: assign the value before the first one to `self.data`, not to a"
+                " local name."
+            )
 
     def _merged(self, parts: Sequence[State]) -> State:
         if len(parts) == 1:
@@ -170,3 +207,8 @@ class VerbAdapter(_ByVerbs):
     def own_reset(self) -> None:
         """Resets the object."""
         self.accumulator.reset()
+
+
+def _is_zero(data: Any) -> bool:
+    """Returns whether data is the 0 with which torchmetrics replaces it in a reset."""
+    return isinstance(data, Tensor) and data.numel() == 1 and not data.any()

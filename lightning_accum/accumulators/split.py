@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from torch import nn
+from torchmetrics.utilities import rank_zero_warn
 
 from lightning_accum.accumulators._links import Ends, Link
 from lightning_accum.accumulators._stage import Stage, join
@@ -71,9 +73,26 @@ class SplitLink(Link):
             pipe.forget()
 
     def begin(self) -> None:
-        """Warns of the results of the pipes that would be lost."""
+        """Warns of the results of the pipes that would be lost, or mixed with one another."""
+        self._check_shared()
         for pipe in self.stage.branches:
             pipe.begin()
+
+    def _check_shared(self) -> None:
+        """Warns of accumulators that stand in several pipes."""
+        stages = (
+            each
+            for pipe in self.stage.branches
+            for each in pipe.modules()
+            if isinstance(each, Stage) and each.link().accumulates
+        )
+        shared = [each for each, times in Counter(stages).items() if times > 1]
+        for each in shared:
+            rank_zero_warn(
+                f"An accumulator should stand in one pipe. Found the same `{type(each).__name__}`"
+                " in two pipes of a source or a split, so that it adds up the values of both, and"
+                " only the first gets the result: make one for each."
+            )
 
     def bind(self, module: Any) -> None:
         """Has the pipes log through a LightningModule."""

@@ -28,7 +28,7 @@ class Variance(Summed):
     and of complex values the mean of :math:`|x - m|^2`. The sums are in float64 and keep their
     rounding error, like :class:`Sum`, so they are exact after :math:`10^9` values. The result has
     the dtype of the values, or of their real part. Like :func:`torch.var`, it is nan if
-    :math:`n = c`; before any value it is nan, with one warning. The variances of several processes
+    :math:`n \le c`, with one warning. The variances of several processes
     are combined exactly.
 
     Args:
@@ -81,6 +81,16 @@ class Variance(Summed):
             return torch.full_like(self.squares, torch.nan)
         variance = self.squares / max(self._update_count - self.correction, 0)
         return variance.to(self.like.real.dtype)
+
+    def _undefined(self) -> str | None:
+        if self._is_empty() or self._update_count > self.correction:
+            return super()._undefined()
+        return (
+            f"`Variance(correction={self.correction})` should have more than {self.correction}"
+            f" values. Found {self._update_count}, of shape {tuple(self.squares.shape)}, so that"
+            " the result is nan: each call of `update` adds one value, and the elements of a tensor"
+            " are separate; pass `correction=0` for the variance of these values themselves."
+        )
 
     def _combined(self, parts: list[State]) -> State:
         moments = (Moments(int(p["updates"]), *(p[name] for name in _SUMS)) for p in parts)

@@ -149,6 +149,7 @@ def test_reset_begins_anew_and_leaves_results_alone(name):
     assert_close(found, expected(name, VALUES[:4]))
 
 
+@pytest.mark.filterwarnings("ignore:`Variance.*should have more than:UserWarning")
 @names
 def test_a_result_is_cached_until_the_next_value(name):
     accumulator = filled(name)

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from lightning_accum.accumulators import CustomAccumulator, Except, Mean
+from lightning_accum.accumulators import (
+    CustomAccumulator,
+    Except,
+    Max,
+    Mean,
+    Source,
+    Variance,
+)
 
 
-class Total(CustomAccumulator):
+class Returning(CustomAccumulator):
     """Returns what it should keep."""
 
     def __init__(self) -> None:
@@ -25,10 +33,90 @@ class Total(CustomAccumulator):
 
 
 def test_forward_that_returns_the_sum() -> None:
-    with pytest.raises(TypeError, match=r"`Total.forward` should add to `self.data`"):
-        Total().update(1.0)
+    with pytest.raises(TypeError, match=r"`Returning.forward` should add to `self.data`"):
+        Returning().update(1.0)
 
 
 def test_except_of_a_class() -> None:
     with pytest.raises(TypeError, match=r"such as `Mean\(\)`"):
         Except(Mean, begin=1)
+
+
+class Total(CustomAccumulator):
+    """Adds up, and does one of the verbs wrongly."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.data = 0.0
+        self.count, self.wrong = 0, wrong
+
+    def forward(self, value: float) -> None:
+        self.data = self.data + value
+        if self.wrong == "forward":
+            self.count += 1
+
+    def calculate(self) -> float | None:
+        return None if self.wrong == "calculate" else self.data
+
+    def reset(self) -> None:
+        if self.wrong != "reset":
+            self.data = 0.0
+
+
+def test_calculate_that_returns_nothing() -> None:
+    total = Total("calculate")
+    total.update(1.0)
+    with pytest.raises(TypeError, match=r"`Total.calculate` should return the result"):
+        total.compute()
+
+
+def test_reset_that_sets_nothing() -> None:
+    total = Total("reset")
+    total.update(1.0)
+    with pytest.raises(TypeError, match=r"`Total.reset` should set `self.data` anew"):
+        total.reset()
+
+
+def test_state_that_is_not_saved_is_told_once() -> None:
+    total = Total("forward")
+    with pytest.warns(UserWarning, match=r"Found that `forward` changes `self.count`"):
+        total.update(1.0)
+    total.update(2.0)  # says it no more
+    assert total.compute() == 3.0
+    total.reset()
+    total.update(1.0)
+
+
+def test_an_accumulator_that_does_all_three() -> None:
+    pipe = Total() ** str
+    for _ in range(2):
+        assert pipe.run([1.0, -1.0, 2.0]) == "2.0"
+    total = Total()
+    total.reset()
+    assert total.compute() == 0.0
+
+
+def test_an_accumulator_in_two_pipes() -> None:
+    mean, found = Mean(), []
+    source = Source()
+    source**mean**found.append
+    source**mean**found.append
+    with pytest.warns(UserWarning, match="Found the same `Mean` in two pipes"):
+        source(1.0)
+    source = Source()
+    first = source ** Mean()
+    first**found.append
+    first ** Max() ** found.append  # a fork
+    source.run([1.0])
+
+
+def test_the_variance_of_one_value() -> None:
+    variance = Variance()
+    variance(torch.ones(3))  # so far
+    with pytest.warns(UserWarning, match=r"Found 1, of shape \(3,\), so that the result is nan"):
+        assert variance.compute().isnan().all()
+    variance.update(torch.zeros(3))
+    assert variance.compute().tolist() == [0.5] * 3
+    biased = Variance(correction=0)
+    biased.update(1.0)
+    assert biased.compute() == 0

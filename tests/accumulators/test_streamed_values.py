@@ -23,6 +23,7 @@ def result(accumulator):
     return torch.stack(found) if isinstance(found, list) else found
 
 
+@pytest.mark.filterwarnings("ignore:`Variance.*should have more than:UserWarning")
 @names
 @untimed
 @given(count=counts, shape=shapes, seed=seeds)
@@ -38,6 +39,7 @@ def test_every_result_so_far_is_that_of_the_stacked_values(name, count, shape, s
         assert_close(result(accumulator), found, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.filterwarnings("ignore:`Variance.*should have more than:UserWarning")
 @merging
 @untimed
 @given(count=counts, shape=shapes, seed=seeds, data=st.data())
@@ -156,6 +158,7 @@ def test_merged_averages_are_weighed_by_how_far_they_reach():
     assert_close(float(first.compute()), (0.5 * 1 + 0.75 * 6) / 1.25)
 
 
+@pytest.mark.filterwarnings("ignore:`Variance.*should have more than:UserWarning")
 def test_a_variance_is_as_torch_has_it():
     for correction in (0, 1, 2):
         variance = Variance(correction=correction)
