@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from lightning_accum.callbacks._counts import Counts
 from lightning_accum.callbacks._finding import Finding, number
-from lightning_accum.cells.tally import TRACES
+from lightning_accum.cells.single_steps import TRACES
 
 ELSEWHERE = "recorded elsewhere"
 """The key of the finding that only other processes, or other cells, have recorded activity."""

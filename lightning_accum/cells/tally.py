@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import torch
@@ -14,12 +14,6 @@ from lightning_accum.functional.numbers import fingerprint
 from lightning_accum.sparse.kernel_search import count_events
 
 T = TypeVar("T")
-
-#: Time constants of traces by which rules pair spikes of different steps.
-TRACES = frozenset(
-    {"tc_pre", "tc_post", "tc_pos", "tc_neg", "tc_trace"}
-    | {f"tc_{side}_{speed}" for side in ("pre", "post") for speed in ("fast", "slow")}
-)
 
 _APART = 3  # windows in a row
 _THIRD = 2  # looks at least in a third of a fit
@@ -186,19 +180,6 @@ class Tally:
             if all(map(torch.equal, fingerprint(params[name]), self._began[name]))
         ]
         return still if still and self.warns("weights") else []
-
-    def single_steps(self, constants: Iterable[str]) -> bool:
-        """Returns whether to warn, once, that no spikes of different steps could be paired.
-
-        Args:
-            constants: the names of the hyperparameters.
-        """
-        if self.longest != 1 or self.joined or self.windows < _EMPTY or self.watched:
-            return False
-        warns = not TRACES.isdisjoint(constants) and self.warns("single steps")
-        if warns:
-            self._told.add("weights")  # which had little reason to move
-        return warns
 
     def warns(self, kind: str) -> bool:
         """Returns whether to warn now: once of each kind of mistake, and if no callback does.

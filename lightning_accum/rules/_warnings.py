@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from lightning_accum._ending import has_ended
 from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.single_steps import only_single_steps
 from lightning_accum.cells.tally import Tally
 from lightning_accum.cells.why_nothing import why_nothing
 from lightning_accum.engine.recording import Given
@@ -176,7 +177,7 @@ def warn_of_single_steps(rule: str, cell: str, h: RuleOptions, tally: Tally) -> 
         h: the hyperparameters of the cell.
         tally: the counts of the cell's windows.
     """
-    warns = not rests(h) and tally.single_steps(vars(h))
+    warns = not rests(h) and only_single_steps(tally, vars(h))
     if warns:
         warnings.warn(
             f"`{rule}` should pair spikes of different steps. Found {tally.windows} windows of cell"
