@@ -65,6 +65,13 @@ class Given(dict[str, Any]):
         self._read.add(name)
         return super().__getitem__(name)
 
+    def __missing__(self, name: str) -> Any:
+        raise KeyError(
+            f"The rule should be called with `{name}`, which its terms read from `window.inputs`."
+            f" Found {sorted(super().keys())}: call `rule({name}=...)`, or read it by"
+            f" `window.inputs.get({name!r})` if it may be left out."
+        )
+
     def get(self, name: str, default: Any = None) -> Any:
         """Returns an argument, or ``default`` if it was not given."""
         return self[name] if name in self else default

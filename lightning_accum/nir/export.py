@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from lightning_accum._checks import check_module
@@ -60,7 +60,7 @@ def to_nir(
         ModuleNotFoundError: if ``nir`` is not installed.
         TypeError: if NIR cannot express a module, or ``model`` is not a module.
         ValueError: if NIR cannot express a setting, such as ``refractory`` or ``inhibition``, or if
-            shapes or steps do not fit.
+            shapes or steps do not fit; or if parameters are not finite.
 
     Example:
         >>> from lightning_accum import Serial
@@ -156,6 +156,7 @@ class _Graph:
                 "Argument `input_shape` should be the shape of one sample in one step if a network"
                 f" begins with `{type(module).__name__}`. Found None for `{name}`."
             )
+        _check_finite(name, module)
         node = write(self.to, name, module, shape)
         takes, gives = (
             tuple(int(n) for n in np.atleast_1d(kind))
@@ -180,3 +181,13 @@ class _Graph:
             key = "output" if len(last) == 1 else f"output.{name.partition('.')[2]}"
             self.nodes[key] = self.to.nir.Output(self.nodes[name].output_type["output"])
             self.edges.append((name, key))
+
+
+def _check_finite(name: str, module: nn.Module) -> None:
+    """Raises a ``ValueError`` if a module has weights or thresholds that are not finite."""
+    for key, value in module.state_dict(keep_vars=True).items():
+        if isinstance(value, Tensor) and not value.isfinite().all():
+            raise ValueError(
+                f"A network for NIR should have finite parameters. Found NaN or Inf in"
+                f" `{name}.{key}`: export it as it was before they came."
+            )

@@ -28,7 +28,9 @@ class OTTT(PotentialRule):
     of one step and not through time: make :class:`~lightning_accum.nn.SurrogateLIF` neurons with
     ``gradient="step"``, and call ``backward()`` on the loss after each step or once. Lightning
     divides the loss by ``accumulate_grad_batches``, and so this rule's change. The rule records the
-    gradient by a :class:`~lightning_accum.observe.GradientMonitor`.
+    gradient by a :class:`~lightning_accum.observe.GradientMonitor`. It cannot know the scale of a
+    ``GradScaler`` in a loop of your own: divide the change by it,
+    ``rule.update(scale=1 / scaler.get_scale())``, in every step.
 
     Args:
         lr: rate :math:`\eta`.

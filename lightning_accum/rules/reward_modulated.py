@@ -123,10 +123,14 @@ def _reward(window: Window, reward: object) -> float | Tensor:
     steps, batch = window.total, window.post.activity.shape[1]
     shape = tuple(reward.shape) if isinstance(reward, Tensor) else None
     if not isinstance(reward, Tensor) or shape not in ((), (batch,), (steps, batch)):
+        remedy = "convert it, `torch.as_tensor(reward)`"
+        if shape is not None or reward is None:
+            remedy = "call the rule as `rule(reward=...)`, or give the callback"
+            remedy += " `input_keys=('reward',)`"
         raise ValueError(
             f"Argument `reward` should be a number, or a tensor [B] or [T, B] of shape [{batch}] or"
             f" [{steps}, {batch}]. Found {type(reward).__name__ if shape is None else list(shape)}:"
-            " call the rule as `rule(reward=...)`, or give the callback `input_keys=('reward',)`."
+            f" {remedy}."
         )
     found: Tensor = reward.detach().to(_like(window))
     return found.expand(steps, -1 if found.ndim else 1)

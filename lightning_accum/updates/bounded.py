@@ -42,9 +42,7 @@ class BoundedChange(CombinedChange):
             self._check_apart("bounded")
         self._bounds.set(side, bound, limits, options)
 
-    def upperbound(
-        self, bound: HalfBounding | None, max: float | None = None, /, **kw: Any
-    ) -> None:
+    def upperbound(self, bound: HalfBounding | None, max: float | None = None, **kw: Any) -> None:
         """Sets the bound on the potentiating part; replaces a full bound.
 
         Args:
@@ -57,9 +55,7 @@ class BoundedChange(CombinedChange):
         """
         self._set_bound("upper", bound, {"max": max}, kw)
 
-    def lowerbound(
-        self, bound: HalfBounding | None, min: float | None = None, /, **kw: Any
-    ) -> None:
+    def lowerbound(self, bound: HalfBounding | None, min: float | None = None, **kw: Any) -> None:
         """Sets the bound on the depressing part; replaces a full bound.
 
         Args:
@@ -77,7 +73,6 @@ class BoundedChange(CombinedChange):
         bound: FullBounding | None,
         max: float | None = None,
         min: float | None = None,
-        /,
         **kw: Any,
     ) -> None:
         """Sets the bound on both parts; replaces half bounds, and ``None`` removes them all.

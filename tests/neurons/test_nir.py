@@ -318,6 +318,12 @@ class Own(nn.Linear):
         return super().forward(input) ** 2
 
 
+def not_a_number() -> Linear:
+    fc = Linear(2, 2)
+    nn.init.constant_(fc.weight, float("nan"))
+    return fc
+
+
 REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "inhibition": (
         lambda: LIF(2, inhibition=LateralInhibition(1.0)),
@@ -329,6 +335,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "an encoder": (lambda: PoissonEncoder(3, 9.0), TypeError, "at random: export the modules"),
     "a ReLU": (nn.ReLU, TypeError, "AdaptiveLIF, Conv1d, .* Found `ReLU` as `1`: pass"),
     "a subclass": (lambda: Own(2, 2), TypeError, "Found `Own` as `1`"),
+    "NaN": (lambda: not_a_number(), ValueError, r"should have finite.*NaN or Inf in `1.weight`"),
     "shapes": (lambda: LIF(4), ValueError, r"`1` should have shape \(4,\).*\(2,\) before it"),
     "other steps": (
         lambda: nn.Sequential(LIF(2, dt=0.5), LIF(2)), ValueError, r"Found \[0.5, 1.0\] ms"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasters import layer, raster, show
-from torch import Tensor
+from torch import Tensor, nn
 
-from lightning_accum import MSTDP, STDP, get_updater
+from lightning_accum import MSTDP, STDP, Cell, get_updater
 
 RATES = {"lr_post": 0.3, "lr_pre": -0.2, "tc_post": 8.0, "tc_pre": 12.0}
 
@@ -89,3 +91,14 @@ def test_a_reward_that_does_not_fit(reward: object):
     with pytest.raises(ValueError, match=r"`reward` should be .* shape \[2\] or \[5, 2\]"):
         rule(**({} if reward is None else {"reward": reward}))
     assert get_updater(model.connection).weight.empty
+
+
+@pytest.mark.parametrize("reward", [[1.0, 0.0], np.ones(2), np.float32(1.0)])
+def test_a_reward_that_is_not_a_tensor_says_how_to_convert_it(reward: Any) -> None:
+    fc, neuron, rule = nn.Linear(3, 2), nn.Identity(), MSTDP(0.1, -0.1)
+    rule.register_cell("enc", Cell(fc, neuron))
+    fc(torch.ones(2, 3))
+    neuron(torch.ones(2, 2))
+    with pytest.raises(ValueError, match=r"`reward` .*: convert it, `torch.as_tensor\(reward\)`"):
+        rule(reward=reward)
+    rule(reward=torch.as_tensor(reward))

@@ -144,3 +144,21 @@ def test_reductions_of_all_dimensions() -> None:
     with pytest.raises(ValueError, match=r"Found shape \(\) from \(1, 3, 4\)"):
         updater()
     assert torch.equal(fc.weight, before)
+
+
+class Novel(Rule):
+    """Reads an argument of its call."""
+
+    lr: float = 0.1
+
+    def terms(self, window: Any, h: Any) -> Any:
+        return Term(h.lr * window.inputs["novelty"], window.post, window.pre)
+
+
+def test_an_argument_that_was_not_passed() -> None:
+    fc, neuron, rule = nn.Linear(3, 2), nn.Identity(), Novel()
+    rule.register_cell("enc", Cell(fc, neuron))
+    neuron(fc(torch.ones(1, 3)) > 0)
+    with pytest.raises(KeyError, match=r"with `novelty`.* Found \['reward'\]: call `rule\(nov"):
+        rule(reward=1.0)
+    rule(novelty=1.0)

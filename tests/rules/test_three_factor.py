@@ -269,3 +269,19 @@ def test_another_threshold_than_the_neuron_s_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"`threshold` should be that of the neuron.*1\.0"):
         rule.register_cell("hidden", Cell(net.fc, net.lif))
     la.EProp(1.0, threshold=1.0, time_dim=0).register_cell("hidden", Cell(net.fc, net.lif))
+
+
+def test_the_scale_of_a_gradient_scaler_is_divided_out() -> None:
+    ends = []
+    for scale in (1.0, 1024.0):
+        torch.manual_seed(0)
+        fc = nn.Linear(3, 4, bias=False)
+        lif = SurrogateLIF(4, gradient="step", time_dim=0)
+        rule = la.OTTT(lr=0.1, time_dim=0)
+        rule.register_cell("hidden", Cell(fc, lif))
+        scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        scaler.scale(lif(fc((torch.rand(10, 2, 3) < 0.5).float())).mean()).backward()
+        rule()
+        rule.update(scale=1 / scaler.get_scale())
+        ends.append(fc.weight.detach())
+    torch.testing.assert_close(*ends)

@@ -105,6 +105,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:A source should have a pipe"),
     pytest.mark.filterwarnings("ignore:.*should be called with what its terms read"),
     pytest.mark.filterwarnings("ignore:Initializing zero-element tensors"),
+    pytest.mark.filterwarnings("ignore:.Variance.*should have more than"),
 ]
 
 

@@ -225,3 +225,19 @@ def test_a_state_whose_upper_limit_is_not_above_the_lower_one() -> None:
     with pytest.raises(RuntimeError, match=r"Found `max = -1.0`, `min = 0.0`"):
         acc.set_extra_state(state)
     assert acc.limits == (0.0, 1.0)
+
+
+def test_limits_by_name() -> None:
+    ends = []
+    for by_name in (False, True):
+        acc = Accumulator()
+        if by_name:
+            acc.fullbound(bound_power, max=1.0, min=0.0, power=2.0)
+        else:
+            acc.fullbound(bound_power, 1.0, 0.0, power=2.0)
+        acc.pos = torch.ones(1)
+        ends.append((acc.limits, acc.update(torch.full((1,), 0.5)).item()))
+    assert ends[0] == ends[1] == ((0.0, 1.0), 0.25)
+    acc.upperbound(bound_upper_power, max=2.0, power=1.0)
+    acc.lowerbound(bound_lower_power, min=-2.0, power=1.0)
+    assert acc.limits == (-2.0, 2.0)
