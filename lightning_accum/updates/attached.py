@@ -103,8 +103,8 @@ def attach_updater(
         >>> updater()
     """
     updater = get_updater(module)
+    warn_of_unattached(module, forget_unattached(compiled_from(module)))
     if updater is None:
-        warn_of_unattached(module, forget_unattached(compiled_from(module)))
         updater = Updater(module, *params, reduction=reduction, nonfinite=nonfinite)
         set_updater(module, updater)
     else:

@@ -47,6 +47,14 @@ def test_an_updater_that_still_exists() -> None:
     assert get_updater(fc) is not updater
 
 
+def test_a_second_updater_beside_the_one_that_rules_use() -> None:
+    fc = nn.Linear(2, 1)
+    attach_updater(fc, "weight")
+    constrained(fc)
+    with pytest.warns(UserWarning, match=CLAMP):
+        Hebb(0.1).register_cell("enc", Cell(fc, nn.Identity()))
+
+
 @pytest.mark.parametrize("make", [constrained, bounded])
 def test_an_updater_that_is_attached(make: type) -> None:
     fc = nn.Linear(2, 1)
