@@ -11,11 +11,11 @@ from torch import Tensor
 from lightning_accum._compat import version
 from lightning_accum.optim.update import checked_updaters
 from lightning_accum.updates import Updater
+from lightning_accum.updates.exports import EXPORTED
 from lightning_accum.updates.uninterrupted import call_uninterrupted
 
 # An exported gradient has, as an attribute, the versions of itself and of its parameter, and how
 # often in a row it was added to an export with which the parameter had been stepped already.
-_EXPORTED = "_lightning_accum_exported"
 _STALE = 3  # times in a row before a warning
 
 
@@ -29,7 +29,8 @@ def updates_as_gradients(*updaters: Updater) -> None:
     gradients, such as those of a loss. The optimizer decides on the size of the step, so bounds
     that depend on the weight shape only its direction, and the caller has to apply the constraints
     of the updaters after the step. Empty the gradients after each step, with ``zero_grad()``:
-    updates that stay there are applied again, and a warning says so.
+    updates that stay there are applied again, and a warning says so, as it does of updates that
+    are emptied before the step.
 
     Args:
         *updaters: the updaters.
@@ -73,7 +74,7 @@ def updates_as_gradients(*updaters: Updater) -> None:
         updater.clear()
     for key, (param, grad) in grads.items():
         if not (grad.is_inference() or param.is_inference()):  # which have no version
-            setattr(grad, _EXPORTED, (version(grad), version(param), stale[key]))
+            setattr(grad, EXPORTED, (version(grad), version(param), stale[key]))
     if _STALE in stale.values():
         names = ", ".join(f"`{labels[key]}`" for key, times in stale.items() if times == _STALE)
         warnings.warn(
@@ -87,7 +88,7 @@ def updates_as_gradients(*updaters: Updater) -> None:
 
 def _times_stale(param: Tensor) -> int:
     """Returns how often in a row a parameter was stepped and its exported gradient stayed."""
-    noted = getattr(param.grad, _EXPORTED, None)
+    noted = getattr(param.grad, EXPORTED, None)
     if param.grad is None or noted is None:
         return 0
     of_grad, of_param, times = noted

@@ -22,6 +22,7 @@ from lightning_accum.updates.changes import (
     gradients,
     stacked_change,
 )
+from lightning_accum.updates.exports import Exports
 from lightning_accum.updates.guarded import GuardedAccumulators
 from lightning_accum.updates.nonfinite import NonFinite
 from lightning_accum.updates.registered_constraints import (
@@ -78,7 +79,7 @@ class Updater(GuardedAccumulators):
         super().__init__(module, reduction, nonfinite)
         self._constraints = RegisteredConstraints()
         self._applied: dict[str, int] = {}
-        self._alone = Alone()
+        self._alone, self._exports = Alone(), Exports()
         own = self.parent.named_parameters(recurse=False)
         self.add(*(params or [name for name, _ in own]))
 
@@ -239,6 +240,7 @@ class Updater(GuardedAccumulators):
             pending = self._pending(self.names, {}, {})
             found, counts = gradients(self.label, pending, self._guard)
         self._alone.check(self.label, found, self._accumulators, exported=True)
+        self._exports.check(self.label, {name: self.target(name) for name in found})
         accumulators = [self._accumulators[name] for name in self.names]
         consume = [call for each in accumulators for call in each.emptying_calls()]
         return found, [partial(self._guard.counts.update, counts), *consume]

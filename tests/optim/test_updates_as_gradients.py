@@ -123,3 +123,59 @@ def test_updates_are_exported_in_inference_mode():
             updater.weight = torch.ones(2, 3)
             updates_as_gradients(updater)
     assert torch.equal(fc.weight.grad, torch.full((2, 3), -2.0))
+
+
+def exports(updater, times, *calls):
+    """Exports changes, each time with calls afterwards, and returns the warnings."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(times):
+            updater.weight = torch.ones(2, 3)
+            updates_as_gradients(updater)
+            for call in calls:
+                call()
+    assert all(each.filename == __file__ for each in told)
+    return [str(each.message) for each in told]
+
+
+@pytest.mark.parametrize("kind", [AdaBelief, torch.optim.SGD])
+def test_gradients_that_are_emptied_before_the_step_are_told_once(kind):
+    fc, updater = layer()
+    optimizer = kind(fc.parameters(), lr=0.01)
+    (said,) = exports(updater, 20, optimizer.zero_grad, optimizer.step)
+    assert "step `weight` of `Linear`" in said
+    assert "8 exports whose gradients were emptied before a step" in said
+    assert "after `zero_grad()` and before the `step()`" in said
+
+
+def test_an_optimizer_of_other_parameters():
+    fc, updater = layer()
+    before = fc.weight.detach().clone()
+    (said,) = exports(updater, 1100)
+    assert "Found 1024 exports and no step" in said
+    assert torch.equal(fc.weight, before)
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_steps_that_autograd_does_not_see_are_steps(by_hand):
+    fc, updater = layer()
+    optimizer = torch.optim.Adam(fc.parameters(), lr=0.01, fused=True)
+    for _ in range(40):
+        updater.weight = torch.ones(2, 3)
+        updates_as_gradients(updater)
+        if by_hand:
+            fc.weight.data -= 0.01 * fc.weight.grad
+        else:
+            optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_a_few_steps_that_a_gradient_scaler_skips_are_not_told():
+    fc, updater = layer()
+    optimizer = torch.optim.SGD(fc.parameters(), lr=0.01)
+    for i in range(40):
+        updater.weight = torch.ones(2, 3)
+        updates_as_gradients(updater)
+        if i % 8 == 0:
+            optimizer.step()
+        optimizer.zero_grad()

@@ -1,0 +1,82 @@
+"""Warns of changes that became gradients, and that no optimizer has applied."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lightning_accum._compat import version
+from lightning_accum.functional.numbers import fingerprint
+
+EXPORTED = "_lightning_accum_exported"
+"""An attribute of gradients that hold exported changes."""
+
+_LOOK = 4  # exports in a row without a step, before the parameter's value is kept
+_DROPPED, _WAITING = 8, 1 << 10  # such exports before a warning: of emptied gradients, of any
+
+
+@dataclass
+class _Still:
+    """A parameter since it was stepped last.
+
+    Args:
+        version: its version.
+        times: how often changes were exported since.
+        dropped: in how many of them the gradient had been emptied.
+        value: its value after some of them.
+    """
+
+    version: int
+    times: int = 0
+    dropped: int = 0
+    value: tuple[Tensor, ...] | None = None
+
+
+class Exports:
+    """Warns once if parameters stay as they are while their changes are exported."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Still] = {}
+        self._told = False
+
+    def check(self, module: str, params: Mapping[str, Tensor]) -> None:
+        """Looks, at each export, at what has become of the one before.
+
+        Args:
+            module: the name of the module.
+            params: by name, the parameters whose changes become gradients now.
+        """
+        for name, param in params.items():
+            if self._told or param.is_inference():  # which has no version
+                continue
+            still = self._known.get(name)
+            if still is None or still.version != version(param):
+                self._known[name] = _Still(version(param))
+                continue
+            still.times += 1
+            still.dropped += not hasattr(param.grad, EXPORTED)
+            if still.times == _LOOK:
+                still.value = fingerprint(param.detach())
+            elif still.times > _LOOK and (still.dropped == _DROPPED or still.times == _WAITING):
+                self._look(f"`{name}` of `{module}`", still, param)
+
+    def _look(self, label: str, still: _Still, param: Tensor) -> None:
+        """Warns, unless something has stepped the parameter that autograd does not see."""
+        now = fingerprint(param.detach())
+        if not all(map(torch.equal, now, still.value or now)):
+            still.times = still.dropped = 0
+            return
+        self._told = True
+        emptied = f"{still.dropped} exports whose gradients were emptied before a step"
+        found = emptied if still.dropped == _DROPPED else f"{still.times} exports and no step"
+        warnings.warn(
+            f"An optimizer should step {label} by the updates that become its gradients. Found"
+            f" {found}: call `updates_as_gradients` after `zero_grad()` and before the `step()` of"
+            " an optimizer that has the parameter.",
+            RuntimeWarning,
+            stacklevel=5,
+        )
