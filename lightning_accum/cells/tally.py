@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lightning_accum.cells.activity import Activity, Silence
 from lightning_accum.engine.terms import Change
-from lightning_accum.functional.numbers import fingerprint
+from lightning_accum.functional.numbers import fingerprint, same_fingerprints
 from lightning_accum.sparse.kernel_search import count_events
 
 T = TypeVar("T")
@@ -51,7 +51,8 @@ class Tally:
         self.windows = 0
         self.longest = 0
         self.dropped = 0  # steps that were recorded and cleared
-        self.empty = 0  # calls of the rule that found nothing, before the first window
+        self.empty = 0  # calls of the rule in a row that found nothing,
+        self._before = 0  # and the windows before them
         self.refused = False  # whether a call has raised an error
         self.joined = False  # whether traces have passed from window to window, if there are any
         self._looks: list[tuple[int, Tensor | int, int, Tensor | int, int]] = []
@@ -59,7 +60,7 @@ class Tally:
         self._due = False
         self.apart = 0  # the latest windows in which the neuron was reset, and traces were not
         self.cleared = 0  # the latest sequences in which traces were cleared, and the neuron not
-        self._began: dict[str, tuple[Tensor, Tensor]] = {}  # parameters before the first window
+        self._began: dict[str, list[tuple[Tensor, Tensor]]] = {}  # parameters before two windows
         self._spikes = self._spikes_in = self._left = False
         self._told: set[str] = set()  # the kinds of mistakes that were warned of
 
@@ -87,10 +88,18 @@ class Tally:
         self._looks.append((self.windows, *counts))
         return True
 
-    def note_empty(self) -> bool:
-        """Counts a call that found nothing, and returns whether to warn now."""
+    def note_empty(self, resting: bool) -> bool:
+        """Counts a call that found nothing, and returns whether to warn, once.
+
+        Args:
+            resting: whether a module is in evaluation mode. After the first window, only twice as
+                many such calls as there were windows are a mistake; a test is none.
+        """
+        if self._before != self.windows:
+            self._before, self.empty = self.windows, 0
         self.empty += 1
-        return self.empty == _EMPTY and not self.windows and not self.watched
+        due = self.empty == max(_EMPTY, 2 * self.windows) and (resting or not self.windows)
+        return due and self.warns("silence")
 
     def note_apart(self, apart: bool) -> bool:
         """Counts windows in a row with a mistake in their reset, and returns whether to warn.
@@ -154,14 +163,14 @@ class Tally:
         return terms if self.windows else noting
 
     def remember(self, name: str, param: Tensor) -> None:
-        """Remembers a parameter as it is before the first window.
+        """Remembers a parameter as it is before the first window and before the eighth.
 
         Args:
             name: the name of the parameter.
             param: its value.
         """
-        if not (self.watched or self.windows):
-            self._began[name] = fingerprint(param)
+        if self.windows in (0, _EMPTY - 1) and not self.watched:
+            self._began.setdefault(name, []).append(fingerprint(param))
 
     def never_moved(self, params: Mapping[str, Tensor]) -> list[str]:
         """Returns the parameters to warn of, once, that applied changes have not moved them.
@@ -173,12 +182,11 @@ class Tally:
         """
         if self.windows < _EMPTY or self._left or self.watched:
             return []
-        known = (name for name in params if name in self._began)
-        still = [
-            name
-            for name in known
-            if all(map(torch.equal, fingerprint(params[name]), self._began[name]))
-        ]
+        now = {name: fingerprint(params[name]) for name in params if name in self._began}
+        same = {
+            n: all(same_fingerprints(f, each) for each in self._began[n]) for n, f in now.items()
+        }
+        still = [name for name in same if same[name]]
         return still if still and self.warns("weights") else []
 
     def warns(self, kind: str) -> bool:

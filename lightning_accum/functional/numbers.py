@@ -59,6 +59,22 @@ def fingerprint(values: Tensor) -> tuple[Tensor, Tensor]:
     return norm, wide.sum()
 
 
+def same_fingerprints(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> bool:
+    """Returns whether two fingerprints are equal, where NaN equals NaN; waits for the device.
+
+    Args:
+        first: one fingerprint.
+        second: the other one.
+
+    Example:
+        >>> import torch
+        >>> same_fingerprints(fingerprint(torch.ones(2)), fingerprint(torch.ones(3)))
+        False
+    """
+    pairs = zip(first, second, strict=True)
+    return all(torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=True) for a, b in pairs)
+
+
 def as_bytes(values: Tensor) -> Tensor:
     """Views booleans as bytes of 0 and 1, without a copy.
 

@@ -19,7 +19,7 @@ from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.recording import Recorded
 from lightning_accum.functional.reductions import Reduction, reduction
 from lightning_accum.rules._cell_plan import CellPlan
-from lightning_accum.rules._options import RuleOptions
+from lightning_accum.rules._options import RuleOptions, rests
 from lightning_accum.rules._recorded_signals import RecordedSignal, check_read, read
 from lightning_accum.rules._warnings import (
     unapplied_in,
@@ -70,10 +70,12 @@ class RecordingTrainer(RuleOptions, ABC):
         for other, (known, _) in self.named_cells:
             if other != name and known == cell and same_settings(state, self.state_of(other)):
                 warn_of_twin(type(self).__name__, name, other)
+                break
         for signal in self._recorded(cell, h):
             make = signal.constructor(name, h)
             self.add_monitor(name, signal.name, signal.attr, make, **signal.tags(h))
-        told = partial(warn_of_dropped, type(self).__name__, name, state.tally, h.params)
+        rule, tally = type(self).__name__, state.tally
+        told = partial(warn_of_dropped, rule, name, tally, h.params, rests(h))
         self.updater_of(name).call_at_end(self, told)
         return self.get_unit(name)
 
@@ -227,7 +229,8 @@ class RecordingTrainer(RuleOptions, ABC):
             if warn_of_single_steps(type(self).__name__, name, h, self.tally(name)):
                 continue
             if updater is not None:
-                warn_of_unmoved(type(self).__name__, name, updater, h, self.tally(name))
+                if not rests(h):
+                    warn_of_unmoved(type(self).__name__, name, updater, h.params, self.tally(name))
                 warn_of_delays(name, updater, h.params, self.tally(name))
 
     def _unused(self) -> Iterator[tuple[str, tuple[Tally, int, Mapping[str, Accumulator]]]]:

@@ -6,10 +6,8 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
 from lightning_accum._ending import has_ended
-from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.single_steps import only_single_steps
 from lightning_accum.cells.tally import Tally
-from lightning_accum.cells.why_nothing import why_nothing
 from lightning_accum.engine.recording import Given
 from lightning_accum.nn.delay_range import delays_beyond
 from lightning_accum.rules._options import RuleOptions, rests
@@ -46,26 +44,6 @@ def warn_of_second_hand(rule: str, tallies: Iterable[Tally]) -> None:
             UserWarning,
             stacklevel=4,
         )
-
-
-def warn_of_silence(rule: str, cells: Mapping[str, tuple[Cell, Tally]]) -> None:
-    """Counts a call that found nothing; warns after several, if no call ever found anything.
-
-    Args:
-        rule: the name of the rule.
-        cells: by name, each cell and its counts.
-    """
-    if any(tally.windows for _, tally in cells.values()):
-        return
-    for name, (cell, tally) in cells.items():
-        if tally.note_empty():
-            warnings.warn(
-                f"Cell `{name}` should record activity for `{rule}` to learn from. Found none in"
-                f" {tally.empty} calls."
-                f" {why_nothing(cell.connection, cell.neuron, dropped=tally.dropped)}",
-                RuntimeWarning,
-                stacklevel=4,
-            )
 
 
 def warn_of_unread(rule: str, given: Given, tallies: Sequence[Tally]) -> None:
@@ -123,19 +101,22 @@ def unapplied_in(updater: Updater, params: Iterable[str]) -> dict[str, Accumulat
 
 
 def warn_of_dropped(
-    rule: str, cell: str, tally: Tally, params: Sequence[str], updater: Updater
+    rule: str, cell: str, tally: Tally, params: Sequence[str], resting: bool, updater: Updater
 ) -> None:
-    """Warns if an updater is deleted before anything was applied, unless the program ends.
+    """Warns if an updater is deleted and nothing was applied or moved, unless the program ends.
 
     Args:
         rule: the name of the rule.
         cell: the name of the cell.
         tally: the counts of the cell's windows.
         params: the parameters that the rule trains.
+        resting: whether all rates of the cell are 0.
         updater: the updater.
     """
     if not has_ended():
         warn_of_unused(rule, {cell: (tally, 0, unapplied_in(updater, params))})
+        if not resting:
+            warn_of_unmoved(rule, cell, updater, params, tally)
 
 
 def _pending(unapplied: Mapping[str, Accumulator]) -> int:
@@ -144,25 +125,28 @@ def _pending(unapplied: Mapping[str, Accumulator]) -> int:
     return max(pending, default=0)
 
 
-def warn_of_unmoved(rule: str, cell: str, updater: Updater, h: RuleOptions, tally: Tally) -> None:
+def warn_of_unmoved(
+    rule: str, cell: str, updater: Updater, params: Sequence[str], tally: Tally
+) -> None:
     """Warns if all changes that were applied so far have not moved a parameter.
 
     Args:
         rule: the name of the rule.
         cell: the name of the cell.
         updater: the updater that applied the changes.
-        h: the hyperparameters of the cell.
+        params: the parameters that the rule trains.
         tally: the counts of the cell's windows.
     """
-    if rests(h):
-        return
-    params = {p: updater.target(p).detach() for p in h.params if updater.applied.get(p)}
-    for param in tally.never_moved(params):
+    changed = {p: updater.held[p].detach() for p in params if p in updater.held}
+    for param in tally.never_moved(changed):
+        times = f"{tally.windows} calls and {updater.applied[param]} applied updates"
+        found = f"it unchanged, after {times}, which were 0 or lost in rounding"
+        if not changed[param].isfinite().all():
+            found = f"NaN or Inf in it before and after {times}, so that neurons never fire"
         warnings.warn(
-            f"`{rule}` should have moved `{param}` of cell `{cell}` by now. Found it unchanged,"
-            f" after {tally.windows} calls and {updater.applied[param]} applied updates, which were"
-            " 0 or lost in rounding: look at the activity, at the reduction of batches and of the"
-            " updater, and at limits, and raise the rates.",
+            f"`{rule}` should have moved `{param}` of cell `{cell}` by now. Found {found}: look at"
+            " the activity, at the reduction of batches and of the updater, and at limits, and"
+            " raise the rates.",
             RuntimeWarning,
             stacklevel=4,
         )

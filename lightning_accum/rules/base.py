@@ -34,10 +34,10 @@ from lightning_accum.rules._recorded_signals import (
     state_of,
 )
 from lightning_accum.rules._recording_trainer import RecordingTrainer
+from lightning_accum.rules._silence import warn_of_silence
 from lightning_accum.rules._warnings import (
     warn_of_delays,
     warn_of_pending,
-    warn_of_silence,
     warn_of_unread,
 )
 
@@ -198,7 +198,7 @@ class Rule(RecordingTrainer):
                 warn_of_unread(type(self).__name__, given, [e.plan.state.tally for e in found if e])
             elif not runs and self.training and self.recording:
                 known = {name: (cell, self.tally(name)) for name, (cell, _) in self.named_cells}
-                warn_of_silence(type(self).__name__, known)
+                warn_of_silence(type(self).__name__, known, given)
         finally:
             self.drop_window()
 

@@ -46,6 +46,7 @@ class NamedAccumulators(CheckedState):
         module = compiled_from(module)
         self.label = type(module).__name__
         self._reduction = reduction
+        self.held: dict[str, Tensor] = {}  # what was changed last, also after the module's end
         self.bind(module)
 
     @property
@@ -241,4 +242,4 @@ class NamedAccumulators(CheckedState):
             super().__delattr__(name)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_parent": None, "_user": None, "_watchers": ()}
+        return {**self.__dict__, "_parent": None, "_user": None, "_watchers": (), "held": {}}

@@ -229,6 +229,7 @@ class Updater(GuardedAccumulators):
         self._alone.check(self.label, names, self._accumulators)
         for name in names:
             self._applied[name] = self._applied.get(name, 0) + times
+            self.held[name] = self.target(name)
 
     def gradients(self) -> tuple[dict[str, Tensor], list[partial[Any]]]:
         """Returns what is pending as gradients of a descent, and calls that consume it.

@@ -21,5 +21,8 @@ def test_in_one_rule(overrides: dict[str, Any], told: bool) -> None:
     if told:
         with pytest.warns(UserWarning, match="cell `two` should be.*in cell `one` of `STDP` too"):
             rule.register_cell("two", Cell(fc, neuron))
+        with pytest.warns(UserWarning, match="cell `three` should be") as said:
+            rule.register_cell("three", Cell(fc, neuron))
+        assert len(said) == 1  # and not once for each of the others
     else:
         rule.register_cell("two", Cell(fc, neuron), **overrides)
