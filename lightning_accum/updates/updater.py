@@ -215,8 +215,7 @@ class Updater(GuardedAccumulators):
         """Applies a checked change, and empties the accumulators that held it."""
         accumulators = [self._accumulators[name] for name in consumed]
         emptying = [call for each in accumulators for call in each.emptying_calls()]
-        # An interrupt leaves the change applied and consumed, or neither. The constraints run
-        # afterwards, because they may raise.
+        # An interrupt leaves the change applied and consumed, or neither. Constraints may raise.
         call_uninterrupted(*change.calls, *emptying)
         self._guard.counts.update(change.counts)
         self.note_applied(change.names)
