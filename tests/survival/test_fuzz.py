@@ -581,6 +581,7 @@ INNER = {
     *("end_loop", "check_trained", "accumulate_written", "finish_batch", "reduction_of"),
     *("take_samples", "note_applied", "constraints_of", "updater_of", "recorded_steps"),
     *("weight_range", "call_at_end", "takes", "hold", "steps_since_reset"),
+    *("held_rate", "note_limit"),
 }  # fmt: skip
 
 
