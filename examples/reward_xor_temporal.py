@@ -83,7 +83,7 @@ def main() -> None:
         args.seeds, args.epochs = 1, 20
     torch.set_num_threads(1)
     head(args.epochs, "right order")
-    blank = [learn(RULES["MSTDP"](), 1, seed, 0 * XOR) for seed in range(args.seeds)]
+    blank = [learn(MSTDP(0.0, 0.0, time_dim=0), 1, seed) for seed in range(args.seeds)]
     row("untrained", torch.stack(blank))
     found, result, speed = compare(learn, RULES, args.epochs, args.seeds, args.seeds)
     report(result, speed)

@@ -10,6 +10,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -27,6 +28,7 @@ from lightning_accum._compat import (
     fused_adam,
     hook_count,
     in_backward,
+    in_dispatch_mode,
     is_compiler_failure,
     is_synchronised,
     is_traced,
@@ -91,6 +93,12 @@ def test_in_backward(reentrant):
     checkpoint(square, x, use_reentrant=reentrant).backward()
     assert seen == [False, True]
     assert not in_backward()
+
+
+def test_in_dispatch_mode():
+    with FakeTensorMode():
+        assert in_dispatch_mode()
+    assert not in_dispatch_mode()
 
 
 def test_is_traced():

@@ -4,6 +4,7 @@ from lightning_accum._compat.compiling import (
     compiled_from,
     forget_compiled,
     in_backward,
+    in_dispatch_mode,
     is_compiler_failure,
     is_traced,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "fused_adam",
     "hook_count",
     "in_backward",
+    "in_dispatch_mode",
     "is_compiler_failure",
     "is_synchronised",
     "is_traced",

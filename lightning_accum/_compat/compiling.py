@@ -81,6 +81,22 @@ def is_traced() -> bool:
 _transform_level = torch._C._functorch.maybe_current_level
 
 
+def in_dispatch_mode() -> bool:
+    """Returns whether a mode, such as that of fake tensors, takes the operations on tensors.
+
+    What is deleted while something is compiled should not compute with its tensors: the mode would
+    refuse them. No public function tells whether there is a mode.
+
+    Example:
+        >>> in_dispatch_mode()
+        False
+    """
+    return _is_in_mode()
+
+
+_is_in_mode = torch.utils._python_dispatch.is_in_torch_dispatch_mode
+
+
 def compiled_from(module: nn.Module) -> nn.Module:
     """Returns the module that ``torch.compile`` was called with; another module itself.
 

@@ -10,6 +10,7 @@ from torch import nn
 from lightning_accum.callbacks._carried_state import CarriedState
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._other_weights import OtherWeights
+from lightning_accum.callbacks._passed_state import PassedState
 from lightning_accum.callbacks._wiring import Wiring
 
 
@@ -41,4 +42,4 @@ def first_watches(
         return found
     rest = model if not hosts or hosts[0] is host else None
     others = [each.trainer for each in hosts if each is not host]
-    return [*found, CarriedState(host.trainer, rest, others)]
+    return [*found, CarriedState(host.trainer, rest, others), PassedState(host.trainer)]

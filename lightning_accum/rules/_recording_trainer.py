@@ -9,7 +9,7 @@ from typing import Any
 
 from typing_extensions import Self
 
-from lightning_accum._compat import is_traced
+from lightning_accum._compat import in_dispatch_mode, is_traced
 from lightning_accum._ending import delete_at_exit, has_ended
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.independent import RegisteredCell
@@ -244,7 +244,7 @@ class RecordingTrainer(RuleOptions, ABC):
                 yield name, (tally, tally.dropped + self.recorded_steps(name), unapplied)
 
     def __del__(self) -> None:
-        if "registry" in vars(self) and not has_ended():
+        if "registry" in vars(self) and not has_ended() and not in_dispatch_mode():
             warn_of_unused(type(self).__name__, dict(self._unused()))
             if all(self.registry[name].get() is not None for name in self.registry):
                 self.check_moved()

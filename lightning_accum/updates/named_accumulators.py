@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_module, names_in
-from lightning_accum._compat import compiled_from
+from lightning_accum._compat import compiled_from, in_dispatch_mode
 from lightning_accum._state import CheckedState
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.accumulator import Accumulator
@@ -145,7 +145,7 @@ class NamedAccumulators(CheckedState):
         for name, accumulator in self._accumulators.items():
             if accumulator.bounded:
                 self.note_limit(f"a bound of `{name}`")
-        for _, watcher in self._watchers:
+        for _, watcher in () if in_dispatch_mode() else self._watchers:
             watcher(self)
 
     def target(self, name: str) -> Tensor:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import copy
 import gc
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
 import torch
 from rasters import raster
 from torch import nn
+from torch._subclasses import FakeTensorMode
 
 import lightning_accum as la
 from lightning_accum.nn import LIF
 
 
-def trained(first: str, threshold: float = 1e6, restored: bool = False) -> None:
+def trained(
+    first: str,
+    threshold: float = 1e6,
+    restored: bool = False,
+    deleted_in: AbstractContextManager[object] | None = None,
+) -> None:
     """Trains a layer by hand; ``first`` is the name of what is deleted first."""
     kept: dict[str, Any] = {"layer": la.Serial(nn.Linear(4, 3), LIF(3, v_threshold=threshold))}
     nn.init.constant_(kept["layer"].connection.weight, 0.5)
@@ -31,9 +38,10 @@ def trained(first: str, threshold: float = 1e6, restored: bool = False) -> None:
         kept["rule"].clear()
     if restored:
         kept["layer"].load_state_dict(before)
-    del kept[first]
-    kept.clear()
-    gc.collect()
+    with deleted_in or nullcontext():
+        del kept[first]
+        kept.clear()
+        gc.collect()
 
 
 @pytest.mark.parametrize("first", ["layer", "rule"])
@@ -47,6 +55,11 @@ def test_weights_that_never_moved(first: str) -> None:
 @pytest.mark.parametrize("restored", [False, True])
 def test_weights_that_moved(first: str, restored: bool) -> None:
     trained(first, threshold=0.1, restored=restored)
+
+
+@pytest.mark.parametrize("first", ["layer", "rule"])
+def test_what_is_deleted_while_something_is_compiled_reads_no_tensor(first: str) -> None:
+    trained(first, deleted_in=FakeTensorMode())
 
 
 def test_nan_in_weights_does_not_count_as_moved() -> None:
