@@ -40,9 +40,13 @@ class BoundedChange(CombinedChange):
     ) -> None:
         if bound is not None:
             self._check_apart("bounded")
+        # By name too, if they are not options of the bound beside limits that came by position.
+        limits = {k: options.pop(k, None) if v is None else v for k, v in limits.items()}
         self._bounds.set(side, bound, limits, options)
 
-    def upperbound(self, bound: HalfBounding | None, max: float | None = None, **kw: Any) -> None:
+    def upperbound(
+        self, bound: HalfBounding | None, max: float | None = None, /, **kw: Any
+    ) -> None:
         """Sets the bound on the potentiating part; replaces a full bound.
 
         Args:
@@ -55,7 +59,9 @@ class BoundedChange(CombinedChange):
         """
         self._set_bound("upper", bound, {"max": max}, kw)
 
-    def lowerbound(self, bound: HalfBounding | None, min: float | None = None, **kw: Any) -> None:
+    def lowerbound(
+        self, bound: HalfBounding | None, min: float | None = None, /, **kw: Any
+    ) -> None:
         """Sets the bound on the depressing part; replaces a full bound.
 
         Args:
@@ -73,6 +79,7 @@ class BoundedChange(CombinedChange):
         bound: FullBounding | None,
         max: float | None = None,
         min: float | None = None,
+        /,
         **kw: Any,
     ) -> None:
         """Sets the bound on both parts; replaces half bounds, and ``None`` removes them all.

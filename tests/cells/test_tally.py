@@ -189,10 +189,13 @@ def test_what_is_handed_over_is_no_mistake() -> None:
     rule, layer = learner()
     updater = layer.cell.updater
     assert updater is not None
+    optimizer = torch.optim.SGD(layer.connection.parameters(), 0.1)
     for _ in range(1100):
         layer(ON)
         rule()
+        optimizer.zero_grad()
         updates_as_gradients(updater)
+        optimizer.step()
 
 
 def test_single_steps_may_be_many() -> None:
