@@ -108,6 +108,11 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]], file: TextIO | Non
         print(f"| {' | '.join(row)} |", file=file)
 
 
+def goal(told: str) -> None:
+    """Prints one such thing that this package has set itself to reach."""
+    print(f"\n{told}\n", file=sys.stderr, flush=True)
+
+
 def goals(title: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     """Prints what this package has set itself to reach: to the developer, not to the page."""
     print(f"\n{title}\n", file=sys.stderr)

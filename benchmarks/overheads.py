@@ -22,7 +22,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from _measure import middle, setting, table
+from _measure import goal, middle, setting, table
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -169,7 +169,8 @@ def main() -> None:
     table(["µs a call at (32, 400), beyond the module's", "median (quartiles)"],
           [[name, middle(times, 2)] for name, times in found.items()])  # fmt: skip
     dearest = max(statistics.median(found[kind]) for kind in ("OutputMonitor", "InputMonitor"))
-    print(f"\nA monitor's hook call: {dearest:.1f} µs of {HOOK_BAR} at most\n")
+    print()
+    goal(f"A monitor's hook call: {dearest:.1f} µs of {HOOK_BAR} at most")
     callback(5)
     watched = callback(5 if args.smoke else 400)
     table(["µs a batch, a layer of 64 → 100, 10 steps", "median (quartiles)"],
@@ -177,7 +178,7 @@ def main() -> None:
            ["the rule's `clear`", middle(watched.clears, 0)],
            ["the callback beyond these", middle(watched.beyond, 0)]])  # fmt: skip
     reached = statistics.median(watched.beyond)
-    print(f"\nThe callback beyond its rule: {reached:.0f} µs of {CALLBACK_BAR} at most")
+    goal(f"The callback beyond its rule: {reached:.0f} µs of {CALLBACK_BAR} at most")
 
 
 if __name__ == "__main__":

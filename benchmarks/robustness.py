@@ -16,6 +16,7 @@ import sys
 import tempfile
 import warnings
 from argparse import Namespace
+from contextlib import redirect_stdout
 
 import torch
 from _measure import ROOT, setting, table
@@ -48,7 +49,8 @@ def accuracy(options: dict[str, float], seed: int, args: argparse.Namespace) -> 
     )
     if args.smoke:
         data = Split(*(part[:64] for part in data))
-    with tempfile.TemporaryDirectory() as folder:
+    # The progress of a fit is not for the page.
+    with tempfile.TemporaryDirectory() as folder, redirect_stdout(sys.stderr):
         quiet = Namespace(neurons=args.neurons, epochs=args.epochs, log_dir=folder)
         return 100 * learn(data, seed, Namespace(**options, **vars(quiet)))[0]
 
