@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -58,10 +59,10 @@ def step_is_watched(optimizer: torch.optim.Optimizer) -> bool:
     )
 
 
-def version(tensor: torch.Tensor) -> int:
-    """Returns how often a tensor was written to in place.
+def version(tensor: torch.Tensor) -> float:
+    """Returns how often a tensor was written to in place; NaN for one that does not count it.
 
     Args:
-        tensor: any tensor that is not an inference tensor.
+        tensor: any tensor. Those of inference mode do not count, and NaN equals no other version.
     """
-    return tensor._version
+    return math.nan if tensor.is_inference() else tensor._version

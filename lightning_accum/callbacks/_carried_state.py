@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from lightning_accum._compat import version
+from lightning_accum.callbacks._module_watch import ModuleWatch
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.world import is_first
 from lightning_accum.nn import (
@@ -29,11 +29,11 @@ _BATCHES = 4  # number of batches that are watched
 _NATIVE = (LIF, AdaptiveLIF, SurrogateLIF, Competition, LeakyIntegrator, DelayedLinear)
 _RESETS = ("reset_mem", "reset", "reset_state", "reset_state_variables", "reset_states")
 
-State = dict[str, tuple[weakref.ref[Tensor], int, torch.Size]]
+State = dict[str, tuple[weakref.ref[Tensor], float, torch.Size]]
 """By attribute, each tensor with its version and its shape."""
 
 
-class CarriedState:
+class CarriedState(ModuleWatch):
     """Watches whether modules begin the first batches in the state that the previous batch left.
 
     These are the neurons of the cells, and all modules of this package that keep a state. A cell's
@@ -48,7 +48,7 @@ class CarriedState:
     def __init__(
         self, trainer: CellTrainer, rest: nn.Module | None, others: Sequence[CellTrainer] = ()
     ) -> None:
-        self._trainer = trainer
+        super().__init__(trainer)
         self._batches = 0
         self._left: dict[int, State] = {}  # by the id of each module, its state after a batch
         self._kept: dict[int, int] = {}  # and in how many batches in a row it began with that
@@ -60,19 +60,10 @@ class CarriedState:
             self._modules.setdefault(id(module), (what, module))
             if whole:
                 self._whole.add(id(module))
-        self._handles: list[RemovableHandle] = [
+        self.handles = [
             module.register_forward_pre_hook(Hook(self, module), with_kwargs=True)
             for _, module in self._modules.values()
         ]
-
-    def remove(self) -> None:
-        """Removes the hooks."""
-        for handle in self._handles:
-            handle.remove()
-
-    def is_recording(self, module: nn.Module) -> bool:
-        """Returns whether activity is recorded; code that is compiled is not watched."""
-        return not torch.compiler.is_compiling() and self._trainer.recording
 
     def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
         """Compares the state at the first call of a batch with that after the previous batch."""
@@ -156,5 +147,5 @@ def _attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _is_same(now: Tensor | None, left: tuple[weakref.ref[Tensor], int, torch.Size]) -> bool:
+def _is_same(now: Tensor | None, left: tuple[weakref.ref[Tensor], float, torch.Size]) -> bool:
     return now is not None and left[0]() is now and version(now) == left[1]

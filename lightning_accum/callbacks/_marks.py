@@ -14,7 +14,7 @@ from lightning_accum.functional.numbers import fingerprint
 Fingerprint: TypeAlias = tuple[Tensor, Tensor]
 """The norm and the sum of a tensor."""
 
-Mark: TypeAlias = tuple[int, Fingerprint]
+Mark: TypeAlias = tuple[float, Fingerprint]
 """How often a tensor was written to, with its fingerprint."""
 
 

@@ -6,10 +6,9 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
+from lightning_accum.callbacks._module_watch import ModuleWatch
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.shards import is_sharded
 from lightning_accum.distributed.world import is_first
@@ -17,7 +16,7 @@ from lightning_accum.observe.hooks import Hook
 from lightning_accum.updates.targets import parameter_of
 
 
-class OtherWeights:
+class OtherWeights(ModuleWatch):
     """Watches in one batch whether connections have the parameters that they have after it.
 
     ``torch.func.functional_call`` replaces them for a call. Parameters that are sharded are not
@@ -28,26 +27,21 @@ class OtherWeights:
     """
 
     def __init__(self, trainer: CellTrainer) -> None:
-        self._trainer = trainer
+        super().__init__(trainer)
         self._cells = [
             (name, cell.connection, tuple(trainer.params_of(name)))
             for name, (cell, _) in trainer.named_cells
         ]
         self._used: dict[tuple[int, str], Tensor | None] = {}
         connections = {id(module): module for _, module, _ in self._cells}
-        self._handles: list[RemovableHandle] = [
+        self.handles = [
             module.register_forward_hook(Hook(self, module)) for module in connections.values()
         ]
 
     def remove(self) -> None:
-        """Removes the hooks."""
-        for handle in self._handles:
-            handle.remove()
+        """Removes the hooks, and forgets the parameters."""
+        super().remove()
         self._used.clear()
-
-    def is_recording(self, module: nn.Module) -> bool:
-        """Returns whether activity is recorded; code that is compiled is not watched."""
-        return not torch.compiler.is_compiling() and self._trainer.recording
 
     def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
         """Notes the parameters that a connection has in a call."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
+from lightning_accum._compat import version
+from lightning_accum.callbacks._module_watch import ModuleWatch, shares_memory, tensors_in
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.world import is_first
 from lightning_accum.nn.neuron import Neurons
@@ -17,7 +17,7 @@ from lightning_accum.observe.hooks import Hook
 _BATCHES = 4  # number of batches that are watched
 
 
-class PassedState:
+class PassedState(ModuleWatch):
     """Watches whether neurons are given, at the first call of a batch, what the last one returned.
 
     These are neurons whose state the model keeps and passes on, as those of Norse and snnTorch.
@@ -28,9 +28,9 @@ class PassedState:
     """
 
     def __init__(self, trainer: CellTrainer) -> None:
-        self._trainer = trainer
+        super().__init__(trainer)
         self._batches = 0
-        self._returned: dict[int, list[Tensor]] = {}  # by the id of each neuron, by its last call
+        self._returned: dict[int, list[tuple[Tensor, float]]] = {}  # in its last call
         self._kept: dict[int, int] = {}  # in how many batches in a row it was given that
         self._began: set[int] = set()  # the neurons that were called in this batch
         self._neurons = {
@@ -38,20 +38,15 @@ class PassedState:
             for name, (cell, _) in trainer.named_cells
             if not isinstance(cell.neuron, Neurons)  # which are never given a state
         }
-        self._handles = [
+        self.handles = [
             neuron.register_forward_hook(Hook(self, neuron), with_kwargs=True)
             for _, neuron in self._neurons.values()
         ]
 
     def remove(self) -> None:
-        """Removes the hooks."""
-        for handle in self._handles:
-            handle.remove()
+        """Removes the hooks, and forgets what the neurons returned."""
+        super().remove()
         self._returned.clear()
-
-    def is_recording(self, module: nn.Module) -> bool:
-        """Returns whether activity is recorded; code that is compiled is not watched."""
-        return not torch.compiler.is_compiling() and self._trainer.recording
 
     def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
         """Compares what the first call of a batch is given, and keeps what a call returns."""
@@ -59,12 +54,12 @@ class PassedState:
         key = id(module)
         if key not in self._began:
             self._began.add(key)
-            before = {_memory(each) for each in self._returned.get(key, ())}
-            given = [*_tensors((*args, *kwargs.values()))][1:]  # but for the current
-            kept = any(_memory(each) in before for each in given)
+            given = [*tensors_in((*args, *kwargs.values()))][1:]  # but for the current
+            before = self._returned.get(key, ())
+            kept = any(_is_that(each, *left) for each in given for left in before)
             self._kept[key] = self._kept.get(key, 0) + 1 if kept else 0
         # Kept as they are: memory that were given back could be that of other tensors.
-        self._returned[key] = [*_tensors(returned)]
+        self._returned[key] = [(each, version(each)) for each in tensors_in(returned)]
 
     def batch_ended(self) -> bool:
         """Returns whether to go on watching; warns in the last batch."""
@@ -89,15 +84,6 @@ def _message(name: str, neuron: nn.Module) -> str:
     )
 
 
-def _tensors(found: Any) -> Iterator[Tensor]:
-    """Yields the tensors in arguments or results, which may be nested tuples or lists."""
-    if isinstance(found, Tensor):
-        yield found
-    elif isinstance(found, tuple | list):
-        for each in found:
-            yield from _tensors(each)
-
-
-def _memory(found: Tensor) -> tuple[int, torch.Size] | None:
-    """Returns what a tensor shares with those that it is detached from; ``None`` without memory."""
-    return (found.data_ptr(), found.shape) if found.numel() else None
+def _is_that(given: Tensor, left: Tensor, count: float) -> bool:
+    """Returns whether a tensor is one that was returned, or detached from it, and not changed."""
+    return given.shape == left.shape and shares_memory(given, left) and version(given) == count

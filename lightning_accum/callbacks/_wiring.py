@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
+from lightning_accum.callbacks._module_watch import ModuleWatch, shares_memory, tensors_in
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.world import is_first
@@ -40,19 +37,18 @@ class Wiring:
         ]
         self._out, self._in = _Outputs(trainer), _Inputs(trainer)
         self._in.given = self._out.latest
-        self._handles: list[RemovableHandle] = []
         connections = {id(cell.connection): cell.connection for _, cell, _ in self._cells}
         neurons = (each for _, cell, others in self._cells for each in (cell.neuron, *others))
         for module in connections.values():
-            self._handles.append(module.register_forward_hook(Hook(self._out, module)))
+            self._out.handles.append(module.register_forward_hook(Hook(self._out, module)))
         for module in {id(each): each for each in neurons}.values():
             hook = Hook(self._in, module)
-            self._handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+            self._in.handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
 
     def remove(self) -> None:
         """Removes the hooks."""
-        for handle in self._handles:
-            handle.remove()
+        self._out.remove()
+        self._in.remove()
         self._out.latest.clear()
 
     def batch_ended(self) -> bool:
@@ -86,20 +82,16 @@ class Wiring:
         )
 
 
-class _Outputs:
+class _Outputs(ModuleWatch):
     """Keeps the latest output of each connection, while activity is recorded."""
 
     def __init__(self, trainer: CellTrainer) -> None:
-        self._trainer = trainer
+        super().__init__(trainer)
         self.latest: dict[int, Tensor] = {}
-
-    def is_recording(self, module: nn.Module) -> bool:
-        """Returns whether activity is recorded; code that is compiled is not watched."""
-        return not torch.compiler.is_compiling() and self._trainer.recording
 
     def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
         """Keeps an output."""
-        for tensor in _tensors(rest):
+        for tensor in tensors_in(rest):
             self.latest[id(module)] = tensor.detach()
             return
 
@@ -115,9 +107,9 @@ class _Inputs(_Outputs):
     def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
         """Compares the inputs of a neuron with the outputs."""
         (kwargs,) = rest
-        for tensor in _tensors((*args, *kwargs.values())):
+        for tensor in tensors_in((*args, *kwargs.values())):
             for connection, given in self.given.items():
-                if _is_part(tensor, given):
+                if shares_memory(tensor, given):
                     self.went.setdefault(connection, set()).add(id(module))
 
 
@@ -133,18 +125,3 @@ def _others(neuron: nn.Module, model: nn.Module) -> list[nn.Module]:
         and id(module) not in inside
         and all(part is not neuron for part in module.modules())
     ]
-
-
-def _tensors(values: tuple[Any, ...]) -> Iterator[Tensor]:
-    """Yields the tensors among values, and in the tuples and lists among them."""
-    nested = (value if isinstance(value, (tuple, list)) else (value,) for value in values)
-    return (each for each in chain.from_iterable(nested) if isinstance(each, Tensor))
-
-
-def _is_part(tensor: Tensor, other: Tensor) -> bool:
-    """Returns whether a tensor lies in the memory of another one."""
-    try:
-        place = tensor.untyped_storage().data_ptr()
-        return place != 0 and place == other.untyped_storage().data_ptr()
-    except (RuntimeError, NotImplementedError):  # a tensor without storage
-        return False

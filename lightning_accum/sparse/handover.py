@@ -23,7 +23,7 @@ class ExpectedEvents:
         version: the raster's count of in-place changes.
     """
 
-    def __init__(self, version: int) -> None:
+    def __init__(self, version: float) -> None:
         self.version = version
         self.events: Events | None = None
 

@@ -30,7 +30,7 @@ class _Still:
         value: its value after some of them.
     """
 
-    version: int
+    version: float
     times: int = 0
     dropped: int = 0
     value: tuple[Tensor, ...] | None = None

@@ -37,8 +37,15 @@ class Stream(pl.LightningModule):
 
     def training_step(self, batch: Tensor) -> None:
         state: Any = self.state if self.keeps != "nothing" else None
+        if self.keeps == "zeroed" and state is not None:
+            for each in (state,) if isinstance(state, Tensor) else state:
+                each.zero_()
         if state is None and hasattr(self.lif, "reset_mem"):
             self.lif.reset_mem()
+        with torch.inference_mode(self.keeps == "inference"):
+            self.state = self.simulate(batch, state)
+
+    def simulate(self, batch: Tensor, state: Any) -> Any:
         for step in batch.unbind(1):
             args = () if state is None else (state,)
             _, state = self.lif(self.fc(step), *args)
@@ -48,7 +55,7 @@ class Stream(pl.LightningModule):
                 if isinstance(state, Tensor)
                 else type(state)(*(each.detach() for each in state))
             )
-        self.state = state
+        return state
 
     def configure_optimizers(self) -> None:
         return None
@@ -77,6 +84,16 @@ def test_a_state_that_lasts_over_batches_is_told_once(make: Any, keeps: str) -> 
 @pytest.mark.parametrize("make", [norse, snntorch])
 def test_a_state_within_batches_is_not_told(make: Any) -> None:
     assert told(make, "nothing") == []
+
+
+@pytest.mark.parametrize("make", [norse, snntorch])
+def test_a_state_that_is_set_to_zero_in_place_is_not_told(make: Any) -> None:
+    assert told(make, "zeroed") == []
+
+
+@pytest.mark.parametrize("make", [norse, snntorch])
+def test_what_inference_mode_writes_to_is_not_known_and_not_told(make: Any) -> None:
+    assert told(make, "inference") == []
 
 
 def test_a_stream_is_not_told() -> None:

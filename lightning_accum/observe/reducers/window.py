@@ -48,7 +48,7 @@ class Window:
         self._rows = [] if steps is None else list(steps.unbind(0))
         self._spike_rows: SpikeRows | None = None  # of the memory, for spikes of one dtype
         self._expected: ExpectedEvents | None = None
-        self._version: int | None = None  # of memory that belongs to someone else
+        self._version: float | None = None  # of memory that belongs to someone else
 
     @property
     def steps(self) -> Tensor | None:
