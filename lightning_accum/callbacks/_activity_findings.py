@@ -47,8 +47,8 @@ def nothing_recorded(c: Counts) -> Iterator[Finding]:
     yield Finding(c.cell, "nothing recorded", text, not c.rests)
 
 
-def silence(c: Counts) -> Iterator[Finding]:
-    """Finds sides without any spike."""
+def recorded_no_more(c: Counts) -> Iterator[Finding]:
+    """Finds that nothing was recorded after the first epoch."""
     if c.ended and c.late_batches and not c.late_windows and c.windows is not None:
         text = f"`{c.cell}` recorded nothing after its first epoch. {c.why_nothing}"
         yield Finding(c.cell, "recorded no more", text, False)

@@ -12,7 +12,7 @@ from lightning_accum.callbacks._activity_findings import (
     fell_silent,
     nothing_recorded,
     off_target,
-    silence,
+    recorded_no_more,
     single_steps,
 )
 from lightning_accum.callbacks._counts import Counts, Weights
@@ -39,7 +39,7 @@ def findings(counts: Counts) -> list[Finding]:
         return list(nothing_recorded(counts))
     found = [
         finding
-        for check in (silence, fell_silent, busy, single_steps, off_target)
+        for check in (recorded_no_more, fell_silent, busy, single_steps, off_target)
         for finding in check(counts)
     ]
     checks: tuple[Callable[[Counts, Weights], Iterator[Finding]], ...]

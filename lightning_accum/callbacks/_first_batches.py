@@ -28,7 +28,7 @@ class Watch(Protocol):
 def first_watches(
     host: CellHost, model: nn.Module | None, hosts: Sequence[CellHost]
 ) -> list[Watch]:
-    """Registers the hooks of all such checks, and returns these.
+    """Returns all checks of the first batches, whose hooks are registered.
 
     Args:
         host: the host of the cells.

@@ -98,6 +98,6 @@ class LoopChecks:
             rank_zero_only(logger.info)("\n".join(["Local learning:", *lines]))
 
     def end_unasked(self) -> None:
-        """Does the same if the loop has ended without a word, and its cells still exist."""
+        """Does the same for a loop that was left without `release()`, if its cells still exist."""
         if self._recorded >= _FEW and not self._host.trainer.registry.gone:
             self.end()

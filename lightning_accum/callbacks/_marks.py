@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-import torch
 from torch import Tensor
 
 from lightning_accum._compat import version
 from lightning_accum.distributed.shards import local
-from lightning_accum.functional.numbers import fingerprint
+from lightning_accum.functional.numbers import fingerprint, same_fingerprints
 
 Fingerprint: TypeAlias = tuple[Tensor, Tensor]
 """The norm and the sum of a tensor."""
 
 Mark: TypeAlias = tuple[float, Fingerprint]
 """How often a tensor was written to, with its fingerprint."""
-
-
-def are_equal(one: Fingerprint, other: Fingerprint) -> bool:
-    """Returns whether two fingerprints are equal; waits for the device."""
-    return all(map(torch.equal, one, other))
 
 
 def mark(param: Tensor) -> Mark:
@@ -30,4 +24,4 @@ def mark(param: Tensor) -> Mark:
 
 def has_changed(before: Mark, now: Mark) -> bool:
     """Returns whether a parameter was written to, or has other values; waits for the device."""
-    return before[0] != now[0] or not are_equal(before[1], now[1])
+    return before[0] != now[0] or not same_fingerprints(before[1], now[1])

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from lightning_accum.callbacks._counts import Range, Weights
-from lightning_accum.callbacks._marks import Fingerprint, are_equal
+from lightning_accum.callbacks._marks import Fingerprint
 from lightning_accum.distributed.shards import local
-from lightning_accum.functional.numbers import fingerprint, widened
+from lightning_accum.functional.numbers import fingerprint, same_fingerprints, widened
 from lightning_accum.nn.delay_range import delays_beyond
 from lightning_accum.updates import Updater
 
@@ -20,6 +21,8 @@ _STILL = 1.002  # times the norm of an epoch before: smaller growth does not cou
 _FEW = 16  # fewer weights may correlate by chance
 _EQUAL = 1e-3  # spread of weights that are practically equal, relative to their size
 _UNLIKE = 0.5  # correlation of weights that have little in common
+
+Compare: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 
 class ParameterRecord:
@@ -44,16 +47,14 @@ class ParameterRecord:
         self._sample = _sample(value).clone()
         self._began = fingerprint(value)
         self._before = self._latest = self._began[0]  # norms at the ends of two epochs
-        self._steps: list[
-            tuple[Fingerprint, Fingerprint]
-        ] = []  # before and after some of the updates
+        # Before and after some of the updates.
+        self._steps: list[tuple[Fingerprint, Fingerprint]] = []
         self._step: Fingerprint | None = None  # before the one that is being applied
         self._from: Tensor | None = None  # the sample before that
         self._ratios: list[Tensor] = []  # of these updates to the weights
         self._end: Fingerprint | None = None  # of the latest epoch, until the next update
-        self._ends: list[
-            tuple[Fingerprint, Fingerprint]
-        ] = []  # at ends of epochs, and before the next updates
+        # At the ends of epochs, and before the next updates.
+        self._ends: list[tuple[Fingerprint, Fingerprint]] = []
         self._left: Tensor | None = None  # the sample that an update left, until the next update
         self._kept: list[Tensor] = []  # its correlations with the samples of the next updates
 
@@ -116,9 +117,10 @@ class ParameterRecord:
         distance: float | None = None
         still = 0.0
         if not self._late and value.shape == self._shape:
-            distance = _mean([_ratio(_sample(value), self._sample)])
-            still = _share_still(_sample(value) == self._sample, value.shape)
-            moved = float((_sample(value) != self._sample).float().mean()) if value.numel() else 0.0
+            sample = _sample(value)
+            distance = _mean([_ratio(sample, self._sample)])
+            still = _share_still(sample == self._sample, value.shape)
+            moved = _share_of(sample != self._sample)
             if not moved and (norm, total) != (began, began_total):
                 moved = 1 / value.numel()
         lower, upper = updater.limits(name)
@@ -135,10 +137,10 @@ class ParameterRecord:
             finite=math.isfinite(norm),
             began_finite=math.isfinite(began),
             bounded=upper is not None or bool(updater.constraints_of(name)),
-            at_limits=_share_at(value, lower, upper),
+            at_limits=_share(value, torch.le, lower, torch.ge, upper),
             largest=float(value.abs().max()) if value.numel() else 0.0,
             dtype=value.dtype,
-            outside=_share_beyond(value, *assumed),
+            outside=_share(value, torch.lt, assumed[0], torch.gt, assumed[1]),
             range=assumed,
             beyond=delays_beyond(updater.parent, name),
             ratio=_mean(self._ratios),
@@ -147,7 +149,7 @@ class ParameterRecord:
             undone=_undone(self._steps),
             replaced=sum(float(kept) < _UNLIKE for kept in self._kept),
             restored=any(
-                not are_equal(end, self._began) and are_equal(after, self._began)
+                not same_fingerprints(end, self._began) and same_fingerprints(after, self._began)
                 for end, after in (*self._ends, *(() if self._end is None else ((self._end, now),)))
             ),
         )
@@ -223,21 +225,25 @@ def _share_in_common(value: Tensor) -> float:
     return 1.0 - of_each / of_all if of_all else 1.0
 
 
-def _share_beyond(value: Tensor, lower: float | None, upper: float | None) -> float:
-    """Returns the share of weights beyond a limit."""
-    beyond = torch.zeros_like(value, dtype=torch.bool)
-    if lower is not None:
-        beyond |= value < value.new_full((), lower)
-    if upper is not None:
-        beyond |= value > value.new_full((), upper)
-    return float(beyond.float().mean()) if value.numel() else 0.0
+def _share(
+    value: Tensor, below: Compare, lower: float | None, above: Compare, upper: float | None
+) -> float:
+    """Returns the share of weights that are below a lower limit or above an upper one.
+
+    Args:
+        value: the weights.
+        below: compares weights with the lower limit.
+        lower: the lower limit, if there is one.
+        above: compares weights with the upper limit.
+        upper: the upper limit, if there is one.
+    """
+    found = torch.zeros_like(value, dtype=torch.bool)
+    for compare, limit in ((below, lower), (above, upper)):
+        if limit is not None:
+            found |= compare(value, value.new_full((), limit))
+    return _share_of(found)
 
 
-def _share_at(value: Tensor, lower: float | None, upper: float | None) -> float:
-    """Returns the share of weights at or beyond a limit."""
-    at = torch.zeros_like(value, dtype=torch.bool)
-    if lower is not None:
-        at |= value <= value.new_full((), lower)
-    if upper is not None:
-        at |= value >= value.new_full((), upper)
-    return float(at.float().mean()) if value.numel() else 0.0
+def _share_of(flags: Tensor) -> float:
+    """Returns the share of flags that are set, 0 if there are none."""
+    return float(flags.float().mean()) if flags.numel() else 0.0

@@ -28,8 +28,8 @@ class _Sums(NamedTuple):
         finite: the number of these.
         pos: of the norms of potentiating parts.
         neg: of the norms of depressing parts.
-        lost: of the change that had no effect, where the factor of updates was not zero.
-        wanted: of the change that was to be made there.
+        lost: of the change that had no effect, but for updates with an `lr` of 0.
+        wanted: of the change that should have been made by the same updates.
         updates: the number of updates.
     """
 

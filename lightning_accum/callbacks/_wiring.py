@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -35,8 +36,8 @@ class Wiring:
             for name, (cell, _) in trainer.named_cells
             if (others := _others(cell.neuron, model))
         ]
-        self._out, self._in = _Outputs(trainer), _Inputs(trainer)
-        self._in.given = self._out.latest
+        self._out = _Outputs(trainer)
+        self._in = _Inputs(trainer, self._out.latest)
         connections = {id(cell.connection): cell.connection for _, cell, _ in self._cells}
         neurons = (each for _, cell, others in self._cells for each in (cell.neuron, *others))
         for module in connections.values():
@@ -96,19 +97,19 @@ class _Outputs(ModuleWatch):
             return
 
 
-class _Inputs(_Outputs):
+class _Inputs(ModuleWatch):
     """Notes which neurons take in the latest output of which connection."""
 
-    def __init__(self, trainer: CellTrainer) -> None:
+    def __init__(self, trainer: CellTrainer, given: Mapping[int, Tensor]) -> None:
         super().__init__(trainer)
-        self.given: dict[int, Tensor] = {}
+        self._given = given
         self.went: dict[int, set[int]] = {}
 
     def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
         """Compares the inputs of a neuron with the outputs."""
         (kwargs,) = rest
         for tensor in tensors_in((*args, *kwargs.values())):
-            for connection, given in self.given.items():
+            for connection, given in self._given.items():
                 if shares_memory(tensor, given):
                     self.went.setdefault(connection, set()).add(id(module))
 

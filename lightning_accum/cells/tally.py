@@ -184,7 +184,8 @@ class Tally:
             return []
         now = {name: fingerprint(params[name]) for name in params if name in self._began}
         same = {
-            n: all(same_fingerprints(f, each) for each in self._began[n]) for n, f in now.items()
+            n: all(same_fingerprints(f, each, equal_nan=True) for each in self._began[n])
+            for n, f in now.items()
         }
         still = [name for name in same if same[name]]
         return still if still and self.warns("weights") else []

@@ -59,12 +59,15 @@ def fingerprint(values: Tensor) -> tuple[Tensor, Tensor]:
     return norm, wide.sum()
 
 
-def same_fingerprints(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> bool:
-    """Returns whether two fingerprints are equal, where NaN equals NaN; waits for the device.
+def same_fingerprints(
+    first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor], equal_nan: bool = False
+) -> bool:
+    """Returns whether two fingerprints are equal; waits for the device.
 
     Args:
         first: one fingerprint.
         second: the other one.
+        equal_nan: whether NaN equals NaN.
 
     Example:
         >>> import torch
@@ -72,7 +75,7 @@ def same_fingerprints(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor
         False
     """
     pairs = zip(first, second, strict=True)
-    return all(torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=True) for a, b in pairs)
+    return all(torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=equal_nan) for a, b in pairs)
 
 
 def as_bytes(values: Tensor) -> Tensor:

@@ -6,11 +6,10 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from lightning_accum._compat import version
-from lightning_accum.functional.numbers import fingerprint
+from lightning_accum.functional.numbers import fingerprint, same_fingerprints
 
 EXPORTED = "_lightning_accum_exported"
 """An attribute of gradients that hold exported changes."""
@@ -33,7 +32,7 @@ class _Still:
     version: float
     times: int = 0
     dropped: int = 0
-    value: tuple[Tensor, ...] | None = None
+    value: tuple[Tensor, Tensor] | None = None
 
 
 class Exports:
@@ -67,7 +66,7 @@ class Exports:
     def _look(self, label: str, still: _Still, param: Tensor) -> None:
         """Warns, unless something has stepped the parameter that autograd does not see."""
         now = fingerprint(param.detach())
-        if not all(map(torch.equal, now, still.value or now)):
+        if not same_fingerprints(now, still.value or now):
             still.times = still.dropped = 0
             return
         self._told = True
