@@ -52,8 +52,8 @@ def hook_count(module: nn.Module) -> int:
 def child_of(module: nn.Module, name: str) -> nn.Module:
     """Returns a module's submodule of a name.
 
-    An attribute takes ten times as long, as torch looks for it in other places first; this is
-    called in every step.
+    An attribute takes longer, as torch looks for it in other places first; this is called in
+    every step.
 
     Example:
         >>> layers = nn.Sequential(nn.ReLU())
@@ -67,7 +67,7 @@ def own_tensor(module: nn.Module, name: str) -> Tensor | None:
     """Returns a module's own parameter or buffer of a name; ``None`` if it has none.
 
     ``getattr`` and ``get_parameter`` run properties and parametrizations, which compute a tensor,
-    and ``named_parameters`` collects all of them in microseconds; this is called in every batch.
+    and ``named_parameters`` collects all of them; this is called in every batch.
 
     Example:
         >>> fc = nn.Linear(2, 1)

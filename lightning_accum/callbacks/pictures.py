@@ -39,8 +39,8 @@ class UpdatePictures(Callback):
     and warns.
 
     Args:
-        every_n_logs: number of logging steps from one drawing to the next. A picture costs some
-            milliseconds, and waits for the device.
+        every_n_logs: number of logging steps from one drawing to the next. Drawing takes
+            time, and waits for the device.
         shapes: height and width of a cell's input, by the cell's name, for receptive fields. By
             default they are squares if the number of inputs is a square, and otherwise one image
             shows all weights.

@@ -39,10 +39,10 @@ class UpdateMonitor(Callback):
     gradient scaler skips has no values. If several optimizers hold a parameter, or one steps
     several times in a batch, the last step counts. Under DDP every process logs the same values.
 
-    Parameters are copied and measured only on logging steps (``log_every_n_steps``); other steps
-    cost a few microseconds. If an optimizer does not step in every batch, its last step before each
-    logging step is measured, as far as the longest of its latest pauses predicts the next one.
-    After irregular pauses a logging step may have no values.
+    Parameters are copied and measured only on logging steps (``log_every_n_steps``). If an
+    optimizer does not step in every batch, its last step before each logging step is measured, as
+    far as the longest of its latest pauses predicts the next one. After irregular pauses a logging
+    step may have no values.
 
     Args:
         by: ``"parameter"``, or ``"module"`` for the statistics of each top-level module, as if its

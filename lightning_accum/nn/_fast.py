@@ -1,7 +1,6 @@
 """The fast loops over a sequence of neurons; each neuron's ``_step`` is their plain form.
 
-Masks are floating-point and buffers are written in place, which is several times faster than
-``torch.where``.
+Masks are floating-point and buffers are written in place, which is faster than ``torch.where``.
 """
 
 from __future__ import annotations

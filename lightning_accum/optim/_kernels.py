@@ -35,7 +35,7 @@ _add, _add_, _sub, _neg, _sqrt = map(foreach, ("add", "add_", "sub", "neg", "sqr
 _mul_, _lerp_, _maximum_ = map(foreach, ("mul_", "lerp_", "maximum_"))
 _addcmul_, _addcdiv_ = map(foreach, ("addcmul_", "addcdiv_"))
 
-# Number of elements from which a compiled call, of about 20 µs, is faster than seven operations.
+# Number of elements from which a compiled call is faster than seven operations.
 COMPILED = 1 << 14
 
 

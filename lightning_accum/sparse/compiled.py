@@ -22,7 +22,7 @@ COLUMN_BYTES = 128
 """Bytes of the columns of a sum that a thread works on at a time."""
 _MOST_THREADS = 64
 _SMALL = 1 << 15  # bytes of work memory that a thread keeps
-_SHARE = 1 << 18  # elements that are worth a thread of their own, which takes 20 µs to start
+_SHARE = 1 << 18  # elements from which another thread is worth its start
 
 
 def has_kernel(device: torch.device, dtype: torch.dtype) -> bool:

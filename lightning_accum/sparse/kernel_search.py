@@ -43,7 +43,7 @@ def find_events(raster: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
 def count_events(values: Tensor) -> Tensor | int:
     """Returns the number of non-zero values, without waiting for a device.
 
-    The plain form is ``values.count_nonzero()``, which takes ten times as long.
+    The plain form is ``values.count_nonzero()``, which takes longer.
 
     Args:
         values: any shape.

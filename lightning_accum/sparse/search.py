@@ -1,8 +1,7 @@
 """Finds the non-zero entries of a raster, and puts them in order.
 
-The compiled kernel does it where there is one. Without, on the CPU, NumPy searches booleans and
-sorts small integers several times as fast as torch, and divides integers by one integer ten times
-as fast.
+The compiled kernel does it where there is one. Without, on the CPU, NumPy searches booleans,
+sorts small integers, and divides integers by one integer, all of which it does faster than torch.
 """
 
 from __future__ import annotations
