@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum.cells.activity import Activity, Silence
+from lightning_accum.cells.state import rates_in
 
 By = Literal["callback", "module", "loop"]
 """Who applies updates: the callback, the module's own optimizer, or the user's own loop."""
@@ -134,7 +135,7 @@ class Counts:
     @property
     def rates(self) -> dict[str, object]:
         """The hyperparameters that are learning rates."""
-        return {k: v for k, v in self.h.items() if k == "lr" or k.startswith("lr_")}
+        return rates_in(self.h)
 
 
 def is_undefined(neuron: nn.Module) -> bool:

@@ -14,6 +14,7 @@ from lightning_accum.callbacks._logging import LogOptions, log_is_near, log_valu
 from lightning_accum.callbacks._measure import Before, activities, parameters_before
 from lightning_accum.callbacks._summary import Summary
 from lightning_accum.callbacks._watcher import Watcher
+from lightning_accum.cells.state import rates_in
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.sparse.build import why_not
 
@@ -126,7 +127,7 @@ class Report:
             if id(updater.target(name)) in optimizer.ids
         }
         defaults = getattr(self._host.trainer, "defaults", None)
-        rates = [] if defaults is None else [n for n in vars(defaults) if n.startswith("lr")]
+        rates = [] if defaults is None else [*rates_in(vars(defaults))]
         tallies = ((n, self._host.trainer.tally(n)) for n, _ in self._host.trainer.named_cells)
         both = {cell for cell, t in tallies if t is not None and t.both_signs} - set(warned)
         advice = [*self._summary.one_sided(both), *advice]

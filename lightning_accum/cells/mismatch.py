@@ -110,7 +110,7 @@ def warn_of_order(name: str, pre: Reducer, post: Reducer) -> None:
 
 
 def warn_of_streams(name: str, cell: Cell, carry: bool | None, cleared: bool = False) -> None:
-    """Warns that traces and the neuron's state do not begin anew at the same windows.
+    """Warns that only the traces or only the neuron are reset between windows.
 
     Args:
         name: the name of the cell.
@@ -120,27 +120,24 @@ def warn_of_streams(name: str, cell: Cell, carry: bool | None, cleared: bool = F
         cleared: whether traces begin at zero because the user clears the rule.
     """
     neuron = f"its neuron, a `{type(cell.neuron).__name__}`,"
-    found, mend = (
-        (
-            f"`carry=True`, by which traces do, and {neuron} reset in each",
-            "leave `carry` out if windows hold samples of their own, or reset the neuron only where"
-            " a stream begins",
+    if carry:
+        found = f"`carry=True`, by which traces do, and {neuron} reset in each"
+        mend = (
+            "leave `carry` out if windows are separate samples, or reset the neuron only where a"
+            " stream begins"
         )
-        if carry
-        else (
-            f"that traces do, and {neuron} reset in each",
-            "call `clear()` on the rule wherever the neuron is reset",
-        )
-        if carry is None
-        else (
-            f"that traces begin at zero in each, and {neuron} not reset",
+    elif carry is None:
+        found = f"that traces do, and {neuron} reset in each"
+        mend = "call `clear()` on the rule wherever the neuron is reset"
+    else:
+        found = f"that traces begin at zero in each, and {neuron} not reset"
+        mend = (
             "call `reset()` on the neuron wherever the rule is cleared, or do neither if sequences"
             " are pieces of one stream"
             if cleared
             else "call `reset()` on the neuron before each batch, or pass `carry=True` if batches"
-            " are pieces of one stream",
+            " are pieces of one stream"
         )
-    )
     warnings.warn(
         f"The traces and the neuron of cell `{name}` should both pass from window to window, or"
         f" neither. Found {found}: {mend}.",

@@ -25,5 +25,5 @@ def only_single_steps(tally: Tally, constants: Iterable[str]) -> bool:
         return False
     warns = not TRACES.isdisjoint(constants) and tally.warns("single steps")
     if warns:
-        tally.warns("weights")  # which had little reason to move
+        tally.warns("weights")  # there is no other warning, that they have not moved
     return warns

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import FrozenInstanceError
 from types import SimpleNamespace
 from typing import Any, TypeAlias
@@ -58,6 +58,15 @@ def frozen(name: str, where: str) -> FrozenInstanceError:
         " rule, or, for a rate that changes in a run, scale its updates, with `lr` and"
         " `lr_scheduler` of the CellTrainerCallback or `lr` of an UpdateOptimizer."
     )
+
+
+def rates_in(h: Mapping[str, object]) -> dict[str, object]:
+    """Returns the hyperparameters that are learning rates: ``lr``, and each ``lr_...``.
+
+    Args:
+        h: hyperparameters by name.
+    """
+    return {name: value for name, value in h.items() if name == "lr" or name.startswith("lr_")}
 
 
 def same_settings(one: CellState, other: CellState) -> bool:

@@ -62,7 +62,7 @@ class Tally:
         self.cleared = 0  # the latest sequences in which traces were cleared, and the neuron not
         self._began: dict[str, list[tuple[Tensor, Tensor]]] = {}  # parameters before two windows
         self._spikes = self._spikes_in = self._left = False
-        self._told: set[str] = set()  # the kinds of mistakes that were warned of
+        self._told: set[str] = set()  # the kinds of mistakes that were found
 
     def leave(self) -> None:
         """Ends the time in which a callback reads the counts; it has said all there is to say."""
@@ -105,7 +105,7 @@ class Tally:
         """Counts windows in a row with a mistake in their reset, and returns whether to warn.
 
         Args:
-            apart: whether only one of traces and neuron begins anew at this window.
+            apart: whether only the neuron, or only the traces, are reset before this window.
         """
         if apart:
             self.apart += 1
@@ -114,7 +114,7 @@ class Tally:
         return apart and self.apart == _APART
 
     def first_apart(self) -> bool:
-        """Returns whether a mistake in the resets is the first, where one alone is certain."""
+        """Returns whether to warn, once, of a mistake in the resets that a single one shows."""
         first = self.apart < _APART
         self.apart = max(self.apart, _APART)
         return first
@@ -162,15 +162,14 @@ class Tally:
 
         return terms if self.windows else noting
 
-    def remember(self, name: str, param: Tensor) -> None:
-        """Remembers a parameter as it is before the first window and before the eighth.
+    @property
+    def remembers(self) -> bool:
+        """Whether parameters are to be remembered: before the first window, and the eighth."""
+        return self.windows in (0, _EMPTY - 1) and not self.watched
 
-        Args:
-            name: the name of the parameter.
-            param: its value.
-        """
-        if self.windows in (0, _EMPTY - 1) and not self.watched:
-            self._began.setdefault(name, []).append(fingerprint(param))
+    def remember(self, name: str, param: Tensor) -> None:
+        """Remembers the value of a parameter before a window, under its name."""
+        self._began.setdefault(name, []).append(fingerprint(param))
 
     def never_moved(self, params: Mapping[str, Tensor]) -> list[str]:
         """Returns the parameters to warn of, once, that applied changes have not moved them.
@@ -183,11 +182,11 @@ class Tally:
         if self.windows < _EMPTY or self._left or self.watched:
             return []
         now = {name: fingerprint(params[name]) for name in params if name in self._began}
-        same = {
-            n: all(same_fingerprints(f, each, equal_nan=True) for each in self._began[n])
-            for n, f in now.items()
-        }
-        still = [name for name in same if same[name]]
+        still = [
+            name
+            for name, mark in now.items()
+            if all(same_fingerprints(mark, each, equal_nan=True) for each in self._began[name])
+        ]
         return still if still and self.warns("weights") else []
 
     def warns(self, kind: str) -> bool:
@@ -196,20 +195,19 @@ class Tally:
         Args:
             kind: the kind of mistake.
         """
-        warns = not (self.watched or self._left or kind in self._told)
-        self._told.add(kind)
-        return warns
+        return self._is_first(kind) and not (self.watched or self._left)
 
     def second_hand(self) -> bool:
         """Returns whether to warn, once, that changes are applied by hand in a callback's fit."""
-        warns = self.watched and "second hand" not in self._told
-        self._told.add("second hand")
-        return warns
+        return self._is_first("second hand") and self.watched
 
     def first_reset(self) -> bool:
         """Returns whether the neuron was not reset within a window before."""
-        first = "reset" not in self._told
-        self._told.add("reset")
+        return self._is_first("reset")
+
+    def _is_first(self, kind: str) -> bool:
+        first = kind not in self._told
+        self._told.add(kind)
         return first
 
     def long_pending(self, contributions: int) -> bool:

@@ -135,7 +135,7 @@ class CellTrainer(CellObserver):
         return None
 
     def take_samples(self, name: str, param: str) -> int:
-        """Returns how many samples' changes of a parameter are pending, and counts anew.
+        """Returns how many samples' changes of a parameter are pending, and resets the count.
 
         The counts weigh the means of several processes. They are alike unless a subclass counts.
 
@@ -146,7 +146,7 @@ class CellTrainer(CellObserver):
         return 1
 
     def forget_samples(self) -> None:
-        """Counts the samples of all pending changes anew; a single process does not weigh them."""
+        """Resets all such counts; a single process does not weigh the changes of others."""
         for name, _ in self.named_cells:
             for param in self.params_of(name):
                 self.take_samples(name, param)

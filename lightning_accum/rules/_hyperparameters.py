@@ -10,7 +10,7 @@ from typing import Any, get_args
 from lightning_accum._checks import is_number, warn_below_step
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.independent import IndependentCellTrainer
-from lightning_accum.cells.state import differing, noting_reads
+from lightning_accum.cells.state import differing, noting_reads, rates_in
 from lightning_accum.engine.terms import Change, check_sides
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import check_reduction
@@ -56,6 +56,7 @@ def check_hyperparameters(h: RuleOptions, optional: Collection[str]) -> None:
         TypeError: if ``params``, ``batch_reduction`` or ``picker`` is of another type.
     """
     check_reduction(h.batch_reduction, "batch_reduction")
+    rates = rates_in(vars(h))
     for name, value in vars(h).items():
         if value is None and name in optional:
             continue
@@ -65,9 +66,7 @@ def check_hyperparameters(h: RuleOptions, optional: Collection[str]) -> None:
                     f"Argument `{name}` should be a positive, finite number of ms."
                     f" Found `{name} = {value!r}`."
                 )
-        elif (name == "lr" or name.startswith("lr_")) and not (
-            is_number(value) and abs(value) < math.inf
-        ):
+        elif name in rates and not (is_number(value) and abs(value) < math.inf):
             raise ValueError(
                 f"Argument `{name}` should be a finite number. Found `{name} = {value!r}`."
             )

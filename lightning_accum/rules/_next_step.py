@@ -117,8 +117,7 @@ class NextStep:
         apart = self._was_reset(self._neuron())
         if apart and not known:
             apart = any(key.scope == "sample" for key in state.carried)
-        if not tally.joined:
-            tally.joined = bool(state.carried)
+        tally.joined = tally.joined or bool(state.carried)
         carried = self._fixed.accumulate(state.carried)
         if carried is not state.carried:
             state.keep(carried, cell)

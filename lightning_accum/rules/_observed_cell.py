@@ -21,8 +21,6 @@ from lightning_accum.rules._cell_plan import CellPlan
 from lightning_accum.rules._warnings import warn_of_no_cells
 from lightning_accum.updates import Updater
 
-_EARLY = 8  # windows in which the tally may remember parameters
-
 
 class ObservedCell(NamedTuple):
     """A cell with the signals that were recorded of it.
@@ -136,7 +134,7 @@ class ObservedCell(NamedTuple):
             )
             state.tally.joined = passed or (carry and not left)
         state.keep(carried, self.name)
-        for name in self.vjps if state.tally.windows < _EARLY else ():
+        for name in self.vjps if state.tally.remembers else ():
             state.tally.remember(name, getattr(self.cell.connection, name).detach())
         for name in self.vjps:
             state.samples[name] = state.samples.get(name, 0) + pre.activity.shape[1]

@@ -51,7 +51,7 @@ def run_compiled(rule: Rule, layer: nn.Module, inputs: Tensor) -> Tensor | None:
         return None
     neuron, weight, pairs = found.neuron, found.connection.weight, found.pairs
     steps, batch, _ = inputs.shape
-    if not found.state.tally.windows:
+    if found.state.tally.remembers:
         found.state.tally.remember("weight", weight)
     mode = "nearest" if pairs.nearest else "cumulative"
     shapes = inputs.shape[1:], torch.Size([batch, len(weight)])

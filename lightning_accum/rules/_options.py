@@ -8,6 +8,7 @@ from functools import partial
 from lightning_accum._checks import names_in
 from lightning_accum.cells.fields import field
 from lightning_accum.cells.independent import IndependentCellTrainer
+from lightning_accum.cells.state import rates_in
 from lightning_accum.engine.accumulate import Backend
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.observe import Picker
@@ -31,5 +32,5 @@ def rests(h: RuleOptions) -> bool:
     Args:
         h: the hyperparameters of the cell.
     """
-    rates = [v for k, v in vars(h).items() if k == "lr" or k.startswith("lr_")]
-    return bool(rates) and not any(rates)
+    rates = rates_in(vars(h))
+    return bool(rates) and not any(rates.values())

@@ -103,7 +103,7 @@ def attach_updater(
         >>> updater()
     """
     updater = get_updater(module)
-    warn_of_unattached(module, forget_unattached(compiled_from(module)))
+    warn_of_unattached(compiled_from(module))
     if updater is None:
         updater = Updater(module, *params, reduction=reduction, nonfinite=nonfinite)
         set_updater(module, updater)

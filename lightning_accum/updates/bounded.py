@@ -40,7 +40,7 @@ class BoundedChange(CombinedChange):
     ) -> None:
         if bound is not None:
             self._check_apart("bounded")
-        # By name too, if they are not options of the bound beside limits that came by position.
+        # Limits that are not given by position may come by name.
         limits = {k: options.pop(k, None) if v is None else v for k, v in limits.items()}
         self._bounds.set(side, bound, limits, options)
 

@@ -28,7 +28,7 @@ class CombinedChange(PendingChange):
     def __init__(self, shape: torch.Size | None = None, *, name: str = "parameter") -> None:
         super().__init__(shape, name=name)
         self.keep_parts: bool | None = None
-        self.may_combine = False  # what holds where `keep_parts` is None
+        self.may_combine = False  # used if `keep_parts` is None
         self.records: list[Self] = []
         self.of_all = False  # whether the changes of all processes are pending
         self._combined = False

@@ -36,7 +36,7 @@ class _Still:
 
 
 class Exports:
-    """Warns once if parameters stay as they are while their changes are exported."""
+    """Warns once if no optimizer steps parameters whose changes are exported."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Still] = {}

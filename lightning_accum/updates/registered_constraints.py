@@ -60,7 +60,7 @@ class RegisteredConstraints:
             )
         self._check_room(fn, names)
         for name, limits in bounds.items():
-            _check_beside_bound(fn, name, limits)
+            _check_bound(fn, name, limits)
         for name, param in params.items():
             if param is not None and not is_sharded(param):
                 _try(fn, name, param)
@@ -86,12 +86,12 @@ class RegisteredConstraints:
             if _leaves_no_room(lowest, upper) or _leaves_no_room(lower, highest):
                 raise ValueError(
                     f"Constraints on one parameter should leave room for it to change. Found"
-                    f" `{fn}` beside `{other}`, which no two values satisfy: call `remove()` on the"
+                    f" `{fn}` and `{other}`, which no two values satisfy: call `remove()` on the"
                     " handle of the other, name the parameter that each is for, or correct the"
                     " limits."
                 )
 
-    def check_beside_bounds(self, bounds: Mapping[str, Limits]) -> None:
+    def check_bounds(self, bounds: Mapping[str, Limits]) -> None:
         """Raises a ``ValueError`` if a constraint and a bound leave a parameter no room.
 
         Args:
@@ -99,7 +99,7 @@ class RegisteredConstraints:
         """
         for name, limits in bounds.items():
             for fn in self.of(name):
-                _check_beside_bound(fn, name, limits)
+                _check_bound(fn, name, limits)
 
     def of(self, name: str) -> Iterator[Constraint]:
         """Yields the constraints of a parameter."""
@@ -152,13 +152,13 @@ def _leaves_no_room(lowest: float | None, highest: float | None) -> bool:
     return lowest is not None and highest is not None and lowest >= highest
 
 
-def _check_beside_bound(fn: Constraint, name: str, bound: Limits) -> None:
+def _check_bound(fn: Constraint, name: str, bound: Limits) -> None:
     (lowest, highest), (lower, upper) = _limits(fn), bound
     if _leaves_no_room(lowest, upper) or _leaves_no_room(lower, highest):
         limits = f"from {'-inf' if lower is None else lower} to {'inf' if upper is None else upper}"
         raise ValueError(
             f"A constraint and the bounds of a parameter should leave room for it to change. Found"
-            f" `{fn}` beside bounds of `{name}` that keep it {limits}: correct the limits of one"
+            f" `{fn}`, and bounds of `{name}` that keep it {limits}: correct the limits of one"
             " of them, or name the parameter that the constraint is for."
         )
 

@@ -1,4 +1,4 @@
-"""What was set on an updater that is not the module's, so that it does not hold for rules."""
+"""Constraints and bounds that were set on an updater that rules do not use."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def forget_unattached(module: nn.Module) -> str | None:
     return what
 
 
-def warn_of_unattached(module: nn.Module, what: str | None) -> None:
-    """Warns that what was set on an updater does not hold for what another one applies.
+def warn_of_unattached(module: nn.Module) -> None:
+    """Warns, once, of constraints and bounds that were noted: rules use another updater.
 
     Args:
         module: the module.
-        what: names it; ``None`` if nothing was set.
     """
+    what = forget_unattached(module)
     if what is not None:
         warnings.warn(
             f"Constraints and bounds of `{type(module).__name__}` should be set on the updater that"

@@ -152,7 +152,7 @@ class Updater(GuardedAccumulators):
             AttributeError: if a name is unknown to this updater.
             RuntimeError: if the parent no longer exists.
             TypeError: if a keyword is unknown, and no bound takes it.
-            ValueError: if a bound was set that leaves no room beside a constraint.
+            ValueError: if a bound and a constraint leave the parameter no room.
             NonFiniteUpdateError: if a change holds NaN or Inf and the policy is ``"raise"``; then
                 no parameter has changed.
         """
@@ -175,9 +175,9 @@ class Updater(GuardedAccumulators):
         check_taken(type(self).__name__, kwargs, self.keywords, self.takes)
         _ = self.parent  # raises if it no longer exists, also if nothing is pending
         names = self.checked_names(params)
-        if self._constraints:  # beside which bounds may have been set
+        if self._constraints:  # bounds may have been set since they were registered
             bounds = {name: self._accumulators[name].limits for name in names}
-            self._constraints.check_beside_bounds(bounds)
+            self._constraints.check_bounds(bounds)
         factors = checked_factors(names, scale)
         if isinstance(scale, dict):
             self.checked_names(list(factors))

@@ -97,7 +97,7 @@ def test_what_is_refused():
 def test_limits_that_no_two_values_satisfy_are_rejected(other, name):
     updater = Updater(linear())
     first = updater.register_constraint(Clamp(0.0, 1.0), "weight")
-    with pytest.raises(ValueError, match=r"Found `Clamp\(min=.*` beside `Clamp\(min=0.0, max=1.0"):
+    with pytest.raises(ValueError, match=r"Found `Clamp\(min=.*` and `Clamp\(min=0.0, max=1.0"):
         updater.register_constraint(other, *name)
     assert updater.constraints_of("weight") == [Clamp(0.0, 1.0)]
     updater.register_constraint(other, "bias")
