@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from lightning_accum._state import ANOTHER_VERSION, MAPPING, check_state
 from lightning_accum.callbacks._checkpoint import ProcessStates
 from lightning_accum.callbacks._fit import Fit
+from lightning_accum.callbacks._forgotten import Forgotten
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._inputs import keys_by_input
 from lightning_accum.callbacks._logging import LogOptions
@@ -101,6 +102,7 @@ class CellTrainerCallback(Callback):
         self.log_options = LogOptions(log, prog_bar, summary)
         self.name = name or ",".join([type(cell_trainer).__name__, *(cells or ())])
         self._fit: Fit | None = None
+        self._forgotten = Forgotten(self.name, CellTrainerCallback)
         self._processes = ProcessStates()
 
     @property
@@ -146,10 +148,10 @@ class CellTrainerCallback(Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Binds the cells, and finds or makes the optimizer that applies their updates."""
+        self._forgotten.found()
         others = {e.name: e.host for e in learners_in(trainer) if e is not self}
         check_own_trainer(self.name, self.host, others)
-        resuming = self.host.resuming
-        if not resuming:
+        if not (resuming := self.host.resuming):
             self.plan.batches = 0
         self._processes.failed = False
         self.host.bind(pl_module)
