@@ -69,6 +69,18 @@ def test_bars_and_tables_of_the_benchmarks_are_those_that_were_measured() -> Non
     assert sorted(drawn) == sorted(measured)
 
 
+def test_measured_times_and_memory_stand_only_on_pages_that_scripts_write() -> None:
+    """Elsewhere nothing would keep them up to date."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    for folder in ("docs", "docs/rules", "docs/tutorials"):
+        pages += (ROOT / folder).glob("*.md")
+    written = {ROOT / "docs" / name for name in ("measurements.md", "benchmarks.md")}
+    assert written < set(pages)
+    texts = {page.name: page.read_text(encoding="utf-8") for page in set(pages) - written}
+    unit = re.compile(r"^.*(?:µs|microsecond|\b[MG]B\b).*$", re.M | re.I)
+    assert [(name, line) for name, text in texts.items() for line in unit.findall(text)] == []
+
+
 def test_readme_names_targets_that_there_are() -> None:
     named = set(re.findall(r"\bmake ([a-z-]+)", README.replace("pip and make", "")))
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
