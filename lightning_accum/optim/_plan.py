@@ -84,12 +84,15 @@ class Batch:
         return grads if len(self.step_groups) == 1 else [grads[i] for i in members.index]
 
     def laid_out(self, grads: list[Tensor]) -> bool:
-        """Returns whether the gradients are dense and in the layout of their parameters."""
-        lines = [members for members in self.step_groups if members.lines]
-        found = [members.find(self.of(members, grads)) for members in lines]
+        """Finds the memory of step groups, and returns whether gradients lie as their parameters.
+
+        Such gradients are dense, and have their elements in the same order in memory.
+        """
+        flat = [members for members in self.step_groups if members.is_flat]
+        found = [members.find(self.of(members, grads)) for members in flat]
         if not all(found):
             return False
-        if lines and len(lines) == len(self.step_groups):
+        if flat and len(flat) == len(self.step_groups):
             return True
         strides = [grad.stride() for grad in grads]
         if strides != self._strides:

@@ -56,7 +56,7 @@ class StepGroup:
         states: their states.
         index: the positions of their gradients among those of the parameter group.
         moments: the moments that were checked, a list for each name.
-        found: whether all this is lines of memory, which :attr:`places` has, at this step.
+        found: whether :attr:`places` has their memory, and that of the gradients, at this step.
     """
 
     backend: Backend
@@ -87,11 +87,11 @@ class StepGroup:
             part.add(self.index[i], self.params[i], self.states[i])
         return part
 
-    @property
-    def lines(self) -> bool:
-        """Whether the backend goes over the tensors as lines of a CPU's memory, without copies."""
-        plain = self.backend != "single" and not self.staged and self.names
-        return bool(plain) and self.device.type == "cpu"
+    @cached_property
+    def is_flat(self) -> bool:
+        """Whether the backend goes over the tensors as flat memory of the CPU, without copies."""
+        direct = self.backend != "single" and not self.staged and bool(self.names)
+        return direct and self.device.type == "cpu"
 
     @cached_property
     def places(self) -> Places:
@@ -100,7 +100,7 @@ class StepGroup:
 
     def find(self, grads: list[Tensor]) -> bool:
         """Finds the memory of the tensors, and returns whether its backend may go over it."""
-        self.found = self.lines and self.places.find(grads)
+        self.found = self.is_flat and self.places.find(grads)
         return self.found
 
     def stands(self) -> bool:

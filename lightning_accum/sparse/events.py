@@ -26,8 +26,8 @@ class Events:
         >>> events = Events(torch.tensor([[True, False], [True, True]]))
         >>> events.rows.tolist(), events.columns.tolist()
         ([0, 1, 1], [0, 0, 1])
-        >>> [part.tolist() for part in events.by_column()]
-        [[0, 1, 1], [0, 0, 1], [0, 2]]
+        >>> [part.tolist() for part in events.ordered()]
+        [[0, 1, 1], [0, 2]]
     """
 
     def __init__(self, raster: Tensor) -> None:
@@ -39,13 +39,15 @@ class Events:
         self._set(rows, columns, tuple(raster.shape), starts)
 
     @classmethod
-    def known(cls, rows: Tensor, columns: Tensor, starts: Tensor, shape: tuple[int, int]) -> Events:
+    def known(
+        cls, rows: Tensor, columns: Tensor, starts: Tensor | None, shape: tuple[int, int]
+    ) -> Events:
         """Returns the events of a raster in which they have been found.
 
         Args:
-            rows: ``[events]`` the row of each event, in order, in 32 bits.
+            rows: ``[events]`` the row of each event, in order.
             columns: ``[events]`` the column of each event.
-            starts: ``[K]`` the place of each row's first event.
+            starts: ``[K]`` the place of each row's first event; found when needed if ``None``.
             shape: the shape of the raster.
         """
         events = cls.__new__(cls)
@@ -70,17 +72,8 @@ class Events:
             self._row_starts = first_of_each(self.rows, self.shape[0])
         return self._row_starts.clone()  # kernels read memory at the original
 
-    def by_column(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns rows, columns, and each column's first place ``[E]``, in the order of columns."""
-        columns = self.columns.index_select(0, self.order())
-        rows, starts = self.ordered()
-        return rows, columns, starts.clone()
-
     def ordered(self) -> tuple[Tensor, Tensor]:
-        """Returns rows and each column's first place, in the order of columns.
-
-        They are to be read only.
-        """
+        """Returns rows and each column's first place, in the order of columns, to be read only."""
         rows, starts, _ = self._by_column or self._sort(order=False)
         return rows, starts
 
@@ -124,14 +117,11 @@ class Events:
         """
         check_integers(start=start, stop=stop)
         if not 0 <= start <= stop <= self.shape[0]:
-            rows = (
+            raise ValueError(
                 f"Arguments `start` and `stop` should be rows from 0 to {self.shape[0]}, in order."
+                f" Found `{start = }` and `{stop = }`."
             )
-            raise ValueError(f"{rows} Found `{start = }` and `{stop = }`.")
         edges = torch.tensor([start, stop], dtype=self.rows.dtype, device=self.rows.device)
         first, last = torch.searchsorted(self.rows, edges).tolist()
-        part = Events.__new__(Events)
-        part._set(
-            self.rows[first:last] - start, self.columns[first:last], (stop - start, self.shape[1])
-        )
-        return part
+        rows, columns = self.rows[first:last] - start, self.columns[first:last]
+        return Events.known(rows, columns, None, (stop - start, self.shape[1]))

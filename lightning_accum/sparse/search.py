@@ -12,33 +12,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_integers, check_matrix
+from lightning_accum._checks import check_matrix
 from lightning_accum._compat import is_traced
 from lightning_accum.sparse import kernel_search
 
 # Entries from which, and density up to which, a search by words of eight entries is faster.
 _MANY, _RARE = 1 << 18, 0.15
+_ROWS = 64  # of a raster, at most, in which its density is counted
 
 
-def density(raster: Tensor, rows: int = 64) -> float:
+def density(raster: Tensor) -> float:
     """Returns the share of non-zero entries, estimated from rows spread over the raster.
 
     Args:
         raster: ``[K, N]``.
-        rows: the number of rows to count in, at most.
 
     Example:
         >>> import torch
         >>> density(torch.eye(4))
         0.25
     """
-    check_integers(rows=rows)
-    if rows < 1:
-        raise ValueError(f"Argument `rows` should be a positive number of rows. Found `{rows = }`.")
     check_matrix("raster", raster)
     if raster.numel() == 0:
         return 0.0
-    sample = raster[:: -(-raster.shape[0] // rows)]
+    sample = raster[:: -(-raster.shape[0] // _ROWS)]
     if sample.is_cpu and sample.dtype == torch.bool and not is_traced():
         return np.count_nonzero(sample.numpy()) / sample.numel()
     return sample.count_nonzero().item() / sample.numel()

@@ -287,7 +287,7 @@ def test_what_c_would_not_read_as_torch_does_is_left_to_torch():
     for bias in (torch.ones(4), torch.ones(5).double(), torch.ones(10)[::2]):
         assert kernel_sums.multiply_events(starts, columns, good, bias) is None
     assert kernel_sums.multiply_events(starts.long(), columns, good, None) is None
-    _, rows, order = events.by_column()
+    rows, order = events.ordered()
     total = torch.ones(3, 4)
     for values in (torch.ones(6, 1, 3).double(), torch.ones(6, 1, 6)[..., ::2], torch.ones(3)):
         source = [(1.0, Rows(values))]
