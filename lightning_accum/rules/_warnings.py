@@ -35,7 +35,8 @@ def warn_of_second_hand(rule: str, tallies: Iterable[Tally]) -> None:
         rule: the name of the rule.
         tallies: the counts of its cells.
     """
-    if any(tally.second_hand() for tally in tallies):
+    found = [tally.second_hand() for tally in tallies]  # of all cells, so that it warns once
+    if any(found):
         warnings.warn(
             f"`{rule}` should be called and applied by the CellTrainerCallback or FabricCellTrainer"
             " that it was given to. Found a call of its `update()` during their fit: leave out"

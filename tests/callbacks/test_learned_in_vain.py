@@ -195,8 +195,11 @@ def test_weights_that_a_loop_sets_back() -> None:
 
 
 # ---------------------------------------------------------------------- what is applied twice
+@pytest.mark.parametrize("cells", [["enc"], ["enc", "enc again"]])
 @pytest.mark.parametrize("update", [True, False])
-def test_a_rule_that_the_training_step_applies_too(update: bool, said: Any) -> None:
+def test_a_rule_that_the_training_step_applies_too(
+    update: bool, cells: list[str], said: Any
+) -> None:
     rule = STDP(**RULE, time_dim=0)
 
     class ByHand(Net):
@@ -206,7 +209,7 @@ def test_a_rule_that_the_training_step_applies_too(update: bool, said: Any) -> N
                 rule()
                 rule.update()
 
-    learner = CellTrainerCallback(rule, {"enc": CellSpec("fc", "lif")})
+    learner = CellTrainerCallback(rule, {name: CellSpec("fc", "lif") for name in cells})
     lines = said(ByHand(), learner, max_epochs=2)
     assert told(lines, "`STDP` should be called and applied by the CellTrainerCallback") == update
 
