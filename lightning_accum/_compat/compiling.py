@@ -22,7 +22,7 @@ def in_backward() -> bool:
 
 
 def forget_compiled(model: nn.Module) -> None:
-    """Has ``torch.compile`` compile the code of a model's modules anew, with the hooks they have.
+    """Has ``torch.compile`` compile the code of a model's modules again, with their hooks.
 
     What is compiled calls no hook that was registered later, and torch does not look whether there
     are any. ``torch.compiler.reset()`` would forget what is compiled of everything else too.

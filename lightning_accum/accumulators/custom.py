@@ -39,7 +39,7 @@ class _ByVerbs(StreamAccumulator):
 
     @abstractmethod
     def own_reset(self) -> None:
-        """Makes ``data`` new."""
+        """Sets ``data`` to its initial value."""
 
     def add_data(self) -> None:
         """Makes ``data`` a state, with its present value."""
@@ -96,9 +96,9 @@ class _ByVerbs(StreamAccumulator):
         self.own_reset()
         if self.data is default and default._version == 0 and not _is_zero(before):
             raise TypeError(
-                f"`{type(self).__name__}.reset` should set `self.data` anew. Found that it leaves"
-                " it as it was: assign the value before the first one to `self.data`, not to a"
-                " local name."
+                f"`{type(self).__name__}.reset` should assign the initial value to `self.data`."
+                " Found it unchanged: write `self.data = ...`, as an assignment to a local name has"
+                " no effect."
             )
 
     def _merged(self, parts: Sequence[State]) -> State:

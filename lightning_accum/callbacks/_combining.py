@@ -11,7 +11,7 @@ class Combining:
     """Lets rules combine parts while a batch is evaluated and applied at once.
 
     What is applied does not depend on whether parts are recorded, so that statistics change
-    nothing. Accumulators whose user has set ``keep_parts`` are left alone.
+    nothing. Accumulators whose user has set ``keep_parts`` stay unchanged.
 
     Args:
         host: the host of the cells.

@@ -62,7 +62,7 @@ class OtherWeights(ModuleWatch):
             warnings.warn(
                 f"The connection of cell `{cell}` should run with the `{param}` that its rule"
                 " changes. Found that it ran with another tensor, as under"
-                " `torch.func.functional_call`, so that what is learned has no effect on what is"
+                " `torch.func.functional_call`, so that learning does not change what is"
                 " recorded: call the module itself, or leave the call out of the training step.",
                 UserWarning,
                 stacklevel=2,

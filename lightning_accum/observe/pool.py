@@ -107,7 +107,7 @@ class MonitorPool(nn.Module):
         return self._members[group]
 
     def called(self, name: str) -> Iterator[tuple[str, Monitor]]:
-        """Returns the monitors of a name, which are looked up once, with their groups."""
+        """Returns an iterator over the monitors of a name, each after the name of its group."""
         if name not in self._called:
             found = [(group, self.members(group).get(name)) for group in self._groups]
             self._called[name] = [(group, each) for group, each in found if each is not None]

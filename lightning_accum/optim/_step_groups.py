@@ -117,7 +117,7 @@ class StepGroup:
         """Returns the parameters, their gradients and their moments.
 
         Raises:
-            RuntimeError: if nobody has checked sizes, nor does torch's kernel, and they differ.
+            RuntimeError: if sizes differ, and neither :meth:`find` nor torch's kernel checks them.
         """
         columns = [self.params, grads, *self.moments]
         if self.backend == "fused" and self.device.type == "cpu" and not self.found:

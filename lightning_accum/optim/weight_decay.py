@@ -98,8 +98,8 @@ def decay_terms(group: Mapping[str, Any], rate: Number) -> tuple[Number, float]:
     if isinstance(decay, WeightDecay):
         raise TypeError(
             "Option `weight_decay` of a group in `param_groups` should be a number. Found a"
-            f" `{type(decay).__name__}`: write its number, and `weight_decouple` and `absolute`"
-            " beside it, or give it to the optimizer when you make it."
+            f" `{type(decay).__name__}`: write its number, `weight_decouple` and `absolute` as"
+            " options of the group, or give it to the optimizer when you make it."
         )
     if not group["weight_decouple"]:
         return 1.0, decay

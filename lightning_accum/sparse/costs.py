@@ -20,7 +20,7 @@ P = TypeVar("P", bound=Product)
 
 
 class Costs(NamedTuple):
-    """What a sum of products over a window takes, in nanoseconds; their ratios decide.
+    """The costs of a sum of products over a window, in nanoseconds; only their ratios matter.
 
     Args:
         multiply: a multiply-add of a dense product.
@@ -29,7 +29,7 @@ class Costs(NamedTuple):
         weight: an element of a factor that is weighted.
         search: an entry searched for events.
         event: an event found and sorted.
-        share: what an event of its own weight takes, as the time since the one before.
+        share: the weight of an event, if each has its own.
         add: an element that an event adds.
         trace: an element of a trace of the rows that events add.
         write: an element of the sum, by the side that is visited: ``"pre"`` and ``"post"``.
@@ -159,7 +159,7 @@ def charges(products: Sequence[Product], combine: bool = False) -> dict[Choice, 
 
 
 def unmoved_side(products: Sequence[Product], combine: bool = False) -> Side:
-    """Returns the side that dense products leave as it is, while traces move to the other side.
+    """Returns the side that stays unchanged in dense products; traces move to the other side.
 
     It is the side that makes fewer products of sums, or the larger one.
 
@@ -188,7 +188,7 @@ def _is_weighted(factor: Factor, kernel: bool) -> bool:
 
 
 def _stays(factor: Factor, kernel: bool) -> bool:
-    """Returns whether a trace stays on its side, in a dense product besides the visits."""
+    """Returns whether a trace stays on its side, in a dense product in addition to the visits."""
     return factor.decay is not None and _is_weighted(factor, kernel)
 
 

@@ -57,12 +57,12 @@ class SpikeRows:
         """Keeps a step, and returns how many spikes it has; ``None`` if it was not written.
 
         Args:
-            row: the number of the row; with 0, the search for events begins anew.
+            row: the number of the row; 0 begins a new window of events.
             step: of the shape of a row.
 
         Returns:
-            The number of spikes; -1 if any value is neither 0 nor 1, and the row then holds
-            nothing that counts; ``None`` if there is no kernel for the step, or no such row.
+            The number of spikes; -1 if any value is neither 0 nor 1, and the row is then
+            undefined; ``None`` if there is no kernel for the step, or no such row.
         """
         if not self.exist or row >= self._length or step.dtype is not self.dtype:
             return None

@@ -1,4 +1,4 @@
-"""Where the tensors of a step are in memory, which is looked up and checked before every step."""
+"""The addresses of the tensors of a step, which are found and checked before every step."""
 
 from __future__ import annotations
 
@@ -28,16 +28,13 @@ class _Search(ctypes.Structure):
 class Places:
     """The memory of columns of tensors.
 
-    A kernel gets addresses, and would read and write beyond a tensor that is smaller, or lies
-    otherwise, than it was told. Therefore nothing is concluded from earlier steps: :meth:`find`
-    asks every tensor, at every step, for its device, dtype, shape, strides and address, and only
-    the addresses of that call are used. So memory that was replaced, resized or laid out anew in
-    between, in whatever way, is either found where it is now, or refused. What is kept from step
-    to step is only which objects the columns of parameters and moments hold; they are kept alive
-    here, and a step with other objects needs other places.
+    A kernel gets addresses, and would write beyond a tensor whose memory was replaced, resized or
+    laid out differently since. So :meth:`find` reads device, dtype, shape, strides and address of
+    every tensor at every step, and a kernel uses the addresses of that call only. The parameters
+    and the moments themselves stay the same objects, which are kept alive here.
 
-    Where torch has DLPack's exchange of tensors in C and there is a compiled kernel, C asks all
-    tensors in one call, and otherwise Python each by itself, for longer.
+    With a compiled kernel, and a torch that has DLPack's exchange of tensors in C, one call of C
+    reads all tensors; otherwise Python reads each, which takes longer.
 
     Args:
         params: the parameters.

@@ -73,7 +73,7 @@ def test_calculate_that_returns_nothing() -> None:
 def test_reset_that_sets_nothing() -> None:
     total = Total("reset")
     total.update(1.0)
-    with pytest.raises(TypeError, match=r"`Total.reset` should set `self.data` anew"):
+    with pytest.raises(TypeError, match=r"`Total.reset` should assign the initial value"):
         total.reset()
 
 
