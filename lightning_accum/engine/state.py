@@ -61,6 +61,11 @@ Carried: TypeAlias = Mapping[StateKey, Tensor]
 """The tensors that the previous window left, by name."""
 
 
+def has_samples(state: Carried) -> bool:
+    """Returns whether any of the tensors belongs to samples."""
+    return any(key.scope == "sample" for key in state)
+
+
 def of_neurons(state: Carried) -> dict[StateKey, Tensor]:
     """Returns the tensors that belong to neurons, and not to samples."""
     return {key: value for key, value in state.items() if key.scope == "neuron"}

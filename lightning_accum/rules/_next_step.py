@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import CellState
 from lightning_accum.engine.fixed_terms import FixedStep, FixedTerms
+from lightning_accum.engine.state import has_samples
 from lightning_accum.observe import WindowRecorder
 from lightning_accum.observe.reducers.base import Reducer
 from lightning_accum.updates import Accumulator, Updater, get_updater
@@ -116,7 +117,7 @@ class NextStep:
         state, tally = self._state, self._state.tally
         apart = self._was_reset(self._neuron())
         if apart and not known:
-            apart = any(key.scope == "sample" for key in state.carried)
+            apart = has_samples(state.carried)
         tally.joined = tally.joined or bool(state.carried)
         carried = self._fixed.accumulate(state.carried)
         if carried is not state.carried:

@@ -13,7 +13,7 @@ from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.mismatch import warn_of_streams
 from lightning_accum.engine.fixed_terms import FixedTerms
 from lightning_accum.engine.recording import Recorded, Recording, Target
-from lightning_accum.engine.state import StateKey
+from lightning_accum.engine.state import StateKey, has_samples
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.numbers import is_narrowed
 from lightning_accum.observe import Monitor
@@ -78,17 +78,16 @@ class ObservedCell(NamedTuple):
         if carry:
             apart = since == steps
         elif 1 < steps < since < math.inf:  # the callback warns of windows of one step
-            apart = all(key.scope != "sample" for key in state.carried)
+            apart = not has_samples(state.carried)
         if state.tally.note_apart(apart) and self.plan.compares_steps:
             warn_of_streams(self.name, self.cell, carry)
 
     def check_cleared(self) -> None:
         """Warns, once, if traces pass on in windows before each of which the neuron was reset."""
         steps = self.signals["post"].activity.shape[0]
-        apart = getattr(self.cell.neuron, "steps_since_reset", None) == steps
         state = self.plan.state
-        if apart:
-            apart = any(key.scope == "sample" for key in state.carried)
+        apart = getattr(self.cell.neuron, "steps_since_reset", None) == steps
+        apart = apart and has_samples(state.carried)
         if state.tally.note_apart(apart) and self.plan.compares_steps:
             warn_of_streams(self.name, self.cell, None)
 
@@ -129,10 +128,8 @@ class ObservedCell(NamedTuple):
         """
         state, pre, post = self.plan.state, self.signals["pre"], self.signals["post"]
         if not state.tally.joined:
-            passed, left = (
-                any(key.scope == "sample" for key in each) for each in (state.carried, carried)
-            )
-            state.tally.joined = passed or (carry and not left)
+            passed = has_samples(state.carried)
+            state.tally.joined = passed or (carry and not has_samples(carried))
         state.keep(carried, self.name)
         for name in self.vjps if state.tally.remembers else ():
             state.tally.remember(name, getattr(self.cell.connection, name).detach())
