@@ -18,7 +18,14 @@ from _run import run_script
 
 ROOT = Path(__file__).resolve().parent.parent
 # An example without a default: LightningCLI's subcommand and what it is to do.
-ARGUMENTS = {"cnn_optimizers": ("--short",)}
+ARGUMENTS = {
+    "cnn_optimizers": (
+        "fit",
+        "--optimizer=lightning_accum.optim.AdaBelief",
+        "--optimizer.lr=1e-3",
+        "--trainer.enable_progress_bar=false",
+    )
+}
 
 
 def record(script: Path, arguments: tuple[str, ...], seconds: float) -> bool:
