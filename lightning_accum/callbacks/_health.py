@@ -203,8 +203,9 @@ class Health:
         groups = [group for optimizer in optimizers for group in optimizer.param_groups]
         learns = any(tally.windows for tally in self._tallies())
         for name, (cell, state) in trainer.named_cells:
-            tally = trainer.tally(name)
-            windows = None if tally is None else tally.windows
+            counted = trainer.tally(name)
+            windows = None if counted is None else counted.windows
+            tally = counted or Tally()  # without counts
             if first is None:
                 self._first[name] = windows or 0
             yield Counts(
@@ -214,11 +215,11 @@ class Health:
                 unevaluated=trainer.recorded_steps(name) if by == "loop" else 0,
                 late_batches=self._batches - self._first_batches if first is not None else 0,
                 late_windows=(windows or 0) - self._first.get(name, 0),
-                longest=0 if tally is None else tally.longest,
-                activity=None if tally is None else tally.activity(),
-                course=() if tally is None else tally.course(),
+                longest=tally.longest,
+                activity=tally.activity(),
+                course=tally.course(),
                 target=trainer.held_rate(name),
-                silence=None if tally is None else tally.silence(),
+                silence=tally.silence(),
                 h=vars(getattr(state, "hyperparameters", Hyperparameters())),
                 carry=self._host.carry,
                 by=by,
@@ -230,7 +231,7 @@ class Health:
                     *(cell.connection, cell.neuron),
                     lightning=by != "loop",
                     model=self._model,
-                    dropped=0 if tally is None or windows else tally.dropped,
+                    dropped=0 if windows else tally.dropped,
                 ),
                 rests=learns and not (cell.connection.training and cell.neuron.training),
                 undefined=is_undefined(cell.neuron),

@@ -18,8 +18,8 @@ def shuffled_stream(trainer: pl.Trainer) -> Iterator[str]:
         trainer: the Lightning trainer.
     """
     given: Any = trainer.train_dataloader
-    loaders = given.values() if isinstance(given, dict) else given
-    for loader in loaders if isinstance(given, (dict, list, tuple)) else [given]:
+    loaders = [*given.values()] if isinstance(given, dict) else given
+    for loader in loaders if isinstance(loaders, (list, tuple)) else [loaders]:
         sampler = getattr(loader, "sampler", None)
         if isinstance(sampler, _RANDOM) or getattr(sampler, "shuffle", False) is True:
             yield (

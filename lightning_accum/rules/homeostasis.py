@@ -73,8 +73,7 @@ class Homeostasis(Rule):
 
     def held_rate(self, name: str) -> float:
         """Returns the target."""
-        rate: float = self.state_of(name).hyperparameters.target
-        return rate
+        return float(self.state_of(name).hyperparameters.target)
 
     def terms(self, window: Window, h: Self) -> Sequence[Term]:
         """Returns a constant rise, and a fall with each spike."""

@@ -73,8 +73,7 @@ class InhibitorySTDP(Rule):
 
     def held_rate(self, name: str) -> float:
         """Returns the target rate."""
-        rate: float = self.state_of(name).hyperparameters.target_rate
-        return rate
+        return float(self.state_of(name).hyperparameters.target_rate)
 
     def terms(self, window: Window, h: Self) -> Sequence[Term]:
         """Returns potentiation by pairs in either order, and depression by presynaptic spikes."""
