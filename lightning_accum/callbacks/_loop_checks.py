@@ -97,7 +97,7 @@ class LoopChecks:
         if lines:
             rank_zero_only(logger.info)("\n".join(["Local learning:", *lines]))
 
-    def end_unasked(self) -> None:
+    def end_unreleased(self) -> None:
         """Does the same for a loop that was left without `release()`, if its cells still exist."""
         if self._recorded >= _FEW and not self._host.trainer.registry.gone:
             self.end()

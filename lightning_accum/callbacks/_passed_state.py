@@ -55,7 +55,7 @@ class PassedState(FirstCalls):
         self._returned[key] = [(each, version(each)) for each in tensors_in(returned)]
 
     def why(self, module: nn.Module) -> tuple[str, str]:
-        """Returns what a neuron is given, and what to give it."""
+        """Returns how a neuron keeps its state, and how to mend it."""
         return (
             "its first call is given the state that it returned in the batch before",
             "pass none, or a new one,",

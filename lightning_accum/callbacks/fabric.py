@@ -198,7 +198,7 @@ class FabricCellTrainer:
     def __del__(self) -> None:
         checks, self._checks = vars(self).get("_checks"), None
         if checks is not None and not has_ended():
-            checks.end_unasked()
+            checks.end_unreleased()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_checks": None}

@@ -128,7 +128,7 @@ class CellState(CheckedState):
         self.tally = Tally()
         # by parameter, the samples whose changes are pending: a process's weight in the mean of all
         self.samples: dict[str, int] = {}
-        self.snapshots = 0  # how often the state was kept, with tensors that must stay as they are
+        self.snapshots = 0  # how many were taken, whose tensors nothing may change
         self._carried: dict[StateKey, Tensor] = {}
         self._loaded: frozenset[StateKey] = frozenset()
 

@@ -51,8 +51,8 @@ class Tally:
         self.windows = 0
         self.longest = 0
         self.dropped = 0  # steps that were recorded and cleared
-        self.empty = 0  # calls of the rule in a row that found nothing,
-        self._before = 0  # and the windows before them
+        self.empty = 0  # calls of the rule in a row that found nothing
+        self._before = 0  # windows before these calls
         self.refused = False  # whether a call has raised an error
         self.joined = False  # whether traces have passed from window to window, if there are any
         self._looks: list[tuple[int, Tensor | int, int, Tensor | int, int]] = []
@@ -113,7 +113,7 @@ class Tally:
             self.apart = 0
         return apart and self.apart == _APART
 
-    def first_apart(self) -> bool:
+    def warns_of_resets(self) -> bool:
         """Returns whether to warn, once, of a mistake in the resets that a single one shows."""
         first = self.apart < _APART
         self.apart = max(self.apart, _APART)
@@ -129,7 +129,7 @@ class Tally:
             Whether to warn, once.
         """
         self.cleared = self.cleared + 1 if apart else 0
-        return self.cleared == _APART and self.first_apart()
+        return self.cleared == _APART and self.warns_of_resets()
 
     def never_called(self, steps: int) -> bool:
         """Returns whether to warn, once, that so many steps were recorded and the rule not called.
@@ -197,9 +197,9 @@ class Tally:
         """
         return self._is_first(kind) and not (self.watched or self._left)
 
-    def second_hand(self) -> bool:
+    def applied_by_hand(self) -> bool:
         """Returns whether to warn, once, that changes are applied by hand in a callback's fit."""
-        return self._is_first("second hand") and self.watched
+        return self._is_first("by hand") and self.watched
 
     def first_reset(self) -> bool:
         """Returns whether the neuron was not reset within a window before."""

@@ -25,8 +25,8 @@ from lightning_accum.rules._warnings import (
     unapplied_in,
     warn_of_delays,
     warn_of_dropped,
+    warn_of_hand_update,
     warn_of_pending,
-    warn_of_second_hand,
     warn_of_single_steps,
     warn_of_twin,
     warn_of_unmoved,
@@ -136,7 +136,7 @@ class RecordingTrainer(RuleOptions, ABC):
                 type(self).__name__, {name: (self.tally(name), steps[name], {}) for name in steps}
             )
         if not kwargs:
-            warn_of_second_hand(type(self).__name__, [self.tally(name) for name in self.registry])
+            warn_of_hand_update(type(self).__name__, [self.tally(name) for name in self.registry])
         super().update(**kwargs)
 
     def _step_again(self, carry: bool | None) -> bool:

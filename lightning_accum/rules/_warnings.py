@@ -28,14 +28,14 @@ def warn_of_no_cells(rule: str) -> None:
     )
 
 
-def warn_of_second_hand(rule: str, tallies: Iterable[Tally]) -> None:
+def warn_of_hand_update(rule: str, tallies: Iterable[Tally]) -> None:
     """Warns, once, that changes are applied by hand while a callback does so too.
 
     Args:
         rule: the name of the rule.
         tallies: the counts of its cells.
     """
-    found = [tally.second_hand() for tally in tallies]  # of all cells, so that it warns once
+    found = [tally.applied_by_hand() for tally in tallies]  # of all cells, so that it warns once
     if any(found):
         warnings.warn(
             f"`{rule}` should be called and applied by the CellTrainerCallback or FabricCellTrainer"

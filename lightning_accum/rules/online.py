@@ -139,7 +139,7 @@ def _check_cleared(rule: Rule, samples: int) -> None:
     for name, (cell, _) in rule.named_cells:
         reset = getattr(cell.neuron, "steps_since_reset", None) == 0
         state = rule.state_of(name)
-        if reset and samples in _samples(state) and rule.tally(name).first_apart():
+        if reset and samples in _samples(state) and rule.tally(name).warns_of_resets():
             warn_of_streams(name, cell, None)
 
 

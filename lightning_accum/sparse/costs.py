@@ -183,7 +183,7 @@ def _count_left(products: Sequence[Product], place: int, combine: bool) -> int:
 
 
 def _is_weighted(factor: Factor, kernel: bool) -> bool:
-    """Returns whether a factor has weights of its own; the kernel takes those of whole rows."""
+    """Returns whether a factor has weights that the kernel, if there is one, does not apply."""
     return factor.weights is not None and not (kernel and weighs_rows(factor))
 
 

@@ -34,7 +34,7 @@ class Alone:
         """
         if processes() == 1 or exported in self._told:
             return
-        alone = [name for name in names if not accumulators[name].of_all]
+        alone = [name for name in names if not accumulators[name].of_all_processes]
         if not alone:
             return
         self._told.add(exported)

@@ -30,7 +30,7 @@ class CombinedChange(PendingChange):
         self.keep_parts: bool | None = None
         self.may_combine = False  # used if `keep_parts` is None
         self.records: list[Self] = []
-        self.of_all = False  # whether the changes of all processes are pending
+        self.of_all_processes = False  # whether the changes of all processes are pending
         self._combined = False
 
     @property
@@ -102,13 +102,13 @@ class CombinedChange(PendingChange):
         combined = self.combines or self.combined
         super().clear()
         self.accumulate(pos, neg)
-        self._combined, self.of_all = combined, True
+        self._combined, self.of_all_processes = combined, True
 
     def clear(self, **kwargs: Any) -> None:
         """Drops everything that is pending; the reduction and the bounds stay."""
         super().clear()
-        if self._combined or self.of_all:
-            self._combined = self.of_all = False
+        if self._combined or self.of_all_processes:
+            self._combined = self.of_all_processes = False
         self.records.clear()
 
     def emptying_calls(self) -> list[partial[None]]:

@@ -19,11 +19,11 @@ _DROPPED, _WAITING = 8, 1 << 10  # such exports before a warning: of emptied gra
 
 
 @dataclass
-class _Still:
-    """A parameter since it was stepped last.
+class _Unstepped:
+    """What is known of a parameter since an optimizer last stepped it.
 
     Args:
-        version: its version.
+        version: its version then.
         times: how often changes were exported since.
         dropped: in how many of them the gradient had been emptied.
         value: its value after some of them.
@@ -39,7 +39,7 @@ class Exports:
     """Warns once if no optimizer steps parameters whose changes are exported."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Still] = {}
+        self._known: dict[str, _Unstepped] = {}
         self._told = False
 
     def check(self, module: str, params: Mapping[str, Tensor]) -> None:
@@ -50,11 +50,11 @@ class Exports:
             params: by name, the parameters whose changes become gradients now.
         """
         for name, param in params.items():
-            if self._told or param.is_inference():  # which has no version
+            if self._told or param.is_inference():  # such tensors have no version
                 continue
             still = self._known.get(name)
             if still is None or still.version != version(param):
-                self._known[name] = _Still(version(param))
+                self._known[name] = _Unstepped(version(param))
                 continue
             still.times += 1
             still.dropped += not hasattr(param.grad, EXPORTED)
@@ -63,7 +63,7 @@ class Exports:
             elif still.times > _LOOK and (still.dropped == _DROPPED or still.times == _WAITING):
                 self._look(f"`{name}` of `{module}`", still, param)
 
-    def _look(self, label: str, still: _Still, param: Tensor) -> None:
+    def _look(self, label: str, still: _Unstepped, param: Tensor) -> None:
         """Warns, unless something has stepped the parameter that autograd does not see."""
         now = fingerprint(param.detach())
         if not same_fingerprints(now, still.value or now):
