@@ -24,7 +24,7 @@ from lightning_accum.optim._scales import Scales
 from lightning_accum.optim._step_groups import StepGroup, Traits, step_groups
 from lightning_accum.optim._torch_step import torch_step
 from lightning_accum.optim.base import GenericAdaptiveOptimizer, Group, Params, State
-from lightning_accum.optim.weight_decay import WeightDecay, decay_terms, decayed
+from lightning_accum.optim.weight_decay import WeightDecay, decay_terms, decayed, warn_of_flips
 
 
 class MomentOptimizer(GenericAdaptiveOptimizer):
@@ -50,6 +50,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
     _second: ClassVar[str] = "exp_avg_sq"
     _belief: ClassVar[bool] = False
     _is_adam: ClassVar[bool] = False  # whether torch's fused kernel of Adam computes this step
+    _warned_of_flips = False
     plan_options = (
         *GenericAdaptiveOptimizer.plan_options,
         *("foreach", "fused", "compile", "amsgrad", "optimized_update"),
@@ -223,6 +224,9 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
             members.find(grads)
         sign = -1.0 if group["maximize"] else 1.0
         terms = (sign, *decay_terms(group, rate))
+        if not isinstance(terms[1], Tensor) and terms[1] < 0 and not self._warned_of_flips:
+            self._warned_of_flips = True
+            warn_of_flips(type(self).__name__, group, rate)
         k = self._coefficients(group, terms, self._scales(group, rate, step))
         # A backend that was asked for is used.
         asked = members.backend == "compiled" or group.get("fused") or group["foreach"] is not None

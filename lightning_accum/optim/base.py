@@ -13,7 +13,7 @@ from lightning_accum.optim._checkpoint import seal, unseal, warn_of_no_maximum
 from lightning_accum.optim._checks import check, is_betas, is_flag, is_rate, non_negative
 from lightning_accum.optim._plan import Batch, Plan, as_real, call_in_place, refuse_capture
 from lightning_accum.optim._versions import count_versions
-from lightning_accum.optim.weight_decay import WeightDecay, flattened
+from lightning_accum.optim.weight_decay import WeightDecay, check_decay, flattened
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 State = dict[str, Any]
@@ -117,8 +117,8 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
         check("lr", group["lr"], is_rate, "a non-negative learning rate")
         check("betas", group["betas"], is_betas, "two numbers in [0, 1)")
         check("eps", group["eps"], non_negative, "a non-negative number")
-        check("weight_decay", group["weight_decay"], non_negative, "a non-negative number")
-        for name in ("weight_decouple", "absolute", "maximize", "capturable", "differentiable"):
+        check_decay(self.weight_decay, group)
+        for name in ("maximize", "capturable", "differentiable"):
             check(name, group[name], is_flag, "True or False")
 
     # ------------------------------------------------------------------ stepping

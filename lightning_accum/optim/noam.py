@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from typing import Any
 
 from torch import Tensor
 from typing_extensions import Unpack
@@ -87,20 +88,21 @@ class Noam(AdamFormula):
             param_group: as for other optimizers.
         """
         super().add_param_group(param_group)
-        group = self.param_groups[-1]
-        lr, warmup, d_model = group["lr"], group["warmup"], group["d_model"]
-        if isinstance(lr, Tensor):
-            lr = lr.item() if lr.is_cpu else math.nan  # nobody waits for another device
-        if 0 < (peak := lr / math.sqrt(d_model * warmup)) < _LOW:
-            warnings.warn(
-                f"Argument `lr` of `{type(self).__name__}` should be a factor of its schedule,"
-                f" about 1. Found {lr:g}, with which the learning rate is {peak:.1e} at"
-                f" most, after {warmup:g} steps, for `d_model = {d_model:g}`: pass"
-                f" `lr={1e-3 * math.sqrt(d_model * warmup):.2g}` for a largest rate of 1e-3, or"
-                " ignore this if the low rate is meant.",
-                UserWarning,
-                stacklevel=2,
-            )
+        _warn_of_low_rate(type(self).__name__, self.param_groups[-1])
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Loads a copy of a state, and warns if it makes the largest rate very low.
+
+        The rate of a checkpoint of torch's Adam, about 1e-3, replaces the factor of the schedule.
+
+        Args:
+            state_dict: as for other optimizers.
+        """
+        was_low = [_is_low(group) for group in self.param_groups]
+        super().load_state_dict(state_dict)
+        for before, group in zip(was_low, self.param_groups, strict=True):
+            if not before:
+                _warn_of_low_rate(type(self).__name__, group, "after loading, set `group['lr'] =")
 
     def rate(self, group: Group, step: Number) -> Number:
         """Returns the learning rate of a step.
@@ -117,3 +119,33 @@ class Noam(AdamFormula):
         super().validate(group)
         check("warmup", group["warmup"], at_least_one, "a number of steps of at least 1")
         check("d_model", group["d_model"], at_least_one, "a width of at least 1")
+
+
+def _is_low(group: Group) -> bool:
+    """Returns whether the largest rate of a group is very low; does not wait for a device."""
+    lr = group["lr"]
+    if isinstance(lr, Tensor):
+        lr = lr.item() if lr.is_cpu else math.nan
+    return bool(0 < lr / math.sqrt(group["d_model"] * group["warmup"]) < _LOW)
+
+
+def _warn_of_low_rate(optimizer: str, group: Group, how: str = "pass `lr =") -> None:
+    """Warns if the largest rate of a group is very low.
+
+    Args:
+        optimizer: the name of the optimizer's class.
+        group: the options of the group.
+        how: how the remedy begins.
+    """
+    if not _is_low(group):
+        return
+    lr, warmup, d_model = float(group["lr"]), group["warmup"], group["d_model"]
+    root = math.sqrt(d_model * warmup)
+    warnings.warn(
+        f"Argument `lr` of `{optimizer}` should be a factor of its schedule, about 1. Found"
+        f" {lr:g}, with which the learning rate is {lr / root:.1e} at most, after {warmup:g} steps,"
+        f" for `d_model = {d_model:g}`: {how} {1e-3 * root:.2g}` for a largest rate of 1e-3, or"
+        " ignore this if the low rate is meant.",
+        UserWarning,
+        stacklevel=3,
+    )

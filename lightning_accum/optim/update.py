@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from lightning_accum._checks import check_factor
 from lightning_accum.distributed.shards import is_sharded
+from lightning_accum.optim._idle import IdleSteps
 from lightning_accum.updates import Updater
 
 
@@ -60,7 +60,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
 
     def _begin(self) -> None:
         """Begins without any updaters."""
-        self._warned_of_idle = False
+        self._idle = IdleSteps()
         self._updaters: list[Updater] = []
         # The parameter last seen under each updater's name.
         self._found: dict[tuple[int, str], Tensor] = {}
@@ -192,35 +192,20 @@ class UpdateOptimizer(torch.optim.Optimizer):
             prepare(self)
         targets = self._follow()
         lr = {id(p): group["lr"] for group in self.param_groups for p in group["params"]}
-        ready = []
+        scaled = []
         for updater, params in targets:
             scales = {n: float(lr[id(param)]) for n, param in params.items() if id(param) in lr}
             if scales:
-                ready.append(updater.prepare(*scales, scale=scales))
+                scaled.append((updater, scales))
+        if not self._prepare:  # a callback that prepares the changes has looked at them
+            self._idle.look(scaled)
+        ready = [updater.prepare(*scales, scale=scales) for updater, scales in scaled]
         for apply in ready:  # Every updater is prepared, so either all are applied or none.
             apply()
         if not ready:
-            self._warn_of_idle()
+            self._idle.warn_of_none(len(self._updaters))
         for finish in self._finish:
             finish(self)
-
-    def _warn_of_idle(self) -> None:
-        """Warns, once, that a step has nothing to apply, now or later."""
-        if self._warned_of_idle:
-            return
-        self._warned_of_idle = True
-        if self._updaters:
-            what = f"{len(self._updaters)} updaters, none of them of a parameter in its groups"
-        else:
-            what = "none"
-        warnings.warn(
-            f"An UpdateOptimizer should have updaters of its parameters to apply. Found {what}, so"
-            " that its steps change nothing: pass `updaters=[attach_updater(module)]`, or train"
-            " with a CellTrainerCallback, which attaches the updaters of its cells when a fit"
-            " begins; an optimizer that replaces another during the fit has none.",
-            RuntimeWarning,
-            stacklevel=4,
-        )
 
 
 def checked_updaters(updaters: Iterable[Updater]) -> list[Updater]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.functional.moments import Number
-from lightning_accum.optim._checks import check, non_negative
+from lightning_accum.optim._checks import check, is_flag, non_negative
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class WeightDecay:
         absolute: whether a decoupled decay is independent of the rate.
 
     Raises:
-        ValueError: if ``weight_decay`` is negative.
+        ValueError: if ``weight_decay`` is negative, or above 1 in a group with ``absolute``.
 
     Example:
         >>> import torch
@@ -104,6 +105,44 @@ def decay_terms(group: Mapping[str, Any], rate: Number) -> tuple[Number, float]:
     if not group["weight_decouple"]:
         return 1.0, decay
     return 1.0 - (decay if group["absolute"] else rate * decay), 0.0
+
+
+def check_decay(decay: WeightDecay, group: Mapping[str, Any]) -> None:
+    """Raises a ``ValueError`` if the options of a weight decay are out of their range.
+
+    Args:
+        decay: the weight decay of the optimizer.
+        group: the options of a group.
+    """
+    check("weight_decay", group["weight_decay"], non_negative, "a non-negative number")
+    for name in ("weight_decouple", "absolute"):
+        check(name, group[name], is_flag, "True or False")
+    own = type(decay) is WeightDecay and group["weight_decouple"] and group["absolute"]
+    if own and group["weight_decay"] > 1:
+        raise ValueError(
+            "Argument `weight_decay` should be at most 1 with `absolute=True`, which multiplies"
+            f" parameters by `1 - weight_decay` in each step. Found `weight_decay ="
+            f" {group['weight_decay']}`, which flips their signs: lower it, or leave out"
+            " `absolute`."
+        )
+
+
+def warn_of_flips(optimizer: str, group: Mapping[str, Any], rate: Number) -> None:
+    """Warns that a weight decay flips the signs of parameters.
+
+    Args:
+        optimizer: the name of the optimizer's class.
+        group: the options of a group.
+        rate: the learning rate of the step.
+    """
+    decay = group["weight_decay"]
+    warnings.warn(
+        f"The weight decay of `{optimizer}` should multiply parameters by a factor of 0 to 1 in"
+        f" each step, `1 - lr * weight_decay`. Found {1 - rate * decay:g}, with a learning rate of"
+        f" {rate:g} and `weight_decay = {decay:g}`, which flips their signs: lower one of them.",
+        UserWarning,
+        stacklevel=4,
+    )
 
 
 def decayed(decay: WeightDecay, param: Tensor, grad: Tensor, group: Mapping[str, Any]) -> Tensor:

@@ -18,6 +18,7 @@ from lightning_accum.optim import (
     AdamWarmupCosineDecay,
     AMSGrad,
     GenericAdaptiveOptimizer,
+    Noam,
     RAdam,
     WeightDecay,
     updates_as_gradients,
@@ -154,3 +155,37 @@ def test_a_weight_decay_that_returns_nothing() -> None:
     weight.grad = torch.ones(2)
     with pytest.raises(TypeError, match=r"Found a `NoneType` from `InPlaceOnly.__call__"):
         Adam([weight], weight_decay=InPlaceOnly(0.1)).step()
+
+
+def test_noam_tells_of_the_rate_in_a_checkpoint_of_adam() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    saved = torch.optim.Adam([weight], lr=1e-3).state_dict()
+    optimizer = Noam([weight])
+    with pytest.warns(UserWarning, match=r"Found 0.001, .*`group\['lr'\] = 1.4`"):
+        optimizer.load_state_dict(saved)
+    optimizer.load_state_dict(saved)  # it was as low before
+    optimizer.param_groups[0]["lr"] = 1.4
+    optimizer.load_state_dict(Noam([weight]).state_dict())
+
+
+def test_an_absolute_decay_above_one() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    with pytest.raises(ValueError, match=r"at most 1 .* Found `weight_decay = 1.5`"):
+        Adam([weight], weight_decay=WeightDecay(1.5, absolute=True))
+    optimizer = Adam([weight], weight_decay=WeightDecay(1.0, absolute=True))
+    with pytest.raises(ValueError, match="at most 1"):
+        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))], "weight_decay": 2.0})
+    Adam([weight], weight_decay=WeightDecay(1.5))
+    Adam([weight], weight_decay=WeightDecay(1.5, weight_decouple=False, absolute=True))
+
+
+def test_a_decay_that_flips_weights_in_a_step() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    weight.grad = torch.zeros(2)
+    optimizer = Adam([weight], lr=0.2, weight_decay=5.0)  # the factor is 0
+    optimizer.step()
+    optimizer.param_groups[0]["lr"] = 1.0
+    with pytest.warns(UserWarning, match=r"Found -4, with a learning rate of 1 and .* = 5`"):
+        optimizer.step()
+    optimizer.step()  # told once
+    Noam([weight], lr=1.0, weight_decay=5.0, warmup=4, d_model=16).step()  # its rate is low

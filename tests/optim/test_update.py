@@ -326,3 +326,34 @@ def test_one_that_was_in_no_group_stays_pending_when_it_is_replaced():
     optimizer.step()
     assert fc.bias.item() == 0.0
     assert updater.bias.pos is not None
+
+
+def test_changes_that_are_applied_before_each_step():
+    fc, updater = layer()
+    pend(updater)
+    updater()  # before the optimizer was made
+    optimizer = UpdateOptimizer(fc.parameters(), lr=0.001, updaters=[updater])
+    for _ in range(3):
+        pend(updater)
+        updater()
+        optimizer.step()
+    pend(updater)
+    updater()
+    with pytest.warns(RuntimeWarning, match=r"nothing pending in .* and 10 changes of `Linear`"):
+        optimizer.step()
+    pend(updater)
+    updater()
+    optimizer.step()  # told once
+
+
+def test_steps_between_changes_and_some_that_are_applied_by_hand():
+    fc, updater = layer()
+    optimizer = UpdateOptimizer(fc.parameters(), updaters=[updater])
+    for _ in range(9):
+        optimizer.step()  # nothing is applied otherwise
+    pend(updater)
+    optimizer.step()
+    for _ in range(9):
+        pend(updater)
+        updater()
+        optimizer.step()

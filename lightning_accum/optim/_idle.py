@@ -1,0 +1,66 @@
+"""Warns of steps of an :class:`UpdateOptimizer` that have nothing to apply."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+
+from lightning_accum.updates import Updater
+
+_LATE = 3  # steps that come too late before a warning
+
+
+class IdleSteps:
+    """Looks at steps until one finds a pending change; warns once of each mistake."""
+
+    def __init__(self) -> None:
+        self._without = False  # whether it has warned of steps without updaters
+        self._begun = False  # whether a step has found something pending
+        self._late = 0  # steps before which the changes were applied otherwise
+        self._applied: int | None = None  # how many changes had been applied in the latest step
+
+    def look(self, updaters: Sequence[tuple[Updater, Iterable[str]]]) -> None:
+        """Warns if changes have been applied before the steps that should apply them.
+
+        Args:
+            updaters: each with the names of its parameters that the step changes.
+        """
+        if self._begun:
+            return
+        if any(not getattr(updater, n).empty for updater, names in updaters for n in names):
+            self._begun = True
+            return
+        applied = sum(updater.applied.get(n, 0) for updater, names in updaters for n in names)
+        self._late += self._applied is not None and applied > self._applied
+        self._applied = applied
+        if self._late == _LATE:
+            self._begun = True
+            labels = ", ".join(f"`{updater.label}`" for updater, _ in updaters)
+            warnings.warn(
+                "An UpdateOptimizer should apply the changes of its updaters. Found nothing"
+                f" pending in any of its steps so far, and {applied} changes of {labels} that were"
+                " applied otherwise, so that `lr` and its schedule had no effect: leave out"
+                " `rule.update()` and calls of the updaters.",
+                RuntimeWarning,
+                stacklevel=6,
+            )
+
+    def warn_of_none(self, updaters: int) -> None:
+        """Warns that a step has nothing to apply, now or later.
+
+        Args:
+            updaters: how many updaters there are.
+        """
+        if self._without:
+            return
+        self._without = True
+        what = f"{updaters} updaters, none of them of a parameter in its groups"
+        warnings.warn(
+            "An UpdateOptimizer should have updaters of its parameters to apply. Found"
+            f" {what if updaters else 'none'}, so that its steps change nothing: pass"
+            " `updaters=[attach_updater(module)]`, or train with a CellTrainerCallback, which"
+            " attaches the updaters of its cells when a fit begins; an optimizer that replaces"
+            " another during the fit has none.",
+            RuntimeWarning,
+            stacklevel=6,
+        )
