@@ -102,7 +102,7 @@ class Noam(AdamFormula):
         super().load_state_dict(state_dict)
         for before, group in zip(was_low, self.param_groups, strict=True):
             if not before:
-                _warn_of_low_rate(type(self).__name__, group, "after loading, set `group['lr'] =")
+                _warn_of_low_rate(type(self).__name__, group, "after loading, set `group['lr'] = ")
 
     def rate(self, group: Group, step: Number) -> Number:
         """Returns the learning rate of a step.
@@ -129,7 +129,7 @@ def _is_low(group: Group) -> bool:
     return bool(0 < lr / math.sqrt(group["d_model"] * group["warmup"]) < _LOW)
 
 
-def _warn_of_low_rate(optimizer: str, group: Group, how: str = "pass `lr =") -> None:
+def _warn_of_low_rate(optimizer: str, group: Group, how: str = "pass `lr=") -> None:
     """Warns if the largest rate of a group is very low.
 
     Args:
@@ -144,7 +144,7 @@ def _warn_of_low_rate(optimizer: str, group: Group, how: str = "pass `lr =") -> 
     warnings.warn(
         f"Argument `lr` of `{optimizer}` should be a factor of its schedule, about 1. Found"
         f" {lr:g}, with which the learning rate is {lr / root:.1e} at most, after {warmup:g} steps,"
-        f" for `d_model = {d_model:g}`: {how} {1e-3 * root:.2g}` for a largest rate of 1e-3, or"
+        f" for `d_model = {d_model:g}`: {how}{1e-3 * root:.2g}` for a largest rate of 1e-3, or"
         " ignore this if the low rate is meant.",
         UserWarning,
         stacklevel=3,
