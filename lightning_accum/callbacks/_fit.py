@@ -68,7 +68,7 @@ class Fit:
         self._appliers = Appliers(host, plan.lr, keys, self._before_apply, self._after_apply)
         self._inputs, self._early, self._overlap = InputWatch(), EarlyExport(host), Overlap(host)
         self._recording, self._combining = Recording(host), Combining(host)
-        self._loss: LossWatch | None = None  # only for a network that learns from an error
+        self._loss, self._follows = LossWatch(), False
         self._health: Health | None = None  # until training starts
         self._idle: IdleParameters | None = None  # kept only by the first callback
         self._hosts: Sequence[CellHost] = []  # until training starts
@@ -87,7 +87,7 @@ class Fit:
         self._ascends = ascending(trainer, self._host.updaters.values())
         check_recorded_gradients(self._host.trainer, self._scaled)
         self._appliers.find(trainer)
-        self._plan.schedule.begin(self._appliers.made, resuming)
+        self._plan.begin(self._appliers.made, resuming)
         # Monitors register their hooks before the first compiled call, and keep them: in validation
         # the recording is off, and each hook checks the mode of its module.
         self._host.trainer.train()
@@ -123,8 +123,7 @@ class Fit:
         check_places(self._host, pl_module)
         check_processes_agree(self._host, self._plan, pl_module)
         self._hosts = hosts
-        if check_trained(self._host, hosts, pl_module):
-            self._loss = LossWatch()
+        self._follows = check_trained(self._host, hosts, pl_module)
         self._health = Health(self._host, pl_module, hosts=hosts, inputs=self._inputs)
         self._idle = IdleParameters(hosts, pl_module) if self._is_first else None
 
@@ -135,6 +134,7 @@ class Fit:
         if batch_idx == 0:
             check_places(self._host, pl_module)
         self._appliers.batch_begins(trainer)
+        self._plan.own_steps.batch_begins(batch_idx, trainer.is_last_batch)
         self.report.batch_begins(trainer, self._plan.batches_between(trainer))
         if not skips_backward(trainer):
             self._combine(trainer)  # before the module evaluates pieces of the batch by hand
@@ -156,8 +156,8 @@ class Fit:
         self._host.finish_batch(**inputs)
         if inputs:
             self._inputs.note(inputs)
-        if self._loss is not None and logs_now(trainer):
-            self._loss.note(outputs)
+        if logs_now(trainer):
+            self._loss.note(outputs, trainer)
         self._recording.end_batch()
         if self._plan.batch_ended(trainer) and self._appliers.by == "callback":
             self._step()
@@ -194,7 +194,7 @@ class Fit:
             advice += untrained_layers(self._hosts, pl_module)
         if self._idle is not None:
             advice += self._idle.lines()
-        if self._loss is not None:
+        if self._follows or self._inputs.has_error:
             advice += self._loss.lines(type(self._host.trainer).__name__)
         lines = self.report.summary(optimizers, advice, self._health.warned)
         if lines:
@@ -243,5 +243,7 @@ class Fit:
 
     def _after_apply(self, optimizer: UpdateOptimizer) -> None:
         self.report.after_apply(optimizer)
+        if self._appliers.by == "module":
+            self._plan.own_steps.stepped(optimizer)
         if self._health is not None:
             self._health.update_ended()

@@ -68,6 +68,11 @@ class InputWatch:
                 _add(self._varies, name, (value != first.to(value.device)).any())
                 _add(self._negative, name, ~(value >= 0).all())
 
+    @property
+    def has_error(self) -> bool:
+        """Whether the rule got an ``error`` in a batch."""
+        return "error" in self._first
+
     def zeros(self) -> list[str]:
         """Returns the inputs that were 0 in all batches; waits for the device."""
         return [n for n, varies in self._varies.items() if not (self._first[n] or varies)]

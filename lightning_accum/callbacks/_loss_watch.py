@@ -6,11 +6,13 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
 _KEPT = 8  # losses at each end of a fit
 _HIGHER = 1.1  # times
+_LOGGED = ("loss", "train_loss", "train/loss")
 
 
 class LossWatch:
@@ -28,13 +30,17 @@ class LossWatch:
         self._first: list[Tensor] = []
         self._latest: deque[Tensor] = deque(maxlen=_KEPT)
 
-    def note(self, outputs: Any) -> None:
+    def note(self, outputs: Any, trainer: pl.Trainer | None = None) -> None:
         """Keeps the loss of a logging step.
 
         Args:
             outputs: what ``training_step`` returned.
+            trainer: the Trainer; if no loss was returned, the one that was logged counts.
         """
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+        if loss is None and trainer is not None:
+            logged = trainer.callback_metrics
+            loss = next((logged[name] for name in _LOGGED if name in logged), None)
         if isinstance(loss, Tensor) and loss.numel() == 1:
             kept = self._first if len(self._first) < _KEPT else self._latest
             kept.append(loss.detach().reshape(()).clone())

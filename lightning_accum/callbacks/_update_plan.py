@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import lightning.pytorch as pl
+from torch.optim import Optimizer
 
 from lightning_accum._checks import check_factor
 from lightning_accum._state import COUNT, MAPPING, Kind, optional
+from lightning_accum.callbacks._own_steps import OwnSteps
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler, Schedule
+
+_NO_FACTOR = 1.0  # the `lr` that changes nothing
 
 
 class UpdatePlan:
@@ -39,6 +43,29 @@ class UpdatePlan:
         self.lr = lr
         self.schedule = Schedule(scheduler, interval)
         self.batches = 0  # since the last update
+        self.own_steps = OwnSteps(every)
+
+    def begin(self, optimizer: Optimizer | None, resuming: bool) -> None:
+        """Begins a fit: makes the scheduler, and counts from zero unless the fit resumes one.
+
+        Args:
+            optimizer: the optimizer that the callback made; ``None`` if the module has its own.
+            resuming: whether the fit resumes the one whose state was saved.
+
+        Raises:
+            ValueError: if the module has its own optimizer beside an ``lr`` or a scheduler, or the
+                scheduler needs a metric.
+        """
+        if optimizer is None and self.lr != _NO_FACTOR:
+            raise ValueError(
+                f"Argument `lr` should be {_NO_FACTOR} if the module has its own UpdateOptimizer,"
+                f" which has its own `lr`. Found `lr = {self.lr}`: pass it to that optimizer, as in"
+                f" `UpdateOptimizer(params, lr={self.lr})`."
+            )
+        if not resuming:
+            self.batches = 0
+        self.own_steps = OwnSteps(self.every)
+        self.schedule.begin(optimizer, resuming)
 
     def batches_between(self, trainer: pl.Trainer) -> int:
         """Returns the number of batches from one update to the next."""

@@ -18,6 +18,7 @@ from lightning_accum.callbacks._inputs import keys_by_input
 from lightning_accum.callbacks._logging import LogOptions
 from lightning_accum.callbacks._logging_methods import own_state, remove_lent
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler
+from lightning_accum.callbacks._settled import Settled
 from lightning_accum.callbacks._twins import check_own_trainer, warn_of_twins
 from lightning_accum.callbacks._update_plan import UpdatePlan
 from lightning_accum.callbacks._watcher import Watcher
@@ -26,7 +27,7 @@ from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.updates.nonfinite import NonFinite
 
 
-class CellTrainerCallback(Callback):
+class CellTrainerCallback(Settled, Callback):
     """Runs a :class:`~lightning_accum.CellTrainer` in a Lightning ``Trainer``.
 
     The activity of the cells is recorded while ``training_step`` runs, once in each batch. The rule
@@ -104,6 +105,7 @@ class CellTrainerCallback(Callback):
         self._fit: Fit | None = None
         self._forgotten = Forgotten(self.name, CellTrainerCallback)
         self._processes = ProcessStates()
+        self.settle(CellTrainerCallback)
 
     @property
     def cell_trainer(self) -> CellTrainer:
@@ -127,8 +129,7 @@ class CellTrainerCallback(Callback):
 
     def prefix_in(self, trainer: pl.Trainer) -> str:
         """Returns the prefix of cell names in logs; empty if no other callback has such a name."""
-        others = (each for each in learners_in(trainer) if each is not self)
-        known = {cell for each in others for cell in each.host.names}
+        known = {cell for e in learners_in(trainer) if e is not self for cell in e.host.names}
         return f"{self.name}/" if known.intersection(self.host.names) else ""
 
     def add_watcher(self, watcher: Watcher) -> None:
@@ -151,8 +152,7 @@ class CellTrainerCallback(Callback):
         self._forgotten.found()
         others = {e.name: e.host for e in learners_in(trainer) if e is not self}
         check_own_trainer(self.name, self.host, others)
-        if not (resuming := self.host.resuming):
-            self.plan.batches = 0
+        resuming = self.host.resuming
         self._processes.failed = False
         self.host.bind(pl_module)
         warn_of_twins(self.name, self.host, others)

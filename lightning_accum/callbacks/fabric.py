@@ -16,12 +16,13 @@ from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._inputs import check_keywords
 from lightning_accum.callbacks._loop_checks import LoopChecks
 from lightning_accum.callbacks._processes_agree import check_cells_alike
+from lightning_accum.callbacks._settled import Settled
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.updates.nonfinite import NonFinite
 
 
-class FabricCellTrainer:
+class FabricCellTrainer(Settled):
     """Runs a :class:`~lightning_accum.CellTrainer` in a Fabric loop, or in any plain loop.
 
     It does step by step what the callback does in a Trainer: activity is recorded inside
@@ -67,6 +68,7 @@ class FabricCellTrainer:
         self.host = CellHost(cell_trainer, cells, carry, nonfinite)
         self._recorded = self._compared = False  # a batch; the cells of all processes
         self._checks: LoopChecks | None = None
+        self.settle(FabricCellTrainer)
 
     @property
     def cell_trainer(self) -> CellTrainer:

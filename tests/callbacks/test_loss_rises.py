@@ -55,6 +55,56 @@ def test_an_error_with_the_wrong_sign(sign: float, caplog: pytest.LogCaptureFixt
     assert ("The loss rose while `EProp` followed its error" in caplog.text) == (sign < 0)
 
 
+class Readout(pl.LightningModule):
+    """A linear layer that should give the targets; its error has a sign."""
+
+    def __init__(self, sign: float, logs: bool, ends: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.automatic_optimization = False
+        self.sign, self.logs, self.ends = sign, logs, ends
+        self.fc = nn.Linear(5, 4, bias=False)
+        self.out = nn.Identity()
+        self.learner: Any = None
+
+    def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
+        x, target = batch
+        off = self.out(self.fc(x)) - target
+        loss = off.square().mean()
+        if self.logs:
+            self.log("train_loss", loss)
+        if self.ends:
+            self.learner.updates_as_gradients(error=self.sign * off)
+            self.optimizers().step()
+            self.optimizers().zero_grad()
+        return {"error": self.sign * off, **({} if self.logs else {"loss": loss})}
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.fc.parameters(), lr=1.0) if self.ends else None
+
+
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+@pytest.mark.parametrize(("logs", "ends"), [(False, False), (True, False), (False, True)])
+def test_a_readout_whose_error_has_the_wrong_sign(
+    sign: float, logs: bool, ends: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    net = Readout(sign, logs, ends)
+    rule = la.DeltaRule(0.05, graded_input=True)
+    keys = () if ends else ("error",)
+    net.learner = CellTrainerCallback(rule, {"readout": CellSpec("fc", "out")}, input_keys=keys)
+    trainer = pl.Trainer(
+        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, callbacks=[net.learner],
+        log_every_n_steps=1,
+    )  # fmt: skip
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(40, 8, 5, generator=generator)
+    data = list(zip(x, x[..., :4].flip(-1), strict=True))
+    with caplog.at_level(logging.INFO):
+        trainer.fit(net, DataLoader(data, batch_size=None))  # type: ignore[arg-type]
+    assert ("The loss rose while `DeltaRule` followed its error" in caplog.text) == (sign < 0)
+
+
 def lines(losses: Any) -> list[str]:
     watch = LossWatch()
     for loss in losses:

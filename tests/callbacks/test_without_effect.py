@@ -1,0 +1,96 @@
+"""What a user sets, and what would have no effect, is told."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from callback_helpers import RULE, Net, callback, clean, loader, trainer
+
+from lightning_accum import STDP, CellSpec
+from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
+from lightning_accum.optim import UpdateOptimizer
+
+
+def fabric() -> FabricCellTrainer:
+    return FabricCellTrainer(STDP(**RULE, time_dim=0), {"enc": CellSpec("fc", "lif")})
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "remedy"),
+    [
+        (callback, "lr", "pass a schedule as `lr_scheduler`, or make a new one with `lr="),
+        (callback, "apply_every_n_batches", "make a new one with `apply_every_n_batches="),
+        (callback, "carry", "make a new one with `carry="),
+        (callback, "cell_trainer", "make a new one with `cell_trainer="),
+        (callback, "name", "make a new one with `name="),
+        (callback, "log", "make a new one with `log="),
+        (callback, "apply_every_n_batch", "did you mean `apply_every_n_batches`"),
+        (callback, "zzz", "keep it in an object of your own"),
+        (fabric, "carry", "make a new one with `carry="),
+        (fabric, "carri", "did you mean `carry`"),
+    ],
+)
+def test_an_argument_assigned_afterwards(make: Any, name: str, remedy: str) -> None:
+    for learner in (made := make(), copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        before = dict(vars(learner))
+        with pytest.raises(AttributeError, match=f"Found `{name}`.*no effect: .*{remedy}"):
+            setattr(learner, name, 3)
+        assert vars(learner) == before
+
+
+def test_a_subclass_may_have_attributes_of_its_own() -> None:
+    class Counting(CellTrainerCallback):
+        def __init__(self) -> None:
+            super().__init__(STDP(**RULE, time_dim=0), {"enc": CellSpec("fc", "lif")})
+            self.counted = 0
+
+    learner = Counting()
+    learner.counted += 1
+    with pytest.raises(AttributeError, match="Found `carry`"):
+        learner.carry = True  # type: ignore[attr-defined]
+
+
+class Own(Net):
+    """Has an optimizer of its own, which Lightning steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = True
+
+    def configure_optimizers(self) -> Any:
+        return UpdateOptimizer(self.fc.parameters())
+
+
+def test_lr_beside_the_optimizer_of_the_module(tmp_path: Path) -> None:
+    net = Own()
+    with pytest.raises(ValueError, match=r"`lr` should be 1.0 .* Found `lr = 0.01`: pass it to"):
+        trainer(tmp_path, callback(lr=0.01)).fit(net, loader(1))
+    assert clean(net)
+
+
+def told(tmp_path: Path, every: int, steps: int, batches: int = 7) -> list[str]:
+    """Returns what is said if the module's optimizer steps after each ``steps`` batches."""
+    learner = callback(apply_every_n_batches=every)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fits = trainer(tmp_path, learner, accumulate_grad_batches=steps, max_epochs=2)
+        fits.fit(Own(), loader(batches))
+    return [str(w.message) for w in caught if "apply_every_n_batches" in str(w.message)]
+
+
+@pytest.mark.parametrize(("every", "steps"), [(3, 1), (2, 3)])
+def test_another_number_of_batches_than_between_steps(
+    every: int, steps: int, tmp_path: Path
+) -> None:
+    (message,) = told(tmp_path, every, steps)
+    assert f"Found {every}, and {steps} from one step to the next" in message
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 8])
+def test_the_number_of_batches_between_steps(every: int, tmp_path: Path) -> None:
+    assert not told(tmp_path, every, every)
