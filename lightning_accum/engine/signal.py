@@ -200,8 +200,27 @@ class Signal:
         """Returns the signal with every value scaled; spikes stay spikes, with weights.
 
         Args:
-            factor: broadcastable to ``[T, B, ...]``.
+            factor: a number, or a tensor ``[T, B, ...]``, in which any dimension may be 1.
+
+        Raises:
+            ValueError: if it is a tensor of another shape, as a ``reward [B]`` is.
         """
+        if isinstance(factor, Tensor) and factor.ndim and factor.shape != self.shape:
+            _check_factor(factor.shape, self.shape)
         weights = factor if self.weights is None else self.weights * factor
         weights = torch.as_tensor(weights, device=self.activity.device)
         return Signal(self.source, self.decay, self.mode, weights)
+
+
+def _check_factor(found: torch.Size, shape: torch.Size) -> None:
+    """Raises a ``ValueError`` if a factor does not have the dimensions of a signal, or 1."""
+    if len(found) == len(shape) and all(n in (1, m) for n, m in zip(found, shape, strict=True)):
+        return
+    samples = len(found) == 1 and found[0] == shape[1]
+    one = ", ".join(["1, -1", *["1"] * (len(shape) - 2)])
+    how = f"`x.view({one})`" if samples else "`x[None]` adds a first dimension"
+    raise ValueError(
+        "A signal should be multiplied by a number, or by a tensor of its shape [T, B, ...], here"
+        f" {tuple(shape)}, in which any dimension may be 1. Found {tuple(found)}: give it"
+        f" {'one value per sample, ' if samples else 'all dimensions, as '}{how}."
+    )

@@ -127,10 +127,13 @@ def check_states(rule: str, name: str, cell: Cell, states: Mapping[str, StateSou
     for state, source in states.items():
         lacks = isinstance(source, str) and "." not in source and not hasattr(neuron, source)
         if lacks or getattr(neuron, "keep_states", True) is False:
+            native = type(neuron).__module__.startswith("lightning_accum.")
+            own = f"if `forward` sets `self.{source}`, begin with `self.{source} = None` in its"
+            sets = "" if native or not lacks else f"{own} `__init__`; otherwise "
             raise ValueError(
                 f"The neuron of cell `{name}` should have a {state} for `{rule}` to record. Found"
-                f" that a `{type(neuron).__name__}` keeps none under `{source}`: take a"
-                " `lightning_accum.nn.SurrogateLIF` with `keep_states=True`, or give the rule"
-                f" `{state}=`, the path of an attribute that the neuron has after each call or a"
+                f" that a `{type(neuron).__name__}` keeps none under `{source}`: {sets}take"
+                " a `lightning_accum.nn.SurrogateLIF` with `keep_states=True`, or give the rule"
+                f" `{state}=`, the path of another of its attributes or a"
                 f" callable that finds it in the neuron's output, such as `lambda out: out[1]`."
             )

@@ -236,3 +236,26 @@ def test_input_of_nan_is_told() -> None:
     cell = shown(rule)
     with pytest.raises(ValueError, match=r"Found nan before the connection .*: look for NaN in"):
         cell.connection(torch.full((STEPS, BATCH, INPUTS), torch.nan))
+
+
+class Late(nn.Module):
+    """A neuron that has its potential only once it was called, unless it is told otherwise."""
+
+    def __init__(self, early: bool = False) -> None:
+        super().__init__()
+        if early:
+            self.membrane = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.membrane = x.cumsum(0)
+        return (self.membrane > 1.0).float()
+
+
+def test_a_potential_that_only_forward_sets_is_missed() -> None:
+    message = r"if `forward` sets `self.membrane`, begin with `self.membrane = None` in its `__init"
+    with pytest.raises(ValueError, match=message):
+        shown(la.EProp(0.1, tc_mem=20.0, threshold=1.0, time_dim=0), Late())
+    rule = la.EProp(0.1, tc_mem=20.0, threshold=1.0, time_dim=0)
+    cell = shown(rule, Late(early=True))
+    rule(error=torch.ones(BATCH, NEURONS))
+    assert not get_updater(cell.connection).weight.empty

@@ -162,3 +162,31 @@ def test_an_argument_that_was_not_passed() -> None:
     with pytest.raises(KeyError, match=r"with `novelty`.* Found \['reward'\]: call `rule\(nov"):
         rule(reward=1.0)
     rule(novelty=1.0)
+
+
+FACTORS = {  # of a signal [6, 2, 4]
+    "one per sample": (torch.ones(2), r"Found \(2,\): give it one value per sample, `x.view\(1, -1"),
+    "one per neuron": (torch.ones(4), r"\(6, 2, 4\), in which any dimension may be 1. Found \(4,\)"),
+    "no neurons": (torch.ones(6, 2), r"Found \(6, 2\): give it all dimensions"),
+    "no time": (torch.ones(2, 4), r"Found \(2, 4\): give it all dimensions, as `x\[None\]`"),
+    "batch first": (torch.ones(2, 6, 4), r"Found \(2, 6, 4\)"),
+}
+
+
+@pytest.mark.parametrize("side", ["post", "pre"])
+@pytest.mark.parametrize(("factor", "message"), FACTORS.values(), ids=FACTORS)
+def test_a_factor_of_another_shape(factor: Tensor, message: str, side: str) -> None:
+    def scaled(window: Any, lr: float) -> Term:
+        sides = {"post": window.post, "pre": window.pre.trace(20.0)}
+        sides[side] = sides[side] * factor
+        return Term(lr, **sides)
+
+    with pytest.raises(ValueError, match=message):
+        learn(scaled)
+
+
+def test_a_factor_may_have_dimensions_of_1() -> None:
+    whole = learn(lambda w, lr: Term(lr, w.post * torch.full((6, 2, 4), 3.0), w.pre.trace(20.0)))
+    for factor in (3.0, torch.tensor(3.0), torch.full((1, 2, 1), 3.0), torch.full((6, 1, 4), 3.0)):
+        part = learn(lambda w, lr, f=factor: Term(lr, w.post * f, w.pre.trace(20.0)))
+        torch.testing.assert_close(part, whole)
