@@ -78,3 +78,93 @@ def test_evaluating_one_rule_shows_nothing_to_another():
     rules[0]()
     assert [unit.monitors["pre"].reducer.length for unit in units] == [0, 1]
     rules[1]()
+
+
+class Casting(nn.Module):
+    """A connection that names a dtype itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(3, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.float() @ self.weight.T
+
+
+class Binary(Casting):
+    """Each weight counts as 0 or 1, and the derivative passes straight through."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        binary = (self.weight > 0.5).float()
+        return x.float() @ (self.weight + (binary - self.weight).detach()).T
+
+
+class Remembering(Casting):
+    """Keeps its output, with the graph in which it was computed."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen = [super().forward(x)]
+        return self.seen[0]
+
+
+class Bent(Casting):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.float() @ self.weight.square().T
+
+
+class Constant(Casting):
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ (self.weight > 0.5).float().T
+
+
+class Choosy(Casting):
+    """Takes booleans only."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x & torch.ones_like(x)).float() @ self.weight.T
+
+
+def evaluate(module: nn.Module) -> None:
+    """Evaluates a rule that has seen one step of spikes, kept as booleans."""
+    neuron = Fed()
+    rule = STDP(1.0, -1.0)
+    rule.register_cell("enc", Cell(module, neuron))
+    neuron.food.append(torch.tensor([[True, False, True], [False, True, True]]))
+    spikes = torch.tensor([[True, True, False, False], [False, True, False, True]])
+    neuron(module(spikes.float() if isinstance(module, (nn.Linear, Constant)) else spikes))
+    rule()
+
+
+@pytest.mark.parametrize("kind", [Casting, Binary, Remembering])
+def test_a_connection_may_name_its_dtype(kind: type[nn.Module]) -> None:
+    module, linear = kind(), nn.Linear(4, 3, bias=False)
+    for each in (module, linear):
+        evaluate(each)
+    own, plain = (get_updater(each).weight for each in (module, linear))
+    torch.testing.assert_close(own.pos, plain.pos)
+    torch.testing.assert_close(own.neg, plain.neg)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Bent, "`weight` of cell `enc` should enter its"),
+        (Constant, "that it has none"),
+    ],
+)
+def test_what_is_not_linear_is_refused_in_its_own_dtype(
+    kind: type[nn.Module], message: str
+) -> None:
+    module = kind()
+    with pytest.raises(ValueError, match=message):
+        evaluate(module)
+    assert get_updater(module).weight.empty
+
+
+def test_an_error_of_a_connection_that_the_rule_calls_is_its_cause() -> None:
+    module = Choosy()
+    message = "calls it to see how it uses the parameter. Found that it then raises a NotI"
+    with pytest.raises(ValueError, match=message) as caught:
+        evaluate(module)
+    assert isinstance(caught.value.__cause__, NotImplementedError)
+    assert get_updater(module).weight.empty

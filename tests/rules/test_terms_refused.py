@@ -165,8 +165,14 @@ def test_an_argument_that_was_not_passed() -> None:
 
 
 FACTORS = {  # of a signal [6, 2, 4]
-    "one per sample": (torch.ones(2), r"Found \(2,\): give it one value per sample, `x.view\(1, -1"),
-    "one per neuron": (torch.ones(4), r"\(6, 2, 4\), in which any dimension may be 1. Found \(4,\)"),
+    "one per sample": (
+        torch.ones(2),
+        r"Found \(2,\): give it one value per sample, `x.view",
+    ),
+    "one per neuron": (
+        torch.ones(4),
+        r"any dimension may be 1. Found \(4,\)",
+    ),
     "no neurons": (torch.ones(6, 2), r"Found \(6, 2\): give it all dimensions"),
     "no time": (torch.ones(2, 4), r"Found \(2, 4\): give it all dimensions, as `x\[None\]`"),
     "batch first": (torch.ones(2, 6, 4), r"Found \(2, 6, 4\)"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
@@ -100,22 +102,36 @@ class WeightVJP(ABC):
             pre: ``[1, ...]`` activity before the connection.
 
         Raises:
-            ValueError: if the shapes differ, or the connection does not take one tensor.
+            ValueError: if the shapes differ, or the connection raises an error.
         """
-        try:
-            with torch.no_grad():
-                out = self.run(getattr(self.module, self.name).detach(), pre, hooks=False)
-        except TypeError as error:
-            raise ValueError(
-                f"Parameter {self.place} belongs to a {type(self.module).__name__}, which should"
-                f" take one tensor. Found that it does not: {error}"
-            ) from error
+        with self.explained(), torch.no_grad():
+            out = self.run(getattr(self.module, self.name).detach(), pre, hooks=False)
         if out.shape != post.shape:
             raise ValueError(
                 f"Parameter {self.place} belongs to a {type(self.module).__name__}; the neuron's"
                 f" output should have the shape of that module's output, {_shape(out)}. Found"
                 f" {_shape(post)}: name the module whose output the neuron takes as the connection."
             )
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Says, of an error that the connection raises inside, that the package called it.
+
+        Raises:
+            ValueError: whose cause is that error.
+        """
+        try:
+            yield
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            raise ValueError(
+                f"Parameter {self.place} belongs to a {type(self.module).__name__}, which should"
+                " take one floating-point tensor, in the dtype of the parameter, because the rule"
+                " calls it to see how it uses the parameter. Found that it then raises a"
+                f" {type(error).__name__}, `{error}`: let its `forward` take such a tensor, also"
+                " when spikes are booleans."
+            ) from error
 
     def run(self, param: Tensor, pre: Tensor, hooks: bool = True) -> Tensor:
         """Returns the connection's output with other values of the parameter, unseen by monitors.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import copy
+import math
+from contextlib import suppress
 
 import torch
 from torch import Tensor
 
 from lightning_accum.engine.vjp.base import WeightVJP, is_indices
+from lightning_accum.observe.copies import copied
 
 
 class Jacobian(WeightVJP):
@@ -39,20 +41,13 @@ class Jacobian(WeightVJP):
             ValueError: if the shapes differ, or the module is not linear in the parameter.
         """
         super().check(post, pre)
-        param = getattr(self.module, self.name).detach().double()
-        generator = torch.Generator(param.device).manual_seed(0)  # leaves the global one alone
-
-        def random(like: Tensor) -> Tensor:
-            options = {"dtype": param.dtype, "device": param.device}
-            return torch.rand(like.shape, generator=generator, **options)
-
-        probe = pre if is_indices(pre) else random(pre)
-        direction = random(post)
-        twin = Jacobian(copy.deepcopy(self.module).double(), self.name, self.place)
-        here, elsewhere = (
-            twin._gradient(value, direction, probe) for value in (param, random(param))
-        )
-        if not torch.allclose(here, elsewhere, rtol=1e-6, atol=1e-9):
+        linear: bool | None = None
+        with suppress(Exception):  # a module may name a dtype itself, as `x.float()` does
+            linear = self._is_linear(post, pre, torch.float64)
+        if linear is None:
+            own = torch.promote_types(getattr(self.module, self.name).dtype, torch.float32)
+            linear = self._is_linear(post, pre, own)
+        if not linear:
             raise ValueError(
                 f"Parameter {self.place} should enter its module, a {type(self.module).__name__},"
                 " linearly, because local rules sum products of its input and its output. Found"
@@ -60,16 +55,40 @@ class Jacobian(WeightVJP):
                 " inside, and make the rest part of the neuron."
             )
 
+    def _is_linear(self, post: Tensor, pre: Tensor, dtype: torch.dtype) -> bool:
+        """Returns whether two values of the parameter, in ``dtype``, have the same derivative."""
+        param = getattr(self.module, self.name).detach().to(dtype)
+        generator = torch.Generator(param.device).manual_seed(0)  # leaves the global one alone
+
+        def random(like: Tensor) -> Tensor:
+            return torch.rand(like.shape, generator=generator, dtype=dtype, device=param.device)
+
+        probe = pre if is_indices(pre) else random(pre)
+        direction = random(post)
+        with self.explained():
+            module = copied(self.module)
+        twin = Jacobian(
+            module.double() if dtype == torch.float64 else module, self.name, self.place
+        )
+        here, elsewhere = (
+            twin._gradient(value, direction, probe) for value in (param, random(param))
+        )
+        if dtype == torch.float64:
+            return torch.allclose(here, elsewhere, rtol=1e-6, atol=1e-9)
+        part = math.sqrt(torch.finfo(dtype).eps)  # sums of many products round, relative to all
+        return torch.allclose(here, elsewhere, rtol=part, atol=part * float(here.abs().max()))
+
     def _gradient(self, param: Tensor, post: Tensor, pre: Tensor) -> Tensor:
         """Returns the derivative of the output, weighted by ``post``, by the parameter."""
-        with torch.enable_grad():
+        with torch.enable_grad(), self.explained():
             leaf = param.to(post.dtype).requires_grad_()
             out = self.run(leaf, pre)
-            if not out.requires_grad:
-                raise ValueError(
-                    f"Parameter {self.place} should take part in the output of its module, a"
-                    f" {type(self.module).__name__}, with a derivative. Found that it has none:"
-                    " name another parameter in `params`, and run the module with gradients."
-                )
+        if not out.requires_grad:
+            raise ValueError(
+                f"Parameter {self.place} should take part in the output of its module, a"
+                f" {type(self.module).__name__}, with a derivative. Found that it has none:"
+                " name another parameter in `params`, and run the module with gradients."
+            )
+        with self.explained():
             (gradient,) = torch.autograd.grad(out, leaf, post, allow_unused=True)
         return torch.zeros_like(leaf) if gradient is None else gradient
