@@ -48,14 +48,21 @@ def inputs_from(outputs: Any, keys: Mapping[str, str]) -> dict[str, Any]:
     return {name: known[key] for name, key in keys.items()}
 
 
-def check_keywords(call: str, inputs: Mapping[str, Any], recorded: bool) -> None:
+def check_keywords(call: str, inputs: Mapping[str, Any], recorded: bool, begun: bool) -> None:
     """Raises a ``TypeError`` if a method of a FabricCellTrainer got inputs that nothing takes.
 
     Args:
         call: the name of the method.
         inputs: the inputs.
         recorded: whether a batch is recorded that they are for.
+        begun: whether any batch was recorded before.
     """
+    if "lr" not in inputs and inputs and not begun:
+        raise TypeError(
+            f"Keywords of `{call}` should be inputs of the rule, for a batch that was recorded."
+            f" Found {sorted(inputs)}, and no batch yet: run the module inside"
+            " `with learner.batch():`."
+        )
     if "lr" in inputs or (inputs and not recorded):
         raise TypeError(
             f"Keywords of `{call}` should be inputs of the rule, for a batch that is not"

@@ -35,6 +35,7 @@ class LoopChecks:
         self._still = StillParameters(host, module)
         self._inputs, self._loss = InputWatch(), LossWatch()
         self.health = Health(host, module, _PATIENCE, inputs=self._inputs)
+        self.begun = False  # whether any batch has begun
         self._recorded = self._batches = 0  # batches, and those that were evaluated
         self._idle = self._unevaluated = 0  # idle: steps without a batch
 
@@ -44,6 +45,7 @@ class LoopChecks:
         Args:
             unevaluated: whether the batch before was not evaluated.
         """
+        self.begun = True
         self.health.look_if_due((), "loop")
         self._unevaluated = self._unevaluated + 1 if unevaluated else 0
         if self._unevaluated == _IDLE:
@@ -65,12 +67,7 @@ class LoopChecks:
         """Warns of steps without batches."""
         self._idle += 1
         if self._idle == _IDLE:
-            warnings.warn(
-                f"A FabricCellTrainer should record a batch before it steps. Found {_IDLE} steps"
-                " without one: run the module inside `with learner.batch():`.",
-                RuntimeWarning,
-                stacklevel=3,
-            )
+            self._warn_of_idle(stacklevel=4)
 
     def note(self, inputs: Mapping[str, Any]) -> None:
         """Notes the inputs of a batch and, after some batches, looks for what does not change.
@@ -92,6 +89,8 @@ class LoopChecks:
         if self._batches >= _FEW:
             self._still.check()
         rule = type(self._host.trainer).__name__
+        if not self._recorded and _FEW <= self._idle < _IDLE:  # from then on it was said before
+            self._warn_of_idle(stacklevel=5)
         for line in [*self._inputs.lines(), *self._loss.lines(rule)]:
             warnings.warn(line, RuntimeWarning, stacklevel=4)
         if lines:
@@ -99,5 +98,14 @@ class LoopChecks:
 
     def end_unreleased(self) -> None:
         """Does the same for a loop that was left without `release()`, if its cells still exist."""
-        if self._recorded >= _FEW and not self._host.trainer.registry.gone:
+        begun = max(self._recorded, self._idle) >= _FEW
+        if begun and not self._host.trainer.registry.gone:
             self.end()
+
+    def _warn_of_idle(self, stacklevel: int) -> None:
+        warnings.warn(
+            f"A FabricCellTrainer should record a batch before it steps. Found {self._idle} steps"
+            " without one: run the module inside `with learner.batch():`.",
+            RuntimeWarning,
+            stacklevel=stacklevel,
+        )

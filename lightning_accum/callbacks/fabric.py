@@ -164,14 +164,15 @@ class FabricCellTrainer(Settled):
         Raises:
             RuntimeError, TypeError: as for :meth:`step`.
         """
-        self._checked()
+        checks = self._checked()
         self._check_exchange("updates_as_gradients", inputs)
+        checks.step_begins()
         if self._recorded:
             self.accumulate(**inputs)
         self.host.export_as_gradients()
 
     def _check_exchange(self, call: str, inputs: Mapping[str, Any]) -> None:
-        check_keywords(call, inputs, self._recorded)
+        check_keywords(call, inputs, self._recorded, begun=self._checked().begun)
         if not self._compared:  # the first exchange with other processes
             check_cells_alike(self.host)
             self._compared = True

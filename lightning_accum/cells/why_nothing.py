@@ -8,7 +8,7 @@ from torch import nn
 def why_nothing(
     connection: nn.Module,
     neuron: nn.Module,
-    lightning: bool = False,
+    where: str = "",
     model: nn.Module | None = None,
     dropped: int = 0,
 ) -> str:
@@ -17,7 +17,7 @@ def why_nothing(
     Args:
         connection: the connection of the cell.
         neuron: the neuron of the cell.
-        lightning: whether a Lightning callback decides when to record.
+        where: the only place that is recorded, ``""`` if that is everywhere.
         model: the model that is trained, if it is known.
         dropped: how many recorded steps were cleared before the rule was called.
     """
@@ -39,7 +39,7 @@ def why_nothing(
             "Its modules are in evaluation mode, in which nothing is recorded: call `train()` on"
             " the model before it is trained."
         )
-    when = " in `training_step`, the only place that is recorded" if lightning else ""
+    when = f" {where}, the only place that is recorded" if where else ""
     return (
         f"Its modules are in training mode, and were not called{when}, or without samples: call"
         " them as `fc(x)`, for hooks do not see `fc.forward(x)` or `F.linear(x, fc.weight)`. If"

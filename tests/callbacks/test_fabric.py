@@ -188,6 +188,8 @@ def test_a_reward_comes_with_the_step():
 def test_an_input_without_a_batch_is_rejected(call: str) -> None:
     model, learner = Net(), FabricCellTrainer(MSTDP(0.1, -0.05, time_dim=0), CELLS)
     learner.setup(model)
+    with pytest.raises(TypeError, match=r"Found .'reward'., and no batch yet: .*learner.batch"):
+        getattr(learner, call)(reward=1.0)
     with learner.batch():
         model(data()[0])
     learner.accumulate(reward=1.0)

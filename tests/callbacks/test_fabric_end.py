@@ -103,3 +103,42 @@ def test_minor_findings_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "lightning_accum.callbacks"):
         learner.release()
     assert any("`enc.weight` is unchanged" in text for text in caplog.messages)
+
+
+@pytest.mark.parametrize("released", [True, False])
+@pytest.mark.parametrize("call", ["step", "updates_as_gradients"])
+def test_a_few_steps_without_batches(call: str, released: bool) -> None:
+    model, learner = network(), FabricCellTrainer(Hebb(0.1), CELLS)
+    learner.setup(model)
+    for x in torch.rand(3, 8, 2):
+        model(x)
+        getattr(learner, call)()
+    with pytest.warns(RuntimeWarning, match="Found 3 steps without one: run .*learner.batch") as w:
+        if released:
+            learner.release()
+        del learner
+        gc.collect()
+    assert len(w) == 1
+
+
+def test_many_steps_without_batches_are_told_of_once() -> None:
+    model, learner = network(), FabricCellTrainer(Hebb(0.1), CELLS)
+    learner.setup(model)
+    with pytest.warns(RuntimeWarning, match="Found 8 steps without one") as found:
+        for _ in range(9):
+            learner.step()
+        learner.release()
+    assert len(found) == 1
+    assert found[0].filename == __file__
+
+
+def test_a_module_that_runs_before_the_batch() -> None:
+    model, learner = network(), FabricCellTrainer(Hebb(0.1), CELLS)
+    learner.setup(model)
+    for x in torch.rand(3, 8, 2):
+        model(x)
+        with learner.batch():
+            pass
+        learner.step()
+    with pytest.warns(RuntimeWarning, match=r"not called inside `with learner.batch\(\):`, the only"):
+        learner.release()
