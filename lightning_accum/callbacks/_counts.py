@@ -101,7 +101,7 @@ class Counts:
         by: who applies updates.
         scale: the largest factor by which an optimizer scales updates.
         first_scale: that factor before any scheduler changed it.
-        zeros: the inputs of the rule that were 0 in all batches that were looked at.
+        zeros: the inputs of the rule that were 0 in all batches.
         ended: whether the fit is over.
         why_nothing: why the cell may have recorded nothing, and the remedy.
         rests: whether its modules are in evaluation mode while other cells learn.

@@ -186,7 +186,8 @@ class Fit:
         """
         assert self._health is not None
         optimizers = self._appliers.optimizers
-        advice = self._health.fit_ended(optimizers, self._appliers.by) + self._inputs.lines()
+        advice = self._health.fit_ended(optimizers, self._appliers.by)
+        advice += self._inputs.lines(self._health.unmoved)
         advice += self._plan.schedule.advice()
         if self._host.carry:
             advice += shuffled_stream(pl_module.trainer)

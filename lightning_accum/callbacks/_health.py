@@ -57,10 +57,8 @@ class Health:
         self._said: set[tuple[str, str]] = set()
         self._warned: set[str] = set()
         self._dropped = self._drops()
-        self._records = {
-            (cell, param): ParameterRecord(updater, param)
-            for cell, updater, param in self._params()
-        }
+        params = self._params()
+        self._records = {(cell, param): ParameterRecord(u, param) for cell, u, param in params}
         self._looks = UpdateLooks(self._records, [each for each in hosts if each is not host])
         for tally in self._tallies():
             tally.begin(watched=True)
@@ -70,6 +68,11 @@ class Health:
     def warned(self) -> Collection[str]:
         """The cells of which a warning was given."""
         return self._warned
+
+    @property
+    def unmoved(self) -> bool:
+        """Whether a warning was given that a cell has not changed."""
+        return any(key.startswith("unmoved ") for _, key in self._said)
 
     def batch_ended(self) -> None:
         """Counts a batch."""
@@ -151,8 +154,8 @@ class Health:
 
     # ------------------------------------------------------------------ inside
     def _tallies(self) -> Iterator[Tally]:
-        tallies = (self._host.trainer.tally(name) for name, _ in self._host.trainer.named_cells)
-        return (tally for tally in tallies if tally is not None)
+        trainer = self._host.trainer
+        return (t for name, _ in trainer.named_cells if (t := trainer.tally(name)) is not None)
 
     def _leave(self) -> None:
         for watch in self._watches:
@@ -200,7 +203,7 @@ class Health:
         """Yields what is known of each cell; waits for the device."""
         trainer, held = self._host.trainer, set[int]().union(*(o.ids for o in optimizers))
         first, self._first = self._first, self._first or {}
-        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+        groups = [group for o in optimizers for group in o.param_groups]
         learns = any(tally.windows for tally in self._tallies())
         for name, (cell, state) in trainer.named_cells:
             counted = trainer.tally(name)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import nan
 from typing import Any
 
 import torch
 from torch import Tensor
 
-_EACH, _FEW = 16, 3  # batches that are looked at in any case; fewer batches tell nothing
+_FEW = 3  # batches with the same value that tell something, and ...
+_MANY = 16  # those without a negative value
 _SIGNALS = {
     "reward": "a reward that is always the same does not tell good from bad; look at how"
     " `training_step` computes it, or take a rule without reward",
@@ -30,43 +32,26 @@ class InputWatch:
 
     Until its lines are asked for, it does not wait for the device.
 
-    It looks at the first batches, and then at every batch whose number is a power of two, until a
-    value differs and one is negative.
-
     Example:
         >>> watch = InputWatch()
         >>> for _ in range(5):
         ...     watch.note({"reward": torch.ones(8), "error": torch.arange(3.0)})
         >>> [line.split(":")[0] for line in watch.lines()]
-        ['Each value of `reward` was 1, in all 5 batches that were looked at']
+        ['Each value of `reward` was 1, in all 5 batches']
     """
 
     def __init__(self) -> None:
-        self._first: dict[str, Tensor] = {}
-        self._varies: dict[str, Tensor] = {}
-        self._negative: dict[str, Tensor] = {}  # or NaN
-        self._batches = self._looks = 0
+        self._ranges: dict[str, _Range] = {}
 
     def note(self, inputs: Mapping[str, Any]) -> None:
-        """Looks at the inputs of a batch.
+        """Takes in the inputs of a batch.
 
         Args:
             inputs: the inputs of the rule, by name.
         """
-        self._batches += 1
-        if not inputs or (self._batches > _EACH and self._batches & (self._batches - 1)):
-            return
-        self._looks += 1
-        for name in _SIGNALS:
-            if name not in inputs or (
-                _is_known(self._varies, name) and _is_known(self._negative, name)
-            ):
-                continue
-            value = torch.as_tensor(inputs[name]).detach()
-            if value.numel():
-                first = self._first.setdefault(name, value.reshape(-1)[0].clone())
-                _add(self._varies, name, (value != first.to(value.device)).any())
-                _add(self._negative, name, ~(value >= 0).all())
+        for name in inputs:
+            if name in _SIGNALS:
+                self._ranges.setdefault(name, _Range()).note(inputs[name])
 
     @property
     def has_error(self) -> bool:
@@ -75,31 +60,74 @@ class InputWatch:
 
     def zeros(self) -> list[str]:
         """Returns the inputs that were 0 in all batches; waits for the device."""
-        return [n for n, varies in self._varies.items() if not (self._first[n] or varies)]
+        return [name for name, known in self._ranges.items() if known.ends() == (0, 0)]
 
-    def lines(self) -> list[str]:
-        """Returns lines of advice for the summary; waits for the device."""
-        same = [n for n, varies in self._varies.items() if self._looks >= _FEW and not bool(varies)]
-        lines = [
-            f"Each value of `{name}` was {float(self._first[name]):g}, in all {self._looks} batches"
-            f" that were looked at: {_SIGNALS[name]}."
-            for name in same
-        ]
-        lines += [
-            f"No value of `{name}` was below 0, in all {self._looks} batches that were looked at:"
-            f" {_NEVER_NEGATIVE[name]}."
-            for name, negative in self._negative.items()
-            if self._looks >= _EACH and name not in same and not bool(negative)
-        ]
+    def lines(self, unmoved: bool = False) -> list[str]:
+        """Returns lines of advice for the summary; waits for the device.
+
+        Args:
+            unmoved: whether a warning has said that a cell has not changed, and named the inputs
+                that were 0.
+        """
+        lines = []
+        for name, known in self._ranges.items():
+            (low, high), batches = known.ends(), known.batches
+            if low == high:
+                if batches >= _FEW and not (unmoved and low == 0):
+                    lines.append(
+                        f"Each value of `{name}` was {low:g}, in all {batches} batches:"
+                        f" {_SIGNALS[name]}."
+                    )
+            elif batches >= _MANY and low >= 0:
+                lines.append(
+                    f"No value of `{name}` was below 0, in all {batches} batches:"
+                    f" {_NEVER_NEGATIVE[name]}."
+                )
         return lines
 
 
-def _is_known(found: Mapping[str, Tensor], name: str) -> bool:
-    """Returns whether something was found, without waiting for the device."""
-    flag = found.get(name)
-    return flag is not None and flag.is_cpu and bool(flag)
+class _Range:
+    """The smallest and the largest values of an input, until they differ and one is negative."""
 
+    def __init__(self) -> None:
+        self.batches = 0  # those with values
+        self._low = self._high = torch.empty(0)
+        self._enough: Tensor | bool = False  # whether it need not look any more
 
-def _add(found: dict[str, Tensor], name: str, flag: Tensor) -> None:
-    known = found.get(name)
-    found[name] = flag if known is None else flag | known.to(flag.device)
+    def note(self, given: Any) -> None:
+        """Takes in the values of a batch, without waiting for the device."""
+        if bool(self._enough):  # in the host's memory
+            self.batches += 1
+            return
+        value = torch.as_tensor(given).detach()
+        if not value.is_floating_point():
+            value = value.float()
+        if not value.numel():
+            return
+        low, high = self._low, self._high
+        self.batches += 1
+        if low.shape == value.shape and low.dtype == value.dtype and low.device == value.device:
+            self._low, self._high = torch.minimum(low, value), torch.maximum(high, value)
+        elif self.batches == 1:
+            self._low, self._high = value.clone(), value.clone()
+        else:
+            self._low = torch.minimum(value, low.amin().to(value))
+            self._high = torch.maximum(value, high.amax().to(value))
+        if not self.batches & (self.batches - 1):  # a power of two
+            self._look()
+
+    def ends(self) -> tuple[float, float]:
+        """Returns both values, NaN if a value was; waits for the device."""
+        if not self.batches:
+            return nan, nan
+        return float(self._low.amin()) + 0.0, float(self._high.amax()) + 0.0  # 0 instead of -0
+
+    def _look(self) -> None:
+        """Looks, now or when the device gets there, whether enough is known."""
+        low = self._low.amin()
+        enough = (low < 0) & (low < self._high.amax())
+        if enough.is_cpu:
+            self._enough = bool(enough)
+        elif enough.is_cuda:
+            self._enough = torch.zeros((), dtype=torch.bool, pin_memory=True)
+            self._enough.copy_(enough, non_blocking=True)

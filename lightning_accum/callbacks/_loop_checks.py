@@ -91,7 +91,7 @@ class LoopChecks:
         rule = type(self._host.trainer).__name__
         if not self._recorded and _FEW <= self._idle < _IDLE:  # from then on it was said before
             self._warn_of_idle(stacklevel=5)
-        for line in [*self._inputs.lines(), *self._loss.lines(rule)]:
+        for line in [*self._inputs.lines(self.health.unmoved), *self._loss.lines(rule)]:
             warnings.warn(line, RuntimeWarning, stacklevel=4)
         if lines:
             rank_zero_only(logger.info)("\n".join(["Local learning:", *lines]))

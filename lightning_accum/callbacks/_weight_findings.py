@@ -97,8 +97,7 @@ def _why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
         ), True
     if c.zeros:
         return (
-            f"{_names(c.zeros)} of the rule was 0 in all batches that were looked at: look at how"
-            " it is computed."
+            f"{_names(c.zeros)} of the rule was 0 in all batches: look at how it is computed."
         ), True
     if not w.applied:
         return (

@@ -44,7 +44,7 @@ def test_a_reward(
     learner = CellTrainerCallback(rule, {"enc": CellSpec("fc", "lif")}, input_keys=("reward",))
     with caplog.at_level(logging.INFO):
         trainer(tmp_path, learner).fit(Rewarded(rewards), loader(8))
-    line = f"Each value of `reward` was {value}, in all 8 batches that were looked at"
+    line = f"Each value of `reward` was {value}, in all 8 batches"
     assert (line in caplog.text) == bool(value)
     assert ("Each value" in caplog.text) == bool(value)
 
@@ -69,12 +69,12 @@ def test_what_tells_nothing() -> None:
 def test_what_is_never_negative(name: str) -> None:
     positive = [torch.arange(6.0).reshape(3, 2) + i % 2 for i in range(40)]
     (line,) = lines(name, positive)
-    assert line.startswith(f"No value of `{name}` was below 0, in all 17 batches")
+    assert line.startswith(f"No value of `{name}` was below 0, in all 40 batches")
     assert ("RewardBaseline" in line) == (name == "reward")
     assert not lines(name, positive[:15])  # too few
     for other in (-1.0, torch.nan):
         late = torch.tensor([0.5, other])
-        assert not lines(name, [*positive[:31], late])  # the last one that is looked at
+        assert not lines(name, [*positive[:19], late, *positive])  # wherever it is
         assert not lines(name, [late, *positive])
     assert not lines("phase", positive)
 
@@ -93,15 +93,38 @@ def test_rewards_without_a_baseline(tmp_path: Path, caplog: pytest.LogCaptureFix
         assert not said(lambda i: baseline((torch.arange(BATCH) <= i % BATCH).float()))
 
 
-@pytest.mark.parametrize("at", [0, 15, 63])
+@pytest.mark.parametrize("at", [0, 15, 19, 98])
 def test_one_value_that_differs(at: int) -> None:
     assert not lines("reward", [-float(i == at) for i in range(100)])
-    assert len(lines("reward", [0.0] * 100)) == 1
+    assert not lines("reward", [torch.full((8 - i % 2,), -float(i == at)) for i in range(100)])
+    assert not lines("reward", [torch.full((8,), -int(i == at)) for i in range(100)])
+    (line,) = lines("reward", [-0.0] * 100)
+    assert "was 0, in all 100 batches" in line
+
+
+def test_kinds_of_values_may_follow_one_another() -> None:
+    kinds: list[Any] = [1, 1.0, torch.ones(8), torch.ones(8).double(), torch.ones(3, 8).int()]
+    (line,) = lines("reward", kinds)
+    assert "was 1, in all 5 batches" in line
+    for i in range(len(kinds)):
+        assert not lines("reward", [*kinds[:i], kinds[i] - 2, *kinds[i + 1 :]])
+
+
+def test_a_reward_that_comes_rarely(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rule = MSTDP(0.01, -0.01, time_dim=0)
+    learner = CellTrainerCallback(rule, {"enc": CellSpec("fc", "lif")}, input_keys=("reward",))
+    with caplog.at_level(logging.INFO):
+        trainer(tmp_path, learner).fit(Rewarded(lambda i: -float(i == 19)), loader(24))
+    assert "reward" not in caplog.text
 
 
 @pytest.mark.parametrize("zero", [0, 0.0, torch.zeros(BATCH)])
-def test_a_reward_of_zero_is_named_where_nothing_moves(zero: Any, tmp_path: Path) -> None:
+def test_a_reward_of_zero_is_named_once(
+    zero: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     rule = MSTDP(0.01, -0.01, time_dim=0)
     learner = CellTrainerCallback(rule, {"enc": CellSpec("fc", "lif")}, input_keys=("reward",))
-    with warning_of("`reward` of the rule was 0 in all batches that were looked at"):
+    caplog.set_level(logging.INFO)
+    with warning_of("`reward` of the rule was 0 in all batches: look"):
         trainer(tmp_path, learner).fit(Rewarded(lambda i: zero), loader(4))
+    assert "Each value" not in caplog.text
