@@ -105,6 +105,7 @@ class Fit:
         """
         check_exported_gradients(self._scaled, self._ascends)
         self._early.exports()
+        self.report.before_export()
         self._host.updates_as_gradients(**inputs)
         self._inputs.note(inputs)
 

@@ -232,7 +232,9 @@ class Health:
                 ended=ended,
                 why_nothing=why_nothing(
                     *(cell.connection, cell.neuron),
-                    where="in `training_step`" if by != "loop" else "inside `with learner.batch():`",
+                    where="in `training_step`"
+                    if by != "loop"
+                    else "inside `with learner.batch():`",
                     model=self._model,
                     dropped=0 if windows else tally.dropped,
                 ),

@@ -123,18 +123,18 @@ class Before(NamedTuple):
         return fast_lost_change(self.value, after, self.parts, self.limits)
 
 
-def parameters_before(host: CellHost, ids: set[int]) -> list[Before]:
+def parameters_before(host: CellHost, ids: set[int] | None = None) -> list[Before]:
     """Returns copies of the parameters that are about to be updated.
 
     Args:
         host: the host of the cells.
-        ids: the ``id`` of every parameter to which updates will be applied.
+        ids: the ``id`` of every parameter to which updates will be applied. Default: all.
     """
     found = []
     for cell, updater in host.updaters.items():
         for name in updater.names:
             target = updater.target(name)
-            if id(target) in ids:
+            if ids is None or id(target) in ids:
                 pending, value = getattr(updater, name), whole(target.detach()).clone()
                 # A bound is the user's, and may write to the parts.
                 bounded = pending.bounded

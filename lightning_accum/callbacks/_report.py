@@ -40,6 +40,8 @@ class Report:
         self._observing = False  # whether this batch's activity is measured
         self.measuring = False  # whether this batch's updates are measured
         self._before: list[Before] = []
+        self._exported: list[Before] = []  # parameters before this batch's updates were exported
+        self._exports = False  # whether updates were ever exported
         self._unlogged: dict[str, Tensor | float] = {}
         self._applied: Counter[int] = Counter()  # updates, by the optimizer's id
 
@@ -53,6 +55,7 @@ class Report:
         if self._options.log:
             self._observing = logs_now(trainer)
             self.measuring = self._observing or (every > 1 and log_is_near(trainer, every))
+            self._exported = []
 
     def batches_ended(self) -> None:
         """Stops measuring: an update between batches has no logging step."""
@@ -76,9 +79,20 @@ class Report:
             for watcher in self.watchers:
                 watcher.saw(cell, activity)
 
+    def before_export(self) -> None:
+        """Copies the parameters whose updates become gradients, which an optimizer applies."""
+        self._exports = True
+        if self.measuring and not self._exported:
+            self._exported = parameters_before(self._host)
+
     def before_apply(self, optimizer: UpdateOptimizer) -> None:
         """Copies the parameters that an optimizer is about to update."""
-        self._before = parameters_before(self._host, optimizer.ids) if self.measuring else []
+        if not self.measuring:
+            self._before = []
+        elif self._exported:
+            self._before = [each for each in self._exported if id(each.param) in optimizer.ids]
+        else:
+            self._before = parameters_before(self._host, optimizer.ids)
 
     def after_apply(self, optimizer: UpdateOptimizer) -> None:
         """Measures what the optimizer applied."""
@@ -127,7 +141,8 @@ class Report:
             if id(updater.target(name)) in optimizer.ids
         }
         defaults = getattr(self._host.trainer, "defaults", None)
-        rates = [] if defaults is None else [*rates_in(vars(defaults))]
+        named = defaults is not None and not self._exports  # else an optimizer has a rate too
+        rates = [*rates_in(vars(defaults))] if named else []
         tallies = ((n, self._host.trainer.tally(n)) for n, _ in self._host.trainer.named_cells)
         both = {cell for cell, t in tallies if t is not None and t.both_signs} - set(warned)
         advice = [*self._summary.one_sided(both), *advice]

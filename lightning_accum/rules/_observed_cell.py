@@ -79,16 +79,28 @@ class ObservedCell(NamedTuple):
             apart = since == steps
         elif 1 < steps < since < math.inf:  # the callback warns of windows of one step
             apart = not has_samples(state.carried)
-        if state.tally.note_apart(apart) and self.plan.compares_steps:
+        if not carry and self._was_reset_alone():
+            self._warn_of_reset()
+        elif state.tally.note_apart(apart) and self.plan.compares_steps:
             warn_of_streams(self.name, self.cell, carry)
 
     def check_cleared(self) -> None:
         """Warns, once, if traces pass on in windows before each of which the neuron was reset."""
+        apart, tally = self._was_reset_alone(), self.plan.state.tally
+        if apart and tally.watched:  # a callback clears the rule between batches
+            self._warn_of_reset()
+        elif tally.note_apart(apart) and self.plan.compares_steps:
+            warn_of_streams(self.name, self.cell, None)
+
+    def _was_reset_alone(self) -> bool:
+        """Returns whether the neuron was reset before this window, and traces pass into it."""
         steps = self.signals["post"].activity.shape[0]
-        state = self.plan.state
-        apart = getattr(self.cell.neuron, "steps_since_reset", None) == steps
-        apart = apart and has_samples(state.carried)
-        if state.tally.note_apart(apart) and self.plan.compares_steps:
+        reset = getattr(self.cell.neuron, "steps_since_reset", None) == steps
+        return reset and has_samples(self.plan.state.carried)
+
+    def _warn_of_reset(self) -> None:
+        """Warns, once, that traces pass from one part of a batch to the next, over a reset."""
+        if self.plan.compares_steps and self.plan.state.tally.warns_of_resets():
             warn_of_streams(self.name, self.cell, None)
 
     def targets(self, updater: Updater) -> list[Target]:

@@ -140,5 +140,7 @@ def test_a_module_that_runs_before_the_batch() -> None:
         with learner.batch():
             pass
         learner.step()
-    with pytest.warns(RuntimeWarning, match=r"not called inside `with learner.batch\(\):`, the only"):
+    with pytest.warns(
+        RuntimeWarning, match=r"not called inside `with learner.batch\(\):`, the only"
+    ):
         learner.release()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
 import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from callback_helpers import Net, callback, clean, close, fit_by_hand, loader, trainer
+from callback_helpers import Net, Probe, callback, clean, close, fit_by_hand, loader, trainer
 
 from lightning_accum import MSTDP, STDP, CellSpec, Clamp, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
@@ -115,3 +117,24 @@ def test_constraints_that_do_not_run_are_told_once_in_each_fit(
     names = "Found `Clamp(min=0.1, max=0.3)` of `enc.weight`, `keep_small` of `enc.weight`: do not"
     assert [names in each for each in said] == [True, True] * constrained
     assert net.fc.weight.max() > 0.4
+
+
+# ---------------------------------------------------------------------- the summary
+@pytest.mark.parametrize("lr", [0.5, 200.0])
+def test_the_summary_shows_what_the_optimizer_changed(
+    lr: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    net, data, ratios = Stepping(), loader(4), []
+    net.optimizers_given = torch.optim.SGD(net.parameters(), lr=lr)
+    weights = [net.fc.weight.detach().clone()]
+    after = Probe("on_train_batch_end", lambda *_: weights.append(net.fc.weight.detach().clone()))
+    with caplog.at_level(logging.INFO, "lightning_accum.callbacks"):
+        trainer(tmp_path, callback(), after).fit(net, data)
+    for old, new in itertools.pairwise(weights):
+        ratios.append(float((new - old).norm() / old.norm()))
+    said = caplog.messages[-1].splitlines()
+    shown = f"{sum(ratios) / len(ratios):.1e}"
+    assert said[2].split()[:4] == ["enc", "weight", "4", shown]
+    advice = [line for line in said if line.startswith("An update changes `enc.weight` by")]
+    assert len(advice) == (lr > 1)
+    assert all(line.endswith("on average: lower the rates.") for line in advice)
