@@ -72,8 +72,7 @@ class Fit:
         self._health: Health | None = None  # until training starts
         self._idle: IdleParameters | None = None  # kept only by the first callback
         self._hosts: Sequence[CellHost] = []  # until training starts
-        self._layout_checked = self._scaled = False
-        self._alone = processes() == 1
+        self._layout_checked, self._scaled, self._alone = False, False, processes() == 1
         self._ascends: str | None = None
 
     def begin(self, trainer: pl.Trainer, resuming: bool) -> None:

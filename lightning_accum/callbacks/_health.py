@@ -165,11 +165,8 @@ class Health:
 
     def _drops(self) -> dict[tuple[str, str], int]:
         """Returns how many updates were ever dropped, by cell and parameter."""
-        return {
-            (cell, name): count
-            for cell, updater in self._host.updaters.items()
-            for name, count in updater.skipped.items()
-        }
+        updaters = self._host.updaters.items()
+        return {(cell, name): n for cell, u in updaters for name, n in u.skipped.items()}
 
     def _params(self) -> Iterator[tuple[str, Updater, str]]:
         for updater, cells in self._host.trainer.updaters.values():

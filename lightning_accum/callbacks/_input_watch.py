@@ -56,7 +56,7 @@ class InputWatch:
     @property
     def has_error(self) -> bool:
         """Whether the rule got an ``error`` in a batch."""
-        return "error" in self._first
+        return "error" in self._ranges
 
     def zeros(self) -> list[str]:
         """Returns the inputs that were 0 in all batches; waits for the device."""
