@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from functools import partial
 from typing import Any
@@ -35,6 +36,7 @@ from lightning_accum._compat import (
     known_keywords,
     local_result,
     own_tensor,
+    remove_hooks,
     step_is_watched,
 )
 
@@ -144,6 +146,9 @@ def test_hook_count():
         relu.register_full_backward_pre_hook(lambda *args: None),
     ]
     assert hook_count(relu) == 4
+    twin = copy.deepcopy(nn.Sequential(relu))
+    remove_hooks(twin)
+    assert (hook_count(relu), hook_count(twin[0])) == (4, 0)
     for handle in handles:
         handle.remove()
     assert hook_count(relu) == 0

@@ -27,6 +27,7 @@ from lightning_accum._compat.modules import (
     forward_methods,
     hook_count,
     own_tensor,
+    remove_hooks,
 )
 from lightning_accum._compat.trainer import (
     batches_that_stepped,
@@ -62,6 +63,7 @@ __all__ = [
     "logs_now",
     "mark_updated",
     "own_tensor",
+    "remove_hooks",
     "replaces_no_optimizer",
     "skips_backward",
     "step_is_watched",

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from lightning_accum._compat import version
 from lightning_accum.callbacks._first_calls import FirstCalls
+from lightning_accum.callbacks._state_reads import reads_state
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.nn import (
     LIF,
@@ -21,6 +22,7 @@ from lightning_accum.nn import (
     LeakyIntegrator,
     SurrogateLIF,
 )
+from lightning_accum.observe.copies import kept_tensors
 from lightning_accum.observe.hooks import Hook
 
 _NATIVE = (LIF, AdaptiveLIF, SurrogateLIF, Competition, LeakyIntegrator, DelayedLinear)
@@ -52,7 +54,8 @@ class CarriedState(FirstCalls):
             if whole:
                 self._whole.add(id(module))
         super().__init__(trainer, modules)
-        self._left: dict[int, State] = {}  # by the id of each module, its state after a batch
+        self._met: dict[int, State] = {}  # by the id of each module, what it begins a batch with
+        self._left: dict[int, State] = {}  # likewise, what it changed in the batch
         self._names: dict[int, str] = {}  # the first tensor that a module kept
         self.handles = [
             module.register_forward_pre_hook(Hook(self, module), with_kwargs=True)
@@ -66,23 +69,29 @@ class CarriedState(FirstCalls):
         self.began.add(id(module))
         (kwargs,) = rest
         given = [each for each in (*args, *kwargs.values()) if each is not None]
-        left = self._left.pop(id(module), {})
-        kept = len(given) == 1 and isinstance(given[0], Tensor) and bool(left)
+        changed, now = self._left.pop(id(module), {}), dict(_states(module))
+        self._met[id(module)] = _marks(now)
+        kept = len(given) == 1 and isinstance(given[0], Tensor) and bool(changed)
         if kept:  # otherwise the call was given a state too
             shape = given[0].shape[1 if id(module) in self._whole else 0 :]
-            left = {name: was for name, was in left.items() if was[2][-len(shape) :] == shape}
-            now = dict(_states(module))
+            left = {name: was for name, was in changed.items() if was[2][-len(shape) :] == shape}
             kept = bool(left) and all(_is_same(now.get(name), left[name]) for name in left)
             self._names[id(module)] = next(iter(left), "")
+            if kept and self.would_warn(module) and not isinstance(module, _NATIVE):
+                constant = {id(tensor) for name, tensor in now.items() if name not in changed}
+                state = [t for t in kept_tensors(module) if t.shape[-len(shape) :] == shape]
+                state = [tensor for tensor in state if id(tensor) not in constant]
+                kept = reads_state(module, state, args, kwargs)  # otherwise it is only a record
         self.note_first(module, kept)
 
     def batch_ended(self) -> bool:
         """Notes the states, and returns whether to go on watching; warns in the last batch."""
         self._left = {
-            key: {name: (weakref.ref(t), version(t), t.shape) for name, t in _states(module)}
-            for key, (_, module) in self.modules.items()
-            if key in self.began
+            key: {n: was for n, was in _marks(now).items() if not _is_same(now[n], met.get(n))}
+            for key, met in self._met.items()
+            for now in [dict(_states(self.modules[key][1]))]
         }
+        self._met.clear()
         return super().batch_ended()
 
     def why(self, module: nn.Module) -> tuple[str, str]:
@@ -127,5 +136,13 @@ def _attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _is_same(now: Tensor | None, left: tuple[weakref.ref[Tensor], float, torch.Size]) -> bool:
-    return now is not None and left[0]() is now and version(now) == left[1]
+def _marks(states: dict[str, Tensor]) -> State:
+    return {name: (weakref.ref(t), version(t), t.shape) for name, t in states.items()}
+
+
+def _is_same(
+    now: Tensor | None, left: tuple[weakref.ref[Tensor], float, torch.Size] | None
+) -> bool:
+    if now is None or left is None:
+        return False
+    return left[0]() is now and version(now) == left[1]

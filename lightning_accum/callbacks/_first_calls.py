@@ -45,6 +45,10 @@ class FirstCalls(ModuleWatch, ABC):
         """
         self._kept[id(module)] = self._kept.get(id(module), 0) + 1 if kept else 0
 
+    def would_warn(self, module: nn.Module) -> bool:
+        """Returns whether it warns of a module that begins this batch with a state too."""
+        return self._kept.get(id(module), 0) == _BATCHES - 2
+
     def batch_ended(self) -> bool:
         """Returns whether to go on watching; warns in the last batch."""
         self._batches += 1

@@ -37,12 +37,14 @@ class ModuleWatch:
 
 
 def tensors_in(values: Any) -> Iterator[Tensor]:
-    """Yields the tensors in arguments or results, which may be nested tuples or lists."""
+    """Yields the tensors in arguments or results, which may be nested tuples, lists or dicts."""
     if isinstance(values, Tensor):
         yield values
     elif isinstance(values, (tuple, list)):
         for each in values:
             yield from tensors_in(each)
+    elif isinstance(values, dict):
+        yield from tensors_in([*values.values()])
 
 
 def shares_memory(tensor: Tensor, other: Tensor) -> bool:

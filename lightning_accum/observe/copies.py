@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
@@ -11,13 +11,14 @@ from torch import Tensor, nn
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
-def copied(module: ModuleT) -> ModuleT:
+def copied(module: ModuleT, instead: Mapping[int, Tensor] | None = None) -> ModuleT:
     """Returns a deep copy of a module.
 
     Tensors that were computed with gradients, which ``copy.deepcopy`` rejects, are detached in it.
 
     Args:
         module: the module.
+        instead: by the ``id`` of tensors that the module keeps, what the copy has in their place.
 
     Example:
         >>> import torch
@@ -27,6 +28,7 @@ def copied(module: ModuleT) -> ModuleT:
         tensor([1., 1.])
     """
     memo: dict[int, Any] = {id(each): each.detach().clone() for each in kept_tensors(module)}
+    memo.update(instead or {})
     return copy.deepcopy(module, memo)
 
 
