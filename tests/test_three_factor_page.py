@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch import nn
 from lightning_accum import Cell, get_updater
 
 PAGE = Path(__file__).parent.parent / "docs/rules/three-factor.md"
-PROGRAM, SNNTORCH = re.findall(
+PROGRAM, SNNTORCH, SPIKINGJELLY = re.findall(
     r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
 )
 
@@ -60,3 +61,23 @@ def test_the_page_learns_with_snntorch() -> None:
     assert expected.abs().max() > 1e-3
     fc = model["fc"]
     torch.testing.assert_close(get_updater(fc).weight.update(fc.weight), expected.detach())
+
+
+def test_the_page_learns_with_spikingjelly() -> None:
+    pytest.importorskip("spikingjelly")
+    scope: dict[str, Any] = {}
+    exec(compile(SPIKINGJELLY, "three-factor.md", "exec"), scope)
+    rule, neuron, fc = scope["rule"], scope["neuron"], nn.Linear(6, 4, bias=False)
+    nn.init.constant_(fc.weight, 0.1)
+    rule.register_cell("hidden", Cell(fc, neuron))
+    v, potentials = torch.zeros(3, 4), []
+    for now in (torch.rand(20, 3, 6) < 0.6).float():
+        current = fc(now)
+        v = 0.95 * v + current.detach()
+        potentials.append((v, neuron(current), neuron.potential))
+        v = v - (v >= 1).float()
+    expected, spikes, found = map(torch.stack, zip(*potentials, strict=True))
+    torch.testing.assert_close(found.detach(), expected)
+    assert torch.equal(spikes.detach(), (expected >= 1).float())
+    rule(error=torch.ones(3, 4))  # which warns if the potential is not the one before the reset
+    assert not get_updater(fc).weight.empty  # type: ignore[union-attr]

@@ -106,6 +106,7 @@ class Counts:
         why_nothing: why the cell may have recorded nothing, and the remedy.
         rests: whether its modules are in evaluation mode while other cells learn.
         undefined: whether the membrane potential of its neurons holds NaN.
+        why_unmoved: why the rule changes nothing, and the remedy, if the rule knows.
         weights: what is known of its parameters.
     """
 
@@ -130,6 +131,7 @@ class Counts:
     why_nothing: str = ""
     rests: bool = False
     undefined: bool = False
+    why_unmoved: str = ""
     weights: tuple[Weights, ...] = ()
 
     @property

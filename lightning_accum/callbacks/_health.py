@@ -237,6 +237,7 @@ class Health:
                 ),
                 rests=learns and not (cell.connection.training and cell.neuron.training),
                 undefined=is_undefined(cell.neuron),
+                why_unmoved=trainer.why_unmoved(name),
                 weights=tuple(
                     self._records[cell_name, param].weights(
                         updater, held, trainer.weight_range(name)

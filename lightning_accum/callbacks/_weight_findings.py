@@ -105,15 +105,16 @@ def _why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
             " applied it: look at the rule's `terms`, and step the optimizer that holds the"
             " parameter."
         ), True
+    if c.why_unmoved:
+        return c.why_unmoved, True
     if w.at_limits == 1:
         return "All weights are at a limit: weaken the part that moves them there.", True
     step = torch.finfo(w.dtype).eps * w.largest if w.dtype.is_floating_point else 1
     return (
         f"Weights of up to {w.largest:.2g} in {str(w.dtype).removeprefix('torch.')} change in steps"
-        f" of about {step:.0e}, and every update was smaller, or was 0 because of the reward or"
-        " the error, a pseudo-derivative (neurons far from their threshold), a reduction, a"
-        f" bound or a constraint: raise {_names(c.rates) if c.rates else 'the rates'}, or keep the"
-        " weights in a wider dtype."
+        f" of about {step:.0e}, and every update was smaller, or 0 due to the reward, the error, a"
+        " pseudo-derivative (neurons far from their threshold), a reduction, bound or constraint:"
+        f" raise {_names(c.rates) or 'the rates'}, or keep the weights in a wider dtype."
     ), True
 
 

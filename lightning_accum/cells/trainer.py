@@ -109,6 +109,14 @@ class CellTrainer(CellObserver):
         """
         return None
 
+    def why_unmoved(self, name: str) -> str:
+        """Returns why nothing changes the parameters of a cell, and the remedy; empty if unknown.
+
+        Args:
+            name: the name of the cell.
+        """
+        return ""
+
     @property
     def cell_states(self) -> Mapping[str, CellState]:
         """By name, the states of cells whose hyperparameters the trainer keeps."""

@@ -47,6 +47,8 @@ class CellPlan:
         self._terms: FixedTerms | None = None
         self._suited: tuple[object, ...] = ()
         self.steps = StepPlanner()
+        self.potential_is_known = False  # whether it was compared with the neuron's spikes
+        self.flat = ""  # what makes the pseudo-derivative zero everywhere, and the remedy
 
     def vjps_of(
         self,

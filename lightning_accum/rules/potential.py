@@ -14,6 +14,8 @@ from lightning_accum.cells.fields import field
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Recording
 from lightning_accum.functional.surrogates import Surrogate, Triangular
+from lightning_accum.rules._observed_cell import ObservedCell
+from lightning_accum.rules._potential_check import check_potential
 from lightning_accum.rules._recorded_signals import StateSource, check_source
 from lightning_accum.rules.third_factor import ThirdFactorRule
 from lightning_accum.sparse.kernel_eligibility import Potential
@@ -90,6 +92,18 @@ class PotentialRule(ThirdFactorRule, kw_only=True):
     def states(self, h: Self) -> Mapping[str, StateSource]:
         """Records the membrane potential, and the threshold unless it is a number."""
         return potentials(h)
+
+    def why_unmoved(self, name: str) -> str:
+        """Returns why the pseudo-derivative was zero everywhere; empty if it was not."""
+        plan = self._plans.get(name)
+        return "" if plan is None else plan.flat
+
+    def _observed(self, name: str, cell: Cell) -> ObservedCell | None:
+        """Reads what was recorded, and compares potential and spikes in an early window."""
+        seen = super()._observed(name, cell)
+        if seen is not None:
+            check_potential(type(self).__name__, seen)
+        return seen
 
 
 def potentials(h: PotentialRule) -> dict[str, StateSource]:

@@ -91,6 +91,7 @@ class NodeOfSequences(Node):
         return self.neuron(currents), self.neuron.v_seq
 
 
+@pytest.mark.filterwarnings("ignore:.*before the reset:UserWarning")  # Norse and SpikingJelly
 @pytest.mark.parametrize("calls", [1, 3])
 @pytest.mark.parametrize("surrogate", [None, FastSigmoid(3.0)], ids=str)
 @pytest.mark.parametrize("library", [Leaky, Box, Node, NodeOfSequences])

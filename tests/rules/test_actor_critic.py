@@ -163,6 +163,7 @@ def test_it_can_be_copied_and_pickled() -> None:
         ((torch.zeros(4, 2, 3), torch.zeros(4, 2)), TypeError, "integers"),
         ((torch.zeros(4, 2, 3), torch.zeros(4, 2).bool()), TypeError, "integers"),
         ((torch.zeros(4, 2, 3), torch.full((4, 2), 2)), ValueError, "below 2"),
+        ((torch.zeros(4, 2, 3), torch.full((4, 2), -2)), ValueError, "or -1 in steps without"),
         ((torch.zeros(4, 2, 3).long(), torch.zeros(4, 2).long()), TypeError, "outputs"),
     ],
 )
@@ -182,3 +183,12 @@ def test_rewards_values_and_settings_that_do_not_fit_are_told() -> None:
     for settings in ({"gamma": 1.1}, {"decay": -0.1}, {"gamma": float("nan")}):
         with pytest.raises(ValueError, match=next(iter(settings))):
             ActorCriticError(**settings)
+
+
+def test_episodes_without_an_action_are_told() -> None:
+    outputs, none, reward = torch.zeros(4, 2, 3), torch.full((4, 2), -1), torch.zeros(4, 2)
+    with pytest.warns(UserWarning, match="Found -1, no action, in all steps of episodes that end"):
+        assert not ActorCriticError()(outputs, none, reward)[..., :-1].any()
+    ActorCriticError()(outputs, none, reward, torch.zeros(2))  # they go on
+    none[3, 1] = 0
+    assert ActorCriticError()(outputs, none, reward + 1)[..., :-1].any()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import final
 
@@ -109,8 +110,8 @@ class ActorCriticError:
 
         Args:
             outputs: ``[T, B, actions + 1]``, the outputs of the policy, and the value last.
-            actions: ``[T, B]`` the index of the action of each step; negative in steps without one,
-                in which only the critic learns.
+            actions: ``[T, B]`` the index of the action of each step; -1 in steps without one, in
+                which only the critic learns.
             reward: ``[T, B]`` the reward that follows each step.
             following: ``[B]`` the value after the last step; zero when ``None``.
 
@@ -131,14 +132,35 @@ class ActorCriticError:
                 f" {actions.dtype}."
             )
         choices = outputs.shape[-1] - 1
-        if actions.is_cpu and actions.numel() and int(actions.max()) >= choices:
-            raise ValueError(
-                f"Argument `actions` should be below {choices}, the number of the policy's outputs:"
-                f" the last output is the value. Found {int(actions.max())}."
-            )
+        if actions.is_cpu and actions.numel():  # elsewhere, looking would wait for the device
+            least, most = actions.aminmax()
+            _check_range(int(least), int(most), choices, following is None)
         advantage = self.advantage(outputs[..., -1], reward, following).unsqueeze(-1)
         policy = outputs.detach()[..., :-1].to(advantage.dtype).softmax(-1)
         actions = actions.long().unsqueeze(-1)
         taken = torch.zeros_like(policy).scatter_(-1, actions.clamp(min=0), 1.0)
         actor = (actions >= 0) * advantage * (policy - taken)
         return torch.cat([actor, -self.value_rate * advantage], dim=-1)
+
+
+def _check_range(least: int, most: int, choices: int, ends: bool) -> None:
+    """Raises a ``ValueError`` for what is not an action; warns of episodes without any."""
+    if most >= choices:
+        raise ValueError(
+            f"Argument `actions` should be below {choices}, the number of the policy's outputs:"
+            f" the last output is the value. Found {most}."
+        )
+    if least < -1:
+        raise ValueError(
+            f"Argument `actions` should be from 0 to {choices - 1}, or -1 in steps without an"
+            f" action. Found {least}: give the index of the policy's output that was chosen."
+        )
+    if most < 0 and ends:
+        warnings.warn(
+            "Argument `actions` should have an action in some step for the policy to learn from."
+            " Found -1, no action, in all steps of episodes that end there, so that only the critic"
+            " learns: give the index of the action that was chosen, or, if the episodes go on,"
+            " `following=`, the value after the last step.",
+            UserWarning,
+            stacklevel=3,
+        )
