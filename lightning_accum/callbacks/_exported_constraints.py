@@ -33,6 +33,8 @@ class ExportedConstraints:
             for name in updater.names
             for fn in updater.constraints_of(name)
         ]
+        for updater in updaters.values():
+            updater.exports.told_of_constraints = True
         if found and is_first():
             warnings.warn(
                 "A parameter whose updates become gradients should have no constraint on its"

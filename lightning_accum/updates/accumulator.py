@@ -25,8 +25,9 @@ class Accumulator(BoundedChange):
 
     with :math:`B_\pm` the bounds, the identity if none is set. Both parts are non-negative by
     convention; if there is a bound, negative values of one part count for the other. Contributions
-    are copied. Parts are kept in at least float32, so that a parameter in a narrow dtype does not
-    lose small updates.
+    are copied, and so is what is read: a change of ``acc.pos`` in place has no effect, and
+    ``acc.pos += value`` is rejected. Parts are kept in at least float32, so that a parameter in a
+    narrow dtype does not lose small updates.
 
     A rule adds both parts. If ``keep_parts`` is set to ``False``, contributions are summed and
     there is no bound, it adds their difference instead, which is faster; the parts cannot be read

@@ -79,7 +79,7 @@ def attach_updater(
     module: nn.Module,
     *params: str,
     reduction: ReductionFn | str | None = None,
-    nonfinite: NonFinite = "raise",
+    nonfinite: NonFinite | None = None,
 ) -> Updater:
     """Returns the updater of a module; makes one, or adds the parameters to it, if necessary.
 
@@ -88,11 +88,17 @@ def attach_updater(
     Args:
         module: any module.
         *params: names of the module's own parameters.
-        reduction: for a new updater, how contributions are reduced.
-        nonfinite: for a new updater, the policy for NaN and Inf.
+        reduction: how contributions are reduced; ``None`` for the sum in a new updater, and for no
+            change in one that the module has.
+        nonfinite: the policy for NaN and Inf; ``None`` for ``"raise"`` in a new updater, and for no
+            change in one that the module has.
 
     Returns:
         The module's updater.
+
+    Raises:
+        RuntimeError: if the reduction would change while contributions are pending; then nothing
+            has changed.
 
     Example:
         >>> from torch import nn
@@ -105,8 +111,9 @@ def attach_updater(
     updater = get_updater(module)
     warn_of_unattached(compiled_from(module))
     if updater is None:
-        updater = Updater(module, *params, reduction=reduction, nonfinite=nonfinite)
+        updater = Updater(module, *params, reduction=reduction, nonfinite=nonfinite or "raise")
         set_updater(module, updater)
     else:
         updater.add(*params)
+        updater.configure(reduction, nonfinite)
     return updater

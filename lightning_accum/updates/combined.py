@@ -32,6 +32,7 @@ class CombinedChange(PendingChange):
         self.records: list[Self] = []
         self.of_all_processes = False  # whether the changes of all processes are pending
         self._combined = False
+        self.kept = 0  # how many contributions were applied without being dropped
 
     @property
     def sums(self) -> bool:
@@ -109,6 +110,8 @@ class CombinedChange(PendingChange):
         super().clear()
         if self._combined or self.of_all_processes:
             self._combined = self.of_all_processes = False
+        if self.kept:
+            self.kept = 0
         self.records.clear()
 
     def emptying_calls(self) -> list[partial[None]]:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from lightning_accum._compat import version
+from lightning_accum.distributed.shards import is_sharded
 from lightning_accum.functional.numbers import fingerprint, same_fingerprints
+from lightning_accum.updates.registered_constraints import RegisteredConstraints
 
 EXPORTED = "_lightning_accum_exported"
 """An attribute of gradients that hold exported changes."""
@@ -41,14 +43,22 @@ class Exports:
     def __init__(self) -> None:
         self._known: dict[str, _Unstepped] = {}
         self._told = False
+        self._times = 0
+        self.told_of_constraints = False
 
-    def check(self, module: str, params: Mapping[str, Tensor]) -> None:
+    def check(
+        self, module: str, params: Mapping[str, Tensor], constraints: RegisteredConstraints
+    ) -> None:
         """Looks, at each export, at what has become of the one before.
 
         Args:
             module: the name of the module.
             params: by name, the parameters whose changes become gradients now.
+            constraints: those of the updater.
         """
+        self._times += 1
+        if constraints and self._times >= _LOOK and not self._times & (self._times - 1):
+            self._check_constraints(module, params, constraints)
         for name, param in params.items():
             if self._told or param.is_inference():  # such tensors have no version
                 continue
@@ -62,6 +72,27 @@ class Exports:
                 still.value = fingerprint(param.detach())
             elif still.times > _LOOK and (still.dropped == _DROPPED or still.times == _WAITING):
                 self._look(f"`{name}` of `{module}`", still, param)
+
+    def _check_constraints(
+        self, module: str, params: Mapping[str, Tensor], constraints: RegisteredConstraints
+    ) -> None:
+        """Warns, once, of parameters that an optimizer has stepped beyond their constraints."""
+        if self.told_of_constraints:
+            return
+        own = {name: param for name, param in params.items() if not is_sharded(param)}
+        if broken := constraints.broken(own):
+            self.told_of_constraints = True
+            named = ", ".join(
+                f"`{fn}` on `{name}`" for name in broken for fn in constraints.of(name)
+            )
+            warnings.warn(
+                f"Constraints of `{module}`, whose updates become gradients, should be called"
+                f" after each `step()` of the optimizer. Found weights that do not keep {named}:"
+                " an updater runs them only when it applies updates itself, so call them after the"
+                " step, such as `Clamp(0.0, 1.0)(fc.weight.data)`.",
+                RuntimeWarning,
+                stacklevel=5,
+            )
 
     def _look(self, label: str, still: _Unstepped, param: Tensor) -> None:
         """Warns, unless something has stepped the parameter that autograd does not see."""

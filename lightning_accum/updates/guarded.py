@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.named_accumulators import NamedAccumulators
-from lightning_accum.updates.nonfinite import NonFinite, NonFiniteGuard
+from lightning_accum.updates.nonfinite import NonFinite, NonFiniteGuard, check_policy
 
 
 class GuardedAccumulators(NamedAccumulators):
@@ -34,6 +34,31 @@ class GuardedAccumulators(NamedAccumulators):
     @nonfinite.setter
     def nonfinite(self, policy: NonFinite) -> None:
         self._guard.policy = policy
+
+    def configure(
+        self, reduction: ReductionFn | str | None = None, nonfinite: NonFinite | None = None
+    ) -> None:
+        """Changes how the contributions to all parameters are reduced, and the policy.
+
+        Args:
+            reduction: as for :meth:`Accumulator.reduction`; ``None`` leaves it unchanged.
+            nonfinite: the policy; ``None`` leaves it unchanged.
+
+        Raises:
+            RuntimeError: if the reduction would change while contributions are pending; then
+                nothing has changed.
+            ValueError: if one of them is unknown; then nothing has changed.
+        """
+        if nonfinite is not None:
+            check_policy(nonfinite)
+        if reduction is not None:
+            for accumulator in self._accumulators.values():
+                accumulator.check_reduction(reduction)
+            for accumulator in self._accumulators.values():
+                accumulator.reduction(reduction)
+            self._reduction = reduction
+        if nonfinite is not None:
+            self.nonfinite = nonfinite
 
     @property
     def skipped(self) -> dict[str, int]:

@@ -47,11 +47,7 @@ class NonFiniteGuard:
 
     @policy.setter
     def policy(self, policy: NonFinite) -> None:
-        if policy not in get_args(NonFinite):
-            raise ValueError(
-                f"Argument `nonfinite` should be one of {get_args(NonFinite)}."
-                f" Found `nonfinite = {policy!r}`."
-            )
+        check_policy(policy)
         self._policy: NonFinite = policy
 
     def filtered(
@@ -139,6 +135,15 @@ class NonFiniteGuard:
     def load(self, state: dict[str, Tensor]) -> None:
         """Loads copies of counts that :meth:`check` has passed."""
         self.counts = {name: count.clone() for name, count in state.items()}
+
+
+def check_policy(policy: str) -> None:
+    """Raises a ``ValueError`` if a policy is unknown."""
+    if policy not in get_args(NonFinite):
+        raise ValueError(
+            f"Argument `nonfinite` should be one of {get_args(NonFinite)}."
+            f" Found `nonfinite = {policy!r}`."
+        )
 
 
 def _overflows(delta: Tensor, param: Tensor, factor: float) -> Tensor:

@@ -22,6 +22,7 @@ from lightning_accum.updates.products import (
     product_dtype,
     product_shape,
 )
+from lightning_accum.updates.read_copy import ReadCopy
 
 
 class Part:
@@ -45,6 +46,7 @@ class Part:
         self._kept: list[Tensor] = []
         self._deferred: list[Product] = []
         self._stacked: StackedProducts | None = None
+        self.copy = ReadCopy()
 
     @property
     def deferred(self) -> Sequence[Product]:

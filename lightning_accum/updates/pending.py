@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._state import CheckedState
-from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.functional.reductions import Reduction, ReductionFn
 from lightning_accum.functional.reductions import reduction as find_reduction
 from lightning_accum.sparse.products import Write
 from lightning_accum.updates.contributions import (
@@ -46,12 +46,12 @@ class PendingChange(CheckedState):
 
     @property
     def pos(self) -> Tensor | None:
-        """The reduced potentiating part; assigning adds a contribution, ``del`` empties it."""
+        """A copy of the reduced potentiating part; assigning adds a contribution, ``del`` empties it."""
         return self._look(self._pos)
 
     @pos.setter
     def pos(self, value: Tensor | None) -> None:
-        self.accumulate(pos=value)
+        self.accumulate(pos=self._pos.copy.checked(f"{self.name}.pos", value))
 
     @pos.deleter
     def pos(self) -> None:
@@ -59,12 +59,12 @@ class PendingChange(CheckedState):
 
     @property
     def neg(self) -> Tensor | None:
-        """The reduced depressing part; assigning adds a contribution, ``del`` empties it."""
+        """A copy of the reduced depressing part; assigning adds a contribution, ``del`` empties it."""
         return self._look(self._neg)
 
     @neg.setter
     def neg(self, value: Tensor | None) -> None:
-        self.accumulate(neg=value)
+        self.accumulate(neg=self._neg.copy.checked(f"{self.name}.neg", value))
 
     @neg.deleter
     def neg(self) -> None:
@@ -91,10 +91,9 @@ class PendingChange(CheckedState):
         up = checked_contribution(f"{self.name}.pos", pos, *self._shapes(self._pos))
         down = checked_contribution(f"{self.name}.neg", neg, *self._shapes(self._neg))
         with torch.no_grad():
-            if up is not None:
-                self._pos.add(up)
-            if down is not None:
-                self._neg.add(down)
+            for part, value in (self._pos, up), (self._neg, down):
+                if value is not None:
+                    part.add(value)
 
     def accumulate_outer(
         self,
@@ -212,13 +211,17 @@ class PendingChange(CheckedState):
         Raises:
             RuntimeError: if contributions are pending.
         """
+        self._pos.reduction = self._neg.reduction = self.check_reduction(fn)
+
+    def check_reduction(self, fn: ReductionFn | str | None) -> Reduction:
+        """Returns the reduction that :meth:`reduction` would set, or raises its error."""
         new = find_reduction(fn)
         if not self.empty and new != self._pos.reduction:
             raise RuntimeError(
                 f"The reduction of `{self.name}` cannot change while contributions are pending:"
                 " apply them with the updater, or drop them with `clear()`, first."
             )
-        self._pos.reduction = self._neg.reduction = new
+        return new
 
     def parts(self, param: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Returns the reduced parts in ``param``'s shape, on its device.
@@ -240,7 +243,7 @@ class PendingChange(CheckedState):
 
     def _look(self, part: Part) -> Tensor | None:
         self.looked_at = True
-        return None if (value := self._known(part).value()) is None else value.clone()
+        return part.copy.of(self._known(part).value())
 
     def _known(self, part: Part) -> Part:
         """Returns a part, if it is known by itself."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -17,6 +18,8 @@ Constraint: TypeAlias = Callable[[Tensor], Any]
 
 Limits: TypeAlias = "tuple[float | None, float | None]"
 """A lower and an upper limit, each of which may be missing."""
+
+_ROUNDING = 1e-2  # relative; more than a step of bfloat16
 
 
 class RegisteredConstraints:
@@ -126,6 +129,16 @@ class RegisteredConstraints:
                     param = find(name)
                     _check_in_place(name, param, fn(param))
 
+    def broken(self, params: Mapping[str, Tensor]) -> list[str]:
+        """Returns names of parameters that do not keep their constraints; waits for the device.
+
+        Only those are certain whose constraints change them once, and not again in a second run.
+
+        Args:
+            params: the parameters by name.
+        """
+        return [name for name in params if _is_broken([*self.of(name)], params[name])]
+
     def limits(self, name: str, lower: float | None, upper: float | None) -> Limits:
         """Returns the limits of a parameter, those of its bounds if no constraint sets others.
 
@@ -174,6 +187,22 @@ def _try(fn: Constraint, name: str, param: Tensor) -> None:
         # when it runs on them.
         return
     _check_in_place(name, copy, result)
+
+
+@torch.no_grad()
+def _is_broken(constraints: Sequence[Constraint], param: Tensor) -> bool:
+    """Returns whether constraints would change a parameter, and would do so only once."""
+    once = param.detach().clone()
+    try:
+        for fn in constraints:
+            fn(once)
+        twice = once.clone()
+        for fn in constraints:
+            fn(twice)
+    except Exception:
+        return False
+    same = partial(torch.allclose, rtol=_ROUNDING, atol=1e-6, equal_nan=True)
+    return same(once, twice) and not same(once, param.detach())
 
 
 def _check_in_place(name: str, param: Tensor, result: Any) -> None:

@@ -24,11 +24,9 @@ from lightning_accum.updates.changes import (
 )
 from lightning_accum.updates.exports import Exports
 from lightning_accum.updates.guarded import GuardedAccumulators
+from lightning_accum.updates.kept import Kept
 from lightning_accum.updates.nonfinite import NonFinite
-from lightning_accum.updates.registered_constraints import (
-    Constraint,
-    RegisteredConstraints,
-)
+from lightning_accum.updates.registered_constraints import Constraint, RegisteredConstraints
 from lightning_accum.updates.targets import parameter_of
 from lightning_accum.updates.uninterrupted import call_uninterrupted
 
@@ -79,7 +77,7 @@ class Updater(GuardedAccumulators):
         super().__init__(module, reduction, nonfinite)
         self._constraints = RegisteredConstraints()
         self._applied: dict[str, int] = {}
-        self._alone, self._exports = Alone(), Exports()
+        self._alone, self.exports, self._kept = Alone(), Exports(), Kept()
         own = self.parent.named_parameters(recurse=False)
         self.add(*(params or [name for name, _ in own]))
 
@@ -221,6 +219,7 @@ class Updater(GuardedAccumulators):
         self.note_applied(change.names)
         for accumulator in accumulators:
             accumulator.clear()
+        self._kept.note(self.label, () if consumed else change.names, self._accumulators)
         self._constraints.run(change.names, self.target)
 
     def note_applied(self, names: Sequence[str], times: int = 1) -> None:
@@ -240,7 +239,8 @@ class Updater(GuardedAccumulators):
             pending = self._pending(self.names, {}, {})
             found, counts = gradients(self.label, pending, self._guard)
         self._alone.check(self.label, found, self._accumulators, exported=True)
-        self._exports.check(self.label, {name: self.target(name) for name in found})
+        params = {name: self.target(name) for name in found}
+        self.exports.check(self.label, params, self._constraints)
         accumulators = [self._accumulators[name] for name in self.names]
         consume = [call for each in accumulators for call in each.emptying_calls()]
         return found, [partial(self._guard.counts.update, counts), *consume]

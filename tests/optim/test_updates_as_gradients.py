@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_accum import NonFiniteUpdateError, attach_updater
+from lightning_accum import Clamp, NonFiniteUpdateError, Normalize, attach_updater
 from lightning_accum.functional import bound_multiplicative
 from lightning_accum.optim import AdaBelief, Adam, updates_as_gradients
 
@@ -179,3 +179,36 @@ def test_a_few_steps_that_a_gradient_scaler_skips_are_not_told():
         if i % 8 == 0:
             optimizer.step()
         optimizer.zero_grad()
+
+
+def test_a_constraint_that_is_registered_and_never_called():
+    fc, updater = layer()
+    updater.register_constraint(Clamp(0.0, 0.5), "weight")
+    optimizer = torch.optim.SGD(fc.parameters(), lr=1.0)
+    for k in range(9):
+        optimizer.zero_grad()
+        updater.weight, updater.bias = torch.full((2, 3), 0.2), torch.ones(2)
+        if k == 3:
+            with pytest.warns(RuntimeWarning, match=r"do not keep `Clamp\(.*\)` on `weight`:"):
+                updates_as_gradients(updater)
+        else:  # told once
+            updates_as_gradients(updater)
+        optimizer.step()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_constraints_that_are_called_after_each_step(dtype):
+    fc, updater = layer(dtype)
+    updater.register_constraint(Clamp(0.0, 0.5), "weight")
+    updater.register_constraint(Normalize(1.0), "weight")  # breaks the limits again
+    updater.register_constraint(lambda bias: bias.add_(0.01), "bias")  # never at rest
+    optimizer = torch.optim.SGD(fc.parameters(), lr=1.0)
+    for _ in range(9):
+        optimizer.zero_grad()
+        updater.weight, updater.bias = torch.full((2, 3), 0.2), torch.rand(2)
+        updates_as_gradients(updater)
+        optimizer.step()
+        for name in updater.names:
+            for constraint in updater.constraints_of(name):
+                with torch.no_grad():
+                    constraint(getattr(fc, name))

@@ -160,3 +160,25 @@ def test_moving_a_module_with_something_pending():
     module.update()
     assert module.gain.dtype == torch.bfloat16
     assert module.gain.tolist() == [1.5, 1.5]
+
+
+def test_options_given_for_an_updater_that_is_there():
+    conv = nn.Conv2d(1, 2, 3)
+    updater = attach_updater(conv, "weight")  # as registering a cell does
+    assert attach_updater(conv, "bias", reduction="mean", nonfinite="skip") is updater
+    assert updater.nonfinite == "skip"
+    for name in ("weight", "bias"):
+        like = getattr(conv, name).detach()
+        setattr(updater, name, torch.ones_like(like))
+        setattr(updater, name, torch.zeros_like(like))
+        assert getattr(updater, name).pos.unique().item() == 0.5
+    attach_updater(conv, "weight")
+    assert (updater.nonfinite, updater.weight.extra_repr().count("mean")) == ("skip", 1)
+    with pytest.raises(RuntimeError, match="cannot change while contributions are pending"):
+        attach_updater(conv, reduction="sum", nonfinite="raise")
+    updater.weight.clear()
+    with pytest.raises(RuntimeError, match="`bias` cannot change while"):
+        attach_updater(conv, reduction="sum", nonfinite="raise")
+    with pytest.raises(ValueError, match="Found `nonfinite = 'drop'`"):
+        attach_updater(conv, nonfinite="drop")
+    assert (updater.nonfinite, updater.weight.extra_repr().count("mean")) == ("skip", 1)

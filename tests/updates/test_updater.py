@@ -279,3 +279,54 @@ def test_it_counts_what_was_applied_by_parameter():
     assert updater.applied == {"weight": 3}
     updater()
     assert updater.applied == {"weight": 3, "bias": 1}
+
+
+def test_plus_equals_on_a_part_is_rejected():
+    updater = Updater(linear())
+    updater.weight = torch.ones(2, 3), torch.ones(2, 3)
+    for part in ("pos", "neg"):
+        with pytest.raises(ValueError, match=rf"`weight.{part}` should be a new contribution"):
+            exec(f"updater.weight.{part} += 0.5")
+    read = updater.weight.pos
+    updater.weight.neg = read  # another part
+    updater.weight.pos = read.clone()
+    assert (updater.weight.pos[0, 0].item(), updater.weight.neg[0, 0].item()) == (2.0, 2.0)
+    copied = pickle.loads(pickle.dumps(updater.weight))
+    copied.pos = updater.weight.pos  # of another accumulator
+    assert copied.pos[0, 0].item() == 4.0
+
+
+def test_a_part_that_is_read_is_a_copy():
+    updater = Updater(linear())
+    updater.weight = torch.ones(2, 3)
+    updater.weight.pos.zero_()
+    assert updater.weight.pos.tolist() == [[1.0] * 3] * 2
+
+
+def test_changes_that_are_kept_and_applied_again_and_again():
+    updater = Updater(fc := linear())
+    for _ in range(3):
+        updater.weight = torch.ones(2, 3)
+        updater(clear=False)
+    updater.weight = torch.ones(2, 3)
+    with pytest.warns(UserWarning, match=r"of `weight` of `Linear` .* applied earlier changes"):
+        updater(clear=False)
+    updater.weight = torch.ones(2, 3)
+    updater(clear=False)  # told once
+    assert fc.weight[0, 0].item() == 1 + 2 + 3 + 4 + 5
+
+
+def test_changes_that_are_kept_and_dropped_by_hand():
+    updater = Updater(fc := linear())
+    for k in range(9):
+        for _ in range(k + 1):  # more each time
+            updater.weight = torch.ones(2, 3)
+        updater(clear=False)
+        updater.clear()
+    for _ in range(9):  # one change, applied often
+        updater(clear=False)
+        updater.weight = torch.ones(2, 3)
+        updater(clear=False)
+        updater(clear=False)
+        updater()
+    assert fc.weight.count_nonzero() == 6
