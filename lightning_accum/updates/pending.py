@@ -46,7 +46,7 @@ class PendingChange(CheckedState):
 
     @property
     def pos(self) -> Tensor | None:
-        """A copy of the reduced potentiating part; assigning adds a contribution, ``del`` empties it."""
+        """A copy of the potentiating part; assigning adds to the part, and ``del`` empties it."""
         return self._look(self._pos)
 
     @pos.setter
@@ -59,7 +59,7 @@ class PendingChange(CheckedState):
 
     @property
     def neg(self) -> Tensor | None:
-        """A copy of the reduced depressing part; assigning adds a contribution, ``del`` empties it."""
+        """A copy of the depressing part; assigning adds to the part, and ``del`` empties it."""
         return self._look(self._neg)
 
     @neg.setter

@@ -102,6 +102,7 @@ HOSTILE: dict[str, Callable[[], Any]] = {
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*should be at least a step"),
     pytest.mark.filterwarnings("ignore:An UpdateOptimizer should have updaters"),
+    pytest.mark.filterwarnings("ignore:The weight decay of .* should multiply"),
     pytest.mark.filterwarnings("ignore:A source should have a pipe"),
     pytest.mark.filterwarnings("ignore:.*should be called with what its terms read"),
     pytest.mark.filterwarnings("ignore:Initializing zero-element tensors"),
