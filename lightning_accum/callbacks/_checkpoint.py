@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import lightning.pytorch as pl
 import torch.distributed as dist
 
+from lightning_accum._state import ANOTHER_VERSION, Kind, check_state
 from lightning_accum.distributed.checkpoint import (
     load_module_states,
     module_states,
@@ -39,16 +40,25 @@ class ProcessStates:
             return None
         return states_of_others(lambda: {**own(), "modules": module_states(pl_module)})
 
-    def pick(self, state: dict[str, Any], others: list[Any]) -> tuple[dict[str, Any], bool]:
+    def pick(
+        self, place: str, saved_state: Mapping[str, Any], kinds: Mapping[str, Kind]
+    ) -> tuple[dict[str, Any], bool]:
         """Returns the state of this process, and whether it is its own or the first process's.
 
         Each process has its own if as many processes resume as have saved. Otherwise the first one
         warns of what is lost.
 
         Args:
-            state: the state of the first process.
-            others: the states of the others.
+            place: names the state in a message.
+            saved_state: the state of the first process, with those of the others.
+            kinds: the kinds of its entries.
+
+        Raises:
+            RuntimeError: if it is not such a state.
         """
+        state = {key: value for key, value in saved_state.items() if key != "others"}
+        check_state(place, state, kinds, ANOTHER_VERSION)
+        others: list[Any] = saved_state.get("others", [])
         saved = len(others) + 1
         if others and saved != processes() and is_first():
             warnings.warn(
@@ -67,6 +77,7 @@ class ProcessStates:
         return picked, True
 
     def load_modules(self, pl_module: pl.LightningModule) -> None:
-        """Loads the states of this package's modules that belong to this process."""
+        """Loads the states of this package's modules that belong to this process, as a fit begins."""
+        self.failed = False
         load_module_states(pl_module, self._modules)
         self._modules = {}

@@ -9,7 +9,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from torch.optim import Optimizer
 
-from lightning_accum._state import ANOTHER_VERSION, MAPPING, check_state
+from lightning_accum._state import MAPPING
 from lightning_accum.callbacks._checkpoint import ProcessStates
 from lightning_accum.callbacks._fit import Fit
 from lightning_accum.callbacks._forgotten import Forgotten
@@ -17,6 +17,7 @@ from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._inputs import keys_by_input
 from lightning_accum.callbacks._logging import LogOptions
 from lightning_accum.callbacks._logging_methods import own_state, remove_lent
+from lightning_accum.callbacks._lost_constraints import LostConstraints
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler
 from lightning_accum.callbacks._settled import Settled
 from lightning_accum.callbacks._twins import check_own_trainer, warn_of_twins
@@ -73,10 +74,8 @@ class CellTrainerCallback(Settled, Callback):
 
     Example:
         >>> from lightning_accum import STDP
-        >>> callback = CellTrainerCallback(
-        ...     STDP(lr_post=0.01, lr_pre=-0.01, time_dim=0),
-        ...     cells={"enc": CellSpec(connection="enc.fc", neuron="enc.lif")},
-        ... )
+        >>> rule = STDP(lr_post=0.01, lr_pre=-0.01, time_dim=0)
+        >>> callback = CellTrainerCallback(rule, cells={"enc": CellSpec("enc.fc", "enc.lif")})
         >>> trainer = pl.Trainer(callbacks=[callback], logger=False)
     """
 
@@ -104,7 +103,7 @@ class CellTrainerCallback(Settled, Callback):
         self.name = name or ",".join([type(cell_trainer).__name__, *(cells or ())])
         self._fit: Fit | None = None
         self._forgotten = Forgotten(self.name, CellTrainerCallback)
-        self._processes = ProcessStates()
+        self._processes, self._lost = ProcessStates(), LostConstraints()
         self.settle(CellTrainerCallback)
 
     @property
@@ -147,14 +146,18 @@ class CellTrainerCallback(Settled, Callback):
         """
         (self._fit or self.host).updates_as_gradients(**inputs)
 
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Notes which connections have constraints before the module's own ``setup``."""
+        self._lost.note(pl_module, self.host.cells)
+
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Binds the cells, and finds or makes the optimizer that applies their updates."""
         self._forgotten.found()
         others = {e.name: e.host for e in learners_in(trainer) if e is not self}
         check_own_trainer(self.name, self.host, others)
         resuming = self.host.resuming
-        self._processes.failed = False
         self.host.bind(pl_module)
+        self._lost.check(pl_module, self.host.cells)
         warn_of_twins(self.name, self.host, others)
         self._processes.load_modules(pl_module)
         prefix = self.prefix_in(trainer)
@@ -220,8 +223,7 @@ class CellTrainerCallback(Settled, Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Returns a state of tensors and builtins; it is empty before there are cells."""
-        host = self.host.state_dict()
-        return {"host": host, **self.plan.state_dict()} if host else {}
+        return {"host": host, **self.plan.state_dict()} if (host := self.host.state_dict()) else {}
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -233,10 +235,8 @@ class CellTrainerCallback(Settled, Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads a state now, or when the cells are bound if they are not yet."""
-        rest = {key: value for key, value in state_dict.items() if key != "others"}
-        place, kinds = f"`{self.state_key}`", {"host": MAPPING, **self.plan.kinds}
-        check_state(place, rest, kinds, ANOTHER_VERSION)
-        state, own = self._processes.pick(rest, state_dict.get("others", []))
+        kinds = {"host": MAPPING, **self.plan.kinds}
+        state, own = self._processes.pick(f"`{self.state_key}`", state_dict, kinds)
         self.host.load_state_dict(state["host"], own)
         self.plan.load_state_dict(state)
 

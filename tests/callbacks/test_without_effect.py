@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from callback_helpers import RULE, Net, callback, clean, loader, trainer
 
-from lightning_accum import STDP, CellSpec
+from lightning_accum import STDP, CellSpec, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
+from lightning_accum.functional import bound_power
 from lightning_accum.optim import UpdateOptimizer
+from lightning_accum.updates import Clamp
 
 
 def fabric() -> FabricCellTrainer:
@@ -94,3 +96,46 @@ def test_another_number_of_batches_than_between_steps(
 @pytest.mark.parametrize("every", [1, 2, 3, 8])
 def test_the_number_of_batches_between_steps(every: int, tmp_path: Path) -> None:
     assert not told(tmp_path, every, every)
+
+
+class Replacing(Net):
+    """Makes its connection anew when it is set up."""
+
+    limits = "none"
+
+    def renew(self) -> None:
+        self.old = self.fc if self.limits == "kept" else None
+        self.fc = Net().fc
+        if self.limits == "again":
+            attach_updater(self.fc, "weight").register_constraint(Clamp(0.0, 1.0))
+
+
+class InSetup(Replacing):
+    def setup(self, stage: str) -> None:
+        self.renew()
+
+
+class InConfigureModel(Replacing):
+    def configure_model(self) -> None:
+        self.renew()
+
+
+@pytest.mark.parametrize("kind", [InSetup, InConfigureModel, Net])
+@pytest.mark.parametrize("limits", ["none", "again", "kept"])
+@pytest.mark.parametrize("bound", [False, True])
+def test_constraints_of_a_connection_that_is_replaced(
+    kind: type[Net], limits: str, bound: bool, tmp_path: Path
+) -> None:
+    net = kind()
+    net.limits = limits  # type: ignore[assignment]
+    updater = attach_updater(net.fc, "weight")
+    if bound:
+        updater.weight.fullbound(bound_power, 1.0, 0.0)
+    else:
+        updater.register_constraint(Clamp(0.0, 1.0))
+    del updater
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trainer(tmp_path, callback()).fit(net, loader(2))
+    told = [w for w in caught if "has replaced by one without any" in str(w.message)]
+    assert bool(told) == (kind is not Net and limits == "none")

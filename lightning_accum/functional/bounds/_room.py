@@ -50,10 +50,11 @@ def power_of(room: Tensor, power: float) -> Tensor:
 def check_powers(**powers: float) -> None:
     check_finite(**powers)
     for name, power in powers.items():
-        if not power >= 0:
+        if not power > 0:
             raise ValueError(
-                f"Argument `{name}` should be a non-negative number, 0 for additive and 1 for"
-                f" multiplicative updates. Found `{name} = {power}`."
+                f"Argument `{name}` should be a positive number, 1 for multiplicative updates."
+                f" Found `{name} = {power}`: take `bound_sharp` for additive updates within limits;"
+                " with a power of 0, nothing would stop a weight at its limit."
             )
 
 

@@ -20,13 +20,13 @@ def bound_upper_power(param: Tensor, update: Tensor, limit: float, *, power: flo
         param: weights :math:`w`, of any shape.
         update: potentiating part :math:`u`, broadcastable with ``param``.
         limit: upper limit :math:`w_{\max}`.
-        power: exponent :math:`\mu \ge 0`; 0 is the additive rule, 1 the multiplicative one.
+        power: exponent :math:`\mu > 0`; 1 is the multiplicative rule.
 
     Returns:
         The bounded part, as a new tensor.
 
     Raises:
-        ValueError: if ``power`` is negative.
+        ValueError: if ``power`` is not positive.
 
     Example:
         >>> import torch
@@ -46,13 +46,13 @@ def bound_lower_power(param: Tensor, update: Tensor, limit: float, *, power: flo
         param: weights :math:`w`, of any shape.
         update: depressing part :math:`u`, broadcastable with ``param``.
         limit: lower limit :math:`w_{\min}`.
-        power: exponent :math:`\mu \ge 0`; 0 is the additive rule, 1 the multiplicative one.
+        power: exponent :math:`\mu > 0`; 1 is the multiplicative rule.
 
     Returns:
         The bounded part, as a new tensor.
 
     Raises:
-        ValueError: if ``power`` is negative.
+        ValueError: if ``power`` is not positive.
 
     Example:
         >>> import torch
@@ -84,7 +84,7 @@ def bound_power(
         neg: depressing part :math:`u_-`, broadcastable with ``param``.
         max: upper limit :math:`w_{\max}`, ``None`` to leave that side unbounded.
         min: lower limit :math:`w_{\min}`, ``None`` to leave that side unbounded.
-        power: exponent :math:`\mu \ge 0`; 0 is the additive rule, 1 the multiplicative one.
+        power: exponent :math:`\mu > 0`; 1 is the multiplicative rule.
         upper_power: exponent of the upper side; ``power`` when ``None``.
         lower_power: exponent of the lower side; ``power`` when ``None``.
 
@@ -92,7 +92,7 @@ def bound_power(
         The signed change, as a new tensor.
 
     Raises:
-        ValueError: if ``power`` is negative.
+        ValueError: if ``power`` is not positive.
 
     Example:
         >>> import torch

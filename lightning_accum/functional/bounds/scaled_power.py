@@ -24,7 +24,7 @@ def bound_upper_scaled_power(
         update: potentiating part :math:`u`, broadcastable with ``param``.
         limit: upper limit :math:`w_{\max}`.
         range: :math:`r = w_{\max} - w_{\min} > 0`, in the units of the weight.
-        power: exponent :math:`\mu \ge 0`; 0 is the additive rule, 1 the multiplicative one.
+        power: exponent :math:`\mu > 0`; 1 is the multiplicative rule.
 
     Returns:
         The bounded part, as a new tensor.
@@ -54,7 +54,7 @@ def bound_lower_scaled_power(
         update: depressing part :math:`u`, broadcastable with ``param``.
         limit: lower limit :math:`w_{\min}`.
         range: :math:`r = w_{\max} - w_{\min} > 0`, in the units of the weight.
-        power: exponent :math:`\mu \ge 0`; 0 is the additive rule, 1 the multiplicative one.
+        power: exponent :math:`\mu > 0`; 1 is the multiplicative rule.
 
     Returns:
         The bounded part, as a new tensor.
@@ -97,7 +97,7 @@ def bound_scaled_power(
         neg: depressing part :math:`u_-`, broadcastable with ``param``.
         max: upper limit :math:`w_{\max}`.
         min: lower limit :math:`w_{\min}`.
-        power: exponent :math:`\mu \ge 0`; 0 is the additive rule, 1 the multiplicative one.
+        power: exponent :math:`\mu > 0`; 1 is the multiplicative rule.
         upper_power: exponent of the upper side; ``power`` when ``None``.
         lower_power: exponent of the lower side; ``power`` when ``None``.
 
