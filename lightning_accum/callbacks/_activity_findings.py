@@ -15,6 +15,7 @@ ELSEWHERE = "recorded elsewhere"
 _BUSY = 0.5  # share of steps with a spike
 _QUIET = 3  # windows in a row without a spike, since the first half of the fit
 _ENOUGH = 1000  # values from which a share is computed
+_NEGATIVE = 0.1  # share of outputs
 _AWAY = 1.25  # times as far from the target at the end of a fit as at its beginning
 _SIGMA = 5.0  # times the deviation of counts that are as random as a Poisson process
 _SPARSE = 1.0  # Hz: targets below this are rare, and ...
@@ -87,6 +88,16 @@ def busy(c: Counts) -> Iterator[Finding]:
             " weights."
         )
         yield Finding(c.cell, "fires in most steps", text, False)
+
+
+def negative(c: Counts) -> Iterator[Finding]:
+    """Finds negative outputs under a rule that assumes none."""
+    if c.rectified and c.activity is not None and c.activity.negative >= _NEGATIVE:
+        text = (
+            f"{c.activity.negative:.0%} of the outputs of `{c.cell}` are negative, and the rule"
+            " assumes none: end the layer with a function such as `nn.ReLU()` or `nn.Sigmoid()`."
+        )
+        yield Finding(c.cell, "negative", text, False)
 
 
 def single_steps(c: Counts) -> Iterator[Finding]:

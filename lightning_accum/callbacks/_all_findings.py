@@ -10,6 +10,7 @@ from torch.nn.parameter import is_lazy
 from lightning_accum.callbacks._activity_findings import (
     busy,
     fell_silent,
+    negative,
     nothing_recorded,
     off_target,
     recorded_no_more,
@@ -39,7 +40,7 @@ def findings(counts: Counts) -> list[Finding]:
         return list(nothing_recorded(counts))
     found = [
         finding
-        for check in (recorded_no_more, fell_silent, busy, single_steps, off_target)
+        for check in (recorded_no_more, fell_silent, busy, negative, single_steps, off_target)
         for finding in check(counts)
     ]
     checks: tuple[Callable[[Counts, Weights], Iterator[Finding]], ...]

@@ -77,7 +77,7 @@ class ProcessStates:
         return picked, True
 
     def load_modules(self, pl_module: pl.LightningModule) -> None:
-        """Loads the states of this package's modules that belong to this process, as a fit begins."""
+        """Loads this process's states of this package's modules, when a fit begins."""
         self.failed = False
         load_module_states(pl_module, self._modules)
         self._modules = {}

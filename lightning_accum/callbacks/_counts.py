@@ -95,6 +95,7 @@ class Counts:
         course: the spikes of the neurons and the number of values, in the first third of the
             windows that were looked at, the second and the last; empty if these are few.
         target: the rate in Hz at which the rule is to hold the neurons; ``None`` without a target.
+        rectified: whether the rule assumes outputs that are not negative.
         silence: since when the neurons are silent; ``None`` if they are not, or always were.
         h: the hyperparameters of the cell.
         carry: whether traces pass from batch to batch.
@@ -120,6 +121,7 @@ class Counts:
     activity: Activity | None = None
     course: tuple[tuple[int, int], ...] = ()
     target: float | None = None
+    rectified: bool = False
     silence: Silence | None = None
     h: Mapping[str, object] = field(default_factory=dict)
     carry: bool = False

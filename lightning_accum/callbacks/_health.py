@@ -219,6 +219,7 @@ class Health:
                 activity=tally.activity(),
                 course=tally.course(),
                 target=trainer.held_rate(name),
+                rectified=trainer.rectified,
                 silence=tally.silence(),
                 h=vars(getattr(state, "hyperparameters", Hyperparameters())),
                 carry=self._host.carry,

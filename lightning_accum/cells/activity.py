@@ -14,6 +14,7 @@ class Activity(NamedTuple):
         size: the number of values of the neuron's output.
         spikes: whether the neuron's output is recorded as spikes.
         spikes_in: whether the connection's input is recorded as spikes.
+        negative: the share of negative values in the neuron's output.
     """
 
     pre: float
@@ -21,6 +22,7 @@ class Activity(NamedTuple):
     size: int
     spikes: bool
     spikes_in: bool = False
+    negative: float = 0.0
 
 
 class Silence(NamedTuple):

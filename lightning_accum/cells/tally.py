@@ -34,8 +34,8 @@ class Tally:
         >>> tally = Tally()
         >>> for _ in range(3):
         ...     _ = tally.note(torch.ones(5, 1, 2), torch.zeros(5, 1, 4))
-        >>> tally.windows, tally.longest, tally.activity()
-        (3, 5, Activity(pre=1.0, post=0.0, size=60, spikes=False, spikes_in=False))
+        >>> tally.windows, tally.longest, tally.activity()[:2]
+        (3, 5, (1.0, 0.0))
     """
 
     def __init__(self) -> None:
@@ -57,6 +57,7 @@ class Tally:
         self.joined = False  # whether traces have passed from window to window, if there are any
         self._looks: list[tuple[int, Tensor | int, int, Tensor | int, int]] = []
         self.both_signs = False  # whether the rule's terms potentiate and depress
+        self._below: list[Tensor] = []  # by look, the negative values of a neuron without spikes
         self._due = False
         self.apart = 0  # the latest windows in which the neuron was reset, and traces were not
         self.cleared = 0  # the latest sequences in which traces were cleared, and the neuron not
@@ -82,8 +83,8 @@ class Tally:
         if rest and self.windows != rest + rest // 2 and not self._due:
             return False
         self._due = False
-        self._spikes = post.dtype == torch.bool
-        self._spikes_in = pre.dtype == torch.bool
+        self._spikes, self._spikes_in = post.dtype == torch.bool, pre.dtype == torch.bool
+        self._below += [] if self._spikes else [(post < 0).sum()]
         counts = count_events(pre), pre.numel(), count_events(post), post.numel()
         self._looks.append((self.windows, *counts))
         return True
@@ -222,8 +223,9 @@ class Tally:
         pre, pres, post, posts = (
             sum(int(n) for n in side) for side in list(zip(*self._looks, strict=True))[1:]
         )
-        shares = pre / max(pres, 1), post / max(posts, 1)
-        return Activity(*shares, posts, self._spikes, self._spikes_in)
+        shares = [n / max(of, 1) for n, of in ((pre, pres), (post, posts))]
+        below = sum(map(int, self._below)) / max(posts, 1)
+        return Activity(*shares, posts, self._spikes, self._spikes_in, below)
 
     def course(self) -> tuple[tuple[int, int], ...]:
         """Returns the non-zero values of the neuron, and the number of values, in thirds of time.

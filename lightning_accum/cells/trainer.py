@@ -41,6 +41,9 @@ class CellTrainer(CellObserver):
     follows_error: ClassVar[bool] = False
     """Whether changes follow the gradient of an error, by which the whole network should learn."""
 
+    rectified: ClassVar[bool] = False
+    """Whether changes assume that the outputs of neurons are not negative."""
+
     released: bool = False
     """Whether the callback of an earlier run has left the trainer in evaluation mode."""
 

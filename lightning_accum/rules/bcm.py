@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from typing_extensions import Self
 
@@ -22,7 +23,8 @@ class BCM(RateRule):
     (see :meth:`Signal.average <lightning_accum.engine.Signal.average>`); ``clear`` keeps it, and it
     is saved with the rule. A neuron becomes selective: it responds to one of several inputs, with
     an activity of one over the share of that input. Learning is stable if the threshold is faster
-    than the weights, with ``tc_threshold`` well below one over the rate.
+    than the weights, with ``tc_threshold`` well below one over the rate. Outputs should not be
+    negative, as after ``nn.ReLU()``.
 
     Args:
         lr: rate.
@@ -54,6 +56,8 @@ class BCM(RateRule):
     """
 
     tc_threshold: float = 100.0
+
+    rectified: ClassVar[bool] = True
 
     def terms(self, window: Window, h: Self) -> Sequence[Term]:
         """Returns potentiation above the threshold, and depression below it."""

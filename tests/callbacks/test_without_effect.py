@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+import logging
 import pickle
 import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from callback_helpers import RULE, Net, callback, clean, loader, trainer
+from torch import nn
 
-from lightning_accum import STDP, CellSpec, attach_updater
+from lightning_accum import BCM, STDP, CellSpec, Hebb, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
 from lightning_accum.functional import bound_power
 from lightning_accum.optim import UpdateOptimizer
@@ -139,3 +142,24 @@ def test_constraints_of_a_connection_that_is_replaced(
         trainer(tmp_path, callback()).fit(net, loader(2))
     told = [w for w in caught if "has replaced by one without any" in str(w.message)]
     assert bool(told) == (kind is not Net and limits == "none")
+
+
+@pytest.mark.parametrize("rule", [BCM, Hebb])
+@pytest.mark.parametrize("end", [nn.Identity, nn.ReLU])
+def test_negative_outputs_under_bcm(
+    rule: Any, end: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    net = Net()
+    nn.init.normal_(net.fc.weight, generator=torch.Generator().manual_seed(0))
+    net.lif = Resettable(end())  # type: ignore[assignment]
+    with caplog.at_level(logging.INFO):
+        trainer(tmp_path, callback(rule(1e-4, time_dim=0))).fit(net, loader(4))
+    told = "% of the outputs of `enc` are negative, and the rule assumes none" in caplog.text
+    assert told == (rule is BCM and end is nn.Identity)
+
+
+class Resettable(nn.Sequential):
+    """Has a state of no kind."""
+
+    def reset(self) -> None:
+        pass

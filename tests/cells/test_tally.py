@@ -43,7 +43,7 @@ def test_counts_every_window_and_looks_at_few() -> None:
     looked = [tally.note(torch.ones(n, 1, 4), torch.zeros(n, 1, 2)) for n in range(1, 15)]
     assert [n for n, look in enumerate(looked, 1) if look] == [1, 2, 3, 4, 6, 8, 12]
     assert (tally.windows, tally.longest) == (14, 14)
-    assert tally.activity() == (1.0, 0.0, 2 * (1 + 2 + 3 + 4 + 6 + 8 + 12), False, False)
+    assert tally.activity() == (1.0, 0.0, 2 * (1 + 2 + 3 + 4 + 6 + 8 + 12), False, False, 0.0)
 
 
 def test_the_share_that_is_active() -> None:

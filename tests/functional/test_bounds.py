@@ -97,7 +97,7 @@ def test_scaled_half_needs_a_positive_range(kind, side, range):
 @pytest.mark.parametrize("power", [-0.5, -1e-9, 0, 0.0])
 def test_a_power_that_bounds_nothing_is_refused(kind, power):
     u = torch.ones(2)
-    with pytest.raises(ValueError, match="`power` should be a positive.*take `bound_sharp`"):
+    with pytest.raises(ValueError, match=r"`power` should be a positive.*take `bound_sharp`"):
         getattr(bounds, f"bound_{kind}")(u, u, u, 2.0, 0.0, power=power)
 
 
