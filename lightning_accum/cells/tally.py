@@ -223,7 +223,7 @@ class Tally:
         pre, pres, post, posts = (
             sum(int(n) for n in side) for side in list(zip(*self._looks, strict=True))[1:]
         )
-        shares = [n / max(of, 1) for n, of in ((pre, pres), (post, posts))]
+        shares = pre / max(pres, 1), post / max(posts, 1)
         below = sum(map(int, self._below)) / max(posts, 1)
         return Activity(*shares, posts, self._spikes, self._spikes_in, below)
 
