@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 
 from torch import Tensor
 
@@ -17,6 +18,7 @@ EXPORTED = "_lightning_accum_exported"
 """An attribute of gradients that hold exported changes."""
 
 _LOOK = 4  # exports in a row without a step, before the parameter's value is kept
+_RUNS = 3  # times that gradients were emptied between two steps, before a warning
 _DROPPED, _WAITING = 8, 1 << 10  # such exports before a warning: of emptied gradients, of any
 
 
@@ -29,12 +31,36 @@ class _Unstepped:
         times: how often changes were exported since.
         dropped: in how many of them the gradient had been emptied.
         value: its value after some of them.
+        lost: how many gradients had been emptied before the latest step.
+        runs: between how many steps these were; a gradient scaler skips several in a row.
+        steps: how many steps were seen; infinite if there were others that autograd does not see.
     """
 
     version: float
     times: int = 0
     dropped: int = 0
     value: tuple[Tensor, Tensor] | None = None
+    lost: int = 0
+    runs: int = 0
+    steps: float = 0
+
+    @property
+    def often_lost(self) -> bool:
+        """Whether gradients were emptied often before a step, at least as often as stepped."""
+        lost = self.lost + self.dropped
+        return self.runs >= _RUNS and lost >= max(self.steps, _DROPPED)
+
+    def stepped(self, param: Tensor) -> _Unstepped:
+        """Returns what is known once an optimizer has stepped the parameter."""
+        known = _Unstepped(
+            version(param),
+            lost=self.lost + self.dropped,
+            runs=self.runs + (self.dropped > 0),
+            steps=self.steps + 1,
+        )
+        if known.runs >= _RUNS and known.lost >= max(known.steps, _DROPPED) - 1:
+            known.value = fingerprint(param.detach())
+        return known
 
 
 class Exports:
@@ -64,11 +90,13 @@ class Exports:
                 continue
             still = self._known.get(name)
             if still is None or still.version != version(param):
-                self._known[name] = _Unstepped(version(param))
+                self._known[name] = still.stepped(param) if still else _Unstepped(version(param))
                 continue
             still.times += 1
             still.dropped += not hasattr(param.grad, EXPORTED)
-            if still.times == _LOOK:
+            if still.value is not None and still.often_lost:
+                self._look(f"`{name}` of `{module}`", still, param)
+            elif still.times == _LOOK:
                 still.value = fingerprint(param.detach())
             elif still.times > _LOOK and (still.dropped == _DROPPED or still.times == _WAITING):
                 self._look(f"`{name}` of `{module}`", still, param)
@@ -98,15 +126,17 @@ class Exports:
         """Warns, unless something has stepped the parameter that autograd does not see."""
         now = fingerprint(param.detach())
         if not same_fingerprints(now, still.value or now):
-            still.times = still.dropped = 0
+            still.times = still.dropped = still.lost = 0
+            still.steps = inf
             return
         self._told = True
-        emptied = f"{still.dropped} exports whose gradients were emptied before a step"
-        found = emptied if still.dropped == _DROPPED else f"{still.times} exports and no step"
+        lost = still.lost + still.dropped
+        emptied = f"{lost} exports whose gradients were emptied before a step"
+        found = emptied if lost >= _DROPPED else f"{still.times} exports and no step"
         warnings.warn(
             f"An optimizer should step {label} by the updates that become its gradients. Found"
             f" {found}: call `updates_as_gradients` after `zero_grad()` and before the `step()` of"
-            " an optimizer that has the parameter.",
+            " an optimizer that has the parameter, and `zero_grad()` only after a `step()`.",
             RuntimeWarning,
             stacklevel=5,
         )

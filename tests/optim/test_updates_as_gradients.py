@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import warnings
 
 import pytest
@@ -148,6 +149,49 @@ def test_gradients_that_are_emptied_before_the_step_are_told_once(kind):
     assert "after `zero_grad()` and before the `step()`" in said
 
 
+@pytest.mark.parametrize("every", [2, 4, 8])
+def test_gradients_that_most_steps_miss_are_told_once(every):
+    fc, updater = layer()
+    optimizer, batches = torch.optim.SGD(fc.parameters(), lr=0.01), itertools.count(1)
+
+    def step():
+        if next(batches) % every == 0:
+            optimizer.step()
+        optimizer.zero_grad()
+
+    (said,) = exports(updater, 60, step)
+    assert "exports whose gradients were emptied before a step" in said
+    assert "`zero_grad()` only after a `step()`" in said
+
+
+def test_a_step_that_is_left_out_now_and_then():
+    fc, updater = layer()
+    optimizer, batches = torch.optim.SGD(fc.parameters(), lr=0.01), itertools.count(1)
+
+    def step():
+        if next(batches) % 3:
+            optimizer.step()
+        optimizer.zero_grad()
+
+    assert not exports(updater, 60, step)
+
+
+def test_steps_that_autograd_does_not_see():
+    fc, updater = layer()
+    batches = itertools.count(1)
+
+    def step():
+        if next(batches) % 4 == 0:
+            fc.weight.data.sub_(fc.weight.grad, alpha=0.01)
+            with torch.no_grad():
+                fc.weight.clamp_(max=100.0)
+        else:
+            fc.weight.data.sub_(fc.weight.grad, alpha=0.01)
+        fc.zero_grad()
+
+    assert not exports(updater, 60, step)
+
+
 def test_an_optimizer_of_other_parameters():
     fc, updater = layer()
     before = fc.weight.detach().clone()
@@ -176,7 +220,7 @@ def test_a_few_steps_that_a_gradient_scaler_skips_are_not_told():
     for i in range(40):
         updater.weight = torch.ones(2, 3)
         updates_as_gradients(updater)
-        if i % 8 == 0:
+        if i > 6 and i % 10:  # it begins with a scale that is too large, and tries larger ones
             optimizer.step()
         optimizer.zero_grad()
 
