@@ -298,6 +298,7 @@ def test_replaces_no_optimizer(tmp_path):
     found = looked(tmp_path, lambda module: [*module.trainer.optimizers])
     assert [_compat.replaces_no_optimizer(each) for each in found[0]] == [True]
     assert not _compat.replaces_no_optimizer(torch.optim.SGD([torch.zeros(1)], lr=1.0))
+    assert _compat.replaces_no_optimizer(_compat.mock_optimizer())
 
 
 def test_clear_trainer_optimizers(tmp_path):

@@ -35,6 +35,7 @@ from lightning_accum._compat.trainer import (
     log_again,
     logs_hyperparameters,
     logs_now,
+    mock_optimizer,
     replaces_no_optimizer,
     skips_backward,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "logs_hyperparameters",
     "logs_now",
     "mark_updated",
+    "mock_optimizer",
     "own_tensor",
     "remove_hooks",
     "replaces_no_optimizer",

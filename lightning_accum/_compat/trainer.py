@@ -82,6 +82,12 @@ def replaces_no_optimizer(optimizer: object) -> bool:
     return isinstance(optimizer, module._MockOptimizer)
 
 
+def mock_optimizer() -> Any:
+    """Returns the optimizer that Lightning makes if ``configure_optimizers`` returns ``None``."""
+    module: Any = sys.modules["lightning.pytorch.core.optimizer"]
+    return module._MockOptimizer()
+
+
 def clear_trainer_optimizers(trainer: Any) -> None:
     """Empties ``trainer.optimizers``, and keeps what ``self.optimizers()`` returns to the module.
 

@@ -17,10 +17,11 @@ from lightning_accum.callbacks._activity_findings import (
     single_steps,
 )
 from lightning_accum.callbacks._counts import Counts, Weights
+from lightning_accum.callbacks._delay_findings import beyond, same_steps
 from lightning_accum.callbacks._finding import Finding
+from lightning_accum.callbacks._undone_findings import undone
 from lightning_accum.callbacks._weight_findings import (
     alike,
-    beyond,
     growth,
     hardly_moved,
     left_pending,
@@ -28,7 +29,6 @@ from lightning_accum.callbacks._weight_findings import (
     never_won,
     nonfinite,
     out_of_range,
-    undone,
     unmoved,
 )
 from lightning_accum.distributed.shards import local
@@ -46,7 +46,7 @@ def findings(counts: Counts) -> list[Finding]:
     checks: tuple[Callable[[Counts, Weights], Iterator[Finding]], ...]
     checks = (
         *(nonfinite, never_applied, unmoved, hardly_moved, undone),
-        *(left_pending, growth, out_of_range, beyond, alike, never_won),
+        *(left_pending, growth, out_of_range, beyond, same_steps, alike, never_won),
     )
     for weights in counts.weights:
         found += [finding for check in checks for finding in check(counts, weights)]

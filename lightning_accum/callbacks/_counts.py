@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from lightning_accum.callbacks._rate_watch import Rate
 from lightning_accum.cells.activity import Activity, Silence
 from lightning_accum.cells.state import rates_in
 
@@ -29,6 +30,7 @@ class Weights:
         dropped: number of those updates that were dropped because of NaN or Inf.
         pending: whether a change is pending.
         held: whether an optimizer that applies updates holds the parameter.
+        rate: the factor with which it applies changes.
         moved: the share of weights that changed since the fit began; ``None`` if not known.
         distance: the norm of the difference from the weights when the fit began, divided by their
             norm; ``None`` if not known.
@@ -51,6 +53,8 @@ class Weights:
         replaced: the number of updates that found other weights than an earlier update had left.
         restored: whether they were back at their first values after an epoch that changed them.
         beyond: how delays should be and are, if the connection cannot keep them; otherwise empty.
+        dt: the step to which the connection rounds delays, in ms, if none has moved to another one
+            since the fit began; otherwise ``None``.
     """
 
     name: str
@@ -58,6 +62,7 @@ class Weights:
     dropped: int = 0
     pending: bool = False
     held: bool = True
+    rate: Rate = field(default_factory=Rate)
     moved: float | None = 1.0
     distance: float | None = 1.0
     growth: float | None = 1.0
@@ -77,6 +82,7 @@ class Weights:
     replaced: int = 0
     restored: bool = False
     beyond: str = ""
+    dt: float | None = None
 
 
 @dataclass(frozen=True)
@@ -100,8 +106,6 @@ class Counts:
         h: the hyperparameters of the cell.
         carry: whether traces pass from batch to batch.
         by: who applies updates.
-        scale: the largest factor by which an optimizer scales updates.
-        first_scale: that factor before any scheduler changed it.
         zeros: the inputs of the rule that were 0 in all batches.
         ended: whether the fit is over.
         why_nothing: why the cell may have recorded nothing, and the remedy.
@@ -126,8 +130,6 @@ class Counts:
     h: Mapping[str, object] = field(default_factory=dict)
     carry: bool = False
     by: By = "callback"
-    scale: float = 1.0
-    first_scale: float = 1.0
     zeros: Sequence[str] = ()
     ended: bool = False
     why_nothing: str = ""

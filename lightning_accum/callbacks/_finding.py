@@ -23,5 +23,5 @@ class Finding(NamedTuple):
 
 def number(count: int, what: str) -> str:
     """Returns a count with its noun in the singular or plural."""
-    plural = what + ("es" if what.endswith("ch") else "s")
+    plural = what + ("es" if what.endswith("tch") else "s")
     return f"{count} {what if count == 1 else plural}"

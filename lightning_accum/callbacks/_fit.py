@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from lightning_accum._compat import logs_now, skips_backward
 from lightning_accum.callbacks._combining import Combining
 from lightning_accum.callbacks._early_export import EarlyExport
+from lightning_accum.callbacks._epoch_watch import EpochWatch
 from lightning_accum.callbacks._gate import Recording, StepGate
 from lightning_accum.callbacks._gradients import (
     ascending,
@@ -27,18 +28,15 @@ from lightning_accum.callbacks._layout import check_layout
 from lightning_accum.callbacks._logger import logger
 from lightning_accum.callbacks._logging import LogOptions
 from lightning_accum.callbacks._loss_watch import LossWatch
+from lightning_accum.callbacks._module_checks import ModuleChecks
 from lightning_accum.callbacks._optimizers import Appliers
 from lightning_accum.callbacks._overlap import Overlap
 from lightning_accum.callbacks._processes_agree import check_processes_agree
+from lightning_accum.callbacks._rate_watch import RateWatch
 from lightning_accum.callbacks._replaced_modules import check_places
 from lightning_accum.callbacks._report import Report
 from lightning_accum.callbacks._shuffled import shuffled_stream
-from lightning_accum.callbacks._untrained import (
-    IdleParameters,
-    check_gradients,
-    check_trained,
-    untrained_layers,
-)
+from lightning_accum.callbacks._untrained import check_trained
 from lightning_accum.callbacks._update_plan import UpdatePlan
 from lightning_accum.distributed.world import processes
 from lightning_accum.optim import UpdateOptimizer
@@ -66,12 +64,12 @@ class Fit:
         self.report = Report(host, options, prefix)
         self._host, self._plan, self._keys = host, plan, keys
         self._appliers = Appliers(host, plan.lr, keys, self._before_apply, self._after_apply)
-        self._inputs, self._early, self._overlap = InputWatch(), EarlyExport(host), Overlap(host)
+        self._inputs, self._rates, self._epochs = InputWatch(), RateWatch(), EpochWatch()
+        self._early, self._overlap = EarlyExport(host), Overlap(host)
         self._recording, self._combining = Recording(host), Combining(host)
         self._loss, self._follows = LossWatch(), False
         self._health: Health | None = None  # until training starts
-        self._idle: IdleParameters | None = None  # kept only by the first callback
-        self._hosts: Sequence[CellHost] = []  # until training starts
+        self._whole: ModuleChecks | None = None  # only the first callback has them
         self._layout_checked, self._scaled, self._alone = False, False, processes() == 1
         self._ascends: str | None = None
 
@@ -82,7 +80,7 @@ class Fit:
             trainer: the Lightning trainer.
             resuming: whether the fit resumes one whose state was saved.
         """
-        self._scaled = scales_gradients(trainer.strategy)
+        self._scaled, self._epochs.may_be_empty = scales_gradients(trainer.strategy), resuming
         self._ascends = ascending(trainer, self._host.updaters.values())
         check_recorded_gradients(self._host.trainer, self._scaled)
         self._appliers.find(trainer)
@@ -108,11 +106,6 @@ class Fit:
         self._host.updates_as_gradients(**inputs)
         self._inputs.note(inputs)
 
-    @property
-    def _is_first(self) -> bool:
-        """Whether this is the first callback of the Trainer, which checks the module as a whole."""
-        return self._hosts[:1] == [self._host]
-
     def training_begins(self, pl_module: pl.LightningModule, hosts: Sequence[CellHost]) -> None:
         """Begins to check the cells; a checkpoint is loaded by now.
 
@@ -122,10 +115,11 @@ class Fit:
         """
         check_places(self._host, pl_module)
         check_processes_agree(self._host, self._plan, pl_module)
-        self._hosts = hosts
         self._follows = check_trained(self._host, hosts, pl_module)
-        self._health = Health(self._host, pl_module, hosts=hosts, inputs=self._inputs)
-        self._idle = IdleParameters(hosts, pl_module) if self._is_first else None
+        inputs, rates = self._inputs, self._rates
+        self._health = Health(self._host, pl_module, hosts=hosts, inputs=inputs, rates=rates)
+        if hosts[0] is self._host:
+            self._whole = ModuleChecks(hosts, pl_module, self._epochs)
 
     def batch_begins(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch_idx: int
@@ -133,6 +127,7 @@ class Fit:
         """Prepares to record the training step of a batch."""
         if batch_idx == 0:
             check_places(self._host, pl_module)
+        self._epochs.batch_begins()
         self._appliers.batch_begins(trainer)
         self._plan.own_steps.batch_begins(batch_idx, trainer.is_last_batch)
         self.report.batch_begins(trainer, self._plan.batches_between(trainer))
@@ -144,6 +139,7 @@ class Fit:
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any
     ) -> None:
         """Evaluates the rule, and applies updates if they are due."""
+        self._epochs.batch_ends()
         if not self._recording.in_batch:
             return
         if not self._layout_checked:  # before the rule's evaluation clears the first window
@@ -177,6 +173,8 @@ class Fit:
         assert self._health is not None
         self._health.epoch_ended(self._appliers.optimizers, self._appliers.by)
         self._host.trainer.confirm()
+        if self._whole is not None:
+            self._epochs.epoch_ends(trainer)
 
     def training_ends(self, pl_module: pl.LightningModule) -> None:
         """Checks the cells, prints the summary, and warns of dropped updates.
@@ -188,24 +186,24 @@ class Fit:
         optimizers = self._appliers.optimizers
         advice = self._health.fit_ended(optimizers, self._appliers.by)
         advice += self._inputs.lines(self._health.unmoved)
-        advice += self._plan.schedule.advice()
+        interval = self._plan.schedule.interval if self._appliers.made else None
+        advice += self._rates.lines(self._host, pl_module.trainer, optimizers, interval)
         if self._host.carry:
             advice += shuffled_stream(pl_module.trainer)
-        if self._is_first:
-            advice += untrained_layers(self._hosts, pl_module)
-        if self._idle is not None:
-            advice += self._idle.lines()
+        if self._whole is not None:
+            advice += self._whole.lines()
         if self._follows or self._inputs.has_error:
             advice += self._loss.lines(type(self._host.trainer).__name__)
-        lines = self.report.summary(optimizers, advice, self._health.warned)
-        if lines:
+        slow = self._rates.slow(self._host, optimizers)
+        if lines := self.report.summary(optimizers, advice, self._health.warned, slow):
             rank_zero_only(logger.info)("\n".join(lines))
-        self._health.warn_of_drops()
+        self._health.drops.warn()
 
     def failed(self) -> None:
         """Checks the cells after an exception."""
         if self._health is not None:
             self._health.fit_failed(self._appliers.optimizers, self._appliers.by)
+            self._health = None
 
     def release(self) -> None:
         """Detaches from the optimizers and the strategy; an open batch counts for nothing."""
@@ -213,12 +211,13 @@ class Fit:
         self._appliers.detach()
         self._plan.schedule.end()
         self._recording.leave()
+        if self._health is not None:
+            self._health.fit_closed()
 
     def note_gradients(self, pl_module: pl.LightningModule, optimizer: Optimizer) -> None:
         """Notes whether an optimizer trains parameters of cells, and whether it lacks gradients."""
-        first = self._overlap.note(optimizer)
-        if first and self._is_first and check_gradients(optimizer, self._hosts, pl_module):
-            self._idle = None  # it would warn of the same parameters
+        if self._overlap.note(optimizer) and self._whole is not None:
+            self._whole.note_gradients(optimizer)
 
     def _combine(self, trainer: pl.Trainer) -> None:
         at_once = self._appliers.by == "callback" and self._plan.batches_between(trainer) == 1
@@ -243,6 +242,7 @@ class Fit:
             self._health.update_begins()
 
     def _after_apply(self, optimizer: UpdateOptimizer) -> None:
+        self._rates.note(optimizer)
         self.report.after_apply(optimizer)
         if self._appliers.by == "module":
             self._plan.own_steps.stepped(optimizer)

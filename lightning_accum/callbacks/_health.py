@@ -11,10 +11,13 @@ from torch import nn
 from lightning_accum.callbacks._activity_findings import ELSEWHERE
 from lightning_accum.callbacks._all_findings import findings, undefined_parameters
 from lightning_accum.callbacks._counts import By, Counts, is_undefined
+from lightning_accum.callbacks._drops import Drops
 from lightning_accum.callbacks._first_batches import Watch, first_watches
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._input_watch import InputWatch
 from lightning_accum.callbacks._parameter_record import ParameterRecord
+from lightning_accum.callbacks._rate_watch import RateWatch
+from lightning_accum.callbacks._undone_findings import set_back
 from lightning_accum.callbacks._update_looks import UpdateLooks
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.cells.tally import Tally
@@ -36,6 +39,7 @@ class Health:
         patience: number of batches after which the check does not wait for an epoch's end.
         hosts: the hosts of all callbacks of the fit; the first one checks the rest of the model.
         inputs: what is known of the inputs of the rule.
+        rates: what is known of the rates with which updates are applied.
     """
 
     def __init__(
@@ -45,8 +49,9 @@ class Health:
         patience: int = 1000,
         hosts: Sequence[CellHost] = (),
         inputs: InputWatch | None = None,
+        rates: RateWatch | None = None,
     ) -> None:
-        self._inputs = InputWatch() if inputs is None else inputs
+        self._inputs, self._rates = inputs or InputWatch(), rates or RateWatch()
         self._host = host
         self._model = model
         self._whole = not hosts or hosts[0] is host
@@ -56,7 +61,7 @@ class Health:
         self._first_batches = 0
         self._said: set[tuple[str, str]] = set()
         self._warned: set[str] = set()
-        self._dropped = self._drops()
+        self.drops = Drops(host)
         params = self._params()
         self._records = {(cell, param): ParameterRecord(u, param) for cell, u, param in params}
         self._looks = UpdateLooks(self._records, [each for each in hosts if each is not host])
@@ -116,7 +121,7 @@ class Health:
             self._look(optimizers, by, ended=False)
 
     def fit_ended(self, optimizers: Sequence[UpdateOptimizer], by: By) -> list[str]:
-        """Checks the cells, warns of dropped updates, and returns lines for the summary.
+        """Checks the cells, and returns lines for the summary.
 
         Args:
             optimizers: the optimizers that apply updates.
@@ -139,18 +144,13 @@ class Health:
             with suppress(RuntimeError):
                 self._look(optimizers, by, ended=False)
 
-    def warn_of_drops(self) -> None:
-        """Warns of updates that were dropped since the fit began."""
-        for (cell, name), count in self._drops().items():
-            dropped = count - self._dropped.get((cell, name), 0)
-            if dropped:
-                warnings.warn(
-                    f"Updates should be finite. Found NaN or Inf in {dropped} updates of `{name}`"
-                    f" of cell `{cell}`, which were dropped: look at the activity, and at what"
-                    " the rule is given, such as a reward or a kernel; or lower the rates.",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
+    def fit_closed(self) -> None:
+        """Warns of weights that were set back to their first values after training had ended."""
+        for cell, updater, param in self._recorded():
+            finding = set_back(cell, param, "back after training, to what it was when it began")
+            said = (cell, finding.key) in self._said
+            if not said and is_first() and self._records[cell, param].is_back(updater):
+                warnings.warn(finding.text, RuntimeWarning, stacklevel=1)
 
     # ------------------------------------------------------------------ inside
     def _tallies(self) -> Iterator[Tally]:
@@ -162,11 +162,6 @@ class Health:
             watch.remove()
         for tally in self._tallies():
             tally.leave()
-
-    def _drops(self) -> dict[tuple[str, str], int]:
-        """Returns how many updates were ever dropped, by cell and parameter."""
-        updaters = self._host.updaters.items()
-        return {(cell, name): n for cell, u in updaters for name, n in u.skipped.items()}
 
     def _params(self) -> Iterator[tuple[str, Updater, str]]:
         for updater, cells in self._host.trainer.updaters.values():
@@ -198,9 +193,8 @@ class Health:
         self, optimizers: Sequence[UpdateOptimizer], by: By, ended: bool
     ) -> Iterator[Counts]:
         """Yields what is known of each cell; waits for the device."""
-        trainer, held = self._host.trainer, set[int]().union(*(o.ids for o in optimizers))
+        trainer, rates = self._host.trainer, self._rates.rates(optimizers)
         first, self._first = self._first, self._first or {}
-        groups = [group for o in optimizers for group in o.param_groups]
         learns = any(tally.windows for tally in self._tallies())
         for name, (cell, state) in trainer.named_cells:
             counted = trainer.tally(name)
@@ -224,8 +218,6 @@ class Health:
                 h=vars(getattr(state, "hyperparameters", Hyperparameters())),
                 carry=self._host.carry,
                 by=by,
-                scale=max((g["lr"] for g in groups), default=1.0),
-                first_scale=max((g.get("initial_lr", g["lr"]) for g in groups), default=1.0),
                 zeros=self._inputs.zeros(),
                 ended=ended,
                 why_nothing=why_nothing(
@@ -241,7 +233,7 @@ class Health:
                 why_unmoved=trainer.why_unmoved(name),
                 weights=tuple(
                     self._records[cell_name, param].weights(
-                        updater, held, trainer.weight_range(name)
+                        updater, rates, trainer.weight_range(name)
                     )
                     for cell_name, updater, param in self._recorded()
                     if cell_name == name

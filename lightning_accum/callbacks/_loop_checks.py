@@ -85,7 +85,7 @@ class LoopChecks:
     def end(self) -> None:
         """Warns of what was not learned, and logs minor findings; waits for the device."""
         lines = self.health.fit_ended((), "loop")
-        self.health.warn_of_drops()
+        self.health.drops.warn()
         if self._batches >= _FEW:
             self._still.check()
         rule = type(self._host.trainer).__name__

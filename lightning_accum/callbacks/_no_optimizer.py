@@ -7,9 +7,10 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.callbacks import BatchSizeFinder
 from torch.optim import Optimizer
 
-from lightning_accum._compat import clear_trainer_optimizers, replaces_no_optimizer
+from lightning_accum._compat import clear_trainer_optimizers, mock_optimizer, replaces_no_optimizer
 
 
 def replace_missing_optimizer(trainer: pl.Trainer) -> None:
@@ -29,6 +30,22 @@ def replace_missing_optimizer(trainer: pl.Trainer) -> None:
         trainer.optimizers = [NoOptimizer(trainer)]
     else:
         clear_trainer_optimizers(trainer)
+
+
+def stand_in_for_tuner(trainer: pl.Trainer) -> None:
+    """Adds the optimizer that Lightning makes for ``None`` if ``configure_optimizers`` returns [].
+
+    Lightning's BatchSizeFinder runs training steps without callbacks, before any other callback
+    begins the fit. First, it saves a checkpoint, in which callbacks call this function.
+
+    Args:
+        trainer: the Lightning trainer, which saves a checkpoint.
+    """
+    callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    if trainer.optimizers or not trainer.lightning_module.automatic_optimization:
+        return
+    if any(isinstance(each, BatchSizeFinder) for each in callbacks):
+        trainer.optimizers = [mock_optimizer()]
 
 
 def steps_to_count(trainer: pl.Trainer) -> Any:

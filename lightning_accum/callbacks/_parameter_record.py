@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from lightning_accum.callbacks._counts import Range, Weights
 from lightning_accum.callbacks._marks import Fingerprint
+from lightning_accum.callbacks._rate_watch import Rate
+from lightning_accum.callbacks._shares import (
+    sample_of,
+    share,
+    share_in_common,
+    share_of,
+    share_still,
+)
 from lightning_accum.distributed.shards import local
 from lightning_accum.functional.numbers import fingerprint, same_fingerprints, widened
-from lightning_accum.nn.delay_range import delays_beyond
+from lightning_accum.nn.delay_range import delays_beyond, delays_in_steps
 from lightning_accum.updates import Updater
 
-_SAMPLE = 1 << 16  # largest number of weights that are kept
 _STILL = 1.002  # times the norm of an epoch before: smaller growth does not count
 _FEW = 16  # fewer weights may correlate by chance
 _EQUAL = 1e-3  # spread of weights that are practically equal, relative to their size
 _UNLIKE = 0.5  # correlation of weights that have little in common
-
-Compare: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 
 class ParameterRecord:
@@ -39,12 +43,12 @@ class ParameterRecord:
 
     def __init__(self, updater: Updater, name: str, late: bool = False) -> None:
         self.name = name
-        self._late = late
+        self._late, self._moved = late, False
         self._applied = 0 if late else updater.applied.get(name, 0)
         self._dropped = 0 if late else updater.skipped.get(name, 0)
         value = self._value(updater)
         self._shape = value.shape
-        self._sample = _sample(value).clone()
+        self._sample = sample_of(value).clone()
         self._began = fingerprint(value)
         self._before = self._latest = self._began[0]  # norms at the ends of two epochs
         # Before and after some of the updates.
@@ -71,14 +75,14 @@ class ParameterRecord:
         left, self._left = self._left, None
         if left is None or left.numel() < _FEW or updater.target(self.name).grad is not None:
             return
-        now = _sample(self._value(updater))
+        now = sample_of(self._value(updater))
         if left.shape == now.shape:
             self._kept.append(_correlation(left, now))
 
     def update_begins(self, updater: Updater) -> None:
         """Notes the norm and the sum before an update."""
         value = self._value(updater)
-        self._step, self._from = fingerprint(value), _sample(value).clone()
+        self._step, self._from = fingerprint(value), sample_of(value).clone()
         if self._end is not None:
             self._ends.append((self._end, self._step))
             self._end = None
@@ -88,7 +92,7 @@ class ParameterRecord:
         if self._step is not None and self._from is not None:
             value = self._value(updater)
             self._steps.append((self._step, fingerprint(value)))
-            self._left = _sample(value).clone()
+            self._left = sample_of(value).clone()
             if self._left.shape == self._from.shape:
                 self._ratios.append(_ratio(self._left, self._from))
             self._step = self._from = None
@@ -96,40 +100,45 @@ class ParameterRecord:
     def epoch_ended(self, updater: Updater) -> None:
         """Notes the norm, the sum and a sample, to compare them with those of the next epoch."""
         value = self._value(updater)
-        self._end, self._left = fingerprint(value), _sample(value).clone()
+        self._end, self._left = fingerprint(value), sample_of(value).clone()
         self._before, self._latest = self._latest, self._end[0]
 
     def weights(
-        self, updater: Updater, held: Collection[int], assumed: Range = (None, None)
+        self, updater: Updater, rates: Mapping[int, Rate], assumed: Range = (None, None)
     ) -> Weights:
         """Returns what is known of the parameter now; waits for the device.
 
         Args:
             updater: the updater that applies changes to the parameter.
-            held: the ``id`` of every parameter in the optimizers that apply updates.
+            rates: the rate of every parameter in the optimizers that apply updates, by ``id``.
             assumed: the range that the rule assumes of the weights.
         """
         name, value = self.name, self._value(updater)
+        key = id(updater.target(name))
         now = fingerprint(value)
         norm, total = (float(each) for each in now)
         began, began_total = (float(each) for each in self._began)
         moved: float | None = None
         distance: float | None = None
+        dt: float | None = None
         still = 0.0
         if not self._late and value.shape == self._shape:
-            sample = _sample(value)
+            sample = sample_of(value)
             distance = _mean([_ratio(sample, self._sample)])
-            still = _share_still(sample == self._sample, value.shape)
-            moved = _share_of(sample != self._sample)
+            still = share_still(sample == self._sample, value.shape)
+            moved = share_of(sample != self._sample)
             if not moved and (norm, total) != (began, began_total):
                 moved = 1 / value.numel()
+            self._moved = moved > 0
+            dt = self._step_of_delays(updater, sample)
         lower, upper = updater.limits(name)
         return Weights(
             name=name,
             applied=updater.applied.get(name, 0) - self._applied,
             dropped=updater.skipped.get(name, 0) - self._dropped,
             pending=not getattr(updater, name).empty,
-            held=id(updater.target(name)) in held,
+            held=key in rates,
+            rate=rates.get(key, Rate()),
             moved=moved,
             distance=distance,
             growth=norm / began if began else None,
@@ -137,15 +146,16 @@ class ParameterRecord:
             finite=math.isfinite(norm),
             began_finite=math.isfinite(began),
             bounded=upper is not None or bool(updater.constraints_of(name)),
-            at_limits=_share(value, torch.le, lower, torch.ge, upper),
+            at_limits=share(value, torch.le, lower, torch.ge, upper),
             largest=float(value.abs().max()) if value.numel() else 0.0,
             dtype=value.dtype,
-            outside=_share(value, torch.lt, assumed[0], torch.gt, assumed[1]),
+            outside=share(value, torch.lt, assumed[0], torch.gt, assumed[1]),
             range=assumed,
             beyond=delays_beyond(updater.parent, name),
+            dt=dt,
             ratio=_mean(self._ratios),
             still=still,
-            shared=_share_in_common(value) if isinstance(updater.parent, nn.Linear) else 0.0,
+            shared=share_in_common(value) if isinstance(updater.parent, nn.Linear) else 0.0,
             undone=_undone(self._steps),
             replaced=sum(float(kept) < _UNLIKE for kept in self._kept),
             restored=any(
@@ -153,6 +163,30 @@ class ParameterRecord:
                 for end, after in (*self._ends, *(() if self._end is None else ((self._end, now),)))
             ),
         )
+
+    def is_back(self, updater: Updater) -> bool:
+        """Returns whether weights that the fit had moved are as they were when it began.
+
+        By then a strategy may have moved them to another device.
+
+        Args:
+            updater: the updater that applied changes to the parameter.
+        """
+        now = self._value(updater)
+        return (
+            self._moved
+            and now.shape == self._shape
+            and torch.equal(sample_of(now).cpu(), self._sample.cpu())
+        )
+
+    def _step_of_delays(self, updater: Updater, sample: Tensor) -> float | None:
+        """Returns the step of a connection that rounds all delays as when the fit began."""
+        then, now = (
+            delays_in_steps(updater.parent, self.name, each) for each in (self._sample, sample)
+        )
+        if then is None or now is None or not torch.equal(then, now):
+            return None
+        return float(updater.parent.dt)  # type: ignore[arg-type]
 
     def _value(self, updater: Updater) -> Tensor:
         """Returns the parameter, or this process's shard of it."""
@@ -169,10 +203,6 @@ def _undone(steps: Sequence[tuple[Fingerprint, Fingerprint]]) -> int:
         if before != after:
             changed.add(before)
     return undone
-
-
-def _sample(value: Tensor) -> Tensor:
-    return value.reshape(-1)[:: -(-value.numel() // _SAMPLE) or 1]
 
 
 def _correlation(one: Tensor, other: Tensor) -> Tensor:
@@ -195,55 +225,3 @@ def _mean(values: Sequence[Tensor]) -> float | None:
     """Returns the mean of those values that are finite, ``None`` if none is."""
     finite = [number for number in map(float, values) if math.isfinite(number)]
     return sum(finite) / len(finite) if finite else None
-
-
-def _share_still(same: Tensor, shape: torch.Size) -> float:
-    """Returns the share of neurons none of whose weights has changed.
-
-    Args:
-        same: which weights of an evenly spaced sample are as they were.
-        shape: the shape of all weights.
-    """
-    total = shape.numel()
-    if not total:
-        return 0.0
-    step = -(-total // _SAMPLE)
-    neuron = torch.arange(0, total, step, device=same.device) // (total // shape[0])
-    changed, seen = torch.zeros(2, shape[0], device=same.device)
-    changed.index_add_(0, neuron, (~same).float())
-    seen.index_add_(0, neuron, torch.ones_like(same, dtype=torch.float32))
-    return float(((changed == 0) & (seen > 0)).sum() / (seen > 0).sum())
-
-
-def _share_in_common(value: Tensor) -> float:
-    """Returns the share of the weights' variance that is the same for all neurons."""
-    if value.ndim != 2 or min(value.shape) < 2:
-        return 0.0
-    wide = widened(value)
-    of_each = float((wide - wide.mean(0)).square().mean())
-    of_all = float((wide - wide.mean()).square().mean())
-    return 1.0 - of_each / of_all if of_all else 1.0
-
-
-def _share(
-    value: Tensor, below: Compare, lower: float | None, above: Compare, upper: float | None
-) -> float:
-    """Returns the share of weights that are below a lower limit or above an upper one.
-
-    Args:
-        value: the weights.
-        below: compares weights with the lower limit.
-        lower: the lower limit, if there is one.
-        above: compares weights with the upper limit.
-        upper: the upper limit, if there is one.
-    """
-    found = torch.zeros_like(value, dtype=torch.bool)
-    for compare, limit in ((below, lower), (above, upper)):
-        if limit is not None:
-            found |= compare(value, value.new_full((), limit))
-    return _share_of(found)
-
-
-def _share_of(flags: Tensor) -> float:
-    """Returns the share of flags that are set, 0 if there are none."""
-    return float(flags.float().mean()) if flags.numel() else 0.0

@@ -123,6 +123,7 @@ class Report:
         optimizers: Iterable[UpdateOptimizer],
         advice: Sequence[str] = (),
         warned: Collection[str] = (),
+        slow: Collection[str] = (),
     ) -> list[str]:
         """Returns the lines that sum up a fit, or no lines if there is nothing to print.
 
@@ -130,6 +131,7 @@ class Report:
             optimizers: the optimizers that applied updates.
             advice: further lines of advice.
             warned: cells without advice, because a warning has named the mistake.
+            slow: parameters of which a line has said that a scheduler kept them from learning.
         """
         if self._summary is None:
             return []
@@ -146,7 +148,7 @@ class Report:
         tallies = ((n, self._host.trainer.tally(n)) for n, _ in self._host.trainer.named_cells)
         both = {cell for cell, t in tallies if t is not None and t.both_signs} - set(warned)
         advice = [*self._summary.one_sided(both), *advice]
-        lines, reason = self._summary.lines(steps, rates, advice, warned), why_not()
+        lines, reason = self._summary.lines(steps, rates, advice, warned, slow), why_not()
         if lines and reason is not None:
             lines.append(
                 f"Sums over spikes ran in plain torch instead of the compiled kernel: {reason}."

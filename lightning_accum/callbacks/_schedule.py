@@ -15,9 +15,6 @@ MakeScheduler = Callable[[Optimizer], LRScheduler]
 Interval = Literal["update", "epoch"]
 
 
-_SMALL = 1e-3  # of the rate at first
-
-
 class Schedule:
     """Steps a scheduler after every applied update, or after every epoch.
 
@@ -46,7 +43,6 @@ class Schedule:
         self.interval = interval
         self.scheduler: LRScheduler | None = None
         self._optimizer: Optimizer | None = None
-        self._steps = self._idle = 0  # steps of the scheduler in this fit, and those without a rate
         self._saved: dict[str, Any] | None = None  # the state, until there is an optimizer
 
     def begin(self, optimizer: Optimizer | None, resuming: bool) -> None:
@@ -61,7 +57,6 @@ class Schedule:
                 its own scheduler.
         """
         saved, self._saved = self._saved, None
-        self._steps = self._idle = 0
         self._optimizer, self.scheduler = optimizer, None
         if optimizer is not None:
             self.scheduler = None if self.make is None else self.make(optimizer)
@@ -86,20 +81,6 @@ class Schedule:
         """Steps the scheduler if it steps after every update or epoch, whichever has passed."""
         if self.scheduler is not None and what == self.interval:
             self.scheduler.step()
-            self._steps += 1
-            groups = self.scheduler.optimizer.param_groups
-            self._idle += all(g["lr"] <= _SMALL * g["initial_lr"] for g in groups)
-
-    def advice(self) -> list[str]:
-        """Returns a line if the rate was practically zero in half of the fit or more."""
-        if not self._idle or 2 * self._idle < self._steps:
-            return []
-        return [
-            f"`lr_scheduler` brought `lr` below a thousandth in {self._idle} of {self._steps}"
-            f" steps, one after each {self.interval}, so that little was learned then: count its"
-            f" steps in {self.interval}s, or pass `lr_interval="
-            f"'{'epoch' if self.interval == 'update' else 'update'}'`."
-        ]
 
     def end(self) -> None:
         """Drops the optimizer, and keeps its state for a checkpoint."""

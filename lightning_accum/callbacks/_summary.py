@@ -130,6 +130,7 @@ class Summary(Watcher):
         rates: Sequence[str],
         further: Sequence[str] = (),
         warned: Collection[str] = (),
+        slow: Collection[str] = (),
     ) -> list[str]:
         """Returns the lines of the table, if anything was measured, and of advice.
 
@@ -138,6 +139,7 @@ class Summary(Watcher):
             rates: names of the rule's learning rates, for advice.
             further: lines of other advice.
             warned: cells without advice, because a warning has named the mistake.
+            slow: parameters without advice on rounding, because their rate was near zero.
         """
         if not self._updates:
             return ["Local learning:", *further] if further else []
@@ -155,7 +157,8 @@ class Summary(Watcher):
             rows.append((cell, name, str(steps[cell, name]), f"{ratio:.1e}", *shown))
             if cell not in warned:
                 advice += _advice_on_weights(f"{cell}.{name}", ratio, lower, upper, rates)
-                advice += _advice_on_rounding(f"{cell}.{name}", sums.lost, sums.wanted, rates)
+                if f"{cell}.{name}" not in slow:
+                    advice += _advice_on_rounding(f"{cell}.{name}", sums.lost, sums.wanted, rates)
         for cell, share in silent.items():
             if cell not in warned:
                 advice += _advice_on_activity(cell, share)

@@ -8,11 +8,11 @@ import torch
 
 from lightning_accum.callbacks._counts import Counts, Weights
 from lightning_accum.callbacks._finding import Finding, number
+from lightning_accum.callbacks._undone_findings import is_undone
 
 _GROWN = 10.0  # times the norm when the fit began
 _OUTSIDE = 0.1  # share of weights outside the range that the rule assumes
 _NARROW = 0.01  # share of that range in which all weights are
-_UNDONE = 2  # updates that found the weights set back
 _NEAR = 1e-4  # distance of a whole fit, if it is also less than ...
 _SLOW = 1e-6  # for each update
 _SMALL = 1e-4  # ratio of an update to the weights, if also the `lr` is at most ...
@@ -65,9 +65,11 @@ def unmoved(c: Counts, w: Weights) -> Iterator[Finding]:
     """Finds weights that applied changes have not moved."""
     if w.moved is None or w.moved > 0 or not w.finite or (w.pending and not w.applied):
         return
-    if (w.dropped and w.dropped >= w.applied) or _is_undone(w):  # another warning says so
+    if (w.dropped and w.dropped >= w.applied) or is_undone(w):  # another warning says so
         return
     why, warns = _why_unmoved(c, w)
+    if not why:
+        return
     text = (
         f"Cell `{c.cell}` should change `{w.name}`. Found it unchanged since the fit began, after"
         f" {number(c.batches, 'training batch')} and {number(w.applied, 'applied update')}. {why}"
@@ -78,11 +80,13 @@ def unmoved(c: Counts, w: Weights) -> Iterator[Finding]:
 
 
 def _why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
-    """Returns why a parameter has not changed, and whether that is a mistake."""
+    """Returns why a parameter has not changed, if nothing else says so, and whether it should."""
     if c.rates and not any(c.rates.values()):
         return f"{_names(c.rates)} {'is' if len(c.rates) == 1 else 'are'} 0.", False
-    if not c.scale:
-        return "the `lr` of the optimizer that applies updates is 0.", False
+    if w.rate.slow:
+        return "", False  # another line says so
+    if not w.rate.lr:
+        return "updates are applied to it with `lr = 0`.", False
     if c.activity is not None and not c.activity.pre:
         return "Its input was always 0: look at the data, and at the rate of the encoder.", True
     if c.undefined and c.activity is not None and not c.activity.post:
@@ -114,26 +118,26 @@ def _why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
         f"Weights of up to {w.largest:.2g} in {str(w.dtype).removeprefix('torch.')} change in steps"
         f" of about {step:.0e}, and every update was smaller, or 0 due to the reward, the error, a"
         " pseudo-derivative (neurons far from their threshold), a reduction, bound or constraint:"
-        f" raise {_names(c.rates) or 'the rates'}, or keep the weights in a wider dtype."
+        f" raise {_raised(c, w)}, or keep the weights in a wider dtype."
     ), True
 
 
 def hardly_moved(c: Counts, w: Weights) -> Iterator[Finding]:
     """Finds weights that a whole fit has moved by next to nothing."""
-    if not (c.ended and w.distance and w.finite) or _is_undone(w) or w.at_limits >= _OUTSIDE:
+    if not (c.ended and w.distance and w.finite) or is_undone(w) or w.at_limits >= _OUTSIDE:
+        return
+    if w.rate.slow or w.dt is not None:  # another line says so
         return
     if w.distance < min(_NEAR, _SLOW * w.applied):
-        lr = "" if c.first_scale >= 1 else f", or the `lr` of the optimizer ({c.first_scale:g})"
         text = (
             f"The fit changed `{c.cell}.{w.name}` by a share of {w.distance:.0e}, in"
-            f" {number(w.applied, 'update')}: raise {_names(c.rates) or 'the rates'}{lr}, unless it"
-            " had learned before."
+            f" {number(w.applied, 'update')}: raise {_raised(c, w)}, unless it had learned before."
         )
         yield Finding(c.cell, f"hardly moved {w.name}", text, False)
-    elif w.ratio and w.ratio < _SMALL and c.first_scale <= _FACTOR:
+    elif w.ratio and w.ratio < _SMALL and w.rate.first <= _FACTOR:
         text = (
             f"An update changes `{c.cell}.{w.name}` by a share of {w.ratio:.0e}, on average, with"
-            f" `lr = {c.first_scale:g}` of the optimizer that applies updates: it is a factor of"
+            f" `lr = {w.rate.first:g}` of the optimizer that applies updates: it is a factor of"
             " the rule's rates, 1 by default, and not a step size as in Adam."
         )
         yield Finding(c.cell, f"small factor {w.name}", text, False)
@@ -148,32 +152,6 @@ def never_won(c: Counts, w: Weights) -> Iterator[Finding]:
             " samples of it, or take `SoftHebb`, by which all neurons learn."
         )
         yield Finding(c.cell, f"never won {w.name}", text, False)
-
-
-def undone(c: Counts, w: Weights) -> Iterator[Finding]:
-    """Finds weights that something else sets back or replaces, after updates or epochs."""
-    if _is_undone(w):
-        found = (
-            "back after an epoch, to what it was when the fit began"
-            if w.restored
-            else "to values that have little in common with those that an update had left, before"
-            f" {w.replaced} of the next updates that were looked at"
-            if w.replaced >= _UNDONE
-            else f"back before {w.undone} of the updates that were looked at, to what it had been"
-            " before an earlier one"
-        )
-        text = (
-            f"Cell `{c.cell}` should keep what it learns. Found that something set `{w.name}`"
-            f" {found}: look for what else writes to it, such as an initialization in `forward`, or"
-            " a callback that loads or copies weights."
-        )
-        yield Finding(c.cell, f"undone {w.name}", text, True)
-
-
-def _is_undone(w: Weights) -> bool:
-    return w.finite and (
-        w.restored or (w.undone >= _UNDONE and w.at_limits < 1) or w.replaced >= _UNDONE
-    )
 
 
 def left_pending(c: Counts, w: Weights) -> Iterator[Finding]:
@@ -226,13 +204,6 @@ def out_of_range(c: Counts, w: Weights) -> Iterator[Finding]:
         yield Finding(c.cell, f"range {w.name}", text, False)
 
 
-def beyond(c: Counts, w: Weights) -> Iterator[Finding]:
-    """Finds delays that the connection cannot keep."""
-    if w.beyond:
-        text = f"The delays of cell `{c.cell}` {w.beyond}"
-        yield Finding(c.cell, f"beyond {w.name}", text, True)
-
-
 def alike(c: Counts, w: Weights) -> Iterator[Finding]:
     """Finds neurons whose weights are all alike."""
     if c.ended and w.moved and w.finite and w.shared >= _ALIKE and w.at_limits < _OUTSIDE:
@@ -243,6 +214,12 @@ def alike(c: Counts, w: Weights) -> Iterator[Finding]:
             " random weights."
         )
         yield Finding(c.cell, f"alike {w.name}", text, False)
+
+
+def _raised(c: Counts, w: Weights) -> str:
+    """Returns what to raise if changes are too small."""
+    lr = "" if w.rate.first >= 1 else f", or the `lr` of the optimizer ({w.rate.first:g})"
+    return (_names(c.rates) or "the rates") + lr
 
 
 def _names(names: Iterable[str]) -> str:

@@ -18,6 +18,7 @@ from lightning_accum.callbacks._inputs import keys_by_input
 from lightning_accum.callbacks._logging import LogOptions
 from lightning_accum.callbacks._logging_methods import own_state, remove_lent
 from lightning_accum.callbacks._lost_constraints import LostConstraints
+from lightning_accum.callbacks._no_optimizer import stand_in_for_tuner
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler
 from lightning_accum.callbacks._settled import Settled
 from lightning_accum.callbacks._twins import check_own_trainer, warn_of_twins
@@ -44,19 +45,15 @@ class CellTrainerCallback(Settled, Callback):
     Updates are applied whether or not parameters require grad: call ``eval()`` on the modules of a
     cell to freeze it. Callbacks that average weights should come after this one.
 
-    The arguments form four groups: the rule and its cells; what the rule gets (``input_keys``,
-    ``carry``); how updates are applied (from ``apply_every_n_batches`` on); and what is logged.
-
     Args:
         cell_trainer: the trainer, usually a rule such as :class:`~lightning_accum.STDP`.
-        cells: by name, the paths of the cells in the LightningModule; ``None`` if they were
-            registered with ``cell_trainer`` by hand.
-        input_keys: keys of what ``training_step`` returns that are passed to the rule, such as
-            ``("error",)`` or ``("reward",)``; or a mapping of the rule's names to such keys.
+        cells: by name, the paths of the cells in the module; ``None`` if registered by hand.
+        input_keys: keys of what ``training_step`` returns for the rule, such as ``("reward",)``;
+            or a mapping of the rule's names to such keys.
         carry: whether batches are pieces of one stream, so that traces pass from one to the next.
-        apply_every_n_batches: number of batches whose updates are applied together, also in the
-            last, partial group of an epoch; the Trainer's ``accumulate_grad_batches`` when
-            ``None``. If the module steps its own UpdateOptimizer, pass the batches between steps.
+        apply_every_n_batches: number of batches whose updates are applied together, fewer at the
+            end of an epoch; the Trainer's ``accumulate_grad_batches`` when ``None``. If the module
+            steps its own UpdateOptimizer, pass the batches between steps.
         nonfinite: what happens to an update with NaN or Inf: ``"skip"`` drops and counts it,
             ``"raise"`` ends the fit, ``"ignore"`` applies it.
         lr: factor of every update, for the optimizer that the callback makes.
@@ -215,11 +212,13 @@ class CellTrainerCallback(Settled, Callback):
         self._release()
 
     def _release(self) -> None:
-        if self._fit is not None:
-            self._fit.release()
-        self._fit = None
-        self.host.release()
-        remove_lent(self)
+        try:
+            if self._fit is not None:
+                self._fit.release()
+        finally:
+            self._fit = None
+            self.host.release()
+            remove_lent(self)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns a state of tensors and builtins; it is empty before there are cells."""
@@ -229,6 +228,7 @@ class CellTrainerCallback(Settled, Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Adds the states of the other processes: of their cells and of this package's modules."""
+        stand_in_for_tuner(trainer)
         others = self._processes.others(self.state_dict, pl_module)
         if others is not None and self.state_key in checkpoint.get("callbacks", {}):
             checkpoint["callbacks"][self.state_key]["others"] = others

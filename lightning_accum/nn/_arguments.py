@@ -135,6 +135,12 @@ def delays_of(weight: Tensor, delay: float | Tensor | None, max_delay: float, dt
             f"Argument `max_delay` should be from 0 to {_LONGEST_DELAY} steps, in ms. Found"
             f" `max_delay = {max_delay}`, `dt = {dt}`."
         )
+    if max_delay and not round(max_delay / dt):
+        raise ValueError(
+            "Argument `max_delay` should be 0, or more than half a step, in ms. Found"
+            f" `max_delay = {max_delay}`, `dt = {dt}`, so that every delay is rounded to 0: give it"
+            " in ms, not in seconds, or shorten `dt`."
+        )
     if delay is None:
         return max_delay * torch.rand_like(weight)
     if not isinstance(delay, Tensor):

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 
 from lightning_accum.distributed.shards import local
 from lightning_accum.nn.delayed_linear import DelayedLinear
+
+
+def delays_in_steps(connection: nn.Module | None, name: str, delay: Tensor) -> Tensor | None:
+    """Returns the steps to which a connection rounds delays; ``None`` if they are not its delays.
+
+    Args:
+        connection: the connection.
+        name: the name of the parameter.
+        delay: some values of the parameter, in ms.
+    """
+    if not isinstance(connection, DelayedLinear) or name != "delay":
+        return None
+    return connection.in_steps(delay)
 
 
 def delays_beyond(connection: nn.Module | None, name: str) -> str:

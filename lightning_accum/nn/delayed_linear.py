@@ -70,6 +70,10 @@ class DelayedLinear(Updatable, StateModule):
         """Forgets past inputs: nothing is on its way."""
         self._state = {"past": None}
 
+    def in_steps(self, delay: Tensor) -> Tensor:
+        """Returns the steps to which delays in ms are rounded."""
+        return (delay / self.dt).round().clamp(0, self._longest)
+
     def forward(self, x: Tensor) -> Tensor:
         """Returns weighted sums ``[..., out_features]`` of what arrives.
 
@@ -88,7 +92,7 @@ class DelayedLinear(Updatable, StateModule):
         # For each delay, from the longest: the sequence that much earlier, and its weights.
         inputs = line.unfold(0, steps, 1).movedim(-1, 1).flatten(1, 2)
         delays = torch.arange(longest, -1, -1, device=x.device)[:, None, None]
-        late = (self.delay / self.dt).round().clamp(0, longest)
+        late = self.in_steps(self.delay)
         weights = torch.where(late == delays, self.weight, 0.0).mT
         out: Tensor = torch.addbmm(weights.new_zeros(()), inputs, weights)
         self._state = {"past": line[steps:].detach().clone()}

@@ -96,8 +96,13 @@ class UpdateOptimizer(torch.optim.Optimizer):
     @property
     def ids(self) -> set[int]:
         """The ``id`` of every parameter in a group."""
+        return set(self.group_of)
+
+    @property
+    def group_of(self) -> dict[int, dict[str, Any]]:
+        """The group of every parameter, by the parameter's ``id``."""
         self._follow()
-        return {id(param) for group in self.param_groups for param in group["params"]}
+        return {id(param): group for group in self.param_groups for param in group["params"]}
 
     def _follow(self) -> list[tuple[Updater, dict[str, Tensor]]]:
         """Returns the updaters and their parameters, which it follows into the same groups.

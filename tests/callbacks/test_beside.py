@@ -78,6 +78,16 @@ class Tuned(AutomaticHead):
         return DataLoader(TensorDataset(x, torch.arange(len(x)) % 4), self.batch_size)
 
 
+class TunedAlone(Tuned):
+    """Has no optimizer."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
+        self(batch[0])
+
+    def configure_optimizers(self) -> Any:
+        return []
+
+
 class AtEpochs(LearningRateFinder):
     """The one of Lightning's documentation."""
 
@@ -127,11 +137,15 @@ def test_a_search_for_a_rate_is_not_learned(find: Any, first: bool, tmp_path: Pa
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_search_for_a_batch_size_is_not_learned(tmp_path: Path) -> None:
-    rule, net = Noting(), Tuned()
+@pytest.mark.parametrize("make", [Tuned, TunedAlone])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_search_for_a_batch_size_is_not_learned(first: bool, make: Any, tmp_path: Path) -> None:
+    rule, net = Noting(), make()
     before = net.fc.weight.detach().clone()
     finder = BatchSizeFinder(steps_per_trial=1, init_val=2, max_trials=2)
-    trainer(tmp_path, callback(rule), finder, enable_checkpointing=True).fit(net)
+    order = [finder, callback(rule)] if first else [callback(rule), finder]
+    run = trainer(tmp_path, *order, enable_checkpointing=True)
+    run.fit(net)
     assert net.batch_size > 2
     data = list(net.train_dataloader())
     fresh = Net()
@@ -139,6 +153,7 @@ def test_a_search_for_a_batch_size_is_not_learned(tmp_path: Path) -> None:
         fresh.fc.weight.copy_(before)
     assert same_windows(rule.windows, data)
     assert close(net.fc.weight, fit_by_hand(fresh, data)[-1])
+    assert run.global_step == len(data)
 
 
 class Normalized(AutomaticHead):

@@ -102,3 +102,20 @@ def test_a_connection_takes_the_nearest_bound() -> None:
         net.fc.delay.copy_(torch.linspace(-18.8, 17.8, 24).view(4, 6))
         same.fc.delay.copy_(net.fc.delay.clamp(0.0, LONGEST))
     assert torch.equal(net.fc(x.transpose(0, 1)), same.fc(x.transpose(0, 1)))
+
+
+@pytest.mark.parametrize(("rate", "told"), [(1e-4, 1), (0.3, 0), (0.0, 0)])
+def test_delays_that_stay_in_their_step(
+    rate: float, told: int, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    caplog.set_level("INFO")
+    net = Delayed(clamps=True)
+    net.fc.delay.data.fill_(2.0)
+    rule = DelayAdjustedSTDP(rate, -rate, params=["delay"], time_dim=0)
+    trainer(tmp_path, callback(rule), max_epochs=2).fit(net, loader(4))
+    assert bool((net.fc.delay.round() != 2.0).any()) == (rate == 0.3)
+    lines = [line for text in caplog.messages for line in text.splitlines()]
+    found = [line for line in lines if "to another step of `dt = 1`" in line]
+    assert len(found) == told
+    assert all("raise `lr_pos` and `lr_neg`" in line and "`enc.delay`" in line for line in found)
+    assert not any("by a share of" in line for line in lines)

@@ -12,6 +12,7 @@ from lightning_accum.callbacks._all_findings import findings
 from lightning_accum.callbacks._counts import Counts, Weights
 from lightning_accum.callbacks._finding import Finding
 from lightning_accum.callbacks._parameter_record import ParameterRecord
+from lightning_accum.callbacks._rate_watch import Rate
 from lightning_accum.cells.activity import Activity, Silence
 from lightning_accum.updates import Updater
 
@@ -126,7 +127,7 @@ STILL: dict[str, Any] = {"moved": 0.0, "applied": 12}
     [
         ({}, {"h": {"lr_post": 0.0, "lr_pre": 0}}, False, "`lr_post` and `lr_pre` are 0."),
         ({"applied": 0}, {"h": {"lr": 0.0}}, False, "`lr` is 0."),
-        ({}, {"scale": 0.0}, False, "optimizer that applies updates is 0."),
+        ({"rate": Rate(0.0)}, {}, False, "updates are applied to it with `lr = 0`."),
         ({}, {"activity": Activity(0.0, 0.1, 9, True)}, True, "input was always 0"),
         ({}, {"activity": Activity(0.1, 0.0, 9, True)}, True, "never fired: lower"),
         ({"applied": 0}, {}, True, "exported as a gradient and no optimizer"),
@@ -238,6 +239,6 @@ def test_the_share_of_neurons_that_stayed(shape: tuple[int, ...]) -> None:
     layer.weight = nn.Parameter(torch.zeros(shape))
     updater = Updater(layer, "weight")
     record = ParameterRecord(updater, "weight")
-    assert record.weights(updater, ()).still == 1.0
+    assert record.weights(updater, {}).still == 1.0
     layer.weight.data[: shape[0] // 4] += 1.0
-    assert record.weights(updater, ()).still == pytest.approx(0.75, abs=1e-4)
+    assert record.weights(updater, {}).still == pytest.approx(0.75, abs=1e-4)

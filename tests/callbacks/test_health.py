@@ -355,7 +355,7 @@ def test_a_single_neuron_or_input_is_not_alike(shape: tuple[int, int], told: int
     fc = nn.Linear(*shape[::-1], bias=False)
     updater = attach_updater(fc, "weight")
     nn.init.constant_(fc.weight, 0.5)
-    assert ParameterRecord(updater, "weight").weights(updater, ()).shared == told
+    assert ParameterRecord(updater, "weight").weights(updater, {}).shared == told
 
 
 @pytest.mark.parametrize(
@@ -439,13 +439,13 @@ def test_few_of_many_weights_are_kept_and_any_change_is_seen() -> None:
     updater = attach_updater(fc, "weight")
     record = ParameterRecord(updater, "weight")
     assert record.kept <= 1 << 16
-    assert record.weights(updater, ()).moved == 0
+    assert record.weights(updater, {}).moved == 0
     with torch.no_grad():
         fc.weight[0, 1] += 1e-7  # between two that are kept
-    assert 0 < (record.weights(updater, ()).moved or 0) < 1e-4
+    assert 0 < (record.weights(updater, {}).moved or 0) < 1e-4
     with torch.no_grad():
         fc.weight[:250] += 0.1
-    assert record.weights(updater, ()).moved == pytest.approx(0.5, abs=0.01)
+    assert record.weights(updater, {}).moved == pytest.approx(0.5, abs=0.01)
 
 
 def test_nothing_is_left_behind(tmp_path: Path) -> None:

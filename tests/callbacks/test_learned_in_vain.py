@@ -82,6 +82,8 @@ def test_weights_that_the_model_sets_back(log: bool, said: Any) -> None:
         ("on_train_epoch_start", 2),
         ("on_train_epoch_end", 1),
         ("on_train_epoch_end", 2),
+        ("on_train_end", 2),
+        ("on_fit_end", 2),
     ],
 )
 def test_weights_that_a_callback_sets_back(hook: str, epochs: int, said: Any) -> None:
@@ -91,6 +93,24 @@ def test_weights_that_a_callback_sets_back(hook: str, epochs: int, said: Any) ->
     lines = said(net, callback(), restores, max_epochs=epochs)
     assert told(lines, "should keep what it learns") == 1
     assert told(lines, "every update was smaller") == 0  # which is not the reason
+
+
+def test_other_weights_than_the_first_may_be_restored_after_training(said: Any) -> None:
+    class Best(pl.Callback):
+        def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+            if trainer.current_epoch == 0:
+                self.best = copy.deepcopy(pl_module.state_dict())
+
+        def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+            pl_module.load_state_dict(self.best)
+
+    assert told(said(Net(), callback(), Best(), max_epochs=2), "should keep what it learns") == 0
+
+
+def test_weights_that_never_moved_are_not_set_back(said: Any) -> None:
+    lines = said(Net(), callback(STDP(1e-30, -1e-30, time_dim=0)), Restores("on_train_end"))
+    assert told(lines, "should keep what it learns") == 0
+    assert told(lines, "every update was smaller") == 1
 
 
 def test_weights_that_go_from_limit_to_limit_are_not_set_back(said: Any) -> None:
@@ -311,7 +331,7 @@ def test_updates_that_are_handed_over_before_there_are_any(early: bool, said: An
 # ---------------------------------------------------------------------- other reasons than rounding
 def test_an_optimizer_with_a_rate_of_zero_loses_nothing_in_rounding(said: Any) -> None:
     lines = said(Net(), callback(lr=0.0), log_every_n_steps=1)
-    assert told(lines, "`lr` of the optimizer that applies updates is 0") == 1
+    assert told(lines, "updates are applied to it with `lr = 0`") == 1
     assert told(lines, "was lost") == 0
 
 

@@ -34,7 +34,7 @@ def connection(*sizes: int, time_dim: Any = 0, **options: Any) -> DelayedLinear:
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     shape=st.tuples(*[st.integers(0, 6)] + 3 * [st.integers(1, 4)]),
-    max_delay=st.sampled_from([0.0, 0.5, 2.0, 3.7]),
+    max_delay=st.sampled_from([0.0, 0.8, 2.0, 3.7]),
     dt=st.sampled_from([0.5, 1.0, 1.5]),
     cut=st.integers(0, 6),
     seed=st.integers(0, 99),
@@ -126,6 +126,8 @@ def test_past_inputs_are_in_the_state_dict_and_move() -> None:
         ({"in_features": -1}, "`in_features` should be a size"),
         ({"max_delay": -1.0}, "`max_delay` should be from 0"),
         ({"max_delay": 1e9}, "`max_delay` should be from 0"),
+        ({"max_delay": 0.02}, r"`max_delay = 0.02`, `dt = 1.0`, so that .* rounded to 0: .* in ms"),
+        ({"max_delay": 2.0, "dt": 4.0}, "`max_delay` should be 0, or more than half a step"),
         ({"delay": 6.0}, r"`delay` should be .* from 0 to `max_delay = 5.0`"),
         ({"delay": torch.ones(3, 2)}, r"of shape \[2, 3\].* Found shape \[3, 2\]"),
         ({"delay": torch.full((2, 3), torch.nan)}, "`delay` should be"),

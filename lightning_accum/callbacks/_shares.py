@@ -1,0 +1,72 @@
+"""Shares of the weights of a parameter; each waits for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from lightning_accum.functional.numbers import widened
+
+_SAMPLE = 1 << 16  # largest number of weights in a sample
+
+Compare: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+
+
+def sample_of(value: Tensor) -> Tensor:
+    """Returns all weights, or an evenly spaced sample of many."""
+    return value.reshape(-1)[:: -(-value.numel() // _SAMPLE) or 1]
+
+
+def share_still(same: Tensor, shape: torch.Size) -> float:
+    """Returns the share of neurons none of whose weights has changed.
+
+    Args:
+        same: which weights of an evenly spaced sample are as they were.
+        shape: the shape of all weights.
+    """
+    total = shape.numel()
+    if not total:
+        return 0.0
+    step = -(-total // _SAMPLE)
+    neuron = torch.arange(0, total, step, device=same.device) // (total // shape[0])
+    changed, seen = torch.zeros(2, shape[0], device=same.device)
+    changed.index_add_(0, neuron, (~same).float())
+    seen.index_add_(0, neuron, torch.ones_like(same, dtype=torch.float32))
+    return float(((changed == 0) & (seen > 0)).sum() / (seen > 0).sum())
+
+
+def share_in_common(value: Tensor) -> float:
+    """Returns the share of the weights' variance that is the same for all neurons."""
+    if value.ndim != 2 or min(value.shape) < 2:
+        return 0.0
+    wide = widened(value)
+    of_each = float((wide - wide.mean(0)).square().mean())
+    of_all = float((wide - wide.mean()).square().mean())
+    return 1.0 - of_each / of_all if of_all else 1.0
+
+
+def share(
+    value: Tensor, below: Compare, lower: float | None, above: Compare, upper: float | None
+) -> float:
+    """Returns the share of weights that are below a lower limit or above an upper one.
+
+    Args:
+        value: the weights.
+        below: compares weights with the lower limit.
+        lower: the lower limit, if there is one.
+        above: compares weights with the upper limit.
+        upper: the upper limit, if there is one.
+    """
+    found = torch.zeros_like(value, dtype=torch.bool)
+    for compare, limit in ((below, lower), (above, upper)):
+        if limit is not None:
+            found |= compare(value, value.new_full((), limit))
+    return share_of(found)
+
+
+def share_of(flags: Tensor) -> float:
+    """Returns the share of flags that are set, 0 if there are none."""
+    return float(flags.float().mean()) if flags.numel() else 0.0

@@ -1,0 +1,48 @@
+"""The check that nothing else sets back what a cell learns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lightning_accum.callbacks._counts import Counts, Weights
+from lightning_accum.callbacks._finding import Finding
+
+_UNDONE = 2  # updates that found the weights set back
+
+
+def undone(c: Counts, w: Weights) -> Iterator[Finding]:
+    """Finds weights that something else sets back or replaces, after updates or epochs."""
+    if is_undone(w):
+        found = (
+            "back after an epoch, to what it was when the fit began"
+            if w.restored
+            else "to values that have little in common with those that an update had left, before"
+            f" {w.replaced} of the next updates that were looked at"
+            if w.replaced >= _UNDONE
+            else f"back before {w.undone} of the updates that were looked at, to what it had been"
+            " before an earlier one"
+        )
+        yield set_back(c.cell, w.name, found)
+
+
+def set_back(cell: str, name: str, found: str) -> Finding:
+    """Returns the finding that something else set a parameter back or replaced it.
+
+    Args:
+        cell: name of the cell.
+        name: name of the parameter.
+        found: when, and to which values.
+    """
+    text = (
+        f"Cell `{cell}` should keep what it learns. Found that something set `{name}` {found}: look"
+        " for what else writes to it, such as an initialization in `forward`, or a callback that"
+        " loads or copies weights."
+    )
+    return Finding(cell, f"undone {name}", text, True)
+
+
+def is_undone(w: Weights) -> bool:
+    """Returns whether something else set a parameter back or replaced it."""
+    return w.finite and (
+        w.restored or (w.undone >= _UNDONE and w.at_limits < 1) or w.replaced >= _UNDONE
+    )
