@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -9,6 +10,7 @@ import lightning.pytorch as pl
 from torch import Tensor
 
 from lightning_accum.callbacks._host import CellHost
+from lightning_accum.observe import WindowRecorder
 
 _MANY = (dict, list, tuple)
 
@@ -44,6 +46,8 @@ def check_layout(host: CellHost, trainer: pl.Trainer, batch: Any) -> None:
                 UserWarning,
                 stacklevel=2,
             )
+        if isinstance(recorder, WindowRecorder) and recorder.time_dim == 0 and samples == 1:
+            _warn_of_single_samples(host, cell, recorder.sequences, steps, size)
         flat = steps == 1 and window.ndim == 4  # one step of a layer without spatial dimensions
         if recorder.time_dim is None and flat and inner == size != samples:
             warnings.warn(
@@ -53,6 +57,33 @@ def check_layout(host: CellHost, trainer: pl.Trainer, batch: Any) -> None:
                 UserWarning,
                 stacklevel=2,
             )
+
+
+def _warn_of_single_samples(
+    host: CellHost, cell: str, sequences: int, steps: int, size: int
+) -> None:
+    """Warns if the samples of a batch came one after another, in one window.
+
+    Args:
+        host: the host of the cells.
+        cell: the name of the cell.
+        sequences: how many sequences of one sample the neuron returned in the window.
+        steps: the number of steps of the window.
+        size: how many samples the loader's batches have.
+    """
+    neuron = host.trainer.get_cell(cell)[0].neuron
+    reset_within = 0 < getattr(neuron, "steps_since_reset", math.inf) < steps  # the rule tells it
+    if sequences < size or sequences % size or reset_within or host.carry:
+        return
+    warnings.warn(
+        f"Cell `{cell}` should see the samples of a batch side by side, in `[T, B, ...]`. Found"
+        f" that its neuron, a `{type(neuron).__name__}`, returned {sequences} sequences of one"
+        f" sample, and the loader's batches have {size} samples, so that all of them count as one"
+        " long sequence: call the layer once with all samples, or pass `carry=True` if they are"
+        " pieces of one stream.",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 def _tensors(batch: Any) -> list[Tensor]:

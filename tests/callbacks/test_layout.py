@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from torch.utils.data import DataLoader
 
 from lightning_accum import STDP
 from lightning_accum.nn import LIF
+
+Parts = Callable[[Tensor], Any]
 
 
 class Swapped(Net):
@@ -108,3 +111,62 @@ def test_the_batch_before_time_by_an_encoder(
     messages = said(tmp_path, Encoded(steps, swap), data)
     assert len(messages) == told
     assert all("returned [5, 7, ...]" in text for text in messages)
+
+
+class Shown(Net):
+    """Shows a batch in parts, ``[B, T, inputs]``."""
+
+    def __init__(self, parts: Parts, neuron: nn.Module | None = None, resets: bool = False) -> None:
+        super().__init__()
+        self.lif, self.resets, self.parts = neuron or Sequence(), resets, parts
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        for part in self.parts(batch[0]):
+            if self.resets:
+                self.lif.reset()
+            self.lif(self.fc(part.transpose(0, 1)))
+
+
+def one_by_one(batch: Tensor) -> Any:
+    return batch.split(1)
+
+
+def at_once(batch: Tensor) -> Any:
+    return [batch]
+
+
+def in_pieces(batch: Tensor) -> Any:
+    return batch.split(2, 1)
+
+
+def only_the_first_in_pieces(batch: Tensor) -> Any:
+    return batch[:1].split(2, 1)
+
+
+def warned(tmp_path: Path, net: Net, **options: bool) -> list[str]:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        trainer(tmp_path, callback(**options), max_epochs=2).fit(net, loader(3))
+    texts = [str(each.message) for each in found]
+    return [each for each in texts if "side by side" in each or "reset within one" in each]
+
+
+def test_samples_that_come_one_after_another(tmp_path: Path) -> None:
+    (message,) = warned(tmp_path, Shown(one_by_one))
+    assert "Cell `enc` should see the samples of a batch side by side" in message
+    assert "a `Sequence`, returned 5 sequences of one sample" in message
+    assert "and the loader's batches have 5 samples" in message
+
+
+def test_resets_between_samples_are_told_once(tmp_path: Path) -> None:
+    (message,) = warned(tmp_path, Shown(one_by_one, LIF(OUTPUTS, time_dim=0), resets=True))
+    assert "reset within one" in message
+
+
+@pytest.mark.parametrize("parts", [at_once, in_pieces, only_the_first_in_pieces])
+def test_samples_side_by_side_and_parts_of_one(parts: Parts, tmp_path: Path) -> None:
+    assert warned(tmp_path, Shown(parts)) == []
+
+
+def test_pieces_of_one_stream(tmp_path: Path) -> None:
+    assert warned(tmp_path, Shown(one_by_one), carry=True) == []

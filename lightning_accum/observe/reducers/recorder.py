@@ -87,6 +87,11 @@ class WindowRecorder(Reducer):
         """When the first step of the window came, in ns of a clock; 0 if that is not known."""
         return self._window.began
 
+    @property
+    def sequences(self) -> int:
+        """How many sequences make up a window that has any steps, with ``time_dim=0``."""
+        return self._window.sequences
+
     # ------------------------------------------------------------------ recording
     def forward(self, observation: Tensor) -> None:
         """Records one step ``[B, ...]``, or one sequence ``[T, B, ...]``.

@@ -43,6 +43,7 @@ class Window:
         self.length = 0 if steps is None else steps.shape[0]
         self.shape = None if steps is None else steps.shape[1:]
         self.began = 0  # when the first step came, in ns of a clock; 0 if that is not known
+        self.sequences = 0  # how many came, if steps came in sequences
         self.last_dtype: torch.dtype | None = None  # of the last observation, before conversion
         self.memory = steps
         self._rows = [] if steps is None else list(steps.unbind(0))
@@ -151,7 +152,8 @@ class Window:
             self._grow(doubled if self.length else end)
         assert self.memory is not None
         if self.length == 0:
-            self.began = _now()
+            self.began, self.sequences = _now(), 0
+        self.sequences += 1
         self.memory[self.length : end].copy_(sequence)
         self._expected = None
         self.length = end
@@ -163,7 +165,7 @@ class Window:
             sequence: ``[T, B, ...]`` that nobody changes.
         """
         self.memory, self._rows, self.began = sequence, [], _now()
-        self._spike_rows = None
+        self._spike_rows, self.sequences = None, 1
         self.length, self.shape, self._version = (
             len(sequence),
             sequence.shape[1:],
