@@ -65,8 +65,9 @@ class EProp(PotentialRule):
             process averages the rates of its samples only.
         target_rate: firing rate :math:`\rho_0` of the regularization, in Hz.
         membrane: where the potential is found that is compared with the threshold: the path of an
-            attribute of the neuron that is read after each call, or a callable that finds it in
-            the neuron's output. A :class:`~lightning_accum.nn.SurrogateLIF` keeps it.
+            attribute that the neuron has from its beginning, which is read after each call, or a
+            callable that finds it in the neuron's output. A
+            :class:`~lightning_accum.nn.SurrogateLIF` keeps it.
         threshold: where the threshold is found, in the same way; or its value, a number.
         graded_input: whether the input of the connection is real-valued instead of spikes.
         dt: step, in ms.

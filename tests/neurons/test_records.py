@@ -136,6 +136,30 @@ class Named(Carried):
         return {"spikes": super().forward(current)}
 
 
+class Stepwise(nn.Module):
+    """Is called once per step; its model sets it to zero, or the next batch goes on."""
+
+    v: Any = None
+
+    def forward(self, current: Tensor) -> Tensor:
+        self.v = current if self.v is None else 0.9 * self.v + current
+        spikes = (self.v > 1.0).float()
+        self.v = (self.v * (1 - spikes)).detach()
+        return spikes
+
+
+class Renewed(Stepwise):
+    """Knows when a batch begins, and keeps what it computed last as a record."""
+
+    steps = 0
+
+    def forward(self, current: Tensor) -> Tensor:
+        if self.steps % STEPS == 0:
+            self.v = None
+        self.steps += 1
+        return super().forward(current)
+
+
 class Model(pl.LightningModule):
     def __init__(self, neuron: nn.Module) -> None:
         super().__init__()
@@ -144,7 +168,9 @@ class Model(pl.LightningModule):
         nn.init.uniform_(self.fc.weight, 0.1, 0.3)
 
     def training_step(self, batch: Tensor) -> dict[str, Tensor]:
-        self.neuron(self.fc(batch.transpose(0, 1)))
+        inputs = batch.transpose(0, 1)
+        for part in inputs if isinstance(self.neuron, Stepwise) else [inputs]:
+            self.neuron(self.fc(part))
         return {"error": torch.ones(len(batch), OUTPUTS)}
 
     def configure_optimizers(self) -> None:
@@ -156,7 +182,7 @@ def told(neuron: nn.Module, rule: Any = None, size: int = BATCH, **cell: Any) ->
     learner = CellTrainerCallback(
         rule or STDP(1e-3, -1e-3, time_dim=0),
         {"hidden": CellSpec("fc", "neuron", **cell)},
-        input_keys=("error",) if rule else (),
+        input_keys=("error",) if isinstance(rule, EProp) else (),
     )
     samples = (torch.rand(6 * size, STEPS, INPUTS) < 0.5).float()
     with warnings.catch_warnings(record=True) as found:
@@ -168,6 +194,11 @@ def told(neuron: nn.Module, rule: Any = None, size: int = BATCH, **cell: Any) ->
 @pytest.mark.parametrize("kind", [Own, Detached, Buffer, Total, Noisy, InPlace])
 def test_a_record_is_not_a_state(kind: type[nn.Module]) -> None:
     assert told(kind()) == []
+
+
+@pytest.mark.parametrize("kind", [Stepwise, Renewed])
+def test_neurons_that_are_called_in_each_step(kind: type[nn.Module]) -> None:
+    assert len(told(kind(), STDP(1e-3, -1e-3))) == (kind is Stepwise)
 
 
 @pytest.mark.parametrize("size", [1, BATCH])
