@@ -55,7 +55,7 @@ class EpochWatch:
             " `training_step` to leave out a batch"
             if refused
             else "the loader gave none, as an iterator or a generator does that is used up: pass a"
-            " DataLoader, or an iterable that begins anew in each epoch"
+            " DataLoader, or an iterable that begins again in each epoch"
         )
         rank_zero_warn(
             f"Each epoch of a fit should have training batches. Found none in {where}: {why}.",

@@ -29,7 +29,7 @@ class DelayedLinear(Updatable, StateModule):
     Args:
         in_features: size of the input.
         out_features: size of the output.
-        max_delay: longest delay :math:`d_{\max}`, in ms.
+        max_delay: longest delay :math:`d_{\max}`, in ms: 0, or more than half a step.
         delay: delays :math:`d_{oi}` in ms to begin with, a number or ``[out, in]``; drawn evenly
             from 0 to ``max_delay`` when ``None``. The parameter ``delay`` does not require grad.
         dt: length of a time step, in ms.
