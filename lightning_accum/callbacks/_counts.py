@@ -51,6 +51,8 @@ class Weights:
         undone: the number of updates that found the weights back at values that an earlier update
             had changed.
         replaced: the number of updates that found other weights than an earlier update had left.
+        taken: the shares of updates that something took back before the next one; NaN if it did
+            anything else to the weights.
         restored: whether they were back at their first values after an epoch that changed them.
         beyond: how delays should be and are, if the connection cannot keep them; otherwise empty.
         dt: the step to which the connection rounds delays, in ms, if none has moved to another one
@@ -80,6 +82,7 @@ class Weights:
     shared: float = 0.0
     undone: int = 0
     replaced: int = 0
+    taken: Sequence[float] = ()
     restored: bool = False
     beyond: str = ""
     dt: float | None = None

@@ -26,6 +26,8 @@ from lightning_accum.distributed.world import is_first
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.updates import Updater
 
+_RECORDED = {"loop": "inside `with learner.batch():`"}  # where, unless in a training step
+
 
 class Health:
     """Warns of each cell that learns nothing, and returns advice for the summary.
@@ -222,9 +224,7 @@ class Health:
                 ended=ended,
                 why_nothing=why_nothing(
                     *(cell.connection, cell.neuron),
-                    where="in `training_step`"
-                    if by != "loop"
-                    else "inside `with learner.batch():`",
+                    where=_RECORDED.get(by, "in `training_step`"),
                     model=self._model,
                     dropped=0 if windows else tally.dropped,
                 ),
@@ -232,9 +232,7 @@ class Health:
                 undefined=is_undefined(cell.neuron),
                 why_unmoved=trainer.why_unmoved(name),
                 weights=tuple(
-                    self._records[cell_name, param].weights(
-                        updater, rates, trainer.weight_range(name)
-                    )
+                    self._records[name, param].weights(updater, rates, trainer.weight_range(name))
                     for cell_name, updater, param in self._recorded()
                     if cell_name == name
                 ),

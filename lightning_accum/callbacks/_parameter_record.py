@@ -18,14 +18,19 @@ from lightning_accum.callbacks._shares import (
     share_of,
     share_still,
 )
+from lightning_accum.callbacks._weight_samples import (
+    correlation,
+    relative_distance,
+    taken_back,
+    times_back,
+)
 from lightning_accum.distributed.shards import local
-from lightning_accum.functional.numbers import fingerprint, same_fingerprints, widened
+from lightning_accum.functional.numbers import fingerprint, same_fingerprints
 from lightning_accum.nn.delay_range import delays_beyond, delays_in_steps
 from lightning_accum.updates import Updater
 
 _STILL = 1.002  # times the norm of an epoch before: smaller growth does not count
 _FEW = 16  # fewer weights may correlate by chance
-_EQUAL = 1e-3  # spread of weights that are practically equal, relative to their size
 _UNLIKE = 0.5  # correlation of weights that have little in common
 
 
@@ -60,7 +65,9 @@ class ParameterRecord:
         # At the ends of epochs, and before the next updates.
         self._ends: list[tuple[Fingerprint, Fingerprint]] = []
         self._left: Tensor | None = None  # the sample that an update left, until the next update
+        self._since: Tensor | None = None  # that before the update, if one left it
         self._kept: list[Tensor] = []  # its correlations with the samples of the next updates
+        self._taken: list[Tensor] = []  # the shares of these updates that were taken back
 
     @property
     def kept(self) -> int:
@@ -72,12 +79,14 @@ class ParameterRecord:
 
         It does not compare weights that have a gradient, because an optimizer may train them too.
         """
-        left, self._left = self._left, None
+        left, since, self._left, self._since = self._left, self._since, None, None
         if left is None or left.numel() < _FEW or updater.target(self.name).grad is not None:
             return
         now = sample_of(self._value(updater))
         if left.shape == now.shape:
-            self._kept.append(_correlation(left, now))
+            self._kept.append(correlation(left, now))
+            if since is not None:
+                self._taken.append(taken_back(since, left, now))
 
     def update_begins(self, updater: Updater) -> None:
         """Notes the norm and the sum before an update."""
@@ -94,13 +103,14 @@ class ParameterRecord:
             self._steps.append((self._step, fingerprint(value)))
             self._left = sample_of(value).clone()
             if self._left.shape == self._from.shape:
-                self._ratios.append(_ratio(self._left, self._from))
+                self._since = self._from
+                self._ratios.append(relative_distance(self._left, self._from))
             self._step = self._from = None
 
     def epoch_ended(self, updater: Updater) -> None:
         """Notes the norm, the sum and a sample, to compare them with those of the next epoch."""
         value = self._value(updater)
-        self._end, self._left = fingerprint(value), sample_of(value).clone()
+        self._end, self._left, self._since = fingerprint(value), sample_of(value).clone(), None
         self._before, self._latest = self._latest, self._end[0]
 
     def weights(
@@ -124,7 +134,7 @@ class ParameterRecord:
         still = 0.0
         if not self._late and value.shape == self._shape:
             sample = sample_of(value)
-            distance = _mean([_ratio(sample, self._sample)])
+            distance = _mean([relative_distance(sample, self._sample)])
             still = share_still(sample == self._sample, value.shape)
             moved = share_of(sample != self._sample)
             if not moved and (norm, total) != (began, began_total):
@@ -156,8 +166,9 @@ class ParameterRecord:
             ratio=_mean(self._ratios),
             still=still,
             shared=share_in_common(value) if isinstance(updater.parent, nn.Linear) else 0.0,
-            undone=_undone(self._steps),
+            undone=times_back(self._steps),
             replaced=sum(float(kept) < _UNLIKE for kept in self._kept),
+            taken=[float(share) for share in self._taken],
             restored=any(
                 not same_fingerprints(end, self._began) and same_fingerprints(after, self._began)
                 for end, after in (*self._ends, *(() if self._end is None else ((self._end, now),)))
@@ -191,34 +202,6 @@ class ParameterRecord:
     def _value(self, updater: Updater) -> Tensor:
         """Returns the parameter, or this process's shard of it."""
         return local(updater.target(self.name).detach())
-
-
-def _undone(steps: Sequence[tuple[Fingerprint, Fingerprint]]) -> int:
-    """Counts the updates that found a parameter back at a value that an earlier one changed."""
-    changed: set[tuple[float, ...]] = set()
-    undone = 0
-    for marks in steps:
-        before, after = (tuple(map(float, mark)) for mark in marks)
-        undone += before in changed
-        if before != after:
-            changed.add(before)
-    return undone
-
-
-def _correlation(one: Tensor, other: Tensor) -> Tensor:
-    """Returns the correlation of two samples; NaN if all values of one are practically equal."""
-    wide = [widened(one), widened(other)]
-    x, y = (each - each.mean() for each in wide)
-    vary = [part.norm() > _EQUAL * each.norm() for part, each in zip((x, y), wide, strict=True)]
-    found = (x * y).sum() / (torch.linalg.vector_norm(x) * torch.linalg.vector_norm(y))
-    return torch.where(vary[0] & vary[1], found, torch.nan)
-
-
-def _ratio(value: Tensor, other: Tensor) -> Tensor:
-    """Returns the relative distance of a tensor from another one; not finite if that is zero."""
-    wide, size = widened(value) - widened(other), torch.linalg.vector_norm(widened(other))
-    distance: Tensor = torch.linalg.vector_norm(wide) / size
-    return distance
 
 
 def _mean(values: Sequence[Tensor]) -> float | None:

@@ -8,6 +8,8 @@ from lightning_accum.callbacks._counts import Counts, Weights
 from lightning_accum.callbacks._finding import Finding
 
 _UNDONE = 2  # updates that found the weights set back
+_TAKEN = 3  # updates, each of which was taken back by ...
+_MOST = 0.9  # this share at least
 
 
 def undone(c: Counts, w: Weights) -> Iterator[Finding]:
@@ -19,6 +21,9 @@ def undone(c: Counts, w: Weights) -> Iterator[Finding]:
             else "to values that have little in common with those that an update had left, before"
             f" {w.replaced} of the next updates that were looked at"
             if w.replaced >= _UNDONE
+            else f"back by at least {min(w.taken):.0%} of what each update that was looked at had"
+            " changed, before the next one"
+            if _is_taken_back(w)
             else f"back before {w.undone} of the updates that were looked at, to what it had been"
             " before an earlier one"
         )
@@ -36,13 +41,16 @@ def set_back(cell: str, name: str, found: str) -> Finding:
     text = (
         f"Cell `{cell}` should keep what it learns. Found that something set `{name}` {found}: look"
         " for what else writes to it, such as an initialization in `forward`, or a callback that"
-        " loads or copies weights."
+        " loads or copies weights, or an average of them."
     )
     return Finding(cell, f"undone {name}", text, True)
 
 
 def is_undone(w: Weights) -> bool:
     """Returns whether something else set a parameter back or replaced it."""
-    return w.finite and (
-        w.restored or (w.undone >= _UNDONE and w.at_limits < 1) or w.replaced >= _UNDONE
-    )
+    undone = w.undone >= _UNDONE and w.at_limits < 1
+    return w.finite and (w.restored or undone or w.replaced >= _UNDONE or _is_taken_back(w))
+
+
+def _is_taken_back(w: Weights) -> bool:
+    return len(w.taken) >= _TAKEN and all(_MOST <= share <= 2 - _MOST for share in w.taken)

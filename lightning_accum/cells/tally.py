@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from lightning_accum.cells.activity import Activity, Silence
+from lightning_accum.cells.first_values import ENOUGH, FirstValues
 from lightning_accum.engine.terms import Change
-from lightning_accum.functional.numbers import fingerprint, same_fingerprints
 from lightning_accum.sparse.kernel_search import count_events
 
 T = TypeVar("T")
 
 _APART = 3  # windows in a row
 _THIRD = 2  # looks at least in a third of a fit
-_EMPTY = 8  # calls of a rule that find nothing before it warns
+_EMPTY = ENOUGH  # calls of a rule that find nothing before it warns
 # Changes that are pending, none ever applied, before it warns: of windows, of windows of one step.
 _WINDOWS, _STEPS = 1 << 10, 1 << 17
 
@@ -61,7 +61,7 @@ class Tally:
         self._due = False
         self.apart = 0  # the latest windows in which the neuron was reset, and traces were not
         self.cleared = 0  # the latest sequences in which traces were cleared, and the neuron not
-        self._began: dict[str, list[tuple[Tensor, Tensor]]] = {}  # parameters before two windows
+        self._values = FirstValues()
         self._spikes = self._spikes_in = self._left = False
         self._told: set[str] = set()  # the kinds of mistakes that were found
 
@@ -165,30 +165,28 @@ class Tally:
 
     @property
     def remembers(self) -> bool:
-        """Whether parameters are to be remembered: before the first window, and the eighth."""
-        return self.windows in (0, _EMPTY - 1) and not self.watched
+        """Whether parameters are to be remembered before the next window."""
+        return self._values.wants(self.windows) and not self.watched
 
     def remember(self, name: str, param: Tensor) -> None:
         """Remembers the value of a parameter before a window, under its name."""
-        self._began.setdefault(name, []).append(fingerprint(param))
+        self._values.keep(name, param)
 
-    def never_moved(self, params: Mapping[str, Tensor]) -> list[str]:
-        """Returns the parameters to warn of, once, that applied changes have not moved them.
+    def never_moved(self, params: Mapping[str, Tensor]) -> dict[str, int]:
+        """Returns the parameters to warn of, once, that applied changes have not moved for long.
 
         Waits for the device.
 
         Args:
             params: by name, the values of those to which changes were applied.
+
+        Returns:
+            How often each parameter was found at its first value again, after it had changed.
         """
         if self.windows < _EMPTY or self._left or self.watched:
-            return []
-        now = {name: fingerprint(params[name]) for name in params if name in self._began}
-        still = [
-            name
-            for name, mark in now.items()
-            if all(same_fingerprints(mark, each, equal_nan=True) for each in self._began[name])
-        ]
-        return still if still and self.warns("weights") else []
+            return {}
+        still = self._values.unmoved(params)
+        return still if still and self.warns("weights") else {}
 
     def warns(self, kind: str) -> bool:
         """Returns whether to warn now: once of each kind of mistake, and if no callback does.

@@ -139,15 +139,21 @@ def warn_of_unmoved(
         tally: the counts of the cell's windows.
     """
     changed = {p: updater.held[p].detach() for p in params if p in updater.held}
-    for param in tally.never_moved(changed):
+    for param, back in tally.never_moved(changed).items():
         times = f"{tally.windows} calls and {updater.applied[param]} applied updates"
         found = f"it unchanged, after {times}, which were 0 or lost in rounding"
         if not changed[param].isfinite().all():
             found = f"NaN or Inf in it before and after {times}, so that neurons never fire"
+        look = (
+            "at the activity, at the reduction of batches and of the updater, and at limits, and"
+            " raise the rates"
+        )
+        if back:
+            found = f"it at its first value again, after {times}, and {back} times in between"
+            look = "for what else writes to it, such as a `load_state_dict`"
         warnings.warn(
-            f"`{rule}` should have moved `{param}` of cell `{cell}` by now. Found {found}: look at"
-            " the activity, at the reduction of batches and of the updater, and at limits, and"
-            " raise the rates.",
+            f"`{rule}` should have moved `{param}` of cell `{cell}` by now. Found {found}: look"
+            f" {look}.",
             RuntimeWarning,
             stacklevel=4,
         )

@@ -184,6 +184,33 @@ def test_weights_that_another_callback_trains_too_are_kept(said: Any) -> None:
     assert told(lines, "should keep what it learns") == 0
 
 
+class Loads(pl.Callback):
+    """Loads a running average of the weights, at a hook or around a validation only."""
+
+    def __init__(self, hook: str, decay: float = 0.99) -> None:
+        self.decay, self.slow = decay, torch.empty(0)
+        setattr(self, hook, self._load)
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        self.slow = pl_module.fc.weight.detach().clone()
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, *_: Any) -> None:
+        self.slow.lerp_(pl_module.fc.weight.detach(), 1 - self.decay)
+
+    def _load(self, trainer: pl.Trainer, pl_module: Any, *_: Any) -> None:
+        pl_module.fc.weight.data.copy_(self.slow)
+
+
+@pytest.mark.parametrize(
+    ("hook", "decay", "times"),
+    [("on_train_batch_start", 0.99, 1), ("on_train_batch_start", 0.5, 0), ("on_fit_end", 0.99, 0)],
+)
+def test_an_average_that_is_loaded_back(hook: str, decay: float, times: int, said: Any) -> None:
+    lines = said(Net(), callback(), Loads(hook, decay), max_epochs=3)
+    assert told(lines, "`weight` back by at least 99% of what each update") == times
+    assert told(lines, "should keep what it learns") == times
+
+
 class Averages(pl.Callback):
     """Sets weights to an average after each epoch."""
 

@@ -21,6 +21,8 @@ def trained(
     first: str,
     threshold: float = 1e6,
     restored: bool = False,
+    reloads: int = 0,
+    batches: int = 12,
     deleted_in: AbstractContextManager[object] | None = None,
 ) -> None:
     """Trains a layer by hand; ``first`` is the name of what is deleted first."""
@@ -29,13 +31,15 @@ def trained(
     kept["rule"] = la.STDP(0.1, -0.05)
     kept["rule"].register_cell("enc", kept["layer"].cell)
     before = copy.deepcopy(kept["layer"].state_dict())
-    for i in range(12):
+    for i in range(batches):
         kept["layer"].neuron.reset()
         for spikes in raster(5, 2, 4, seed=i).float():
             kept["layer"](spikes)
         kept["rule"]()
         kept["rule"].update()
         kept["rule"].clear()
+        if reloads and i % reloads == reloads - 1:
+            kept["layer"].load_state_dict(before)
     if restored:
         kept["layer"].load_state_dict(before)
     with deleted_in or nullcontext():
@@ -55,6 +59,19 @@ def test_weights_that_never_moved(first: str) -> None:
 @pytest.mark.parametrize("restored", [False, True])
 def test_weights_that_moved(first: str, restored: bool) -> None:
     trained(first, threshold=0.1, restored=restored)
+
+
+@pytest.mark.parametrize("first", ["layer", "rule"])
+@pytest.mark.parametrize("reloads", [2, 3, 4])
+def test_weights_that_are_loaded_back_again_and_again(first: str, reloads: int) -> None:
+    text = "its first value again, after 24 calls and 24 applied updates, and [234] times"
+    with pytest.warns(RuntimeWarning, match=text) as said:
+        trained(first, threshold=0.1, reloads=reloads, batches=24)
+    assert len(said) == 1
+
+
+def test_weights_that_are_loaded_back_for_another_experiment() -> None:
+    trained("layer", threshold=0.1, reloads=12, batches=24)
 
 
 @pytest.mark.parametrize("first", ["layer", "rule"])

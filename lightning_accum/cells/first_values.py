@@ -1,0 +1,59 @@
+"""The values of parameters before the first windows of a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+from torch import Tensor
+
+from lightning_accum.functional.numbers import fingerprint, same_fingerprints
+
+ENOUGH = 8  # windows after which a parameter should have changed
+_WINDOWS = frozenset((0, *range(ENOUGH - 1, 2 * ENOUGH)))  # before which values are kept
+_BACK = 2  # times that a parameter came back to its first value
+
+
+class FirstValues:
+    """Remembers parameters before the first window, and before some later ones.
+
+    Example:
+        >>> import torch
+        >>> values = FirstValues()
+        >>> for _ in range(3):
+        ...     values.keep("weight", torch.ones(2))
+        >>> values.unmoved({"weight": torch.ones(2)}), values.unmoved({"weight": torch.zeros(2)})
+        ({'weight': 0}, {})
+    """
+
+    def __init__(self) -> None:
+        self._marks: dict[str, list[tuple[Tensor, Tensor]]] = {}
+
+    def wants(self, window: int) -> bool:
+        """Returns whether parameters are to be kept before a window, counted from 0."""
+        return window in _WINDOWS
+
+    def keep(self, name: str, param: Tensor) -> None:
+        """Keeps what tells the value of a parameter before a window, under its name."""
+        self._marks.setdefault(name, []).append(fingerprint(param))
+
+    def unmoved(self, params: Mapping[str, Tensor]) -> dict[str, int]:
+        """Returns the parameters that have their first values; waits for the device.
+
+        A parameter that was changed and has its first value again counts only if that has happened
+        before: a program may set it back when it has learned.
+
+        Args:
+            params: by name, the values that parameters have now.
+
+        Returns:
+            By name, how often each parameter came back to its first value before.
+        """
+        found = {}
+        for name, param in params.items():
+            now, marks = fingerprint(param), self._marks.get(name, [])
+            same = [same_fingerprints(now, mark, equal_nan=True) for mark in marks]
+            back = sum(after and not before for before, after in pairwise(same))
+            if same and (all(same) or (same[0] and back >= _BACK)):
+                found[name] = back
+        return found
