@@ -30,6 +30,7 @@ class _Sums(NamedTuple):
         neg: of the norms of depressing parts.
         lost: of the change that had no effect, but for updates with an `lr` of 0.
         wanted: of the change that should have been made by the same updates.
+        moved: of the norms of the updates.
         updates: the number of updates.
     """
 
@@ -39,6 +40,7 @@ class _Sums(NamedTuple):
     neg: float
     lost: float
     wanted: float
+    moved: float
     updates: float
 
 
@@ -53,7 +55,9 @@ class _Updates:
         """Takes in an update; see :meth:`Watcher.applied`."""
         lr, self.limits = float(values["lr"]), (values["at_lower"], values["at_upper"])
         losses = before.lost(after) if lr else (0.0, 0.0)  # nothing is lost in rounding
-        self._kept.append((values["ratio"], values["pos_norm"], values["neg_norm"], *losses))
+        norms = values["pos_norm"], values["neg_norm"]
+        self._kept.append((values["ratio"], *norms, *losses, values["update_norm"]))
+        self.norm = values["weight_norm"]  # after the latest update
         if len(self._kept) >= _KEPT:
             self._add_up()
 
@@ -156,7 +160,10 @@ class Summary(Watcher):
             shown = ("" if share is None else f"{share:.0%}" for share in shares)
             rows.append((cell, name, str(steps[cell, name]), f"{ratio:.1e}", *shown))
             if cell not in warned:
-                advice += _advice_on_weights(f"{cell}.{name}", ratio, lower, upper, rates)
+                # Weights that began near zero had large ratios at first.
+                norm, moved = float(updates.norm), sums.moved / sums.updates
+                large = ratio >= _LARGE and moved >= _LARGE * norm
+                advice += _advice_on_weights(f"{cell}.{name}", ratio, large, lower, upper, rates)
                 if f"{cell}.{name}" not in slow:
                     advice += _advice_on_rounding(f"{cell}.{name}", sums.lost, sums.wanted, rates)
         for cell, share in silent.items():
@@ -166,9 +173,9 @@ class Summary(Watcher):
 
 
 def _advice_on_weights(
-    label: str, ratio: float, lower: float, upper: float, rates: Sequence[str]
+    label: str, ratio: float, large: bool, lower: float, upper: float, rates: Sequence[str]
 ) -> Iterator[str]:
-    if ratio >= _LARGE:
+    if large:
         which = " and ".join(f"`{name}`" for name in rates) or "the rates"
         yield f"An update changes `{label}` by {ratio:.0%}, on average: lower {which}."
     for share, side, part in ((lower, "lower", "depression"), (upper, "upper", "potentiation")):

@@ -50,3 +50,18 @@ def test_known_parts_are_those_that_are_read_and_are_not_copied() -> None:
     assert torch.equal(pos, torch.ones(3))
     assert pos.data_ptr() == again.data_ptr()
     assert accumulator.looked_at
+
+
+@pytest.mark.parametrize(("began", "swings"), [(1e-3, False), (1e-3, True), (1.0, True)])
+def test_weights_that_only_began_near_zero_are_not_said_to_change_too_fast(
+    began: float, swings: bool
+) -> None:
+    summary, bias = Summary(), torch.full((4,), began)
+    for i in range(30):
+        new = bias + (0.5 * (-1) ** i if swings else 0.02)
+        before = Before("enc", "bias", bias, bias, (None, None), (None, None))
+        summary.applied(before, new, {**update_statistics(bias, new), "lr": 1.0})
+        bias = new
+    lines = summary.lines({("enc", "bias"): 30}, ["lr"])
+    assert float(lines[2].split()[3]) > 0.1
+    assert ("An update changes `enc.bias`" in lines[-1]) == swings
