@@ -226,7 +226,7 @@ class Health:
                     *(cell.connection, cell.neuron),
                     where=_RECORDED.get(by, "in `training_step`"),
                     model=self._model,
-                    dropped=0 if windows else tally.dropped,
+                    dropped=0 if windows else tally.drops.steps,
                 ),
                 rests=learns and not (cell.connection.training and cell.neuron.training),
                 undefined=is_undefined(cell.neuron),

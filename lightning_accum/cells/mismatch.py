@@ -146,6 +146,23 @@ def warn_of_streams(name: str, cell: Cell, carry: bool | None, cleared: bool = F
     )
 
 
+def warn_of_drops(name: str, steps: int) -> None:
+    """Warns that the rule has seen only the last of several sequences.
+
+    Args:
+        name: the name of the cell.
+        steps: how many recorded steps were dropped.
+    """
+    warnings.warn(
+        f"The rule should be called before its `clear()` drops what cell `{name}` has recorded."
+        f" Found {steps} steps that were dropped, by two calls of `clear()` or more before each of"
+        " the latest 3 calls of the rule, which saw only what came after them: call the rule before"
+        " `clear()`, and run steps from which nothing should be learned in evaluation mode.",
+        RuntimeWarning,
+        stacklevel=6,
+    )
+
+
 def _steps(window: Tensor | None) -> str:
     count = 0 if window is None else len(window)
     return f"{count} step{'' if count == 1 else 's'}"

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.cells.activity import Activity, Silence
+from lightning_accum.cells.drops import Drops
 from lightning_accum.cells.first_values import ENOUGH, FirstValues
 from lightning_accum.engine.terms import Change
 from lightning_accum.sparse.kernel_search import count_events
@@ -50,7 +51,7 @@ class Tally:
         self.watched = watched
         self.windows = 0
         self.longest = 0
-        self.dropped = 0  # steps that were recorded and cleared
+        self.drops = Drops()
         self.empty = 0  # calls of the rule in a row that found nothing
         self._before = 0  # windows before these calls
         self.refused = False  # whether a call has raised an error
@@ -58,11 +59,10 @@ class Tally:
         self._looks: list[tuple[int, Tensor | int, int, Tensor | int, int]] = []
         self.both_signs = False  # whether the rule's terms potentiate and depress
         self._below: list[Tensor] = []  # by look, the negative values of a neuron without spikes
-        self._due = False
         self.apart = 0  # the latest windows in which the neuron was reset, and traces were not
         self.cleared = 0  # the latest sequences in which traces were cleared, and the neuron not
         self._values = FirstValues()
-        self._spikes = self._spikes_in = self._left = False
+        self._spikes = self._spikes_in = self._left = self._due = False
         self._told: set[str] = set()  # the kinds of mistakes that were found
 
     def leave(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -47,6 +48,8 @@ class CellPlan:
         self._terms: FixedTerms | None = None
         self._suited: tuple[object, ...] = ()
         self.steps = StepPlanner()
+        self.by_hand = False  # whether the latest call came from a loop of the user's own
+        self.since = math.inf  # steps between the neuron's reset and the end of the latest window
         self.potential_is_known = False  # whether it was compared with the neuron's spikes
         self.flat = ""  # what makes the pseudo-derivative zero everywhere, and the remedy
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lightning_accum._compat import is_traced
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.mismatch import warn_of_streams
+from lightning_accum.cells.mismatch import warn_of_drops, warn_of_streams
 from lightning_accum.engine.fixed_terms import FixedTerms
 from lightning_accum.engine.recording import Recorded, Recording, Target
 from lightning_accum.engine.state import StateKey, has_samples
@@ -139,9 +139,17 @@ class ObservedCell(NamedTuple):
             Whether the tally looked at the activity of this window.
         """
         state, pre, post = self.plan.state, self.signals["pre"], self.signals["post"]
-        if not state.tally.joined:
-            passed = has_samples(state.carried)
-            state.tally.joined = passed or (carry and not has_samples(carried))
+        tally, steps, passed = state.tally, len(post.activity), has_samples(state.carried)
+        if not tally.joined:
+            tally.joined = passed or (carry and not has_samples(carried))
+        if tally.drops.window() and tally.warns("drops"):
+            warn_of_drops(self.name, tally.drops.steps)
+        if carry and steps > 1 and self.plan.by_hand and self.plan.compares_steps:
+            since = getattr(self.cell.neuron, "steps_since_reset", math.inf)
+            went_on = self.plan.since + steps <= since < math.inf
+            self.plan.since = since
+            if tally.note_cleared(went_on and not passed and has_samples(carried)):
+                warn_of_streams(self.name, self.cell, False, cleared=True)
         state.keep(carried, self.name)
         for name in self.vjps if state.tally.remembers else ():
             state.tally.remember(name, getattr(self.cell.connection, name).detach())
@@ -161,6 +169,9 @@ def check_windows(
         carry: whether traces pass to the next window; ``None`` in a loop of the user's own.
         own: the same, as the rule is set.
     """
+    for each in found:
+        if each is not None:
+            each.plan.by_hand = carry is None and not each.plan.state.tally.watched
     if carry is not None:  # a callback, or another caller, knows what a window is
         for seen in {id(each.cell.neuron): each for each in found if each}.values():
             seen.check_streams(carry)

@@ -26,11 +26,11 @@ class RuleOptions(IndependentCellTrainer, kw_only=True):
     picker: Picker | None = None
 
 
-def rests(h: RuleOptions) -> bool:
-    """Returns whether all rates of a cell are zero, which may be meant.
+def moving(h: RuleOptions) -> tuple[str, ...]:
+    """Returns the names of a cell's hyperparameters, none if all its rates are 0, as may be meant.
 
     Args:
         h: the hyperparameters of the cell.
     """
     rates = rates_in(vars(h))
-    return bool(rates) and not any(rates.values())
+    return () if rates and not any(rates.values()) else tuple(vars(h))

@@ -19,7 +19,7 @@ from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.recording import Recorded
 from lightning_accum.functional.reductions import Reduction, reduction
 from lightning_accum.rules._cell_plan import CellPlan
-from lightning_accum.rules._options import RuleOptions, rests
+from lightning_accum.rules._options import RuleOptions, moving
 from lightning_accum.rules._recorded_signals import RecordedSignal, check_read, read
 from lightning_accum.rules._warnings import (
     unapplied_in,
@@ -33,7 +33,7 @@ from lightning_accum.rules._warnings import (
     warn_of_unused,
 )
 from lightning_accum.sparse.kernel_online import PairSTDP
-from lightning_accum.updates import Accumulator, get_updater
+from lightning_accum.updates import Accumulator
 
 
 class RecordingTrainer(RuleOptions, ABC):
@@ -75,7 +75,7 @@ class RecordingTrainer(RuleOptions, ABC):
             make = signal.constructor(name, h)
             self.add_monitor(name, signal.name, signal.attr, make, **signal.tags(h))
         rule, tally = type(self).__name__, state.tally
-        told = partial(warn_of_dropped, rule, name, tally, h.params, rests(h))
+        told = partial(warn_of_dropped, rule, name, tally, h.params, moving(h))
         self.updater_of(name).call_at_end(self, told)
         return self.get_unit(name)
 
@@ -198,7 +198,7 @@ class RecordingTrainer(RuleOptions, ABC):
         """
         for name, monitor in self.monitors_named("post"):
             if steps := getattr(monitor.reducer, "length", 0):
-                self.tally(name).dropped += steps
+                self.tally(name).drops.note(steps)
         super().clear(**kwargs)
 
     def recorded_steps(self, name: str) -> int:
@@ -225,11 +225,11 @@ class RecordingTrainer(RuleOptions, ABC):
         Waits for the device.
         """
         for name, (cell, _) in self.named_cells:
-            h, updater = self.state_of(name).hyperparameters, get_updater(cell.connection)
-            if warn_of_single_steps(type(self).__name__, name, h, self.tally(name)):
+            h, updater = self.state_of(name).hyperparameters, self.registry.updater_of(name, cell)
+            if warn_of_single_steps(type(self).__name__, name, moving(h), self.tally(name)):
                 continue
             if updater is not None:
-                if not rests(h):
+                if moving(h):
                     warn_of_unmoved(type(self).__name__, name, updater, h.params, self.tally(name))
                 warn_of_delays(name, updater, h.params, self.tally(name))
 
@@ -237,11 +237,11 @@ class RecordingTrainer(RuleOptions, ABC):
         """Yields what was recorded or accumulated of each cell, and had no effect so far."""
         for name in self.registry:
             cell, tally = self.registry[name].get(), self.tally(name)
-            updater = None if cell is None else get_updater(cell.connection)
+            updater = None if cell is None else self.registry.updater_of(name, cell)
             params = self.state_of(name).hyperparameters.params
             unapplied = {} if updater is None else unapplied_in(updater, params)
             if not self.registry[name].loose:
-                yield name, (tally, tally.dropped + self.recorded_steps(name), unapplied)
+                yield name, (tally, tally.drops.steps + self.recorded_steps(name), unapplied)
 
     def __del__(self) -> None:
         if "registry" in vars(self) and not has_ended() and not in_dispatch_mode():

@@ -34,7 +34,7 @@ def warn_of_silence(rule: str, cells: Mapping[str, tuple[Cell, Tally]], given: G
             warnings.warn(
                 f"Cell `{name}` should record activity for `{rule}` to learn from. Found none in"
                 f" {latest}{tally.empty} calls."
-                f" {why_nothing(cell.connection, cell.neuron, dropped=tally.dropped)}",
+                f" {why_nothing(cell.connection, cell.neuron, dropped=tally.drops.steps)}",
                 RuntimeWarning,
                 stacklevel=4,
             )

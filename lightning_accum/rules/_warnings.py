@@ -10,7 +10,6 @@ from lightning_accum.cells.single_steps import only_single_steps
 from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.recording import Given
 from lightning_accum.nn.delay_range import delays_beyond
-from lightning_accum.rules._options import RuleOptions, rests
 from lightning_accum.updates import Accumulator, Updater
 
 
@@ -102,21 +101,26 @@ def unapplied_in(updater: Updater, params: Iterable[str]) -> dict[str, Accumulat
 
 
 def warn_of_dropped(
-    rule: str, cell: str, tally: Tally, params: Sequence[str], resting: bool, updater: Updater
+    rule: str,
+    cell: str,
+    tally: Tally,
+    params: Sequence[str],
+    names: Sequence[str],
+    updater: Updater,
 ) -> None:
-    """Warns if an updater is deleted and nothing was applied or moved, unless the program ends.
+    """Warns if an updater is deleted and nothing could be learned, unless the program ends.
 
     Args:
         rule: the name of the rule.
         cell: the name of the cell.
         tally: the counts of the cell's windows.
         params: the parameters that the rule trains.
-        resting: whether all rates of the cell are 0.
+        names: the names of the cell's hyperparameters; empty if all its rates are 0.
         updater: the updater.
     """
     if not has_ended():
         warn_of_unused(rule, {cell: (tally, 0, unapplied_in(updater, params))})
-        if not resting:
+        if names and not warn_of_single_steps(rule, cell, names, tally):
             warn_of_unmoved(rule, cell, updater, params, tally)
 
 
@@ -159,16 +163,16 @@ def warn_of_unmoved(
         )
 
 
-def warn_of_single_steps(rule: str, cell: str, h: RuleOptions, tally: Tally) -> bool:
+def warn_of_single_steps(rule: str, cell: str, names: Iterable[str], tally: Tally) -> bool:
     """Warns, and returns whether it did, if all windows were one step, with new traces in each.
 
     Args:
         rule: the name of the rule.
         cell: the name of the cell.
-        h: the hyperparameters of the cell.
+        names: the names of the cell's hyperparameters; empty if all its rates are 0.
         tally: the counts of the cell's windows.
     """
-    warns = not rests(h) and only_single_steps(tally, vars(h))
+    warns = only_single_steps(tally, names)
     if warns:
         warnings.warn(
             f"`{rule}` should pair spikes of different steps. Found {tally.windows} windows of cell"

@@ -105,6 +105,7 @@ def test_a_weight_that_leads_to_several_neurons_has_no_eligibility_to_carry() ->
     assert change(module, "gain").any()
 
 
+@pytest.mark.filterwarnings("ignore:`Clopath` should pair spikes")
 @pytest.mark.parametrize("carry", [True, False])
 @pytest.mark.parametrize("calls", [1, 3, STEPS])
 @pytest.mark.parametrize("u_ref", [None, 0.6])
