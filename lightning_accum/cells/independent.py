@@ -169,10 +169,16 @@ class IndependentCellTrainer(CellTrainer):
 
         Raises:
             AttributeError: if there is no such cell.
+            RuntimeError: if it was added without :meth:`register_cell`.
         """
         self.registry[name]  # raises
         state = self._state_of(name)
-        assert isinstance(state, CellState)
+        if not isinstance(state, CellState):
+            raise RuntimeError(
+                f"Cell `{name}` should have hyperparameters of the {type(self).__name__} that"
+                " trains it. Found none, as `add_cell` was called: call `del_cell` and"
+                f" `register_cell({name!r}, cell)` instead."
+            )
         return state
 
     def params_of(self, name: str) -> tuple[str, ...]:

@@ -224,7 +224,7 @@ class RecordingTrainer(RuleOptions, ABC):
 
         Waits for the device.
         """
-        for name, (cell, _) in self.named_cells:
+        for name, (cell, _) in filter(lambda n: n[0] in self.cell_states, self.named_cells):
             h, updater = self.state_of(name).hyperparameters, self.registry.updater_of(name, cell)
             if warn_of_single_steps(type(self).__name__, name, moving(h), self.tally(name)):
                 continue
@@ -235,7 +235,7 @@ class RecordingTrainer(RuleOptions, ABC):
 
     def _unused(self) -> Iterator[tuple[str, tuple[Tally, int, Mapping[str, Accumulator]]]]:
         """Yields what was recorded or accumulated of each cell, and had no effect so far."""
-        for name in self.registry:
+        for name in self.cell_states:
             cell, tally = self.registry[name].get(), self.tally(name)
             updater = None if cell is None else self.registry.updater_of(name, cell)
             params = self.state_of(name).hyperparameters.params

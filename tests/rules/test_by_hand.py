@@ -112,3 +112,15 @@ def test_windows_of_one_step_whose_traces_begin_at_zero(ends: str) -> None:
     with pytest.warns(RuntimeWarning, match=r"Found 10 windows of cell `enc`, each of one step"):
         ended.clear()
     kept.clear()
+
+
+def test_a_cell_that_was_added_instead_of_registered() -> None:
+    fc, lif = _modules()
+    rule = STDP(0.1, -0.1)
+    rule.add_cell("enc", Cell(fc, lif), params=["weight"])
+    for call in (rule, rule.update):
+        lif(fc(torch.ones(1, 3)))
+        with pytest.raises(RuntimeError, match=r"call `del_cell` and `register_cell\('enc', cell"):
+            call()
+    rule.eval()
+    del rule  # says nothing that cannot be caught
