@@ -103,11 +103,17 @@ def negative(c: Counts) -> Iterator[Finding]:
 def single_steps(c: Counts) -> Iterator[Finding]:
     """Finds windows of one step, between which no trace passes."""
     if c.longest == 1 and not c.carry and (c.windows or 0) > 1 and TRACES & set(c.h):
+        how = (
+            "Modules get time as their first dimension (`time_dim=0`), which had one entry: call"
+            " `x.transpose(0, 1)` if a loader gives the batch first,"
+            if c.h.get("time_dim") == 0
+            else "Run all steps of a sample in one training step, pass `time_dim=0` to the rule if"
+            " modules are called once per sequence,"
+        )
         text = (
             f"Every window of `{c.cell}` was a single step, and traces begin at zero in each"
-            " window: only spikes of the same step were paired. Run all steps of a sample in one"
-            " training step, pass `time_dim=0` to the rule if modules are called once per"
-            " sequence, or `carry=True` to the callback if batches are pieces of one stream."
+            f" window: only spikes of the same step were paired. {how} or pass `carry=True` to the"
+            " callback if batches are pieces of one stream."
         )
         yield Finding(c.cell, "single steps", text, False)
 

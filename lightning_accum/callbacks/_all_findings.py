@@ -29,6 +29,7 @@ from lightning_accum.callbacks._weight_findings import (
     never_won,
     nonfinite,
     out_of_range,
+    overruled,
     unmoved,
 )
 from lightning_accum.distributed.shards import local
@@ -46,7 +47,7 @@ def findings(counts: Counts) -> list[Finding]:
     checks: tuple[Callable[[Counts, Weights], Iterator[Finding]], ...]
     checks = (
         *(nonfinite, never_applied, unmoved, hardly_moved, undone),
-        *(left_pending, growth, out_of_range, beyond, same_steps, alike, never_won),
+        *(left_pending, growth, out_of_range, overruled, beyond, same_steps, alike, never_won),
     )
     for weights in counts.weights:
         found += [finding for check in checks for finding in check(counts, weights)]

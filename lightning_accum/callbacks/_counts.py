@@ -54,6 +54,8 @@ class Weights:
         taken: the shares of updates that something took back before the next one; NaN if it did
             anything else to the weights.
         restored: whether they were back at their first values after an epoch that changed them.
+        reset_by: the constraints that set the weights to what they were, whatever they become.
+        overruled: which constraint a later one overrules; empty if all hold.
         beyond: how delays should be and are, if the connection cannot keep them; otherwise empty.
         dt: the step to which the connection rounds delays, in ms, if none has moved to another one
             since the fit began; otherwise ``None``.
@@ -84,6 +86,8 @@ class Weights:
     replaced: int = 0
     taken: Sequence[float] = ()
     restored: bool = False
+    reset_by: tuple[str, ...] = ()
+    overruled: str = ""
     beyond: str = ""
     dt: float | None = None
 

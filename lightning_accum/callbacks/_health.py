@@ -227,6 +227,7 @@ class Health:
                     where=_RECORDED.get(by, "in `training_step`"),
                     model=self._model,
                     dropped=0 if windows else tally.drops.steps,
+                    rule_trains=trainer.training,
                 ),
                 rests=learns and not (cell.connection.training and cell.neuron.training),
                 undefined=is_undefined(cell.neuron),

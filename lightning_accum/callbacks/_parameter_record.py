@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from lightning_accum.callbacks._constraint_resets import overruled, resetting
 from lightning_accum.callbacks._counts import Range, Weights
 from lightning_accum.callbacks._marks import Fingerprint
 from lightning_accum.callbacks._rate_watch import Rate
@@ -161,6 +162,8 @@ class ParameterRecord:
             dtype=value.dtype,
             outside=share(value, torch.lt, assumed[0], torch.gt, assumed[1]),
             range=assumed,
+            overruled=overruled(updater.constraints_of(name), value),
+            reset_by=resetting(updater.constraints_of(name), value) if moved == 0 else (),
             beyond=delays_beyond(updater.parent, name),
             dt=dt,
             ratio=_mean(self._ratios),

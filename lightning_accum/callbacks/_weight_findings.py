@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
-import torch
+from collections.abc import Iterator
 
 from lightning_accum.callbacks._counts import Counts, Weights
 from lightning_accum.callbacks._finding import Finding, number
 from lightning_accum.callbacks._undone_findings import is_undone
+from lightning_accum.callbacks._why_unmoved import raised, why_unmoved
 
 _GROWN = 10.0  # times the norm when the fit began
 _OUTSIDE = 0.1  # share of weights outside the range that the rule assumes
@@ -67,7 +66,7 @@ def unmoved(c: Counts, w: Weights) -> Iterator[Finding]:
         return
     if (w.dropped and w.dropped >= w.applied) or is_undone(w):  # another warning says so
         return
-    why, warns = _why_unmoved(c, w)
+    why, warns = why_unmoved(c, w)
     if not why:
         return
     text = (
@@ -79,49 +78,6 @@ def unmoved(c: Counts, w: Weights) -> Iterator[Finding]:
     yield Finding(c.cell, f"unmoved {w.name}", text, warns)
 
 
-def _why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
-    """Returns why a parameter has not changed, if nothing else says so, and whether it should."""
-    if c.rates and not any(c.rates.values()):
-        return f"{_names(c.rates)} {'is' if len(c.rates) == 1 else 'are'} 0.", False
-    if w.rate.slow:
-        return "", False  # another line says so
-    if not w.rate.lr:
-        return "updates are applied to it with `lr = 0`.", False
-    if c.activity is not None and not c.activity.pre:
-        return "Its input was always 0: look at the data, and at the rate of the encoder.", True
-    if c.undefined and c.activity is not None and not c.activity.post:
-        return (
-            "Its neurons never fired, for their membrane potential is NaN: look for NaN in the"
-            " data, in the weights, and in what else enters the current."
-        ), True
-    if c.activity is not None and not c.activity.post:
-        return (
-            "Its neurons never fired: lower their threshold, or raise the rate of the input or the"
-            " weights."
-        ), True
-    if c.zeros:
-        return (
-            f"{_names(c.zeros)} of the rule was 0 in all batches: look at how it is computed."
-        ), True
-    if not w.applied:
-        return (
-            "The rule returned no change, or the change was exported as a gradient and no optimizer"
-            " applied it: look at the rule's `terms`, and step the optimizer that holds the"
-            " parameter."
-        ), True
-    if c.why_unmoved:
-        return c.why_unmoved, True
-    if w.at_limits == 1:
-        return "All weights are at a limit: weaken the part that moves them there.", True
-    step = torch.finfo(w.dtype).eps * w.largest if w.dtype.is_floating_point else 1
-    return (
-        f"Weights of up to {w.largest:.2g} in {str(w.dtype).removeprefix('torch.')} change in steps"
-        f" of about {step:.0e}, and every update was smaller, or 0 due to the reward, the error, a"
-        " pseudo-derivative (neurons far from their threshold), a reduction, bound or constraint:"
-        f" raise {_raised(c, w)}, or keep the weights in a wider dtype."
-    ), True
-
-
 def hardly_moved(c: Counts, w: Weights) -> Iterator[Finding]:
     """Finds weights that a whole fit has moved by next to nothing."""
     if not (c.ended and w.distance and w.finite) or is_undone(w) or w.at_limits >= _OUTSIDE:
@@ -131,7 +87,7 @@ def hardly_moved(c: Counts, w: Weights) -> Iterator[Finding]:
     if w.distance < min(_NEAR, _SLOW * w.applied):
         text = (
             f"The fit changed `{c.cell}.{w.name}` by a share of {w.distance:.0e}, in"
-            f" {number(w.applied, 'update')}: raise {_raised(c, w)}, unless it had learned before."
+            f" {number(w.applied, 'update')}: raise {raised(c, w)}, unless it had learned before."
         )
         yield Finding(c.cell, f"hardly moved {w.name}", text, False)
     elif w.ratio and w.ratio < _SMALL and w.rate.first <= _FACTOR:
@@ -204,6 +160,16 @@ def out_of_range(c: Counts, w: Weights) -> Iterator[Finding]:
         yield Finding(c.cell, f"range {w.name}", text, False)
 
 
+def overruled(c: Counts, w: Weights) -> Iterator[Finding]:
+    """Finds constraints whose limits a later constraint passes."""
+    if w.applied and w.overruled:
+        text = (
+            f"The weights of `{c.cell}.{w.name}` should be within the limits of their constraints."
+            f" Found some beyond those that {w.overruled}: register the one that should hold last."
+        )
+        yield Finding(c.cell, f"overruled {w.name}", text, True)
+
+
 def alike(c: Counts, w: Weights) -> Iterator[Finding]:
     """Finds neurons whose weights are all alike."""
     if c.ended and w.moved and w.finite and w.shared >= _ALIKE and w.at_limits < _OUTSIDE:
@@ -214,13 +180,3 @@ def alike(c: Counts, w: Weights) -> Iterator[Finding]:
             " random weights."
         )
         yield Finding(c.cell, f"alike {w.name}", text, False)
-
-
-def _raised(c: Counts, w: Weights) -> str:
-    """Returns what to raise if changes are too small."""
-    lr = "" if w.rate.first >= 1 else f", or the `lr` of the optimizer ({w.rate.first:g})"
-    return (_names(c.rates) or "the rates") + lr
-
-
-def _names(names: Iterable[str]) -> str:
-    return " and ".join(f"`{name}`" for name in names)

@@ -176,5 +176,23 @@ def _module(model: nn.Module, path: str, argument: str) -> nn.Module:
         known = [name for name, _ in model.named_modules() if name]
         raise AttributeError(
             f"Argument `{argument}` should be the dotted path of a module in"
-            f" `{type(model).__name__}`, one of {known}. Found `{argument} = {path!r}`."
+            f" `{type(model).__name__}`, one of {known}. Found `{argument} = {path!r}`"
+            f"{_in_a_list(model, path)}."
         ) from None
+
+
+def _in_a_list(model: nn.Module, path: str) -> str:
+    """Returns the end of a message if a path leads through a list or a dictionary of modules."""
+    names = path.split(".")
+    for i, name in enumerate(names[:-1]):
+        held = getattr(model, name, None)
+        if isinstance(held, (list, tuple, dict)):
+            kind = "ModuleDict" if isinstance(held, dict) else "ModuleList"
+            return (
+                f", and `{'.'.join(names[: i + 1])}` is a {type(held).__name__}, whose modules are"
+                f" not part of the model: make it an `nn.{kind}`"
+            )
+        if not isinstance(held, nn.Module):
+            break
+        model = held
+    return ""

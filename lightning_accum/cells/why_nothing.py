@@ -11,6 +11,7 @@ def why_nothing(
     where: str = "",
     model: nn.Module | None = None,
     dropped: int = 0,
+    rule_trains: bool = True,
 ) -> str:
     """Returns why a cell has recorded nothing, and how to mend it.
 
@@ -20,12 +21,19 @@ def why_nothing(
         where: the only place that is recorded, ``""`` if that is everywhere.
         model: the model that is trained, if it is known.
         dropped: how many recorded steps were cleared before the rule was called.
+        rule_trains: whether the rule is in training mode.
     """
     if dropped:
         return (
             f"`clear()` dropped {dropped} recorded steps before the rule was called: call it after"
             " the rule, when the reward or the error of these steps is known, or leave it out, for"
             " a call empties the window itself."
+        )
+    if not rule_trains:
+        return (
+            "The rule is in evaluation mode, in which nothing is recorded: leave out `rule.eval()`,"
+            " or call `rule.train()` before the batches that should be learned; to freeze a cell,"
+            " call `eval()` on its modules instead."
         )
     for side, module in (("connection", connection), ("neuron", neuron)):
         if model is not None and not any(each is module for each in model.modules()):

@@ -57,10 +57,11 @@ class IdleSteps:
         what = f"{updaters} updaters, none of them of a parameter in its groups"
         warnings.warn(
             "An UpdateOptimizer should have updaters of its parameters to apply. Found"
-            f" {what if updaters else 'none'}, so that its steps change nothing: pass"
-            " `updaters=[attach_updater(module)]`, or train with a CellTrainerCallback, which"
-            " attaches the updaters of its cells when a fit begins; an optimizer that replaces"
-            " another during the fit has none.",
+            f" {what if updaters else 'none'}, so that its steps change nothing: give"
+            " it the parameters that cells train, such as the `weight` of each connection, whose"
+            " updaters a CellTrainerCallback attaches when a fit begins, or pass"
+            " `updaters=[attach_updater(module)]`; an optimizer that replaces another during the"
+            " fit has none.",
             RuntimeWarning,
             stacklevel=6,
         )

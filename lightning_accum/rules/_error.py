@@ -80,14 +80,20 @@ def learning_signal(
     each = isinstance(error, Tensor) and error.ndim == 2 + dims
     lead = (steps, batch) if each else (batch,)
     fits = isinstance(error, Tensor) and error.ndim == len(lead) + dims
-    if not (fits and isinstance(error, Tensor) and error.shape[: len(lead)] == lead):
+    led = fits and isinstance(error, Tensor) and error.shape[: len(lead)] == lead
+    alike = feedback is not None or (
+        isinstance(error, Tensor) and error.shape[len(lead) :].numel() == math.prod(shape)
+    )
+    if not led or not alike or not isinstance(error, Tensor):
         last = "classes" if _has_matrix(feedback) else ", ".join(map(str, shape))
         mend = (
             "call the rule as `rule(error=...)`, or give the callback"
             ' `input_keys=("error",)` and return `{"error": error}` from `training_step`.'
         )
-        if fits and isinstance(error, Tensor) and error.shape[:2] == (batch, steps):
+        if each and isinstance(error, Tensor) and error.shape[:2] == (batch, steps) != lead:
             mend = "time is its first dimension, so call `error.transpose(0, 1)`."
+        elif led:
+            mend = "give each output its own error, as `y - target` does."
         raise ValueError(
             f"Argument `error` of `{rule}` should be a tensor [T, B, {last}] or [B, {last}], with"
             f" {steps} steps and a batch of {batch}. Found {found}: {mend}"

@@ -178,7 +178,8 @@ def warn_of_single_steps(rule: str, cell: str, names: Iterable[str], tally: Tall
             f"`{rule}` should pair spikes of different steps. Found {tally.windows} windows of cell"
             f" `{cell}`, each of one step, with traces that began at zero: call the rule after the"
             " whole sequence; or in every step with `carry=True`, and `clear()` after the sequence."
-            " If the modules get whole sequences, pass `time_dim=0`.",
+            " If the modules get whole sequences, pass `time_dim=0`, and time first:"
+            " call `x.transpose(0, 1)` if a loader gives the batch first.",
             RuntimeWarning,
             stacklevel=4,
         )

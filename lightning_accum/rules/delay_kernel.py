@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from typing_extensions import Self
 
 from lightning_accum.functional.kernels import Kernel
 from lightning_accum.rules.delay_rule import DelayRule
-from lightning_accum.rules.kernel import check_kernel
+from lightning_accum.rules.kernel import check_kernel, weak_kernel
 
 
 class DelayAdjustedKernelSTDP(DelayRule):
@@ -40,6 +42,11 @@ class DelayAdjustedKernelSTDP(DelayRule):
     def kernel_of(self, h: Self) -> Kernel:
         """Returns the kernel."""
         return h.kernel
+
+    def why_unmoved(self, name: str) -> str:
+        """Returns that the kernel is zero at all differences of a few steps; empty if it is not."""
+        h: Any = self.state_of(name).hyperparameters
+        return weak_kernel(h.kernel, h.dt, self.updater_of(name))
 
     def check(self, h: Self) -> None:
         """Raises a ``TypeError`` if the kernel is not callable."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import torch
 from typing_extensions import Self
 
 from lightning_accum.engine.terms import Change, Term
@@ -12,6 +14,10 @@ from lightning_accum.functional.kernels import Kernel, changes
 from lightning_accum.functional.reductions import reduction
 from lightning_accum.rules._spike_pairs import SpikePairs
 from lightning_accum.rules.base import Rule
+from lightning_accum.updates import Updater
+
+_STEPS = 100  # between spikes of which a kernel that learns says something
+_TINY = 1e-12
 
 
 class KernelSTDP(Rule):
@@ -65,6 +71,11 @@ class KernelSTDP(Rule):
         super().check(h)
         check_kernel(h.kernel)
 
+    def why_unmoved(self, name: str) -> str:
+        """Returns that the kernel is zero at all differences of a few steps; empty if it is not."""
+        h: Any = self.state_of(name).hyperparameters
+        return weak_kernel(h.kernel, h.dt, self.updater_of(name))
+
     def terms(self, window: Window, h: Self) -> Sequence[Change]:
         """Returns the kernel of the age of the other side's spike, each sign in its own part."""
         pre, post = window.pre, window.post
@@ -91,3 +102,23 @@ def check_kernel(kernel: object) -> None:
             "Argument `kernel` should be a callable that takes a tensor of time differences in ms."
             f" Found `{type(kernel).__name__}`."
         )
+
+
+def weak_kernel(kernel: Kernel, dt: float, updater: Updater) -> str:
+    """Returns how small a kernel is if it is next to nothing, and the remedy; otherwise empty.
+
+    Args:
+        kernel: the kernel.
+        dt: step, in ms.
+        updater: the updater of the cell, on whose device the kernel is computed.
+    """
+    device = updater.target(updater.names[0]).device
+    apart = dt * torch.arange(-_STEPS, _STEPS + 1.0, device=device)
+    largest = float(changes(kernel, apart).detach().abs().max())
+    if not largest < _TINY:
+        return ""
+    return (
+        f"Its kernel is at most {largest:.0e} for spikes that are up to {_STEPS} steps of {dt:g}"
+        " ms apart: it gets differences in ms, not in seconds or in steps, and returns the change"
+        " of the weight, so look at its time constant and its factor."
+    )

@@ -119,7 +119,7 @@ def test_left_pending() -> None:
 
 
 # ---------------------------------------------------------------------- nothing moved
-STILL: dict[str, Any] = {"moved": 0.0, "applied": 12}
+STILL: dict[str, Any] = {"moved": 0.0, "applied": 12, "ratio": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -132,6 +132,9 @@ STILL: dict[str, Any] = {"moved": 0.0, "applied": 12}
         ({}, {"activity": Activity(0.1, 0.0, 9, True)}, True, "never fired: lower"),
         ({"applied": 0}, {}, True, "exported as a gradient and no optimizer"),
         ({"at_limits": 1.0}, {}, True, "All weights are at a limit"),
+        ({"ratio": 0.1}, {}, True, "something set it back to its first values"),
+        ({"reset_by": ("keep",)}, {}, True, "A constraint, `keep`, sets it to these values"),
+        ({}, {"why_unmoved": "Its kernel is 0."}, True, "Its kernel is 0."),
         ({}, {"h": RATES}, True, "in float32 change in steps of about 1e-07"),
         ({"dtype": torch.bfloat16, "largest": 0.5}, {"h": RATES}, True, "up to 0.5 in bfloat16"),
         ({"dtype": torch.int64}, {"h": {}}, True, "raise the rates"),
@@ -201,6 +204,9 @@ def test_single_steps() -> None:
     finding = only({}, **counts)
     assert not finding.warns
     assert "`carry=True`" in finding.text
+    assert "pass `time_dim=0`" in finding.text
+    whole = only({}, **{**counts, "h": {"tc_pre": 20.0, "time_dim": 0}})
+    assert "`x.transpose(0, 1)` if a loader gives the batch first" in whole.text
     for other in ({"longest": 2}, {"windows": 1}, {"h": {"lr": 1.0}}, {"carry": True}):
         assert found({}, **{**counts, **other}) == []
 

@@ -1,0 +1,63 @@
+"""Finds constraints that undo every change of a parameter, or what an earlier constraint did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from lightning_accum.updates.registered_constraints import Constraint
+
+
+@torch.no_grad()
+def resetting(constraints: Sequence[Constraint], value: Tensor) -> tuple[str, ...]:
+    """Returns the names of the constraints that undo a random change of a copy of a parameter.
+
+    Args:
+        constraints: the constraints of the parameter.
+        value: the parameter, which has not changed in a fit.
+
+    Example:
+        >>> resetting([lambda w: w.fill_(1.0), lambda w: w.clamp_(0.0, 3.0)], torch.ones(2))
+        ('<lambda>',)
+    """
+    if not value.is_floating_point() or not value.numel():
+        return ()
+    generator = torch.Generator().manual_seed(0)
+    change = 0.5 + torch.rand(value.shape, generator=generator).to(value)
+    found = []
+    for fn in constraints:
+        copy = value * change + change
+        fn(copy)
+        if torch.equal(copy, value):
+            found.append(_name(fn))
+    return tuple(found)
+
+
+def overruled(constraints: Sequence[Constraint], value: Tensor) -> str:
+    """Returns which constraint a later one overrules; empty if no weight is beyond its limits.
+
+    Args:
+        constraints: the constraints of the parameter, in their order.
+        value: the parameter.
+
+    Example:
+        >>> from lightning_accum import Clamp, Normalize
+        >>> overruled([Clamp(0.0, 0.3), Normalize(1.0)], torch.tensor([0.5, 0.5]))
+        '`Clamp(min=0.0, max=0.3)` keeps, and `Normalize` runs after it'
+    """
+    for i, fn in enumerate(constraints[:-1], 1):
+        lower, upper = getattr(fn, "weight_limits", (None, None))
+        if value.numel() and (
+            (lower is not None and bool(value.min() < value.new_tensor(lower)))
+            or (upper is not None and bool(value.max() > value.new_tensor(upper)))
+        ):
+            later = " and ".join(f"`{_name(each)}`" for each in constraints[i:])
+            run = "runs" if i == len(constraints) - 1 else "run"
+            return f"`{fn}` keeps, and {later} {run} after it"
+    return ""
+
+
+def _name(fn: Constraint) -> str:
+    return getattr(fn, "__name__", type(fn).__name__)

@@ -1,0 +1,78 @@
+"""Why the changes that were applied to a parameter have not moved it."""
+
+from __future__ import annotations
+
+import torch
+
+from lightning_accum.callbacks._counts import Counts, Weights
+from lightning_accum.callbacks._finding import names
+
+
+def why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
+    """Returns why a parameter has not changed, if nothing else says so, and whether it should.
+
+    Args:
+        c: the counts of the cell.
+        w: what is known of the parameter.
+    """
+    if c.rates and not any(c.rates.values()):
+        return f"{names(c.rates)} {'is' if len(c.rates) == 1 else 'are'} 0.", False
+    if w.rate.slow:
+        return "", False  # another line says so
+    if not w.rate.lr:
+        return "updates are applied to it with `lr = 0`.", False
+    if c.activity is not None and not c.activity.pre:
+        return "Its input was always 0: look at the data, and at the rate of the encoder.", True
+    if c.undefined and c.activity is not None and not c.activity.post:
+        return (
+            "Its neurons never fired, for their membrane potential is NaN: look for NaN in the"
+            " data, in the weights, and in what else enters the current."
+        ), True
+    if c.activity is not None and not c.activity.post:
+        return (
+            "Its neurons never fired: lower their threshold, or raise the rate of the input or the"
+            " weights."
+        ), True
+    if c.zeros:
+        return (
+            f"{names(c.zeros)} of the rule was 0 in all batches: look at how it is computed."
+        ), True
+    if not w.applied:
+        return (
+            "The rule returned no change, or the change was exported as a gradient and no optimizer"
+            " applied it: look at the rule's `terms`, and step the optimizer that holds the"
+            " parameter."
+        ), True
+    if c.why_unmoved:
+        return c.why_unmoved, True
+    if w.at_limits == 1:
+        return "All weights are at a limit: weaken the part that moves them there.", True
+    if w.ratio:
+        return (
+            f"Updates changed it, by a share of {w.ratio:.0e} on average, and something set it back"
+            " to its first values: look for what else writes to it, such as a callback that loads,"
+            " copies or prunes weights (`ModelPruning` resets them by default)."
+        ), True
+    if w.reset_by:
+        return (
+            f"A constraint, {names(w.reset_by)}, sets it to these values whatever an update does:"
+            " look at what it copies to the weights, or call `remove()` on its handle."
+        ), True
+    step = torch.finfo(w.dtype).eps * w.largest if w.dtype.is_floating_point else 1
+    return (
+        f"Weights of up to {w.largest:.2g} in {str(w.dtype).removeprefix('torch.')} change in steps"
+        f" of about {step:.0e}, and every update was smaller, or 0 due to the reward, the error, a"
+        " pseudo-derivative (neurons far from their threshold), a reduction, bound or constraint:"
+        f" raise {raised(c, w)}, or keep the weights in a wider dtype."
+    ), True
+
+
+def raised(c: Counts, w: Weights) -> str:
+    """Returns what to raise if changes are too small.
+
+    Args:
+        c: the counts of the cell.
+        w: what is known of the parameter.
+    """
+    lr = "" if w.rate.first >= 1 else f", or the `lr` of the optimizer ({w.rate.first:g})"
+    return (names(c.rates) or "the rates") + lr
