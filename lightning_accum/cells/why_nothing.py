@@ -51,6 +51,7 @@ def why_nothing(
     return (
         f"Its modules are in training mode, and were not called{when}, or without samples: call"
         " them as `fc(x)`, for hooks do not see `fc.forward(x)` or `F.linear(x, fc.weight)`. If"
+        " a copy of them runs, register the cell with the modules of the copy. If"
         " they run inside a function that `torch.compile` has compiled before, call"
         " `torch.compiler.reset()` once the cell is registered."
     )

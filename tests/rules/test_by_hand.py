@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -124,3 +126,15 @@ def test_a_cell_that_was_added_instead_of_registered() -> None:
             call()
     rule.eval()
     del rule  # says nothing that cannot be caught
+
+
+def test_a_cell_of_which_a_copy_runs() -> None:
+    fc, lif = _modules()
+    rule = STDP(0.1, -0.1)
+    cell = Cell(*copy.deepcopy((fc, lif)))
+    rule.register_cell("enc", cell)
+    for _ in range(7):
+        lif(fc(torch.ones(1, 3)))
+        rule()
+    with pytest.warns(RuntimeWarning, match="If a copy of them runs, register the cell with"):
+        rule()
