@@ -22,6 +22,7 @@ from lightning_accum.callbacks._finding import Finding
 from lightning_accum.callbacks._undone_findings import undone
 from lightning_accum.callbacks._weight_findings import (
     alike,
+    began_beyond,
     growth,
     hardly_moved,
     left_pending,
@@ -47,7 +48,8 @@ def findings(counts: Counts) -> list[Finding]:
     checks: tuple[Callable[[Counts, Weights], Iterator[Finding]], ...]
     checks = (
         *(nonfinite, never_applied, unmoved, hardly_moved, undone),
-        *(left_pending, growth, out_of_range, overruled, beyond, same_steps, alike, never_won),
+        *(left_pending, growth, began_beyond, out_of_range, overruled),
+        *(beyond, same_steps, alike, never_won),
     )
     for weights in counts.weights:
         found += [finding for check in checks for finding in check(counts, weights)]

@@ -40,6 +40,8 @@ class Weights:
         began_finite: whether all weights were finite when the fit began.
         bounded: whether the weights have an upper limit, or a constraint.
         at_limits: the share of weights at a limit.
+        began_beyond: the share of weights that were beyond a limit when the fit began.
+        limits: the lower and the upper limit.
         largest: the largest absolute weight.
         dtype: the dtype of the weights.
         outside: the share of weights outside the range that the rule assumes.
@@ -75,6 +77,8 @@ class Weights:
     began_finite: bool = True
     bounded: bool = False
     at_limits: float = 0.0
+    began_beyond: float = 0.0
+    limits: Range = (None, None)
     largest: float = 1.0
     dtype: torch.dtype = torch.float32
     outside: float = 0.0

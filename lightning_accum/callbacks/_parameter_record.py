@@ -158,6 +158,8 @@ class ParameterRecord:
             began_finite=math.isfinite(began),
             bounded=upper is not None or bool(updater.constraints_of(name)),
             at_limits=share(value, torch.le, lower, torch.ge, upper),
+            began_beyond=share(self._sample, torch.lt, lower, torch.gt, upper),
+            limits=(lower, upper),
             largest=float(value.abs().max()) if value.numel() else 0.0,
             dtype=value.dtype,
             outside=share(value, torch.lt, assumed[0], torch.gt, assumed[1]),

@@ -18,6 +18,7 @@ _SMALL = 1e-4  # ratio of an update to the weights, if also the `lr` is at most 
 _FACTOR = 0.01
 _LOSERS = 0.1  # share of neurons that never won
 _ALIKE = 0.95  # share of the weights' variance that all neurons have in common
+_MOST = 0.9  # share of weights
 
 
 def nonfinite(c: Counts, w: Weights) -> Iterator[Finding]:
@@ -133,6 +134,24 @@ def growth(c: Counts, w: Weights) -> Iterator[Finding]:
     yield Finding(c.cell, f"growth {w.name}", text, False)
 
 
+def began_beyond(c: Counts, w: Weights) -> Iterator[Finding]:
+    """Finds weights that the limits moved, because they began beyond them."""
+    if w.moved and w.finite and w.began_beyond >= _MOST:
+        lower, upper = w.limits
+        limits = " and ".join(
+            f"{what} {limit:g}"
+            for what, limit in (("at least", lower), ("at most", upper))
+            if limit is not None
+        )
+        text = (
+            f"{w.began_beyond:.0%} of the weights of `{c.cell}.{w.name}` began beyond the limits of"
+            f" its updater, {limits}, so that the first update moved them there: begin with weights"
+            " within the limits, or correct these (`Clamp(1.0)` is a lower limit, `Clamp(max=1.0)`"
+            " an upper one)."
+        )
+        yield Finding(c.cell, f"began beyond {w.name}", text, False)
+
+
 def out_of_range(c: Counts, w: Weights) -> Iterator[Finding]:
     """Finds weights outside the range that the rule assumes."""
     lower, upper = w.range
@@ -172,7 +191,9 @@ def overruled(c: Counts, w: Weights) -> Iterator[Finding]:
 
 def alike(c: Counts, w: Weights) -> Iterator[Finding]:
     """Finds neurons whose weights are all alike."""
-    if c.ended and w.moved and w.finite and w.shared >= _ALIKE and w.at_limits < _OUTSIDE:
+    if w.at_limits >= _OUTSIDE or w.began_beyond >= _MOST:  # another line says so
+        return
+    if c.ended and w.moved and w.finite and w.shared >= _ALIKE:
         text = (
             f"The neurons of `{c.cell}` have nearly the same weights: {w.shared:.1%} of the"
             f" variance of `{w.name}` is common to all. Let them compete, with"

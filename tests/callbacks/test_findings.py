@@ -14,7 +14,7 @@ from lightning_accum.callbacks._finding import Finding
 from lightning_accum.callbacks._parameter_record import ParameterRecord
 from lightning_accum.callbacks._rate_watch import Rate
 from lightning_accum.cells.activity import Activity, Silence
-from lightning_accum.updates import Updater
+from lightning_accum.updates import Clamp, Updater
 
 RATES = {"lr_post": 0.1, "lr_pre": -0.1}
 
@@ -248,3 +248,30 @@ def test_the_share_of_neurons_that_stayed(shape: tuple[int, ...]) -> None:
     assert record.weights(updater, {}).still == 1.0
     layer.weight.data[: shape[0] // 4] += 1.0
     assert record.weights(updater, {}).still == pytest.approx(0.75, abs=1e-4)
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.5, 0), (0.9, 1), (1.0, 1)])
+def test_limits_beyond_which_weights_began(share: float, told: int) -> None:
+    texts = [each.text for each in found({"began_beyond": share, "limits": (1.0, None)})]
+    assert len(texts) == told
+    assert all("began beyond the limits" in text and "at least 1" in text for text in texts)
+
+
+def test_weights_that_limits_made_alike_are_not_told_to_compete() -> None:
+    weights = {"shared": 1.0, "began_beyond": 1.0, "limits": (1.0, 2.0)}
+    (finding,) = found(weights, ended=True)
+    assert "at least 1 and at most 2" in finding.text
+
+
+@pytest.mark.parametrize(("lower", "upper", "share"), [(1.0, 2.0, 1.0), (0.0, 1.0, 0.0)])
+def test_the_share_of_weights_that_began_beyond_the_limits(
+    lower: float, upper: float, share: float
+) -> None:
+    fc = nn.Linear(4, 3)
+    nn.init.uniform_(fc.weight, 0.2, 0.6)
+    updater = Updater(fc, "weight")
+    updater.register_constraint(Clamp(lower, upper))
+    record = ParameterRecord(updater, "weight")
+    updater.weight = torch.full((3, 4), 0.1)
+    updater()
+    assert record.weights(updater, {}).began_beyond == share
