@@ -244,7 +244,7 @@ class Fit:
     def _after_apply(self, optimizer: UpdateOptimizer) -> None:
         self._rates.note(optimizer)
         self.report.after_apply(optimizer)
-        if self._appliers.by == "module":
+        if self._appliers.by == "module" and len(self._appliers.optimizers) == 1:
             self._plan.own_steps.stepped(optimizer)
         if self._health is not None:
             self._health.update_ended()
