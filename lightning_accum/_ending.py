@@ -16,15 +16,17 @@ class Deletable(Protocol):
 
 
 _watched: weakref.WeakSet[Deletable] = weakref.WeakSet()
+_last: weakref.WeakSet[Deletable] = weakref.WeakSet()
 
 
-def delete_at_exit(thing: Deletable) -> None:
+def delete_at_exit(thing: Deletable, last: bool = False) -> None:
     """Has ``thing.__del__()`` called when the program ends, if the object still exists then.
 
     Args:
         thing: the object, referenced weakly.
+        last: whether this comes after the others.
     """
-    _watched.add(thing)
+    (_last if last else _watched).add(thing)
 
 
 def has_ended() -> bool:
@@ -34,5 +36,5 @@ def has_ended() -> bool:
 
 @atexit.register
 def _delete_all() -> None:
-    for thing in list(_watched):
+    for thing in [*_watched, *_last]:
         thing.__del__()

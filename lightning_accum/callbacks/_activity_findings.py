@@ -13,6 +13,7 @@ ELSEWHERE = "recorded elsewhere"
 """The key of the finding that only other processes, or other cells, have recorded activity."""
 
 _BUSY = 0.5  # share of steps with a spike
+_IDLE = 8  # batches in a row
 _QUIET = 3  # windows in a row without a spike, since the first half of the fit
 _ENOUGH = 1000  # values from which a share is computed
 _NEGATIVE = 0.1  # share of outputs
@@ -49,10 +50,17 @@ def nothing_recorded(c: Counts) -> Iterator[Finding]:
 
 
 def recorded_no_more(c: Counts) -> Iterator[Finding]:
-    """Finds that nothing was recorded after the first epoch."""
-    if c.ended and c.late_batches and not c.late_windows and c.windows is not None:
-        text = f"`{c.cell}` recorded nothing after its first epoch. {c.why_nothing}"
-        yield Finding(c.cell, "recorded no more", text, False)
+    """Finds that nothing was recorded after the first epoch, or in half of the batches."""
+    if not c.ended or c.windows is None:
+        return
+    if c.late_batches and not c.late_windows:
+        when = "after its first epoch"
+    elif c.idle >= _IDLE and 2 * c.idle >= c.batches:
+        when = f"in the last {c.idle} of {number(c.batches, 'training batch')}"
+    else:
+        return
+    text = f"`{c.cell}` recorded nothing {when}. {c.why_nothing}"
+    yield Finding(c.cell, "recorded no more", text, False)
 
 
 def fell_silent(c: Counts) -> Iterator[Finding]:
@@ -61,12 +69,7 @@ def fell_silent(c: Counts) -> Iterator[Finding]:
     if not (c.ended and spikes and silence and all(w.finite for w in c.weights)):
         return
     if silence.looks >= _QUIET and 2 * silence.since <= (c.windows or 0):
-        text = (
-            f"The neurons of `{c.cell}` fired at first, and in none of the last {silence.looks} of"
-            f" {silence.of} windows that were looked at: look for weights that a constraint or"
-            " depression moves to zero, or a threshold that rises too far (`theta_plus`)."
-        )
-        yield Finding(c.cell, "fell silent", text, False)
+        yield Finding(c.cell, "fell silent", silence.told(c.cell), False)
 
 
 def busy(c: Counts) -> Iterator[Finding]:

@@ -66,6 +66,7 @@ class Weights:
     name: str
     applied: int = 1
     dropped: int = 0
+    zeroed: int = 0
     pending: bool = False
     held: bool = True
     rate: Rate = field(default_factory=Rate)
@@ -107,6 +108,7 @@ class Counts:
         unevaluated: number of recorded steps that no window has, in a loop of the user's own.
         late_batches: number of batches since the first check.
         late_windows: number of windows since the first check.
+        idle: number of the latest batches in a row in which nothing was recorded.
         longest: number of steps of the longest window.
         activity: the activity on both sides of the cell.
         course: the spikes of the neurons and the number of values, in the first third of the
@@ -132,6 +134,7 @@ class Counts:
     unevaluated: int = 0
     late_batches: int = 0
     late_windows: int = 0
+    idle: int = 0
     longest: int = 2
     activity: Activity | None = None
     course: tuple[tuple[int, int], ...] = ()

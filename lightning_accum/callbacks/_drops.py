@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 from lightning_accum.callbacks._host import CellHost
+from lightning_accum.rules._unmoved import dropped_updates
 
 
 class Drops:
@@ -23,13 +24,7 @@ class Drops:
         for (cell, name), count in self._ever().items():
             dropped = count - self._before.get((cell, name), 0)
             if dropped:
-                warnings.warn(
-                    f"Updates should be finite. Found NaN or Inf in {dropped} updates of `{name}`"
-                    f" of cell `{cell}`, which were dropped: look at the activity, and at what"
-                    " the rule is given, such as a reward or a kernel; or lower the rates.",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
+                warnings.warn(dropped_updates(cell, name, dropped), RuntimeWarning, stacklevel=2)
 
     def _ever(self) -> dict[tuple[str, str], int]:
         """Returns how many updates were ever dropped, by cell and parameter."""

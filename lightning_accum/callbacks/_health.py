@@ -117,7 +117,7 @@ class Health:
             else:  # the cell was registered during the fit
                 self._records[cell, param] = ParameterRecord(updater, param, late=True)
         for tally in self._tallies():
-            tally.look()  # at the first window of the next epoch
+            tally.looks.look()  # at the first window of the next epoch
         self._looks.epoch_ended()
         if self._first is None and self._batches:
             self._look(optimizers, by, ended=False)
@@ -164,6 +164,8 @@ class Health:
             watch.remove()
         for tally in self._tallies():
             tally.leave()
+        for _, updater, param in self._params():
+            getattr(updater, param).looked_at = True
 
     def _params(self) -> Iterator[tuple[str, Updater, str]]:
         for updater, cells in self._host.trainer.updaters.values():
@@ -211,12 +213,13 @@ class Health:
                 unevaluated=trainer.recorded_steps(name) if by == "loop" else 0,
                 late_batches=self._batches - self._first_batches if first is not None else 0,
                 late_windows=(windows or 0) - self._first.get(name, 0),
+                idle=tally.idle,
                 longest=tally.longest,
-                activity=tally.activity(),
-                course=tally.course(),
+                activity=tally.looks.activity(),
+                course=tally.looks.course(),
                 target=trainer.held_rate(name),
                 rectified=trainer.rectified,
-                silence=tally.silence(),
+                silence=tally.looks.silence(),
                 h=vars(getattr(state, "hyperparameters", Hyperparameters())),
                 carry=self._host.carry,
                 by=by,

@@ -50,8 +50,8 @@ class ParameterRecord:
     def __init__(self, updater: Updater, name: str, late: bool = False) -> None:
         self.name = name
         self._late, self._moved = late, False
-        self._applied = 0 if late else updater.applied.get(name, 0)
-        self._dropped = 0 if late else updater.skipped.get(name, 0)
+        counts = ({}, {}, {}) if late else (updater.applied, updater.zeroed, updater.skipped)
+        self._applied, self._zeroed, self._dropped = (each.get(name, 0) for each in counts)
         value = self._value(updater)
         self._shape = value.shape
         self._sample = sample_of(value).clone()
@@ -147,6 +147,7 @@ class ParameterRecord:
             name=name,
             applied=updater.applied.get(name, 0) - self._applied,
             dropped=updater.skipped.get(name, 0) - self._dropped,
+            zeroed=updater.zeroed.get(name, 0) - self._zeroed,
             pending=not getattr(updater, name).empty,
             held=key in rates,
             rate=rates.get(key, Rate()),

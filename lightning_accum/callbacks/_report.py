@@ -75,7 +75,7 @@ class Report:
             for name, value in activity.values().items():
                 self._unlogged[f"activity/{self._prefix}{cell}/{name}"] = value
             if (tally := self._host.trainer.tally(cell)) is not None:
-                tally.look()
+                tally.looks.look()
             for watcher in self.watchers:
                 watcher.saw(cell, activity)
 

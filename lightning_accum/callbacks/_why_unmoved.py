@@ -6,6 +6,7 @@ import torch
 
 from lightning_accum.callbacks._counts import Counts, Weights
 from lightning_accum.callbacks._finding import names
+from lightning_accum.cells.why_unmoved import why_unmoved as cells_why_unmoved
 
 
 def why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
@@ -21,22 +22,9 @@ def why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
         return "", False  # another line says so
     if not w.rate.lr:
         return "updates are applied to it with `lr = 0`.", False
-    if c.activity is not None and not c.activity.pre:
-        return "Its input was always 0: look at the data, and at the rate of the encoder.", True
-    if c.undefined and c.activity is not None and not c.activity.post:
-        return (
-            "Its neurons never fired, for their membrane potential is NaN: look for NaN in the"
-            " data, in the weights, and in what else enters the current."
-        ), True
-    if c.activity is not None and not c.activity.post:
-        return (
-            "Its neurons never fired: lower their threshold, or raise the rate of the input or the"
-            " weights."
-        ), True
-    if c.zeros:
-        return (
-            f"{names(c.zeros)} of the rule was 0 in all batches: look at how it is computed."
-        ), True
+    zeroed = 0 < w.applied <= w.zeroed
+    if why := cells_why_unmoved(c.activity, c.undefined, c.zeros, zeroed):
+        return why, True
     if not w.applied:
         return (
             "The rule returned no change, or the change was exported as a gradient and no optimizer"

@@ -32,8 +32,24 @@ class Silence(NamedTuple):
         looks: their number.
         of: the number of all windows that were looked at.
         since: the first of them, as windows are counted from 1.
+        expected: how many spikes they would have at the rate of the windows before.
+        driven: whether the input was active in each of them.
     """
 
     looks: int
     of: int
     since: int
+    expected: float = 0.0
+    driven: bool = True
+
+    def told(self, cell: str) -> str:
+        """Returns the text of a message that neurons fell silent.
+
+        Args:
+            cell: the name of the cell.
+        """
+        return (
+            f"The neurons of `{cell}` fired at first, and in none of the last {self.looks} of"
+            f" {self.of} windows that were looked at: look for weights that a constraint or"
+            " depression moves to zero, or a threshold that rises too far (`theta_plus`)."
+        )

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-import torch
 from torch import Tensor
 
-from lightning_accum.cells.activity import Activity, Silence
 from lightning_accum.cells.drops import Drops
 from lightning_accum.cells.first_values import ENOUGH, FirstValues
+from lightning_accum.cells.looks import Looks
 from lightning_accum.engine.terms import Change
-from lightning_accum.sparse.kernel_search import count_events
 
 T = TypeVar("T")
 
 _APART = 3  # windows in a row
-_THIRD = 2  # looks at least in a third of a fit
 _EMPTY = ENOUGH  # calls of a rule that find nothing before it warns
+_TURN = 100  # such calls before it warns of one cell while others learn
 # Changes that are pending, none ever applied, before it warns: of windows, of windows of one step.
 _WINDOWS, _STEPS = 1 << 10, 1 << 17
 
@@ -26,16 +24,15 @@ _WINDOWS, _STEPS = 1 << 10, 1 << 17
 class Tally:
     """Counts the windows of a cell, without waiting for the device.
 
-    Non-zero values are counted in windows 1, 2, 3, 4, 6, 8, 12, 16 and so on, and where
-    :meth:`look` asks for it: if activity is always zero or nearly always one, or if it ceases, a
-    few windows show it.
+    A few windows are looked at: they show it if activity is always zero or nearly always one, or
+    if it ceases.
 
     Example:
         >>> import torch
         >>> tally = Tally()
         >>> for _ in range(3):
         ...     _ = tally.note(torch.ones(5, 1, 2), torch.zeros(5, 1, 4))
-        >>> tally.windows, tally.longest, tally.activity()[:2]
+        >>> tally.windows, tally.longest, tally.looks.activity()[:2]
         (3, 5, (1.0, 0.0))
     """
 
@@ -54,53 +51,61 @@ class Tally:
         self.drops = Drops()
         self.empty = 0  # calls of the rule in a row that found nothing
         self._before = 0  # windows before these calls
+        self._absent = False  # whether the latest of them, in training mode, found other cells
         self.refused = False  # whether a call has raised an error
         self.joined = False  # whether traces have passed from window to window, if there are any
-        self._looks: list[tuple[int, Tensor | int, int, Tensor | int, int]] = []
+        self.looks = Looks()
         self.both_signs = False  # whether the rule's terms potentiate and depress
-        self._below: list[Tensor] = []  # by look, the negative values of a neuron without spikes
         self.apart = 0  # the latest windows in which the neuron was reset, and traces were not
         self.cleared = 0  # the latest sequences in which traces were cleared, and the neuron not
         self._values = FirstValues()
-        self._spikes = self._spikes_in = self._left = self._due = False
+        self._left = False
         self._told: set[str] = set()  # the kinds of mistakes that were found
 
     def leave(self) -> None:
         """Ends the time in which a callback reads the counts; it has said all there is to say."""
         self.watched, self._left = False, True
 
-    def look(self) -> None:
-        """Has the next window looked at, whatever its number."""
-        self._due = True
-
-    def note(self, pre: Tensor, post: Tensor) -> bool:
-        """Counts a window, and returns whether its non-zero values were counted."""
-        self.windows += 1
-        steps = pre.shape[0]
-        if steps > self.longest:
-            self.longest = steps
-        rest = self.windows & (self.windows - 1)  # 0 for 2 ** k, and 2 / 3 of 3 * 2 ** k
-        if rest and self.windows != rest + rest // 2 and not self._due:
-            return False
-        self._due = False
-        self._spikes, self._spikes_in = post.dtype == torch.bool, pre.dtype == torch.bool
-        self._below += [] if self._spikes else [(post < 0).sum()]
-        counts = count_events(pre), pre.numel(), count_events(post), post.numel()
-        self._looks.append((self.windows, *counts))
-        return True
-
-    def note_empty(self, resting: bool) -> bool:
-        """Counts a call that found nothing, and returns whether to warn, once.
+    def note(self, pre: Tensor, post: Tensor, windows: int = 1) -> bool:
+        """Counts a window, and returns whether its activity was looked at.
 
         Args:
-            resting: whether a module is in evaluation mode. After the first window, only twice as
-                many such calls as there were windows are a mistake; a test is none.
+            pre: activity before the connection.
+            post: activity after the neuron.
+            windows: of how many windows of one step this is the activity, if not of one window.
         """
-        if self._before != self.windows:
-            self._before, self.empty = self.windows, 0
-        self.empty += 1
+        self.windows += windows
+        steps = pre.shape[0] if windows == 1 else 1
+        if steps > self.longest:
+            self.longest = steps
+        return self.looks.note(self.windows, pre, post)
+
+    def note_empty(self, resting: bool, others: bool = False) -> bool:
+        """Counts a call that found nothing of the cell, and returns whether to warn, once.
+
+        Args:
+            resting: whether a module or the rule is in evaluation mode. After the first window,
+                only twice as many such calls as there were windows are a mistake; a test is none.
+            others: whether the call found activity of other cells. The turn of this one may come,
+                unless it is in evaluation mode, in which it may stay.
+        """
+        self.empty = self.idle + 1
+        self._before = self.windows
+        if others:
+            self._absent = not resting
+            return self.empty == _TURN and self.never_recorded()
         due = self.empty == max(_EMPTY, 2 * self.windows) and (resting or not self.windows)
         return due and self.warns("silence")
+
+    @property
+    def idle(self) -> int:
+        """The number of the latest calls in a row that found nothing of the cell."""
+        return self.empty if self._before == self.windows else 0
+
+    def never_recorded(self) -> bool:
+        """Returns whether to warn, once, that no call has found anything of the cell but others."""
+        missing = not self.windows and self.empty >= _EMPTY
+        return missing and self._absent and self.warns("silence")
 
     def note_apart(self, apart: bool) -> bool:
         """Counts windows in a row with a mistake in their reset, and returns whether to warn.
@@ -213,36 +218,3 @@ class Tally:
         """Returns whether to warn, once, that so many are pending and none was ever applied."""
         most = _WINDOWS if self.longest > 1 else _STEPS
         return contributions >= most and self.warns("updates")
-
-    def activity(self) -> Activity | None:
-        """Returns the activity of both sides, ``None`` before any; waits for the device."""
-        if not self._looks:
-            return None
-        pre, pres, post, posts = (
-            sum(int(n) for n in side) for side in list(zip(*self._looks, strict=True))[1:]
-        )
-        shares = pre / max(pres, 1), post / max(posts, 1)
-        below = sum(map(int, self._below)) / max(posts, 1)
-        return Activity(*shares, posts, self._spikes, self._spikes_in, below)
-
-    def course(self) -> tuple[tuple[int, int], ...]:
-        """Returns the non-zero values of the neuron, and the number of values, in thirds of time.
-
-        Waits for the device; empty if too few windows were looked at.
-        """
-        third = len(self._looks) // 3
-        if third < _THIRD:
-            return ()
-        parts = self._looks[:third], self._looks[third:-third], self._looks[-third:]
-        return tuple((sum(int(n) for *_, n, _ in p), sum(of for *_, of in p)) for p in parts)
-
-    def silence(self) -> Silence | None:
-        """Returns since when the neuron is silent; waits for the device.
-
-        ``None`` if it was not silent in the latest window that was looked at, or in all of them.
-        """
-        silent = [not int(spikes) for _, _, _, spikes, _ in self._looks]
-        if not silent or not silent[-1] or all(silent):
-            return None
-        first = len(silent) - silent[::-1].index(False)
-        return Silence(len(silent) - first, len(silent), self._looks[first][0])

@@ -47,7 +47,15 @@ def why_nothing(
             "Its modules are in evaluation mode, in which nothing is recorded: call `train()` on"
             " the model before it is trained."
         )
-    when = f" {where}, the only place that is recorded" if where else ""
+    return why_not_called(f" {where}, the only place that is recorded" if where else "")
+
+
+def why_not_called(when: str = "") -> str:
+    """Returns why modules in training mode have recorded nothing, and how to mend it.
+
+    Args:
+        when: where they should have been called, as a part of the sentence.
+    """
     return (
         f"Its modules are in training mode, and were not called{when}, or without samples: call"
         " them as `fc(x)`, for hooks do not see `fc.forward(x)` or `F.linear(x, fc.weight)`. If"

@@ -74,8 +74,7 @@ def run_compiled(rule: Rule, layer: nn.Module, inputs: Tensor) -> Tensor | None:
     used = (keys[0], after.pre, pairs.rate_post), (keys[1], after.post, pairs.rate_pre)
     found.state.keep({key: trace for key, trace, rate in used if rate}, "")
     found.state.samples["weight"] = found.state.samples.get("weight", 0) + steps * batch
-    found.state.tally.note(found.raster, spikes)
-    found.state.tally.windows += steps - 1  # of one step each
+    found.state.tally.note(found.raster, spikes, steps)
     found.state.tally.joined = True
     dtype = inputs.dtype if inputs.is_floating_point() else weight.dtype
     return spikes.to(neuron.spike_dtype or dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,24 +16,20 @@ from lightning_accum.cells.independent import RegisteredCell
 from lightning_accum.cells.mismatch import warn_of_order, warn_of_reset
 from lightning_accum.cells.state import same_settings
 from lightning_accum.cells.tally import Tally
-from lightning_accum.engine.recording import Recorded
+from lightning_accum.engine.recording import Given, Recorded
 from lightning_accum.functional.reductions import Reduction, reduction
 from lightning_accum.rules._cell_plan import CellPlan
-from lightning_accum.rules._options import RuleOptions, moving
+from lightning_accum.rules._chain import Link, warn_of_break, warn_of_end, warn_of_still
+from lightning_accum.rules._options import RuleOptions
 from lightning_accum.rules._recorded_signals import RecordedSignal, check_read, read
+from lightning_accum.rules._silence import warn_of_silence
 from lightning_accum.rules._warnings import (
-    unapplied_in,
     warn_of_delays,
-    warn_of_dropped,
     warn_of_hand_update,
     warn_of_pending,
-    warn_of_single_steps,
     warn_of_twin,
-    warn_of_unmoved,
-    warn_of_unused,
 )
 from lightning_accum.sparse.kernel_online import PairSTDP
-from lightning_accum.updates import Accumulator
 
 
 class RecordingTrainer(RuleOptions, ABC):
@@ -74,8 +70,7 @@ class RecordingTrainer(RuleOptions, ABC):
         for signal in self._recorded(cell, h):
             make = signal.constructor(name, h)
             self.add_monitor(name, signal.name, signal.attr, make, **signal.tags(h))
-        rule, tally = type(self).__name__, state.tally
-        told = partial(warn_of_dropped, rule, name, tally, h.params, moving(h))
+        told = partial(warn_of_end, type(self).__name__, Link(name, h, state.tally, None))
         self.updater_of(name).call_at_end(self, told)
         return self.get_unit(name)
 
@@ -129,12 +124,11 @@ class RecordingTrainer(RuleOptions, ABC):
             step = plan.steps.next
             if step is not None and step.apply(self.registry[name].replacement):
                 return
+        if not self.training:
+            self._note_absent((), Given({}))
         planned = any(plan.state.tally.windows for plan in self._plans.values())
         if not planned and not any(self.tally(name).windows for name in self.registry):
-            steps = {name: self.recorded_steps(name) for name, _ in self.named_cells}
-            warn_of_unused(
-                type(self).__name__, {name: (self.tally(name), steps[name], {}) for name in steps}
-            )
+            warn_of_break(type(self).__name__, self._links())
         if not kwargs:
             warn_of_hand_update(type(self).__name__, [self.tally(name) for name in self.registry])
         super().update(**kwargs)
@@ -161,6 +155,12 @@ class RecordingTrainer(RuleOptions, ABC):
         finally:
             self.drop_window()
         return True
+
+    def _note_absent(self, present: Sequence[str], given: Given) -> None:
+        """Counts a call for the cells of which nothing was recorded; it may warn."""
+        cells = {n: (c, self.tally(n)) for n, (c, _) in self.named_cells if n not in present}
+        if self.recording or any(tally.watched for _, tally in cells.values()):
+            warn_of_silence(type(self).__name__, cells, given, self.training, bool(present))
 
     def _plan(self, name: str, cell: Cell) -> CellPlan:
         """Returns the plan of a cell, which is made in the first call."""
@@ -215,36 +215,32 @@ class RecordingTrainer(RuleOptions, ABC):
             mode: whether this is training mode.
         """
         if self.training and not mode and "registry" in vars(self):
-            warn_of_unused(type(self).__name__, dict(self._unused()))
-            self.check_moved()
+            self._check_learning()
         return super().train(mode)
 
     def check_moved(self) -> None:
-        """Warns, once, of parameters that applied changes have not moved, or could not well move.
+        """Warns, once, of cells that applied changes have not moved, or could not well move.
 
         Waits for the device.
         """
-        for name, (cell, _) in filter(lambda n: n[0] in self.cell_states, self.named_cells):
-            h, updater = self.state_of(name).hyperparameters, self.registry.updater_of(name, cell)
-            if warn_of_single_steps(type(self).__name__, name, moving(h), self.tally(name)):
-                continue
-            if updater is not None:
-                if moving(h):
-                    warn_of_unmoved(type(self).__name__, name, updater, h.params, self.tally(name))
-                warn_of_delays(name, updater, h.params, self.tally(name))
+        warn_of_still(type(self).__name__, self._links())
 
-    def _unused(self) -> Iterator[tuple[str, tuple[Tally, int, Mapping[str, Accumulator]]]]:
-        """Yields what was recorded or accumulated of each cell, and had no effect so far."""
-        for name in self.cell_states:
-            cell, tally = self.registry[name].get(), self.tally(name)
+    def _check_learning(self) -> None:
+        """Warns, once, of each cell that learned nothing."""
+        warn_of_break(type(self).__name__, self._links())
+        if all(self.registry[name].get() is not None for name in self.registry):
+            self.check_moved()
+
+    def _links(self) -> Iterator[Link]:
+        """Yields what is known of each cell."""
+        for name, state in self.cell_states.items():
+            registered = self.registry[name]
+            cell = registered.get()
             updater = None if cell is None else self.registry.updater_of(name, cell)
-            params = self.state_of(name).hyperparameters.params
-            unapplied = {} if updater is None else unapplied_in(updater, params)
-            if not self.registry[name].loose:
-                yield name, (tally, tally.drops.steps + self.recorded_steps(name), unapplied)
+            if not registered.loose:
+                steps = self.recorded_steps(name)
+                yield Link(name, state.hyperparameters, state.tally, updater, steps)
 
     def __del__(self) -> None:
         if "registry" in vars(self) and not has_ended() and not in_dispatch_mode():
-            warn_of_unused(type(self).__name__, dict(self._unused()))
-            if all(self.registry[name].get() is not None for name in self.registry):
-                self.check_moved()
+            self._check_learning()

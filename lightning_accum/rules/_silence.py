@@ -7,21 +7,32 @@ from collections.abc import Mapping
 
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.tally import Tally
-from lightning_accum.cells.why_nothing import why_nothing
+from lightning_accum.cells.why_nothing import why_not_called, why_nothing
 from lightning_accum.engine.recording import Given
 
 
-def warn_of_silence(rule: str, cells: Mapping[str, tuple[Cell, Tally]], given: Given) -> None:
+def warn_of_silence(
+    rule: str,
+    cells: Mapping[str, tuple[Cell, Tally]],
+    given: Given,
+    training: bool = True,
+    others: bool = False,
+) -> None:
     """Counts a call that found nothing; warns after several in a row, or of what was given to it.
 
     Args:
         rule: the name of the rule.
-        cells: by name, each cell and its counts.
+        cells: by name, each cell of which nothing was found, and its counts.
         given: the arguments.
+        training: whether the rule is in training mode.
+        others: whether the call found activity of other cells.
     """
     for name, (cell, tally) in cells.items():
-        resting = not (cell.connection.training and cell.neuron.training)
-        if tally.windows and not resting and given.unread and tally.warns("given"):
+        active = cell.connection.training and cell.neuron.training
+        if not (training or active):
+            continue  # a test
+        resting = not (training and active)
+        if tally.windows and not (resting or others) and given.unread and tally.warns("given"):
             warnings.warn(
                 f"`{rule}` should be given {given.unread} with the steps that they are for. Found"
                 f" a call with them, and no step of cell `{name}` since the call before, so that"
@@ -29,12 +40,34 @@ def warn_of_silence(rule: str, cells: Mapping[str, tuple[Cell, Tally]], given: G
                 UserWarning,
                 stacklevel=4,
             )
-        if tally.note_empty(resting):
-            latest = "the latest " if tally.windows else ""
-            warnings.warn(
-                f"Cell `{name}` should record activity for `{rule}` to learn from. Found none in"
-                f" {latest}{tally.empty} calls."
-                f" {why_nothing(cell.connection, cell.neuron, dropped=tally.drops.steps)}",
-                RuntimeWarning,
-                stacklevel=4,
+        if tally.note_empty(resting, others):
+            why = why_nothing(
+                *(cell.connection, cell.neuron),
+                dropped=tally.drops.steps,
+                rule_trains=training,
             )
+            _warn(rule, name, tally, why, others)
+
+
+def warn_of_absent(rule: str, name: str, tally: Tally) -> None:
+    """Warns, at the end, of a cell in training mode of which no call has found anything.
+
+    Args:
+        rule: the name of the rule.
+        name: the name of the cell.
+        tally: its counts.
+    """
+    if tally.never_recorded():
+        _warn(rule, name, tally, why_not_called(), others=True)
+
+
+def _warn(rule: str, name: str, tally: Tally, why: str, others: bool) -> None:
+    """Warns that a cell records nothing."""
+    warnings.warn(
+        f"Cell `{name}` should record activity for `{rule}` to learn from. Found none in"
+        f" {'the latest ' if tally.windows else ''}{tally.empty} calls"
+        f"{', which found that of other cells' if others else ''}. {why}"
+        f"{' Until its turn comes, call `eval()` on them.' if others else ''}",
+        RuntimeWarning,
+        stacklevel=5,
+    )

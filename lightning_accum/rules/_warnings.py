@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from lightning_accum._ending import has_ended
 from lightning_accum.cells.single_steps import only_single_steps
 from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.recording import Given
@@ -65,102 +64,50 @@ def warn_of_unread(rule: str, given: Given, tallies: Sequence[Tally]) -> None:
 
 
 def warn_of_unused(
-    rule: str, cells: Mapping[str, tuple[Tally, int, Mapping[str, Accumulator]]]
-) -> None:
-    """Warns if a rule was never called, or nothing was applied.
-
-    Args:
-        rule: the name of the rule.
-        cells: by name, each cell's counts, the recorded steps that no call has evaluated, and the
-            accumulators of its parameters to which nothing was ever applied.
-    """
-    for name, (tally, steps, unapplied) in cells.items():
-        if tally.never_called(steps):
-            found = f"{steps} steps recorded, and no call: call `rule()` after each batch"
-        elif tally.never_applied(_pending(unapplied)):
-            found = f"{tally.windows} calls, and none applied: call `rule.update()` after `rule()`"
-        else:
-            continue
-        warnings.warn(
-            f"`{rule}` should have changed cell `{name}` by now. Found {found}, or add a"
-            " CellTrainerCallback to the Trainer, which does both.",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-
-
-def unapplied_in(updater: Updater, params: Iterable[str]) -> dict[str, Accumulator]:
-    """Returns the accumulators of parameters to which nothing was ever applied.
-
-    Args:
-        updater: the updater.
-        params: the names of the parameters.
-    """
-    applied = updater.applied
-    return {p: getattr(updater, p) for p in params if p in updater.names and not applied.get(p)}
-
-
-def warn_of_dropped(
     rule: str,
     cell: str,
     tally: Tally,
+    steps: int,
+    updater: Updater | None,
     params: Sequence[str],
-    names: Sequence[str],
-    updater: Updater,
 ) -> None:
-    """Warns if an updater is deleted and nothing could be learned, unless the program ends.
+    """Warns if a rule was never called, or nothing of what it returned was applied.
 
     Args:
         rule: the name of the rule.
         cell: the name of the cell.
         tally: the counts of the cell's windows.
+        steps: how many recorded steps were dropped, or no call has evaluated.
+        updater: the updater of the cell's parameters; ``None`` if there is none.
         params: the parameters that the rule trains.
-        names: the names of the cell's hyperparameters; empty if all its rates are 0.
-        updater: the updater.
     """
-    if not has_ended():
-        warn_of_unused(rule, {cell: (tally, 0, unapplied_in(updater, params))})
-        if names and not warn_of_single_steps(rule, cell, names, tally):
-            warn_of_unmoved(rule, cell, updater, params, tally)
+    unapplied = [] if updater is None else _unapplied(updater, params)
+    most = max(unapplied, key=lambda each: each.unused, default=None)
+    if tally.never_called(steps):
+        found = f"{steps} steps recorded, and no call: call `rule()` after each batch"
+    elif most is not None and tally.never_applied(most.unused):
+        found = f"{tally.windows} calls, and none applied: call `rule.update()` after `rule()`"
+        if most.cleared:
+            found = (
+                f"{most.cleared} changes of `{most.name}` cleared, and none applied: call"
+                " `rule.update()` before `updater.clear()` or `del`, or leave these out, for an"
+                " update empties what it has applied"
+            )
+        most.looked_at = True  # it is said
+    else:
+        return
+    warnings.warn(
+        f"`{rule}` should have changed cell `{cell}` by now. Found {found}, or add a"
+        " CellTrainerCallback to the Trainer, which does both.",
+        RuntimeWarning,
+        stacklevel=5,
+    )
 
 
-def _pending(unapplied: Mapping[str, Accumulator]) -> int:
-    """Returns how many changes are pending that nobody has applied or looked at."""
-    pending = (a.contributions for a in unapplied.values() if not a.looked_at)
-    return max(pending, default=0)
-
-
-def warn_of_unmoved(
-    rule: str, cell: str, updater: Updater, params: Sequence[str], tally: Tally
-) -> None:
-    """Warns if all changes that were applied so far have not moved a parameter.
-
-    Args:
-        rule: the name of the rule.
-        cell: the name of the cell.
-        updater: the updater that applied the changes.
-        params: the parameters that the rule trains.
-        tally: the counts of the cell's windows.
-    """
-    changed = {p: updater.held[p].detach() for p in params if p in updater.held}
-    for param, back in tally.never_moved(changed).items():
-        times = f"{tally.windows} calls and {updater.applied[param]} applied updates"
-        found = f"it unchanged, after {times}, which were 0 or lost in rounding"
-        if not changed[param].isfinite().all():
-            found = f"NaN or Inf in it before and after {times}, so that neurons never fire"
-        look = (
-            "at the activity, at the reduction of batches and of the updater, and at limits, and"
-            " raise the rates"
-        )
-        if back:
-            found = f"it at its first value again, after {times}, and {back} times in between"
-            look = "for what else writes to it, such as a `load_state_dict`"
-        warnings.warn(
-            f"`{rule}` should have moved `{param}` of cell `{cell}` by now. Found {found}: look"
-            f" {look}.",
-            RuntimeWarning,
-            stacklevel=4,
-        )
+def _unapplied(updater: Updater, params: Iterable[str]) -> list[Accumulator]:
+    """Returns the accumulators of parameters to which nothing was ever applied."""
+    applied = updater.applied
+    return [getattr(updater, p) for p in params if p in updater.names and not applied.get(p)]
 
 
 def warn_of_single_steps(rule: str, cell: str, names: Iterable[str], tally: Tally) -> bool:
@@ -232,7 +179,12 @@ def warn_of_pending(
     """
     for param in params:
         accumulator: Accumulator = getattr(updater, param)
-        if not updater.applied.get(param) and tally.long_pending(accumulator.contributions):
+        if updater.applied.get(param):
+            continue
+        if accumulator.cleared:
+            warn_of_unused(rule, cell, tally, 0, updater, [param])
+        elif tally.long_pending(accumulator.contributions):
+            accumulator.looked_at = True  # it is said
             warnings.warn(
                 f"The changes that `{rule}` makes for cell `{cell}` should be applied from time to"
                 f" time. Found those of {tally.windows} windows pending for `{param}`, and none"

@@ -34,7 +34,6 @@ from lightning_accum.rules._recorded_signals import (
     state_of,
 )
 from lightning_accum.rules._recording_trainer import RecordingTrainer
-from lightning_accum.rules._silence import warn_of_silence
 from lightning_accum.rules._warnings import (
     warn_of_delays,
     warn_of_pending,
@@ -196,9 +195,8 @@ class Rule(RecordingTrainer):
                 next(run, None)
             if given.unread and runs:
                 warn_of_unread(type(self).__name__, given, [e.plan.state.tally for e in found if e])
-            elif not runs and self.training and self.recording:
-                known = {name: (cell, self.tally(name)) for name, (cell, _) in self.named_cells}
-                warn_of_silence(type(self).__name__, known, given)
+            if len(runs) < len(found) and self.training:
+                self._note_absent([seen.name for seen in found if seen], given)
         finally:
             self.drop_window()
 
@@ -246,5 +244,6 @@ class Rule(RecordingTrainer):
         if fixed and carry and not inputs:
             seen.plan_step(known, updater, self._pool.members(seen.name))
         if looked:
+            state.tally.looks.note_inputs(inputs)
             warn_of_pending(type(self).__name__, seen.name, updater, h.params, state.tally)
             warn_of_delays(seen.name, updater, h.params, state.tally)

@@ -28,6 +28,7 @@ class CombinedChange(PendingChange):
     def __init__(self, shape: torch.Size | None = None, *, name: str = "parameter") -> None:
         super().__init__(shape, name=name)
         self.keep_parts: bool | None = None
+        self.cleared = 0  # contributions that were dropped
         self.may_combine = False  # used if `keep_parts` is None
         self.records: list[Self] = []
         self.of_all_processes = False  # whether the changes of all processes are pending
@@ -107,12 +108,19 @@ class CombinedChange(PendingChange):
 
     def clear(self, **kwargs: Any) -> None:
         """Drops everything that is pending; the reduction and the bounds stay."""
+        if dropped := self.contributions:
+            self.cleared += dropped
         super().clear()
         if self._combined or self.of_all_processes:
             self._combined = self.of_all_processes = False
         if self.kept:
             self.kept = 0
         self.records.clear()
+
+    @property
+    def unused(self) -> int:
+        """The number of contributions that are pending or were dropped, if nobody has read them."""
+        return 0 if self.looked_at else self.contributions + self.cleared
 
     def emptying_calls(self) -> list[partial[None]]:
         """Returns calls that empty both parts; :meth:`clear` then frees their memory."""

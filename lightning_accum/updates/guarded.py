@@ -61,9 +61,25 @@ class GuardedAccumulators(NamedAccumulators):
             self.nonfinite = nonfinite
 
     @property
+    def applied(self) -> dict[str, int]:
+        """How often a change of each parameter was applied, including those that were dropped."""
+        return dict(self._ledger.applied)
+
+    @property
+    def zeroed(self) -> dict[str, int]:
+        """How often an applied change of each parameter was multiplied by 0."""
+        return dict(self._ledger.zeroed)
+
+    @property
     def skipped(self) -> dict[str, int]:
         """How often each parameter's update was dropped for NaN or Inf; waits for the device."""
         return {name: int(count) for name, count in self._guard.counts.items()}
+
+    @property
+    def lately_skipped(self) -> dict[str, int]:
+        """The same since a state was loaded, if one was; waits for the device."""
+        loaded = self._guard.loaded
+        return {name: n - int(loaded.get(name, 0)) for name, n in self.skipped.items()}
 
     def get_extra_state(self) -> dict[str, Tensor]:
         """Returns how often updates were dropped."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from lightning_accum._compat import compiled_from, in_dispatch_mode
 from lightning_accum._state import CheckedState
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.accumulator import Accumulator
+from lightning_accum.updates.ledger import Ledger
 from lightning_accum.updates.targets import parameter_of, updatable_param
 from lightning_accum.updates.unattached import note_unattached
 
@@ -35,7 +35,7 @@ class NamedAccumulators(CheckedState):
     attached = False
     """Whether it is or was the updater of its module, or has the constraints and bounds of that."""
 
-    _accumulators: Mapping[str, Accumulator] = MappingProxyType({})
+    _accumulators: dict[str, Accumulator] = {}  # noqa: RUF012 - none before `__init__`
     _parent: weakref.ref[nn.Module] | None = None
     _user: weakref.ref[Any] | None = None
     _watchers: tuple[tuple[weakref.ref[object], Callable[[NamedAccumulators], None]], ...] = ()
@@ -46,6 +46,8 @@ class NamedAccumulators(CheckedState):
         module = compiled_from(module)
         self.label = type(module).__name__
         self._reduction = reduction
+        self._accumulators = {}
+        self._ledger = Ledger(self.label, self._accumulators)
         self.held: dict[str, Tensor] = {}  # what was changed last, also after the module's end
         self.bind(module)
 
@@ -86,7 +88,7 @@ class NamedAccumulators(CheckedState):
     def _put(self, name: str, accumulator: Accumulator) -> None:
         """Sets the accumulator of a parameter."""
         self.add_module(name, accumulator)
-        self._accumulators = {**self._accumulators, name: accumulator}
+        self._accumulators[name] = accumulator
 
     # ------------------------------------------------------------------ the module
     @property
@@ -218,6 +220,7 @@ class NamedAccumulators(CheckedState):
                 f" `(pos, neg)`. Found {len(pair)} values."
             )
         self._getacc_(self, attr).accumulate(*pair)
+        self._ledger.note_assigned(attr, self._accumulators[attr])
 
     @staticmethod
     def _delacc_(self: NamedAccumulators, attr: str) -> None:

@@ -39,6 +39,7 @@ class NonFiniteGuard:
     def __init__(self, policy: NonFinite) -> None:
         self.policy = policy
         self.counts: dict[str, Tensor] = {}
+        self.loaded: dict[str, Tensor] = {}  # those of an earlier run
 
     @property
     def policy(self) -> NonFinite:
@@ -135,6 +136,7 @@ class NonFiniteGuard:
     def load(self, state: dict[str, Tensor]) -> None:
         """Loads copies of counts that :meth:`check` has passed."""
         self.counts = {name: count.clone() for name, count in state.items()}
+        self.loaded = {name: count.clone() for name, count in state.items()}
 
 
 def check_policy(policy: str) -> None:

@@ -42,7 +42,7 @@ class PendingChange(CheckedState):
         self.name = name
         self._pos = Part()
         self._neg = Part()
-        self.looked_at = False  # whether someone has read what is pending
+        self.looked_at = False  # whether someone has read it, or was told of it
 
     @property
     def pos(self) -> Tensor | None:

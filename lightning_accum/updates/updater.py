@@ -76,7 +76,6 @@ class Updater(GuardedAccumulators):
         check_taken(type(self).__name__, kwargs, ("reduction", "nonfinite"))
         super().__init__(module, reduction, nonfinite)
         self._constraints = RegisteredConstraints()
-        self._applied: dict[str, int] = {}
         self._alone, self.exports, self._kept = Alone(), Exports(), Kept()
         own = self.parent.named_parameters(recurse=False)
         self.add(*(params or [name for name, _ in own]))
@@ -89,11 +88,6 @@ class Updater(GuardedAccumulators):
         for name in self.names:
             other._put(name, self._accumulators[name].sibling())
         return other
-
-    @property
-    def applied(self) -> dict[str, int]:
-        """How often a change of each parameter was applied, including those that were dropped."""
-        return dict(self._applied)
 
     def register_constraint(self, fn: Constraint, *params: str) -> RemovableHandle:
         """Runs ``fn(param)`` after each applied update, to change ``param`` in place.
@@ -180,7 +174,8 @@ class Updater(GuardedAccumulators):
         if isinstance(scale, dict):
             self.checked_names(list(factors))
         change = checked_change(self.label, self._pending(names, factors, kwargs), self._guard)
-        return partial(self._apply_change, change, names if clear else ())
+        zeroed = (name for name in change.names if not factors.get(name, 1.0))
+        return partial(self._apply_change, change, names if clear else (), *zeroed)
 
     def apply_stacked(self) -> bool:
         """Calls the updater without arguments, if one stacked product is all that is pending.
@@ -209,7 +204,7 @@ class Updater(GuardedAccumulators):
             if not each.empty
         ]
 
-    def _apply_change(self, change: Change, consumed: Sequence[str]) -> None:
+    def _apply_change(self, change: Change, consumed: Sequence[str], *zeroed: str) -> None:
         """Applies a checked change, and empties the accumulators that held it."""
         accumulators = [self._accumulators[name] for name in consumed]
         emptying = [call for each in accumulators for call in each.emptying_calls()]
@@ -217,6 +212,7 @@ class Updater(GuardedAccumulators):
         call_uninterrupted(*change.calls, *emptying)
         self._guard.counts.update(change.counts)
         self.note_applied(change.names)
+        self._ledger.note_zeroed(zeroed)
         for accumulator in accumulators:
             accumulator.clear()
         self._kept.note(self.label, () if consumed else change.names, self._accumulators)
@@ -225,8 +221,8 @@ class Updater(GuardedAccumulators):
     def note_applied(self, names: Sequence[str], times: int = 1) -> None:
         """Counts that changes of parameters were applied."""
         self._alone.check(self.label, names, self._accumulators)
+        self._ledger.note_applied(names, times)
         for name in names:
-            self._applied[name] = self._applied.get(name, 0) + times
             self.held[name] = self.target(name)
 
     def gradients(self) -> tuple[dict[str, Tensor], list[partial[Any]]]:

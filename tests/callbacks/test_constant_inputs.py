@@ -125,6 +125,6 @@ def test_a_reward_of_zero_is_named_once(
     rule = MSTDP(0.01, -0.01, time_dim=0)
     learner = CellTrainerCallback(rule, {"enc": CellSpec("fc", "lif")}, input_keys=("reward",))
     caplog.set_level(logging.INFO)
-    with warning_of("`reward` of the rule was 0 in all batches: look"):
+    with warning_of("`reward` of the rule was always 0: look"):
         trainer(tmp_path, learner).fit(Rewarded(lambda i: zero), loader(4))
     assert "Each value" not in caplog.text

@@ -75,12 +75,12 @@ def test_the_course_of_a_tally() -> None:
     tally = Tally()
     for _ in range(5):
         tally.note(torch.zeros(4, 1, 2), torch.zeros(4, 1, 2))
-    assert tally.course() == ()
+    assert tally.looks.course() == ()
     tally.begin()
     for spikes in range(1, 7):
-        tally.look()
+        tally.looks.look()
         tally.note(torch.zeros(4, 1, 2), (torch.arange(8) < spikes).float().reshape(4, 1, 2))
-    assert tally.course() == ((3, 16), (7, 16), (11, 16))
+    assert tally.looks.course() == ((3, 16), (7, 16), (11, 16))
 
 
 def test_the_targets_of_rules() -> None:

@@ -43,14 +43,14 @@ def test_counts_every_window_and_looks_at_few() -> None:
     looked = [tally.note(torch.ones(n, 1, 4), torch.zeros(n, 1, 2)) for n in range(1, 15)]
     assert [n for n, look in enumerate(looked, 1) if look] == [1, 2, 3, 4, 6, 8, 12]
     assert (tally.windows, tally.longest) == (14, 14)
-    assert tally.activity() == (1.0, 0.0, 2 * (1 + 2 + 3 + 4 + 6 + 8 + 12), False, False, 0.0)
+    assert tally.looks.activity() == (1.0, 0.0, 2 * (1 + 2 + 3 + 4 + 6 + 8 + 12), False, False, 0.0)
 
 
 def test_the_share_that_is_active() -> None:
     tally = Tally()
     for active in (1, 3):
         tally.note(torch.arange(8).reshape(2, 1, 4) < active, torch.eye(4)[None])
-    assert tally.activity() == (0.25, 0.25, 32, False, True, 0.0)
+    assert tally.looks.activity() == (0.25, 0.25, 32, False, True, 0.0)
 
 
 def test_looks_where_it_is_asked_to() -> None:
@@ -58,7 +58,7 @@ def test_looks_where_it_is_asked_to() -> None:
     looked = []
     for n in range(1, 8):
         if n == 5:
-            tally.look()
+            tally.looks.look()
         looked.append(tally.note(ON, ON))
     assert [n for n, look in enumerate(looked, 1) if look] == [1, 2, 3, 4, 5, 6]
 
@@ -71,15 +71,16 @@ def test_neurons_that_fell_silent(spikes: str, silence: tuple[int, int, int] | N
     tally = Tally()
     for each in spikes:
         tally.note(ON, torch.full((2, 1, 3), each == "1"))
-    assert tally.silence() == silence
+    found = tally.looks.silence()
+    assert (found and found[:3]) == silence
 
 
 def test_nothing_is_known_before_a_window_and_after_a_new_beginning() -> None:
     tally = Tally()
-    assert tally.activity() is None
+    assert tally.looks.activity() is None
     tally.note(ON, ON)
     tally.begin()
-    assert (tally.windows, tally.longest, tally.activity()) == (0, 0, None)
+    assert (tally.windows, tally.longest, tally.looks.activity()) == (0, 0, None)
 
 
 def test_a_rule_counts_what_it_evaluates() -> None:
@@ -90,7 +91,7 @@ def test_a_rule_counts_what_it_evaluates() -> None:
     rule()  # finds nothing
     tally = rule.tally("enc")
     assert (tally.windows, tally.longest) == (3, 3)
-    assert tally.activity() == (1.0, 1.0, 36, True, True, 0.0)
+    assert tally.looks.activity() == (1.0, 1.0, 36, True, True, 0.0)
     assert copy.deepcopy(rule).tally("enc").windows == 3
     assert not any("tally" in key for key in rule.state_dict())
 
@@ -153,14 +154,42 @@ def test_a_pause_is_no_mistake() -> None:
     calls(rule, 100)
 
 
-def test_one_cell_that_records_speaks_for_the_rule() -> None:
+def others_learn(count: int) -> tuple[STDP, Cell, Serial]:
     rule, layer = learner()
     other = Cell(nn.Linear(4, 2, bias=False), LIF(2, time_dim=0))
     rule.register_cell("later", other)
-    for _ in range(20):
+    for _ in range(count):
         layer(ON)
         rule()
-    rule.update()
+        rule.update()
+    return rule, other, layer
+
+
+def test_the_turn_of_a_cell_may_come() -> None:
+    rule, other, _layer = others_learn(99)
+    other.neuron(other.connection(ON))
+    rule()
+    calls(rule, 20)
+
+
+@pytest.mark.parametrize("count", [20, 99])
+def test_a_cell_that_is_not_called_while_others_learn(count: int) -> None:
+    found = f"Cell `later` should record.*none in {count} calls, which found that of other cells"
+    rule, _other, _layer = others_learn(count)
+    with pytest.warns(RuntimeWarning, match=found) as said:
+        rule.eval()
+    assert len(said) == 1
+
+
+def test_a_cell_that_rests_while_others_learn() -> None:
+    rule, layer = learner()
+    other = Cell(nn.Linear(4, 2, bias=False).eval(), LIF(2, time_dim=0).eval())
+    rule.register_cell("later", other)
+    for _ in range(120):
+        layer(ON)
+        rule()
+        rule.update()
+    rule.eval()
 
 
 # ---------------------------------------------------------------------- never applied

@@ -1,0 +1,112 @@
+"""Warns if changes that a rule makes without a callback do not move its weights any more."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+from lightning_accum.cells.tally import Tally
+from lightning_accum.cells.why_unmoved import why_unmoved
+from lightning_accum.updates import Updater
+
+_QUIET = 3  # looks in a row without a spike, since the first ...
+_PART = 4  # ... quarter of the windows, if as many spikes as ...
+_EXPECTED = 10  # ... these were expected
+
+
+def warn_of_nonfinite(cell: str, updater: Updater, params: Sequence[str], tally: Tally) -> None:
+    """Warns if updates were dropped for NaN or Inf; waits for the device.
+
+    Args:
+        cell: the name of the cell.
+        updater: the updater that dropped them.
+        params: the parameters that the rule trains.
+        tally: the counts of the cell's windows.
+    """
+    skipped = updater.lately_skipped
+    for param in params:
+        if skipped.get(param) and tally.windows and tally.warns(f"nonfinite {param}"):
+            warnings.warn(
+                dropped_updates(cell, param, skipped[param]), RuntimeWarning, stacklevel=4
+            )
+
+
+def dropped_updates(cell: str, param: str, dropped: int) -> str:
+    """Returns the text of a message that updates were dropped for NaN or Inf.
+
+    Args:
+        cell: the name of the cell.
+        param: the name of the parameter.
+        dropped: the number of its updates that were dropped.
+    """
+    return (
+        f"Updates should be finite. Found NaN or Inf in {dropped} updates of `{param}`"
+        f" of cell `{cell}`, which were dropped: look at the activity, and at what"
+        " the rule is given, such as a reward or a kernel; or lower the rates."
+    )
+
+
+def warn_of_unmoved(
+    rule: str, cell: str, updater: Updater, params: Sequence[str], tally: Tally
+) -> None:
+    """Warns if all changes that were applied so far have not moved a parameter.
+
+    Args:
+        rule: the name of the rule.
+        cell: the name of the cell.
+        updater: the updater that applied the changes.
+        params: the parameters that the rule trains.
+        tally: the counts of the cell's windows.
+    """
+    activity, zeros = tally.looks.activity(), tally.looks.zeros()
+    changed = {p: updater.held[p].detach() for p in params if p in updater.held}
+    if updater.known_parent is not None and why_unmoved(activity, zeros=zeros):
+        rest = (p for p in params if p in updater.names and p not in changed)
+        changed |= {p: updater.target(p).detach() for p in rest if not getattr(updater, p).unused}
+    skipped, zeroed = updater.lately_skipped, updater.zeroed
+    for param, back in tally.never_moved(changed).items():
+        applied = updater.applied.get(param, 0)
+        if 0 < applied <= skipped.get(param, 0):
+            continue  # another warning says so
+        times = f"{tally.windows} calls and {applied} applied updates"
+        found, why = f"it unchanged, after {times}", ""
+        if not changed[param].isfinite().all():
+            found = f"NaN or Inf in it before and after {times}, so that neurons never fire"
+        elif back:
+            found = f"it at its first value again, after {times}, and {back} times in between"
+            why = ": look for what else writes to it, such as a `load_state_dict`."
+        elif known := why_unmoved(
+            activity, zeros=zeros, zeroed=0 < applied <= zeroed.get(param, 0)
+        ):
+            why = f". {known}"
+        else:
+            found += ", which were 0 or lost in rounding"
+        why = why or (
+            ": look at the activity, at the reduction of batches and of the updater, and at limits,"
+            " and raise the rates."
+        )
+        warnings.warn(
+            f"`{rule}` should have moved `{param}` of cell `{cell}` by now. Found {found}{why}",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
+def warn_of_fallen_silent(rule: str, cell: str, tally: Tally) -> None:
+    """Warns if neurons fired at first, and then no more; waits for the device.
+
+    Args:
+        rule: the name of the rule.
+        cell: the name of the cell.
+        tally: the counts of the cell's windows.
+    """
+    activity, silence = tally.looks.activity(), tally.looks.silence()
+    if activity is None or silence is None or not (activity.spikes and silence.driven):
+        return
+    long = _PART * silence.since <= tally.windows and silence.expected >= _EXPECTED
+    if long and silence.looks >= _QUIET and tally.warns("fell silent"):
+        warnings.warn(
+            f"`{rule}` learns nothing from neurons that are silent. {silence.told(cell)}",
+            RuntimeWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,244 @@
+"""A loop by hand in which nothing is learned says why: recorded, evaluated, applied, moved."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from rasters import raster
+from torch import nn
+
+import lightning_accum as la
+from lightning_accum.nn import LIF
+from lightning_accum.optim import UpdateOptimizer
+from lightning_accum.rules import learn_online
+
+
+class Loop:
+    """A layer that learns in a loop of the user's own."""
+
+    def __init__(self, rule: la.STDP | None = None, threshold: float = 2.0, **updater: Any) -> None:
+        self.fc, self.lif = nn.Linear(20, 5, bias=False), LIF(5, v_threshold=threshold)
+        nn.init.constant_(self.fc.weight, 0.3)
+        self.updater = la.attach_updater(self.fc, "weight", **updater)
+        self.rule = rule or la.STDP(0.01, -0.004)
+        self.rule.register_cell("enc", la.Cell(self.fc, self.lif))
+
+    def window(self, seed: int, active: bool = True) -> None:
+        self.lif.reset()
+        self.rule.clear()
+        for spikes in raster(10, 2, 20, seed=seed).float():
+            self.lif(self.fc(spikes * active))
+
+    def run(
+        self,
+        windows: int = 20,
+        before: Callable[[], object] = lambda: None,
+        update: Callable[[], object] | None = None,
+        active: bool = True,
+        **given: Any,
+    ) -> None:
+        for i in range(windows):
+            self.window(i, active)
+            self.rule(**given)
+            before()
+            (update or self.rule.update)()
+
+
+def said(end: Callable[[], object]) -> list[str]:
+    """Returns the warnings of a call."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        end()
+        gc.collect()
+    return [str(each.message) for each in found]
+
+
+# ---------------------------------------------------------------------- recorded
+def test_a_rule_that_is_left_in_evaluation_mode() -> None:
+    loop = Loop()
+    loop.run(3)
+    model = nn.ModuleList([loop.fc, loop.lif, loop.rule])
+    model.eval()
+    loop.fc.train(), loop.lif.train()
+    told = said(lambda: loop.run(60))[0]
+    assert told.startswith("Cell `enc` should record activity for `STDP`")
+    assert "none in the latest 8 calls. The rule is in evaluation mode" in told
+
+
+def test_a_test_in_evaluation_mode() -> None:
+    loop = Loop()
+    loop.run(3)
+    nn.ModuleList([loop.fc, loop.lif, loop.rule]).eval()
+    loop.run(60)
+
+
+# ---------------------------------------------------------------------- applied
+@pytest.mark.parametrize("how", ["clear", "del"])
+def test_changes_that_are_cleared_before_an_update(how: str) -> None:
+    loop = Loop()
+    clear = loop.updater.clear if how == "clear" else lambda: delattr(loop.updater, "weight")
+    (told,) = said(lambda: loop.run(100, before=clear))
+    assert " changes of `weight` cleared, and none applied: call `rule.update()` before" in told
+
+
+def test_changes_that_are_rejected_now_and_then() -> None:
+    loop = Loop()
+    loop.run(4)
+    for i in range(20):
+        loop.run(1, before=loop.updater.clear if i % 4 else lambda: None)
+    loop.rule.eval()
+
+
+def test_changes_that_someone_applies_by_hand() -> None:
+    loop = Loop()
+
+    def apply() -> None:
+        with torch.no_grad():
+            loop.fc.weight.copy_(loop.updater.weight(loop.fc.weight))
+        loop.updater.clear()
+
+    loop.run(20, update=apply)
+    assert not said(loop.rule.eval)
+
+
+@pytest.mark.parametrize(("windows", "count"), [(60, 1), (20, 0)])
+def test_a_new_rule_in_each_batch(windows: int, count: int) -> None:
+    loop = Loop()
+    cell = la.Cell(loop.fc, loop.lif)
+    for i in range(windows):
+        loop.rule = la.STDP(0.01, -0.004)
+        loop.rule.register_cell("enc", cell)
+        loop.window(i)
+        loop.rule()
+    del cell
+    told = said(vars(loop).clear)
+    assert len(told) == count
+    assert all("accumulated for `weight` of `Linear`" in each for each in told)
+    assert all("60 and no update: call the updater" in each for each in told)
+
+
+def test_changes_that_are_assigned_and_never_applied() -> None:
+    fc = nn.Linear(2, 1)
+    updater = la.attach_updater(fc, "weight")
+
+    def assign() -> None:
+        for _ in range(3000):
+            updater.weight = torch.ones(1, 2)
+
+    (told,) = said(assign)
+    assert "`weight` of `Linear` should be applied. Found 1024 and no update" in told
+
+
+@pytest.mark.parametrize("use", ["update", "read", "gradient", "copy"])
+def test_changes_that_are_used_otherwise(use: str) -> None:
+    fc = nn.Linear(2, 1)
+    updater = la.Updater(fc, "weight") if use == "copy" else la.attach_updater(fc, "weight")
+    for _ in range(40):
+        updater.weight = torch.ones(1, 2)
+        if use == "gradient":
+            la.optim.updates_as_gradients(updater)
+    if use == "update":
+        updater()
+    if use == "read":
+        assert updater.weight.pos is not None
+    if use == "copy":
+        copied = copy.deepcopy(updater)
+        updater()
+        del copied
+    del updater, fc
+    gc.collect()
+
+
+# ---------------------------------------------------------------------- moved
+@pytest.mark.parametrize("since", [0, 3])
+def test_updates_that_are_dropped_for_nan(since: int) -> None:
+    loop = Loop(la.MSTDP(0.01, -0.004), nonfinite="skip")
+    loop.run(since, reward=1.0)
+    loop.run(20, reward=torch.nan)
+    (told,) = said(loop.rule.eval)
+    assert "NaN or Inf in 20 updates of `weight` of cell `enc`, which were dropped" in told
+
+
+def test_updates_that_an_earlier_run_has_dropped() -> None:
+    loop, later = (Loop(la.MSTDP(0.01, -0.004), nonfinite="skip") for _ in range(2))
+    loop.run(20, reward=torch.nan)
+    assert len(said(loop.rule.eval)) == 1
+    later.updater.load_state_dict(loop.updater.state_dict())
+    later.run(20, reward=1.0)
+    assert later.updater.skipped == {"weight": 20}
+    later.rule.eval()
+
+
+def scaled(loop: Loop) -> None:
+    loop.run(update=lambda: loop.rule.update(scale=0.0))
+
+
+def stepped(loop: Loop) -> None:
+    optimizer = UpdateOptimizer(loop.fc.parameters(), lr=0.0, updaters=[loop.updater])
+    loop.run(update=optimizer.step)
+
+
+ZEROED = "Each change was multiplied by 0 when it was applied: look at `scale`, or at the `lr`"
+
+
+@pytest.mark.parametrize(
+    ("train", "why"),
+    [
+        (scaled, ZEROED),
+        (stepped, ZEROED),
+        (lambda loop: loop.run(active=False), "Its input was always 0: look at the data"),
+        (lambda loop: loop.run(), "Its neurons never fired: lower their threshold"),
+    ],
+)
+def test_a_known_cause(train: Callable[[Loop], None], why: str) -> None:
+    loop = Loop(threshold=1e6 if "fired" in why else 2.0)
+    train(loop)
+    (told,) = said(loop.rule.eval)
+    assert f"unchanged, after 20 calls and 20 applied updates. {why}" in told
+    assert "raise the rates" not in told
+
+
+@pytest.mark.parametrize("reward", [0.0, torch.zeros(2)])
+def test_a_reward_of_zero(reward: Any) -> None:
+    loop = Loop(la.MSTDP(0.01, -0.004))
+    loop.run(reward=reward)
+    (told,) = said(loop.rule.eval)
+    assert re.search("[20] applied updates. `reward` of the rule was always 0: look at how", told)
+
+
+@pytest.mark.parametrize("online", [False, True])
+def test_neurons_that_fall_silent(online: bool) -> None:
+    loop = Loop(la.STDP(0.001, -0.05))
+    loop.updater.register_constraint(la.Clamp(0, 1))
+    if online:
+        layer = la.Serial(loop.fc, loop.lif)
+        for i in range(20):
+            loop.lif.reset()
+            loop.rule.clear()
+            learn_online(loop.rule, layer, raster(10, 2, 20, seed=i))
+    else:
+        loop.run(60)
+    told = said(loop.rule.eval)
+    assert len(told) == 1
+    assert "The neurons of `enc` fired at first, and in none of the last" in told[0]
+
+
+def test_an_input_that_ends_is_no_silence_of_neurons() -> None:
+    loop = Loop()
+    loop.run(5)
+    loop.run(60, active=False)
+    assert not said(loop.rule.eval)
+
+
+def test_what_learns() -> None:
+    loop = Loop()
+    loop.run(40)
+    assert not said(loop.rule.eval)
+    assert not said(vars(loop).clear)
