@@ -147,3 +147,33 @@ def test_a_module_that_runs_before_the_batch() -> None:
         RuntimeWarning, match=r"not called inside `with learner.batch\(\):`, the only"
     ):
         learner.release()
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_stays_in_evaluation_mode(whole: bool, caplog: pytest.LogCaptureFixture) -> None:
+    model, rule = network(), Hebb(0.1)
+    learner = FabricCellTrainer(rule, CELLS)
+    learner.setup(model)
+    for i, x in enumerate(torch.rand(40, 8, 2)):
+        with learner.batch():
+            model(x)
+        learner.step()
+        if i == 9:
+            (model if whole else rule).eval()
+    with caplog.at_level(logging.INFO, "lightning_accum.callbacks"):
+        learner.release()
+    why = "Its modules are" if whole else "The rule is"
+    found = f"`enc` recorded nothing in the last 30 of 40 training batches. {why} in evaluation"
+    assert any(found in text for text in caplog.messages)
+
+
+def test_steps_that_are_scaled_by_zero() -> None:
+    learner = FabricCellTrainer(Hebb(0.1), CELLS)
+    model = network()
+    learner.setup(model)
+    for x in torch.rand(10, 8, 2):
+        with learner.batch():
+            model(x)
+        learner.step(scale=0.0)
+    with pytest.warns(RuntimeWarning, match="Each change was multiplied by 0.*look at `scale`"):
+        learner.release()
