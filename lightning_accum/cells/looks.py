@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -49,9 +49,13 @@ class Looks:
         self._found.append((window, *counts))
         return True
 
-    def note_inputs(self, inputs: Mapping[str, Any]) -> None:
-        """Looks at the inputs of the rule for a window, without waiting for the device."""
-        for name, value in inputs.items():
+    def note_inputs(self, inputs: Iterable[tuple[str, Any]]) -> None:
+        """Looks at the inputs of the rule for a window, without waiting for the device.
+
+        Args:
+            inputs: their names and values.
+        """
+        for name, value in inputs:
             if isinstance(value, (Tensor, float, int)):
                 active = torch.as_tensor(value).detach().any()
                 known = self._inputs.get(name)

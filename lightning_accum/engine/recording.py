@@ -72,6 +72,10 @@ class Given(dict[str, Any]):
             f" `window.inputs.get({name!r})` if it may be left out."
         )
 
+    def unnoted(self) -> list[tuple[str, Any]]:
+        """Returns all names and arguments, without a note that they are read."""
+        return list(super().items())
+
     def get(self, name: str, default: Any = None) -> Any:
         """Returns an argument, or ``default`` if it was not given."""
         return self[name] if name in self else default

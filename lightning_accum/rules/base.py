@@ -221,7 +221,7 @@ class Rule(RecordingTrainer):
     def _changes(self, window: Window, h: Self) -> Sequence[Change]:
         return listed(self.terms(window, h), type(self).__name__)
 
-    def _run(self, seen: ObservedCell, inputs: dict[str, Any], carry: bool) -> Iterator[None]:
+    def _run(self, seen: ObservedCell, inputs: Given, carry: bool) -> Iterator[None]:
         """Evaluates the terms over what a cell recorded; yields once, before anything changes."""
         h, state = seen.plan.h, seen.plan.state
         targets = seen.targets(updater := self.updater_of(seen.name, *h.params))
@@ -244,6 +244,6 @@ class Rule(RecordingTrainer):
         if fixed and carry and not inputs:
             seen.plan_step(known, updater, self._pool.members(seen.name))
         if looked:
-            state.tally.looks.note_inputs(inputs)
+            state.tally.looks.note_inputs(inputs.unnoted())
             warn_of_pending(type(self).__name__, seen.name, updater, h.params, state.tally)
             warn_of_delays(seen.name, updater, h.params, state.tally)
