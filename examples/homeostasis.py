@@ -61,7 +61,7 @@ def run(
     rule = Homeostasis(lr, target, params=[params or "bias"], time_dim=0)
     rule.register_cell("layer", Cell(connection, neurons))
     attach_updater(connection, "weight").register_constraint(Clamp(min=0.0), "weight")
-    rule.train(params is not None)  # without, nothing is recorded
+    rule.train(params is not None)  # otherwise nothing is recorded
 
     windows = round(1000 * seconds / WINDOW)
     rates, moved = [], []
@@ -69,8 +69,9 @@ def run(
         rate = INPUT_RATE if window < windows // 2 else 2 * INPUT_RATE
         shape = torch.full((SAMPLES, INPUTS), rate / 1000)
         spikes = neurons(connection(poisson_encode(shape, WINDOW, generator=generator).float()))
-        rule()
-        rule.update()
+        if params is not None:
+            rule()
+            rule.update()
         rates.append(spikes.mean((0, 1)) * 1000)
         parameter = getattr(connection, params or "bias").detach()
         moved.append(parameter.view(NEURONS, -1).mean(1))

@@ -23,7 +23,7 @@ NOT_RUN = {
     "foreign-neurons.md": 5,  # run by tests/neurons, where the libraries are installed
     "from-other-libraries.md": 5,  # likewise
     "nir.md": 2,  # likewise
-    "three-factor.md": 2,  # one trains for a minute, one is of snnTorch: test_three_factor_page.py
+    "three-factor.md": 3,  # one trains for a minute, two need others: test_three_factor_page.py
 }
 HIDDEN = {
     "testsetup": r"^ *[`:]{3,}\{testsetup\}",

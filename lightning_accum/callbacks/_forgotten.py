@@ -37,11 +37,9 @@ class Forgotten:
         waits, self._waits = vars(self).get("_waits", False), False
         if not waits or has_ended() or time.monotonic() - self._made < _LEAST_AGE:
             return
-        for trainer in _trainers():
-            if _has_fitted(trainer) and not any(
-                isinstance(each, self._kind)
-                for each in trainer.callbacks  # type: ignore[attr-defined]
-            ):
+        for trainer in filter(_has_fitted, _trainers()):
+            callbacks = trainer.callbacks  # type: ignore[attr-defined]
+            if not any(isinstance(each, self._kind) for each in callbacks):
                 warnings.warn(
                     f"The {self._kind.__name__} `{self._name}` should be among the callbacks of the"
                     " Trainer that fits. Found that no Trainer has it, and that"
@@ -61,4 +59,5 @@ def _trainers() -> Iterator[pl.Trainer]:
 
 
 def _has_fitted(trainer: pl.Trainer) -> bool:
-    return trainer.fit_loop.epoch_loop.batch_progress.total.completed > 0
+    loop = getattr(trainer, "fit_loop", None)  # none if the Trainer's arguments were rejected
+    return loop is not None and loop.epoch_loop.batch_progress.total.completed > 0

@@ -68,7 +68,7 @@ class Health:
         self._records = {(cell, param): ParameterRecord(u, param) for cell, u, param in params}
         self._looks = UpdateLooks(self._records, [each for each in hosts if each is not host])
         for tally in self._tallies():
-            tally.begin(watched=True)
+            tally.begin(watched=True, clears=not host.carry)
         self._watches: list[Watch] = first_watches(host, model, hosts)  # of the first batches
 
     @property

@@ -39,13 +39,14 @@ class Tally:
     def __init__(self) -> None:
         self.begin()
 
-    def begin(self, watched: bool = False) -> None:
+    def begin(self, watched: bool = False, clears: bool = False) -> None:
         """Begins to count from zero.
 
         Args:
             watched: whether a callback reads the counts and warns, instead of the rule.
+            clears: whether it clears the rule between batches.
         """
-        self.watched = watched
+        self.watched, self.clears = watched, clears
         self.windows = 0
         self.longest = 0
         self.drops = Drops()

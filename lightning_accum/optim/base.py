@@ -232,6 +232,7 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
         warn_of_no_maximum(type(self).__name__, made, self.param_groups)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        self.weight_decay = state.get("weight_decay") or self.weight_decay
         defaults = state.get("defaults") or self.defaults
         for group in state["param_groups"]:
             if "decoupled_weight_decay" in group:  # torch's name

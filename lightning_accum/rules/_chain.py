@@ -60,6 +60,8 @@ def warn_of_still(rule: str, links: Iterable[Link]) -> None:
     for cell, h, tally, updater, _ in links:
         if updater is None or warn_of_single_steps(rule, cell, moving(h), tally):
             continue
+        if any(each.is_meta for each in updater.held.values()):
+            continue  # which has no values
         warn_of_nonfinite(cell, updater, h.params, tally)
         if moving(h):
             warn_of_unmoved(rule, cell, updater, h.params, tally)

@@ -87,7 +87,7 @@ class ObservedCell(NamedTuple):
     def check_cleared(self) -> None:
         """Warns, once, if traces pass on in windows before each of which the neuron was reset."""
         apart, tally = self._was_reset_alone(), self.plan.state.tally
-        if apart and tally.watched:  # a callback clears the rule between batches
+        if apart and tally.clears:  # between batches; this is within one
             self._warn_of_reset()
         elif tally.note_apart(apart) and self.plan.compares_steps:
             warn_of_streams(self.name, self.cell, None)

@@ -46,6 +46,7 @@ def test_two_callbacks_on_one_weight(tmp_path: Path) -> None:
 def test_a_rule_keeps_its_own_parameters(tmp_path: Path) -> None:
     net = Net()
     net.fc = torch.nn.Linear(6, 4, dtype=torch.float64)
+    torch.nn.init.constant_(net.fc.weight, 0.4)  # so that neurons fire
     use = callback(STDP(**RULE, time_dim=0, params=("weight", "bias")))
     trainer(tmp_path, use).fit(net, loader(2))
     assert use.host.updaters["enc"].names == ("weight", "bias")

@@ -17,6 +17,7 @@ WORDS = r"Cell `enc` should be reset between windows.*`clear\(\)`, before `reset
 
 def learner(kind: type[nn.Module], time_dim: int | None = None) -> tuple[la.Serial, la.STDP]:
     layer = la.Serial(nn.Linear(3, 2), kind(2, time_dim=time_dim))
+    nn.init.constant_(layer.connection.weight, 0.5)  # so that neurons fire
     rule = la.STDP(0.1, -0.1, time_dim=time_dim)
     rule.register_cell("enc", layer.cell)
     return layer, rule

@@ -582,7 +582,7 @@ INNER = {
     *("end_loop", "check_trained", "accumulate_written", "finish_batch", "reduction_of"),
     *("take_samples", "note_applied", "constraints_of", "updater_of", "recorded_steps"),
     *("weight_range", "call_at_end", "takes", "hold", "steps_since_reset"),
-    *("held_rate", "note_limit"),
+    *("held_rate", "note_limit", "why_unmoved", "in_steps"),
 }  # fmt: skip
 
 
