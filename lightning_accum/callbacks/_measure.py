@@ -126,16 +126,25 @@ class Before(NamedTuple):
 def parameters_before(host: CellHost, ids: set[int] | None = None) -> list[Before]:
     """Returns copies of the parameters that are about to be updated.
 
+    Those that no cell trains are left out, unless something else has accumulated changes of them.
+
     Args:
         host: the host of the cells.
         ids: the ``id`` of every parameter to which updates will be applied. Default: all.
     """
-    found = []
+    found, params_of = [], host.trainer.params_of
+    trained = {
+        (key, param)
+        for key, (_, cells) in host.trainer.updaters.items()
+        for cell in cells
+        for param in params_of(cell)
+    }
     for cell, updater in host.updaters.items():
         for name in updater.names:
-            target = updater.target(name)
-            if ids is None or id(target) in ids:
-                pending, value = getattr(updater, name), whole(target.detach()).clone()
+            target, pending = updater.target(name), getattr(updater, name)
+            learns = (id(updater), name) in trained or not pending.empty
+            if learns and (ids is None or id(target) in ids):
+                value = whole(target.detach()).clone()
                 # A bound is the user's, and may write to the parts.
                 bounded = pending.bounded
                 parts = (pending.pos, pending.neg) if bounded else pending.known_parts()

@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from lightning_accum.callbacks._epoch_watch import EpochWatch
 from lightning_accum.callbacks._host import CellHost
+from lightning_accum.callbacks._idle_constraints import idle_constraints
 from lightning_accum.callbacks._untrained import IdleParameters, check_gradients, untrained_layers
 
 
@@ -35,4 +36,6 @@ class ModuleChecks:
     def lines(self) -> list[str]:
         """Returns the lines on what was not trained, at the end of the fit."""
         idle = [] if self._idle is None else self._idle.lines()
-        return untrained_layers(self._hosts, self._module) + idle + self._epochs.lines()
+        untrained = untrained_layers(self._hosts, self._module)
+        constraints = idle_constraints(self._hosts, self._module)
+        return untrained + idle + constraints + self._epochs.lines()

@@ -95,7 +95,8 @@ class Updater(GuardedAccumulators):
         Args:
             fn: for example :class:`lightning_accum.Clamp` or :class:`lightning_accum.Normalize`.
                 It is tried on copies of the parameters at once.
-            *params: the parameters that it is for; all of them if none is named.
+            *params: the parameters that it is for. Default: all that the updater has by now, not
+                those that are added to it later, unless it has none yet.
 
         Returns:
             A handle whose ``remove()`` removes the constraint.
@@ -110,7 +111,7 @@ class Updater(GuardedAccumulators):
         names, parent = self.checked_names(params), self.known_parent
         found = {} if parent is None else {name: parameter_of(parent, name) for name in names}
         bounds = {name: self._accumulators[name].limits for name in names}
-        handle = self._constraints.register(fn, tuple(params), found, bounds)
+        handle = self._constraints.register(fn, tuple(names), found, bounds)
         self.note_limit(f"`{fn}`")
         return handle
 

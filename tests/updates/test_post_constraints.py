@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from lightning_accum import Clamp, Normalize, Updater
+from lightning_accum import Clamp, Normalize, Updater, attach_updater
 from lightning_accum.functional import bound_power, bound_upper_power
 
 
@@ -184,3 +184,26 @@ def test_limits_of_a_constraint_of_the_users_own():
     updater.register_constraint(Halved())
     updater.register_constraint(Clamp(0.0))
     assert updater.limits("weight") == (0.0, 0.5)
+
+
+def test_hold_for_the_parameters_that_the_updater_has_when_they_are_registered():
+    fc = linear()
+    attach_updater(fc, "bias").register_constraint(Clamp(0.6, 0.7))
+    updater = attach_updater(fc, "weight")  # as a rule does that trains it
+    updater.weight, updater.bias = torch.ones(2, 2), torch.ones(2)
+    updater()
+    assert fc.weight.tolist() == [[1.5, 1.5]] * 2
+    assert fc.bias.tolist() == pytest.approx([0.7, 0.7])
+    assert updater.limits("weight") == (None, None)
+    assert updater.limits("bias") == (0.6, 0.7)
+
+
+def test_hold_for_what_is_added_to_an_updater_that_had_no_parameter():
+    module = nn.Module()
+    module.register_buffer("weight", torch.full((2,), 0.5))
+    updater = attach_updater(module)
+    updater.register_constraint(Clamp(0.0, 1.0))
+    updater.add("weight")
+    updater.weight = torch.ones(2)
+    updater()
+    assert module.weight.tolist() == [1.0, 1.0]
