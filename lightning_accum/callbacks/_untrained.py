@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import lightning.pytorch as pl
 from lightning.pytorch.utilities import rank_zero_warn
@@ -12,8 +12,15 @@ from torch.optim import Optimizer
 
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._marks import has_changed, mark
+from lightning_accum.callbacks._who_trains import (
+    applied,
+    in_cells,
+    learning,
+    of_hosts,
+    optimized,
+    trained,
+)
 from lightning_accum.optim import UpdateOptimizer
-from lightning_accum.updates import Updater, get_updater
 
 _MOST = 8  # names in a message
 _PASS = (
@@ -35,11 +42,11 @@ def check_trained(host: CellHost, hosts: Sequence[CellHost], module: pl.Lightnin
     Returns:
         Whether ``host`` is the first of those whose rules follow an error.
     """
-    trained = _trained(hosts, module)
-    host.trainer.check_trained(trained)
+    known = trained(hosts, module)
+    host.trainer.check_trained(known)
     if host is not next((each for each in hosts if each.trainer.follows_error), None):
         return False
-    left = [name for name, param in _learning(module) if id(param) not in trained]
+    left = [name for name, param in learning(module) if id(param) not in known]
     if left:
         _warn_of_untrained(host, left)
     return True
@@ -54,11 +61,12 @@ def untrained_layers(hosts: Sequence[CellHost], module: pl.LightningModule) -> l
         hosts: the hosts of all callbacks of this fit, whose cells are bound.
         module: the LightningModule.
     """
-    trained, learning = _trained(hosts, module), {id(param) for _, param in _learning(module)}
+    known = {id(param) for _, param in learning(module)}
+    done = {*of_hosts(hosts), *applied(module), *optimized(module, by_updates=False)}
     left = []
     for path, each in module.named_modules():
         own = {id(param) for param in each.parameters(recurse=False)}
-        if own and own <= learning and not own & trained:
+        if own and own <= known and not own & done:
             left.append(path or type(each).__name__)
     if not left or any(host.trainer.follows_error for host in hosts):
         return []
@@ -90,7 +98,7 @@ def check_gradients(
     if isinstance(optimizer, UpdateOptimizer) or not walls or all(lacks.values()):
         return False
     own = _learned_locally(hosts, module)
-    left = [name for name, p in _learning(module) if lacks.get(id(p), False) and id(p) not in own]
+    left = [name for name, p in learning(module) if lacks.get(id(p), False) and id(p) not in own]
     if left:
         rank_zero_warn(
             f"Each parameter in `{type(optimizer).__name__}` should have a gradient when it steps."
@@ -109,14 +117,14 @@ class IdleParameters:
     """
 
     def __init__(self, hosts: Sequence[CellHost], module: pl.LightningModule) -> None:
-        self._cells = set(_in_cells(hosts, module))
+        self._cells = set(in_cells(hosts, module))
         self._module = module
         self._began = {key: mark(p) for key, (p, _) in self._optimized().items()}
 
     def lines(self) -> list[str]:
         """Returns a line on each optimizer with such parameters, at the end of the fit."""
         idle: dict[str, list[str]] = {}
-        names = {id(param): name for name, param in _learning(self._module)}
+        names = {id(param): name for name, param in learning(self._module)}
         for key, (param, optimizer) in self._optimized().items():
             began = self._began.get(key)
             if began and key in names and not has_changed(began, mark(param)):
@@ -153,18 +161,18 @@ class StillParameters:
     def __init__(self, host: CellHost, module: nn.Module) -> None:
         self._host = host
         self._module = module
-        self._began = {id(p): mark(p) for _, p in _learning(module)}
+        self._began = {id(p): mark(p) for _, p in learning(module)}
 
     def check(self) -> None:
         """Warns, once, of parameters that neither a cell nor an optimizer trains."""
         began, self._began = self._began, {}
-        now = [(name, p) for name, p in _learning(self._module) if id(p) in began]
+        now = [(name, p) for name, p in learning(self._module) if id(p) in began]
         moved = {id(p) for _, p in now if has_changed(began[id(p)], mark(p))}
-        hosts, trained = [self._host], moved.union(_in_cells([self._host], self._module))
+        hosts, known = [self._host], moved.union(in_cells([self._host], self._module))
         if began:
-            self._host.trainer.check_trained(trained)
+            self._host.trainer.check_trained(known)
         if self._host.trainer.follows_error:
-            left = [name for name, p in now if id(p) not in trained]
+            left = [name for name, p in now if id(p) not in known]
             if left:
                 _warn_of_untrained(self._host, left)
             return
@@ -191,7 +199,7 @@ def _warn_of_untrained(host: CellHost, left: Sequence[str]) -> None:
 
 def _learned_locally(hosts: Sequence[CellHost], module: nn.Module) -> set[int]:
     """Returns the ``id`` of each parameter of cells, and of connections with a local rule."""
-    return set(_in_cells(hosts, module)).union(
+    return set(in_cells(hosts, module)).union(
         id(param)
         for host in hosts
         for cell, _ in host.trainer.cells
@@ -213,30 +221,3 @@ def _passes_none(module: nn.Module) -> bool:
 def _named(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
     return ", ".join(f"`{name}`" for name in names[:_MOST]) + more
-
-
-def _trained(hosts: Sequence[CellHost], module: pl.LightningModule) -> set[int]:
-    """Returns the ``id`` of each parameter of a cell, or in an optimizer of the Trainer."""
-    return set(_in_cells(hosts, module)).union(
-        id(param)
-        for optimizer in module.trainer.optimizers
-        for group in optimizer.param_groups
-        for param in group["params"]
-    )
-
-
-def _in_cells(hosts: Sequence[CellHost], module: nn.Module) -> Iterator[int]:
-    """Yields the ``id`` of every parameter of a cell, also of rules that are called by hand."""
-    updaters: list[Updater | None] = [each for host in hosts for each in host.updaters.values()]
-    updaters += [get_updater(each) for each in module.modules()]
-    for updater in updaters:
-        if updater is not None:
-            yield from (id(updater.target(name)) for name in updater.names)
-
-
-def _learning(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Yields the parameters that require grad and belong to modules in training mode, by name."""
-    for path, each in module.named_modules():
-        for name, param in each.named_parameters(path, recurse=False):
-            if each.training and param.requires_grad:
-                yield name, param

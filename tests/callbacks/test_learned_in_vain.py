@@ -19,6 +19,7 @@ from lightning_accum import STDP, Cell, CellSpec, Clamp, Hebb, Term, attach_upda
 from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
 from lightning_accum.functional import bound_lower_sharp
 from lightning_accum.nn import LIF
+from lightning_accum.optim import UpdateOptimizer
 
 
 @pytest.fixture
@@ -285,6 +286,35 @@ def test_a_layer_that_nothing_trains_has_a_line(said: Any) -> None:
     optimized.optimizers_given = torch.optim.SGD(optimized.top.parameters(), lr=0.1)
     for net, cells in ((frozen, {}), (TwoLayers(), {"cells": both}), (optimized, {})):
         assert told(said(net, callback(**cells)), "Neither a rule nor") == 0
+
+
+class Prepared(TwoLayers):
+    """Has constraints on its second layer, which changes by hand or not at all."""
+
+    def __init__(self, by_hand: bool = False, optimizer: bool = False) -> None:
+        super().__init__()
+        self.by_hand = by_hand
+        attach_updater(self.top, "weight").register_constraint(Clamp(-1.0, 1.0))
+        if optimizer:
+            self.automatic_optimization = True
+            self.optimizers_given = UpdateOptimizer(self.parameters())
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        super().training_step(batch, batch_idx)
+        if self.by_hand:
+            updater = attach_updater(self.top, "weight")
+            updater.weight = torch.full((3, 4), 1e-3, dtype=torch.float64)
+            updater()
+
+
+@pytest.mark.parametrize("optimizer", [False, True])
+def test_constraints_do_not_train_a_layer(optimizer: bool, said: Any) -> None:
+    text = "Neither a rule nor an optimizer trained `top`"
+    assert told(said(Prepared(optimizer=optimizer), callback()), text) == 1
+
+
+def test_changes_that_are_applied_by_hand_train_a_layer(said: Any) -> None:
+    assert told(said(Prepared(by_hand=True), callback()), "Neither a rule nor") == 0
 
 
 class ByLoss(TwoLayers):
