@@ -49,6 +49,18 @@ def nothing_recorded(c: Counts) -> Iterator[Finding]:
     yield Finding(c.cell, "nothing recorded", text, not c.rests)
 
 
+def not_in_model(c: Counts) -> Iterator[Finding]:
+    """Finds modules that learn, and are not part of the model that is trained."""
+    if c.outside:
+        text = (
+            f"The modules of cell `{c.cell}` should be part of the model, whose checkpoints and"
+            f" device they share. Found another place for its {' and its '.join(c.outside)} so"
+            " that no checkpoint holds what is learned: assign it to the LightningModule itself,"
+            " or in an `nn.ModuleList` or `nn.ModuleDict` instead of a list or a dictionary."
+        )
+        yield Finding(c.cell, "not in the model", text, True)
+
+
 def recorded_no_more(c: Counts) -> Iterator[Finding]:
     """Finds that nothing was recorded after the first epoch, or in half of the batches."""
     if not c.ended or c.windows is None:

@@ -11,6 +11,7 @@ from lightning_accum.callbacks._activity_findings import (
     busy,
     fell_silent,
     negative,
+    not_in_model,
     nothing_recorded,
     off_target,
     recorded_no_more,
@@ -40,11 +41,8 @@ def findings(counts: Counts) -> list[Finding]:
     """Returns the findings on a cell; none if it learns well."""
     if counts.windows == 0:
         return list(nothing_recorded(counts))
-    found = [
-        finding
-        for check in (recorded_no_more, fell_silent, busy, negative, single_steps, off_target)
-        for finding in check(counts)
-    ]
+    checks_of_activity = recorded_no_more, fell_silent, busy, negative, single_steps, off_target
+    found = [finding for check in (not_in_model, *checks_of_activity) for finding in check(counts)]
     checks: tuple[Callable[[Counts, Weights], Iterator[Finding]], ...]
     checks = (
         *(nonfinite, never_applied, unmoved, hardly_moved, undone),

@@ -122,6 +122,7 @@ class Counts:
         zeros: the inputs of the rule that were 0 in all batches.
         ended: whether the fit is over.
         why_nothing: why the cell may have recorded nothing, and the remedy.
+        outside: its modules that are not part of the model that is trained, but have a state.
         rests: whether its modules are in evaluation mode while other cells learn.
         undefined: whether the membrane potential of its neurons holds NaN.
         why_unmoved: why the rule changes nothing, and the remedy, if the rule knows.
@@ -147,6 +148,7 @@ class Counts:
     zeros: Sequence[str] = ()
     ended: bool = False
     why_nothing: str = ""
+    outside: tuple[str, ...] = ()
     rests: bool = False
     undefined: bool = False
     why_unmoved: str = ""

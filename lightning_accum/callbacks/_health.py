@@ -17,6 +17,7 @@ from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._input_watch import InputWatch
 from lightning_accum.callbacks._parameter_record import ParameterRecord
 from lightning_accum.callbacks._rate_watch import RateWatch
+from lightning_accum.callbacks._replaced_modules import outside
 from lightning_accum.callbacks._undone_findings import set_back
 from lightning_accum.callbacks._update_looks import UpdateLooks
 from lightning_accum.cells.state import Hyperparameters
@@ -232,6 +233,7 @@ class Health:
                     dropped=0 if windows else tally.drops.steps,
                     rule_trains=trainer.training,
                 ),
+                outside=outside(cell, self._model),
                 rests=learns and not (cell.connection.training and cell.neuron.training),
                 undefined=is_undefined(cell.neuron),
                 why_unmoved=trainer.why_unmoved(name),
