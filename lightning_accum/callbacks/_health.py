@@ -166,7 +166,7 @@ class Health:
         for tally in self._tallies():
             tally.leave()
         for _, updater, param in self._params():
-            getattr(updater, param).looked_at = True
+            getattr(updater, param).told = True
 
     def _params(self) -> Iterator[tuple[str, Updater, str]]:
         for updater, cells in self._host.trainer.updaters.values():

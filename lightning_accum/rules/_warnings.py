@@ -93,7 +93,7 @@ def warn_of_unused(
                 " `rule.update()` before `updater.clear()` or `del`, or leave these out, for an"
                 " update empties what it has applied"
             )
-        most.looked_at = True  # it is said
+        most.told = True  # it is said
     else:
         return
     warnings.warn(
@@ -184,7 +184,7 @@ def warn_of_pending(
         if accumulator.cleared:
             warn_of_unused(rule, cell, tally, 0, updater, [param])
         elif tally.long_pending(accumulator.contributions):
-            accumulator.looked_at = True  # it is said
+            accumulator.told = True  # it is said
             warnings.warn(
                 f"The changes that `{rule}` makes for cell `{cell}` should be applied from time to"
                 f" time. Found those of {tally.windows} windows pending for `{param}`, and none"

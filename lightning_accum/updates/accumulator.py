@@ -70,7 +70,7 @@ class Accumulator(BoundedChange):
         """
         check_tensors(param=param)
         check_taken("Accumulator.update", kwargs, (), self.takes)
-        self.looked_at = True
+        self.note_look()
         with torch.no_grad():
             return self.delta(param.detach(), self.parts(param), kwargs)
 

@@ -29,6 +29,10 @@ class CombinedChange(PendingChange):
         super().__init__(shape, name=name)
         self.keep_parts: bool | None = None
         self.cleared = 0  # contributions that were dropped
+        self.told = False  # whether the user knows of those that were not applied
+        self._read = 0  # contributions that were read once, and then dropped
+        self._seen = 0  # those that were pending when they were read last ...
+        self._again = False  # ... and whether some of them had been read before
         self.may_combine = False  # used if `keep_parts` is None
         self.records: list[Self] = []
         self.of_all_processes = False  # whether the changes of all processes are pending
@@ -110,6 +114,9 @@ class CombinedChange(PendingChange):
         """Drops everything that is pending; the reduction and the bounds stay."""
         if dropped := self.contributions:
             self.cleared += dropped
+        if self._seen:
+            self._read += self._read_once
+            self._seen, self._again = 0, False
         super().clear()
         if self._combined or self.of_all_processes:
             self._combined = self.of_all_processes = False
@@ -119,8 +126,25 @@ class CombinedChange(PendingChange):
 
     @property
     def unused(self) -> int:
-        """The number of contributions that are pending or were dropped, if nobody has read them."""
-        return 0 if self.looked_at else self.contributions + self.cleared
+        """The number of contributions that are pending or were dropped, and that nobody has used.
+
+        Whoever applies them otherwise reads all that is pending, once, and then drops it; who reads
+        it now and then, and drops nothing, only looks.
+        """
+        if self.told:
+            return 0
+        return max(self.contributions + self.cleared - self._read - self._read_once, 0)
+
+    @property
+    def _read_once(self) -> int:
+        """The number of pending contributions that were read, and only once."""
+        return 0 if self._again else min(self._seen, self.contributions)
+
+    def note_look(self) -> None:
+        """Notes that someone reads what is pending."""
+        if (pending := self.contributions) != self._seen:
+            self._again = pending > self._seen and (self._again or self._seen > 0)
+            self._seen = pending
 
     def emptying_calls(self) -> list[partial[None]]:
         """Returns calls that empty both parts; :meth:`clear` then frees their memory."""
@@ -141,8 +165,12 @@ class CombinedChange(PendingChange):
 
         They hold what is pending until something else is accumulated.
         """
-        self.looked_at = True
+        self.note_look()
         return self._known(self._pos).value(), self._known(self._neg).value()
+
+    def _look(self, part: Part) -> Tensor | None:
+        self.note_look()
+        return super()._look(part)
 
     def _known(self, part: Part) -> Part:
         if self.combined and self.records:

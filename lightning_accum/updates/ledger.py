@@ -53,7 +53,7 @@ class Ledger:
         unused, cleared = accumulator.unused, accumulator.cleared
         if self.applied.get(name) or unused < least:
             return
-        accumulator.looked_at = True  # so that it is said once
+        accumulator.told = True  # so that it is said once
         found = f"{unused} and no update"
         if cleared:
             found += f", {cleared} of which were cleared"

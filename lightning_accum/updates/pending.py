@@ -42,7 +42,6 @@ class PendingChange(CheckedState):
         self.name = name
         self._pos = Part()
         self._neg = Part()
-        self.looked_at = False  # whether someone has read it, or was told of it
 
     @property
     def pos(self) -> Tensor | None:
@@ -242,7 +241,6 @@ class PendingChange(CheckedState):
         return self
 
     def _look(self, part: Part) -> Tensor | None:
-        self.looked_at = True
         return part.copy.of(self._known(part).value())
 
     def _known(self, part: Part) -> Part:

@@ -49,7 +49,7 @@ def test_known_parts_are_those_that_are_read_and_are_not_copied() -> None:
     assert again is not None
     assert torch.equal(pos, torch.ones(3))
     assert pos.data_ptr() == again.data_ptr()
-    assert accumulator.looked_at
+    assert accumulator.unused == 0
 
 
 @pytest.mark.parametrize(("began", "swings"), [(1e-3, False), (1e-3, True), (1.0, True)])

@@ -172,6 +172,48 @@ def test_pending_changes_that_someone_has_looked_at() -> None:
     gc.collect()
 
 
+READ = {
+    "pos": lambda updater, fc: updater.weight.pos,
+    "update": lambda updater, fc: updater.weight.update(fc.weight),
+    "new value": lambda updater, fc: updater.weight(fc.weight),
+}
+
+
+@pytest.mark.parametrize("read", list(READ))
+@pytest.mark.parametrize("times", ["first", "now and then", "each"])
+def test_a_look_at_pending_changes_does_not_apply_them(read: str, times: str) -> None:
+    this = TestLeftTraining()
+    this.setup_method()
+    this.rule.updater_of("enc").weight.keep_parts = True
+    for i in range(12):
+        this.run(call=True, update=False, batches=1)
+        if i == 0 or times == "each" or (times == "now and then" and i % 3 == 0):
+            assert READ[read](this.rule.updater_of("enc"), this.fc) is not None
+    with pytest.warns(RuntimeWarning, match="12 calls, and none applied") as said:
+        this.rule.eval()
+    del this.rule, this.fc
+    gc.collect()
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+@pytest.mark.parametrize("way", ["clear", "del"])
+def test_a_loop_that_applies_what_it_reads_and_drops_it_is_right(batches: int, way: str) -> None:
+    this = TestLeftTraining()
+    this.setup_method()
+    for _ in range(12):
+        this.run(call=True, update=False, batches=batches)
+        weight = this.rule.updater_of("enc").weight
+        this.fc.weight.data += weight.pos - weight.neg
+        if way == "clear":
+            weight.clear()
+        else:
+            del weight.pos, weight.neg
+    this.rule.eval()
+    del this.rule, this.fc, weight
+    gc.collect()
+
+
 def test_copies_say_nothing_of_their_own() -> None:
     first = TestLeftTraining()
     first.setup_method()
