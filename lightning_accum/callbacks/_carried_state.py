@@ -56,6 +56,8 @@ class CarriedState(FirstCalls):
         super().__init__(trainer, modules)
         self._met: dict[int, State] = {}  # by the id of each module, what it begins a batch with
         self._left: dict[int, State] = {}  # likewise, what it changed in the batch
+        neurons = [cell.neuron for _, (cell, _) in trainer.named_cells]
+        self._inner = {id(each.neuron) for each in neurons if isinstance(each, Competition)}
         self._names: dict[int, str] = {}  # the first tensor that a module kept
         self.handles = [
             module.register_forward_pre_hook(Hook(self, module), with_kwargs=True)
@@ -98,6 +100,9 @@ class CarriedState(FirstCalls):
         """Returns which tensor a module kept, and how to reset it."""
         resets = [each for each in _RESETS if callable(getattr(module, each, None))]
         how = f"call its `{resets[0]}()`" if resets else "set it to zero"
+        if id(module) in self._inner:
+            how += f", as in `competition.neuron.{resets[0]}()`," if resets else ""
+            how += " in addition to the `reset()` of the Competition, which leaves it as it is,"
         return f"it kept its `{self._names[id(module)]}` from batch to batch", how
 
 

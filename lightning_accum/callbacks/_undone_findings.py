@@ -41,7 +41,8 @@ def set_back(cell: str, name: str, found: str) -> Finding:
     text = (
         f"Cell `{cell}` should keep what it learns. Found that something set `{name}` {found}: look"
         " for what else writes to it, such as an initialization in `forward`, or a callback that"
-        " loads or copies weights, or an average of them."
+        " loads or copies weights, or averages them. `ModelPruning` sets them back unless"
+        " `use_lottery_ticket_hypothesis=False`."
     )
     return Finding(cell, f"undone {name}", text, True)
 

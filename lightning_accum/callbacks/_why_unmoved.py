@@ -39,7 +39,8 @@ def why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
         return (
             f"Updates changed it, by a share of {w.ratio:.0e} on average, and something set it back"
             " to its first values: look for what else writes to it, such as a callback that loads,"
-            " copies or prunes weights (`ModelPruning` resets them by default)."
+            " copies or prunes weights (`ModelPruning` resets them unless"
+            " `use_lottery_ticket_hypothesis=False`)."
         ), True
     if w.reset_by:
         return (

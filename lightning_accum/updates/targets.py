@@ -39,7 +39,7 @@ def updatable_param(module: nn.Module, name: str) -> Tensor:
     Raises:
         AttributeError: if there is none, or it is computed from others.
         TypeError: if it does not hold floating-point numbers, or the module is a script.
-        ValueError: if it has no shape yet.
+        ValueError: if it has no shape yet, or its elements share memory.
     """
     label = type(module).__name__
     if isinstance(module, torch.jit.ScriptModule):
@@ -68,7 +68,17 @@ def updatable_param(module: nn.Module, name: str) -> Tensor:
             f" integers would lose small changes. Found `{name}` of `{label}`, {param.dtype}: keep"
             " it in floating point, and round it where it is used."
         )
+    if any(size > 1 and not step for size, step in zip(param.shape, _strides(param), strict=False)):
+        raise ValueError(
+            "Argument `params` should name parameters whose elements each have a place in memory."
+            f" Found `{name}` of `{label}`, which was made by `expand`, so that a change of one"
+            " element would change others: call `clone()` on it before it becomes a parameter."
+        )
     return param
+
+
+def _strides(param: Tensor) -> tuple[int, ...]:
+    return param.stride() if param.layout == torch.strided else ()
 
 
 def _remedy(module: nn.Module, name: str) -> str:

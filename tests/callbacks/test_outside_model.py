@@ -1,4 +1,4 @@
-"""Cells whose modules the model does not hold, or calls in evaluation mode."""
+"""Cells whose modules the model does not hold, calls in evaluation mode, or resets in part."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import torch
 from callback_helpers import OUTPUTS, RULE, Net, callback, loader, trainer
+from lightning.pytorch.callbacks import ModelPruning
 from torch import nn
 
 from lightning_accum import STDP, Cell
 from lightning_accum.callbacks import CellTrainerCallback
-from lightning_accum.nn import LIF
+from lightning_accum.nn import LIF, Competition
 
 
 class Deep(Net):
@@ -75,3 +76,32 @@ def test_called_in_evaluation_mode(tmp_path: Any) -> None:
     found = told(lambda: trainer(tmp_path, callback()).fit(Evaluated(), loader(4)))
     assert len(found) == 1
     assert "or in evaluation mode, after an `eval()` that should be left out:" in found[0]
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_a_competition_that_is_reset_without_its_neuron(inner: bool, tmp_path: Any) -> None:
+    class Competing(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lif = Competition(self.lif, OUTPUTS, time_dim=0)
+
+        def forward(self, x: Any) -> Any:
+            self.lif.reset()
+            if inner:
+                self.lif.neuron.reset()
+            return self.lif(self.fc(x.transpose(0, 1)))
+
+    found = told(lambda: trainer(tmp_path, callback()).fit(Competing(), loader(8)))
+    assert len(found) == (not inner)
+    assert inner or "call its `reset()`, as in `competition.neuron.reset()`, in" in found[0]
+
+
+def test_pruning_that_sets_weights_back(tmp_path: Any) -> None:
+    def fit(**options: Any) -> list[str]:
+        net = Net()
+        pruning = ModelPruning("l1_unstructured", [(net.fc, "weight")], amount=0.3, **options)
+        learner = trainer(tmp_path, callback(), pruning, max_epochs=2)
+        return told(lambda: learner.fit(net, loader(8)))
+
+    assert any("unless `use_lottery_ticket_hypothesis=False`" in text for text in fit())
+    assert not fit(use_lottery_ticket_hypothesis=False)

@@ -41,7 +41,7 @@ def test_a_callback_that_resets_the_weights(tmp_path: Path) -> None:
     prune = ModelPruning("l1_unstructured", [(net.fc, "weight")], amount=0.3)
     found = told(tmp_path, net, callback(), prune)
     assert "something set it back to its first values" in found
-    assert "(`ModelPruning` resets them by default)" in found
+    assert "(`ModelPruning` resets them unless `use_lottery_ticket_hypothesis=False`)" in found
 
 
 def test_a_constraint_that_copies_the_first_weights(tmp_path: Path) -> None:

@@ -228,3 +228,24 @@ def test_a_deep_copy_takes_what_is_pending_along():
     assert (twin.weight == 2).all()
     assert (fc.weight == 1).all()
     assert not get_updater(fc).weight.empty
+
+
+def test_a_parameter_that_is_expanded_is_refused_and_its_clone_is_not():
+    fc = nn.Linear(2, 3)
+    row = torch.full((1, 2), 0.5).expand(3, 2)
+    fc.weight = nn.Parameter(row)
+    with pytest.raises(ValueError, match=r"Found `weight` of `Linear`.* `expand`.* `clone\(\)`"):
+        attach_updater(fc, "weight")
+    assert get_updater(fc) is None
+    fc.weight = nn.Parameter(row.clone())
+    updater = attach_updater(fc, "weight")
+    updater.weight = torch.ones(3, 2)
+    updater()
+    assert fc.weight.tolist() == [[1.5, 1.5]] * 3
+
+
+@pytest.mark.parametrize("weight", [torch.ones(1, 2).expand(1, 2), torch.ones(2, 3).t()])
+def test_a_parameter_in_another_order_of_memory_is_not_refused(weight):
+    fc = nn.Linear(2, 1)
+    fc.weight = nn.Parameter(weight)
+    assert attach_updater(fc, "weight").names == ("weight",)
