@@ -18,6 +18,7 @@ _QUIET = 3  # windows in a row without a spike, since the first half of the fit
 _ENOUGH = 1000  # values from which a share is computed
 _NEGATIVE = 0.1  # share of outputs
 _AWAY = 1.25  # times as far from the target at the end of a fit as at its beginning
+_RESIZED = 3  # changes of the batch size
 _SIGMA = 5.0  # times the deviation of counts that are as random as a Poisson process
 _SPARSE = 1.0  # Hz: targets below this are rare, and ...
 _FACTOR = 100.0  # times the target, at which neurons fire that count in another unit
@@ -131,6 +132,19 @@ def single_steps(c: Counts) -> Iterator[Finding]:
             " callback if batches are pieces of one stream."
         )
         yield Finding(c.cell, "single steps", text, False)
+
+
+def resized(c: Counts) -> Iterator[Finding]:
+    """Finds a stream in which the batch size often changes, so that traces begin at zero."""
+    if c.resized >= _RESIZED and 4 * c.resized >= c.batches:
+        text = (
+            f"The batch size of `{c.cell}` changed {c.resized} times in"
+            f" {number(c.batches, 'training batch')} of a stream (`carry=True`), and traces and"
+            " neurons begin at rest when it does: keep the batch size, and mask the spikes and"
+            " rewards of samples that have ended, or pass `drop_last=True` to a loader whose last"
+            " batch is smaller."
+        )
+        yield Finding(c.cell, "batch size", text, False)
 
 
 def off_target(c: Counts) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from lightning_accum.callbacks._activity_findings import (
     nothing_recorded,
     off_target,
     recorded_no_more,
+    resized,
     single_steps,
 )
 from lightning_accum.callbacks._counts import Counts, Weights
@@ -41,8 +42,9 @@ def findings(counts: Counts) -> list[Finding]:
     """Returns the findings on a cell; none if it learns well."""
     if counts.windows == 0:
         return list(nothing_recorded(counts))
-    checks_of_activity = recorded_no_more, fell_silent, busy, negative, single_steps, off_target
-    found = [finding for check in (not_in_model, *checks_of_activity) for finding in check(counts)]
+    quiet = recorded_no_more, fell_silent
+    checks_of_activity = not_in_model, *quiet, busy, negative, single_steps, resized, off_target
+    found = [finding for check in checks_of_activity for finding in check(counts)]
     checks: tuple[Callable[[Counts, Weights], Iterator[Finding]], ...]
     checks = (
         *(nonfinite, never_applied, unmoved, hardly_moved, undone),

@@ -117,7 +117,8 @@ class Counts:
         rectified: whether the rule assumes outputs that are not negative.
         silence: since when the neurons are silent; ``None`` if they are not, or always were.
         h: the hyperparameters of the cell.
-        carry: whether traces pass from batch to batch.
+        carry: whether traces pass from window to window.
+        resized: number of windows before which traces were dropped, as the batch size had changed.
         by: who applies updates.
         zeros: the inputs of the rule that were 0 in all batches.
         ended: whether the fit is over.
@@ -144,6 +145,7 @@ class Counts:
     silence: Silence | None = None
     h: Mapping[str, object] = field(default_factory=dict)
     carry: bool = False
+    resized: int = 0
     by: By = "callback"
     zeros: Sequence[str] = ()
     ended: bool = False

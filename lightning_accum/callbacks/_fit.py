@@ -23,7 +23,7 @@ from lightning_accum.callbacks._gradients import (
 from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._input_watch import InputWatch
-from lightning_accum.callbacks._inputs import inputs_from
+from lightning_accum.callbacks._inputs import inputs_for
 from lightning_accum.callbacks._layout import check_layout
 from lightning_accum.callbacks._logger import logger
 from lightning_accum.callbacks._logging import LogOptions
@@ -147,7 +147,7 @@ class Fit:
             check_layout(self._host, trainer, batch)
         self._early.batch_ends()
         self.report.note_activity()
-        inputs = inputs_from(outputs, self._keys) if self._keys else {}
+        inputs = inputs_for(self._host.trainer, outputs, self._keys)
         self._combine(trainer)
         self._host.finish_batch(**inputs)
         if inputs:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lightning_accum._checks import names_in
+from lightning_accum.cells.trainer import CellTrainer
 
 
 def keys_by_input(keys: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
@@ -46,6 +47,24 @@ def inputs_from(outputs: Any, keys: Mapping[str, str]) -> dict[str, Any]:
                 f" {key!r} and {found}: return a dictionary that has the key."
             )
     return {name: known[key] for name, key in keys.items()}
+
+
+def inputs_for(trainer: CellTrainer, outputs: Any, keys: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the inputs of a rule for a batch; none if the batch was left out.
+
+    Args:
+        trainer: the rule.
+        outputs: what ``training_step`` returned; Lightning makes an empty dictionary of ``None``.
+        keys: by the name of each input, the key under which ``outputs`` holds it.
+
+    Raises:
+        KeyError: if ``outputs`` does not hold one of the keys, and the rule recorded activity.
+    """
+    if keys and (outputs is None or (isinstance(outputs, dict) and not outputs)):
+        names = [name for name, _ in trainer.named_cells]
+        if not any(trainer.tally(name) is None or trainer.recorded_steps(name) for name in names):
+            return {}
+    return inputs_from(outputs, keys)
 
 
 def check_keywords(call: str, inputs: Mapping[str, Any], recorded: bool, begun: bool) -> None:

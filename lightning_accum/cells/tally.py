@@ -55,6 +55,8 @@ class Tally:
         self._absent = False  # whether the latest of them, in training mode, found other cells
         self.refused = False  # whether a call has raised an error
         self.joined = False  # whether traces have passed from window to window, if there are any
+        self.batch = 0  # samples of the latest window
+        self.resized = 0  # windows before which traces were dropped, as the batch size had changed
         self.looks = Looks()
         self.both_signs = False  # whether the rule's terms potentiate and depress
         self.apart = 0  # the latest windows in which the neuron was reset, and traces were not

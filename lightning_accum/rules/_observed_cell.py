@@ -142,6 +142,9 @@ class ObservedCell(NamedTuple):
         tally, steps, passed = state.tally, len(post.activity), has_samples(state.carried)
         if not tally.joined:
             tally.joined = passed or (carry and not has_samples(carried))
+        batch = pre.activity.shape[1]
+        tally.resized += passed and tally.batch not in (0, batch)
+        tally.batch = batch
         if tally.drops.window() and tally.warns("drops"):
             warn_of_drops(self.name, tally.drops.steps)
         if carry and steps > 1 and self.plan.by_hand and self.plan.compares_steps:
@@ -154,7 +157,7 @@ class ObservedCell(NamedTuple):
         for name in self.vjps if state.tally.remembers else ():
             state.tally.remember(name, getattr(self.cell.connection, name).detach())
         for name in self.vjps:
-            state.samples[name] = state.samples.get(name, 0) + pre.activity.shape[1]
+            state.samples[name] = state.samples.get(name, 0) + batch
         return state.tally.note(pre.activity, post.activity)
 
 

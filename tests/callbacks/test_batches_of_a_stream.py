@@ -1,0 +1,109 @@
+"""Traces pass from step to step and from batch to batch, or the summary says that they do not."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from callback_helpers import RULE, Net, callback, close, fit_by_hand, loader, trainer
+
+from lightning_accum import STDP, CellSpec
+from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.nn import LIF
+
+
+class Called(Net):
+    """Calls its rule in each step; the callback applies the changes."""
+
+    def __init__(self, rule: STDP) -> None:
+        super().__init__()
+        self.rule = [rule]  # which is not a module of the model
+        self.lif = LIF(4, tc_mem=10.0)
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        self.lif.reset()
+        for x in batch[0].transpose(0, 1):
+            self.lif(self.fc(x))
+            self.rule[0]()
+
+
+@pytest.mark.parametrize("carry", [True, False])
+def test_a_rule_that_is_called_in_each_step(
+    carry: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rule, data = STDP(**RULE, carry=carry), loader(3)
+    net, expected = Called(rule), fit_by_hand(Net(), list(data))[-1]
+    with caplog.at_level(logging.INFO, "lightning_accum.callbacks"):
+        use = CellTrainerCallback(rule, {"enc": CellSpec("fc", "lif")})
+        trainer(tmp_path, use).fit(net, data)
+    assert close(net.fc.weight, expected) == carry
+    assert ("Every window of `enc` was a single step" in caplog.text) == (not carry)
+
+
+class Shrinks(Net):
+    """Takes batches as pieces of a stream; some samples end before others."""
+
+    def __init__(self, sizes: list[int], resets: bool) -> None:
+        super().__init__()
+        self.sizes, self.resets = sizes, resets
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        if self.resets:
+            self.lif.reset()
+        self.lif(self.fc(batch[0][: self.sizes[batch_idx]].transpose(0, 1)))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "carry", "times"),
+    [
+        ([5, 4, 4, 3, 2, 2, 1, 1], True, 4),
+        ([5, 4, 4, 3, 2, 2, 1, 1], False, 0),
+        ([5, 5, 5, 5, 5, 5, 5, 4], True, 0),
+        ([5, 5, 3, 3, 3, 3, 3, 3], True, 0),
+    ],
+)
+def test_a_batch_size_that_changes(
+    sizes: list[int], carry: bool, times: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    net = Shrinks(sizes, resets=not carry)
+    with caplog.at_level(logging.INFO, "lightning_accum.callbacks"):
+        trainer(tmp_path, callback(carry=carry)).fit(net, loader(8))
+    told = f"The batch size of `enc` changed {times} times in 8 training batches of a stream"
+    assert (told in caplog.text) == bool(times)
+    assert caplog.text.count("The batch size of") == bool(times)
+
+
+class Chooses(Net):
+    """Leaves out some batches before any module runs."""
+
+    def __init__(self, automatic: bool) -> None:
+        super().__init__(
+            torch.optim.SGD([torch.nn.Parameter(torch.ones(1))]) if automatic else None
+        )
+        self.automatic_optimization = automatic
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        if batch_idx % 2:
+            return None
+        self(batch[0])
+        return {"phase": 1.0, "loss": torch.ones(1, requires_grad=True).sum()}
+
+
+class Phased(STDP):
+    def terms(self, window: Any, h: Any) -> Any:
+        assert window.inputs["phase"] == 1.0
+        return super().terms(window, h)
+
+
+@pytest.mark.filterwarnings("ignore:.*training_step. returned .None.")
+@pytest.mark.parametrize("automatic", [True, False])
+def test_a_batch_that_is_left_out_needs_no_inputs(automatic: bool, tmp_path: Path) -> None:
+    net, data = Chooses(automatic), loader(4)
+    expected = fit_by_hand(net, list(data)[::2])[-1]
+    use: pl.Callback = callback(Phased(**RULE, time_dim=0), input_keys=("phase",))
+    trainer(tmp_path, use).fit(net, data)
+    assert close(net.fc.weight, expected)
