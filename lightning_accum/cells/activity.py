@@ -34,6 +34,7 @@ class Silence(NamedTuple):
         since: the first of them, as windows are counted from 1.
         expected: how many spikes they would have at the rate of the windows before.
         driven: whether the input was active in each of them.
+        fed: whether it was active in any of them.
     """
 
     looks: int
@@ -41,6 +42,7 @@ class Silence(NamedTuple):
     since: int
     expected: float = 0.0
     driven: bool = True
+    fed: bool = True
 
     def told(self, cell: str) -> str:
         """Returns the text of a message that neurons fell silent.
@@ -48,8 +50,14 @@ class Silence(NamedTuple):
         Args:
             cell: the name of the cell.
         """
+        why = (
+            ": look for weights that a constraint or depression moves to zero, or a threshold that"
+            " rises too far (`theta_plus`)."
+            if self.fed
+            else ", and their input was 0 in these: look at the data, and at the rate of the"
+            " encoder."
+        )
         return (
             f"The neurons of `{cell}` fired at first, and in none of the last {self.looks} of"
-            f" {self.of} windows that were looked at: look for weights that a constraint or"
-            " depression moves to zero, or a threshold that rises too far (`theta_plus`)."
+            f" {self.of} windows that were looked at{why}"
         )

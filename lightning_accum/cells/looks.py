@@ -105,4 +105,5 @@ class Looks:
             since[0][0],
             rate * sum(of for *_, of in since),
             all(int(pre) for _, pre, *_ in since),
+            any(int(pre) for _, pre, *_ in since),
         )

@@ -186,6 +186,21 @@ def test_neurons_that_fall_silent(said: Any, tmp_path: Path) -> None:
     assert "none of the last 4 of 6 windows" in said()[-1]
 
 
+@pytest.mark.parametrize("starved", [False, True])
+def test_neurons_that_fall_silent_for_want_of_input(
+    starved: bool, said: Any, tmp_path: Path
+) -> None:
+    class Starves(Dies):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            x = batch[0] * (self.global_step < self.alive) if starved else batch[0]
+            super().training_step((x,), batch_idx)
+
+    trainer(tmp_path, callback(), max_epochs=2).fit(Starves(1), loader(6))
+    (line,) = (line for line in said() if "fired at first" in line)
+    assert ("their input was 0 in these: look at the data" in line) == starved
+    assert ("look for weights" in line) != starved
+
+
 @pytest.mark.parametrize(("alive", "batches"), [(5, 8), (1, 3), (8, 8)])
 def test_a_few_silent_steps_are_no_matter(
     alive: int, batches: int, said: Any, tmp_path: Path
