@@ -224,7 +224,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
             members.find(grads)
         sign = -1.0 if group["maximize"] else 1.0
         terms = (sign, *decay_terms(group, rate))
-        if not isinstance(terms[1], Tensor) and terms[1] < 0 and not self._warned_of_flips:
+        if not isinstance(terms[1], Tensor) and terms[1] <= 0 and not self._warned_of_flips:
             self._warned_of_flips = True
             warn_of_flips(type(self).__name__, group, rate)
         k = self._coefficients(group, terms, self._scales(group, rate, step))

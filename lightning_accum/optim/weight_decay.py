@@ -37,7 +37,7 @@ class WeightDecay:
         absolute: whether a decoupled decay is independent of the rate.
 
     Raises:
-        ValueError: if ``weight_decay`` is negative, or above 1 in a group with ``absolute``.
+        ValueError: if ``weight_decay`` is negative, or not below 1 in a group with ``absolute``.
 
     Example:
         >>> import torch
@@ -118,17 +118,17 @@ def check_decay(decay: WeightDecay, group: Mapping[str, Any]) -> None:
     for name in ("weight_decouple", "absolute"):
         check(name, group[name], is_flag, "True or False")
     own = type(decay) is WeightDecay and group["weight_decouple"] and group["absolute"]
-    if own and group["weight_decay"] > 1:
+    if own and group["weight_decay"] >= 1:
         raise ValueError(
-            "Argument `weight_decay` should be at most 1 with `absolute=True`, which multiplies"
+            "Argument `weight_decay` should be below 1 with `absolute=True`, which multiplies"
             f" parameters by `1 - weight_decay` in each step. Found `weight_decay ="
-            f" {group['weight_decay']}`, which flips their signs: lower it, or leave out"
+            f" {group['weight_decay']}`, which {_effect(1 - group['weight_decay'])}: lower it, or leave out"
             " `absolute`."
         )
 
 
 def warn_of_flips(optimizer: str, group: Mapping[str, Any], rate: Number) -> None:
-    """Warns that a weight decay flips the signs of parameters.
+    """Warns that a weight decay flips the signs of parameters, or leaves nothing of them.
 
     Args:
         optimizer: the name of the optimizer's class.
@@ -137,12 +137,18 @@ def warn_of_flips(optimizer: str, group: Mapping[str, Any], rate: Number) -> Non
     """
     decay = group["weight_decay"]
     warnings.warn(
-        f"The weight decay of `{optimizer}` should multiply parameters by a factor of 0 to 1 in"
-        f" each step, `1 - lr * weight_decay`. Found {1 - rate * decay:g}, with a learning rate of"
-        f" {rate:g} and `weight_decay = {decay:g}`, which flips their signs: lower one of them.",
+        f"The weight decay of `{optimizer}` should multiply parameters by a factor above 0 in each"
+        f" step, `1 - lr * weight_decay`. Found {1 - rate * decay:g}, with a learning rate of"
+        f" {rate:g} and `weight_decay = {decay:g}`, which {_effect(1 - rate * decay)}:"
+        " lower one of them.",
         UserWarning,
         stacklevel=4,
     )
+
+
+def _effect(factor: Number) -> str:
+    """Returns what a factor that is not above 0 does to parameters."""
+    return "flips their signs" if factor < 0 else "sets them to 0"
 
 
 def decayed(decay: WeightDecay, param: Tensor, grad: Tensor, group: Mapping[str, Any]) -> Tensor:

@@ -13,8 +13,14 @@ from lightning_accum._checks import check_taken, check_tensors
 from lightning_accum._state import COUNT, FLAG, MAPPING, TEXT, check_state, check_that, named
 from lightning_accum.updates.bounded import BoundedChange
 from lightning_accum.updates.bounds import saved_bounds
+from lightning_accum.updates.known import check_known
 from lightning_accum.updates.part import Part
 from lightning_accum.updates.part_state import check_part
+
+_ATTRIBUTES = (
+    "assign to `pos`, `neg` or `keep_parts`, or call `upperbound`, `lowerbound`, `fullbound` or"
+    " `reduction`"
+)
 
 
 class Accumulator(BoundedChange):
@@ -45,6 +51,17 @@ class Accumulator(BoundedChange):
         >>> acc.update(torch.zeros(2))
         tensor([1.5000, 1.5000])
     """
+
+    _complete = False
+
+    def __init__(self, shape: torch.Size | None = None, *, name: str = "parameter") -> None:
+        super().__init__(shape, name=name)
+        self._complete = type(self) is Accumulator  # a subclass may have attributes of its own
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self._complete and name not in self.__dict__:
+            check_known(self, name, f"`{self.name}`", _ATTRIBUTES)
+        super().__setattr__(name, value)
 
     def sibling(self) -> Accumulator:
         """Returns an empty accumulator for the same parameter, which shares the bounds."""

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.updates.known import check_known
 from lightning_accum.updates.named_accumulators import NamedAccumulators
 from lightning_accum.updates.nonfinite import NonFinite, NonFiniteGuard, check_policy
 
@@ -20,11 +21,20 @@ class GuardedAccumulators(NamedAccumulators):
         nonfinite: the policy.
     """
 
+    _complete = False
+
     def __init__(
         self, module: nn.Module, reduction: ReductionFn | str | None, nonfinite: NonFinite
     ) -> None:
         super().__init__(module, reduction)
         self._guard = NonFiniteGuard(nonfinite)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        known = name in self.__dict__ or name in self._accumulators
+        if self._complete and not (known or isinstance(value, (Tensor, tuple))):
+            remedy = f"assign to one of {self.names} or `nonfinite`, or call `register_constraint`"
+            check_known(self, name, f"`{self.label}`", remedy)
+        super().__setattr__(name, value)
 
     @property
     def nonfinite(self) -> NonFinite:

@@ -79,6 +79,7 @@ class Updater(GuardedAccumulators):
         self._alone, self.exports, self._kept = Alone(), Exports(), Kept()
         own = self.parent.named_parameters(recurse=False)
         self.add(*(params or [name for name, _ in own]))
+        self._complete = type(self) is Updater  # a subclass may have attributes of its own
 
     def sibling(self) -> Updater:
         """Returns an empty updater for the same parameters, with these constraints and bounds."""

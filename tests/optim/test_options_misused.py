@@ -168,12 +168,14 @@ def test_noam_tells_of_the_rate_in_a_checkpoint_of_adam() -> None:
     optimizer.load_state_dict(Noam([weight]).state_dict())
 
 
-def test_an_absolute_decay_above_one() -> None:
+def test_an_absolute_decay_of_one_or_more() -> None:
     weight = nn.Parameter(torch.ones(2))
-    with pytest.raises(ValueError, match=r"at most 1 .* Found `weight_decay = 1.5`"):
+    with pytest.raises(ValueError, match=r"below 1 .* 1.5`, which flips their signs"):
         Adam([weight], weight_decay=WeightDecay(1.5, absolute=True))
-    optimizer = Adam([weight], weight_decay=WeightDecay(1.0, absolute=True))
-    with pytest.raises(ValueError, match="at most 1"):
+    with pytest.raises(ValueError, match=r"Found `weight_decay = 1.0`, which sets them to 0"):
+        Adam([weight], weight_decay=WeightDecay(1.0, absolute=True))
+    optimizer = Adam([weight], weight_decay=WeightDecay(0.9, absolute=True))
+    with pytest.raises(ValueError, match="below 1"):
         optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))], "weight_decay": 2.0})
     Adam([weight], weight_decay=WeightDecay(1.5))
     Adam([weight], weight_decay=WeightDecay(1.5, weight_decouple=False, absolute=True))
@@ -182,7 +184,9 @@ def test_an_absolute_decay_above_one() -> None:
 def test_a_decay_that_flips_weights_in_a_step() -> None:
     weight = nn.Parameter(torch.ones(2))
     weight.grad = torch.zeros(2)
-    optimizer = Adam([weight], lr=0.2, weight_decay=5.0)  # the factor is 0
+    with pytest.warns(UserWarning, match=r"Found 0, .* = 5`, which sets them to 0: lower"):
+        Adam([weight], lr=0.2, weight_decay=5.0).step()
+    optimizer = Adam([weight], lr=0.1, weight_decay=5.0)  # the factor is 0.5
     optimizer.step()
     optimizer.param_groups[0]["lr"] = 1.0
     with pytest.warns(UserWarning, match=r"Found -4, with a learning rate of 1 and .* = 5`"):

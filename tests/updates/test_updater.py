@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from lightning_accum import Clamp, NonFiniteUpdateError, Updater
+from lightning_accum import Accumulator, Clamp, NonFiniteUpdateError, Updater
 from lightning_accum.functional import bound_upper_multiplicative, bound_upper_sharp
 from lightning_accum.updates.claims import claim, release
 
@@ -330,3 +330,36 @@ def test_changes_that_are_kept_and_dropped_by_hand():
         updater(clear=False)
         updater()
     assert fc.weight.count_nonzero() == 6
+
+
+def test_an_attribute_that_is_unknown_is_rejected() -> None:
+    updater, dw = Updater(nn.Linear(2, 1), "weight"), torch.ones(1, 2)
+    for name in ("positive", "potentiation", "max"):
+        with pytest.raises(AttributeError, match=rf"Found `{name}` .* `weight`.*: assign to `pos`"):
+            setattr(updater.weight, name, dw)
+    for name, value in {"constraint": Clamp(0.0, 0.5), "lr": 0.1, "wheight": 1.0}.items():
+        with pytest.raises(AttributeError, match=rf"Found `{name}` .* one of \('weight',\)"):
+            setattr(updater, name, value)
+    for copied in (copy.deepcopy(updater), pickle.loads(pickle.dumps(updater))):
+        with pytest.raises(AttributeError, match="Found `positive`"):
+            copied.weight.positive = dw
+        with pytest.raises(AttributeError, match="Found `constraint`"):
+            copied.constraint = Clamp(0.0, 0.5)
+        copied.weight.pos, copied.weight.keep_parts, copied.nonfinite = dw, True, "skip"
+    assert updater.weight.pos is None
+
+
+def test_subclasses_have_attributes_of_their_own() -> None:
+    class Named(Updater):
+        def __init__(self, module: nn.Module) -> None:
+            super().__init__(module)
+            self.note = "mine"
+
+    class Counted(Accumulator):
+        def __init__(self) -> None:
+            super().__init__()
+            self.times = 0
+
+    updater, accumulator = Named(nn.Linear(2, 1)), Counted()
+    updater.note, accumulator.times = "yours", 1
+    assert (updater.note, accumulator.times) == ("yours", 1)
