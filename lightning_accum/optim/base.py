@@ -12,6 +12,7 @@ from lightning_accum._checks import check_mapping
 from lightning_accum.optim._checkpoint import seal, unseal, warn_of_no_maximum
 from lightning_accum.optim._checks import check, is_betas, is_flag, is_rate, non_negative
 from lightning_accum.optim._plan import Batch, Plan, as_real, call_in_place, refuse_capture
+from lightning_accum.optim._unmoved import FirstSteps
 from lightning_accum.optim._versions import count_versions
 from lightning_accum.optim.weight_decay import WeightDecay, check_decay, flattened
 
@@ -27,12 +28,11 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
     then gets one parameter at a time, with its gradient and its state. The step is its own: it
     counts in its state if it needs a count, and decays the parameter by
     ``grad = self.weight_decay(param, grad, group)`` if it should decay. The base handles
-    ``maximize``, complex parameters, which come as real ones with a last axis of two, and sparse
-    gradients, which it rejects. It also tells autograd that the parameter has changed.
+    ``maximize`` and complex parameters, which come as real ones with a last axis of two, rejects
+    sparse gradients, and tells autograd that the parameter has changed.
 
     All options are in ``param_groups``. The state should hold tensors and numbers only; tensors
-    keep their dtype through a checkpoint, so that float32 moments of bfloat16 parameters resume
-    bit for bit. A loaded state is copied, never shared.
+    keep their dtype through a checkpoint. A loaded state is copied, never shared.
 
     Args:
         params: parameters, named parameters, or parameter groups; groups are copied.
@@ -79,6 +79,7 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
     ) -> None:
         check_mapping("defaults", defaults)
         self._plan: Plan | None = None
+        self._first = FirstSteps()
         decay = defaults.get("weight_decay", 0.0)
         #: The weight decay, which ``step_param`` calls.
         self.weight_decay = decay if isinstance(decay, WeightDecay) else WeightDecay(decay)
@@ -159,10 +160,12 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
     ) -> None:
         """Steps parameters one at a time, as :meth:`step_param` says."""
         try:
+            self._first.begin(params)
             for param, state, grad in zip(params, states, grads, strict=True):
                 slope = as_real(grad)
                 slope = -slope if group["maximize"] else slope
                 call_in_place(self.step_param, "param", state, group, slope, as_real(param))
+            self._first.end(type(self).__name__, params, grads, group["lr"])
         finally:
             if not group["differentiable"]:  # otherwise autograd follows the step
                 count_versions(params)
@@ -209,16 +212,14 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads a copy of a state; checkpoints of torch's Adam and AdamW load too.
 
-        Checkpoints of torch before 2.7 do not say whether weight decay is decoupled: the option
-        of this optimizer then applies.
+        Those of torch before 2.7 do not have ``decoupled_weight_decay``: the option here applies.
 
         Args:
             state_dict: a result of ``state_dict()``.
 
         Raises:
-            ValueError: if its groups are not of this optimizer's sizes, if they hold an option
-                that is out of its range, or if the state of a parameter is not of its shape. Then
-                nothing has changed.
+            ValueError: if its groups are of other sizes, an option is out of its range, or a state
+                is not of its parameter's shape; then nothing has changed.
         """
         check_mapping("state_dict", state_dict)
         handle = self.register_load_state_dict_pre_hook(
@@ -243,7 +244,7 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
             group["betas"] = tuple(group["betas"])
         unseal(state["state"])
         super().__setstate__(state)
-        self._plan = None
+        self._plan, self._first = None, FirstSteps()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "weight_decay": self.weight_decay}

@@ -122,8 +122,8 @@ def check_decay(decay: WeightDecay, group: Mapping[str, Any]) -> None:
         raise ValueError(
             "Argument `weight_decay` should be below 1 with `absolute=True`, which multiplies"
             f" parameters by `1 - weight_decay` in each step. Found `weight_decay ="
-            f" {group['weight_decay']}`, which {_effect(1 - group['weight_decay'])}: lower it, or leave out"
-            " `absolute`."
+            f" {group['weight_decay']}`, which {_effect(1 - group['weight_decay'])}: lower it, or"
+            " leave out `absolute`."
         )
 
 
