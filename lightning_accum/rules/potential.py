@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, cast
 
+from torch import Tensor
 from typing_extensions import Self
 
 from lightning_accum._checks import check_finite, is_number
@@ -71,6 +72,14 @@ class PotentialRule(ThirdFactorRule, kw_only=True):
                 f"Argument `threshold` should be that of the neuron of cell `{name}`, {constant}."
                 f" Found `threshold = {own}`: leave it out, and the rule takes the"
                 " neuron's."
+            )
+        kept = {**dict(cell.neuron.named_parameters()), **dict(cell.neuron.named_buffers())}
+        found = kept.get(own) if isinstance(own, str) else None
+        if isinstance(found, Tensor) and not found.ndim:  # an attribute may get a shape later
+            raise ValueError(
+                "Argument `threshold` should be a number if the neuron's is the same for all"
+                f" samples. Found that `{own}` of the `{type(cell.neuron).__name__}` of cell"
+                f" `{name}` is {found.item():g}: pass `threshold={found.item():g}` to the rule."
             )
         check_states(type(self).__name__, name, cell, self.states(h))
 

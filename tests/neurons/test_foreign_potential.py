@@ -312,3 +312,17 @@ def test_unmoved_weights_are_due_to_the_threshold() -> None:
     assert "pseudo-derivative of its neurons was 0 at every potential that was looked at" in text
     assert "`threshold = 20`: give the rule the neuron's own `threshold=`, or a `surrog" in text
     assert "wider dtype" not in text
+
+
+@pytest.mark.parametrize("learned", [True, False])
+def test_a_threshold_of_all_samples_is_given_as_a_number(learned: bool) -> None:
+    neuron = Own()
+    del neuron.threshold
+    if learned:
+        neuron.register_parameter("threshold", nn.Parameter(torch.tensor(0.8)))
+    else:
+        neuron.register_buffer("threshold", torch.tensor(0.8))  # as in snnTorch
+    rule = eprop(membrane="u", threshold="threshold")
+    with pytest.raises(ValueError, match=r"`threshold` of the `Own` .* is 0\.8: pass `threshold=0"):
+        rule.register_cell("enc", la.Cell(nn.Linear(3, 4), neuron))
+    assert not list(rule.named_cells)
