@@ -122,6 +122,7 @@ class Counts:
         by: who applies updates.
         zeros: the inputs of the rule that were 0 in all batches.
         ended: whether the fit is over.
+        failed: whether an exception or Ctrl-C stopped it.
         why_nothing: why the cell may have recorded nothing, and the remedy.
         outside: its modules that are not part of the model that is trained, but have a state.
         rests: whether its modules are in evaluation mode while other cells learn.
@@ -149,6 +150,7 @@ class Counts:
     by: By = "callback"
     zeros: Sequence[str] = ()
     ended: bool = False
+    failed: bool = False
     why_nothing: str = ""
     outside: tuple[str, ...] = ()
     rests: bool = False

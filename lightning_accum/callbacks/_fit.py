@@ -68,7 +68,7 @@ class Fit:
         self._early, self._overlap = EarlyExport(host), Overlap(host)
         self._recording, self._combining = Recording(host), Combining(host)
         self._loss, self._follows = LossWatch(), False
-        self._health: Health | None = None  # until training starts
+        self.health: Health | None = None  # until training starts
         self._whole: ModuleChecks | None = None  # only the first callback has them
         self._layout_checked, self._scaled, self._alone = False, False, processes() == 1
         self._ascends: str | None = None
@@ -117,7 +117,7 @@ class Fit:
         check_processes_agree(self._host, self._plan, pl_module)
         self._follows = check_trained(self._host, hosts, pl_module)
         inputs, rates = self._inputs, self._rates
-        self._health = Health(self._host, pl_module, hosts=hosts, inputs=inputs, rates=rates)
+        self.health = Health(self._host, pl_module, hosts=hosts, inputs=inputs, rates=rates)
         if hosts[0] is self._host:
             self._whole = ModuleChecks(hosts, pl_module, self._epochs)
 
@@ -158,9 +158,9 @@ class Fit:
         if self._plan.batch_ended(trainer) and self._appliers.by == "callback":
             self._step()
         self.report.log(trainer, pl_module)
-        assert self._health is not None
-        self._health.batch_ended()
-        self._health.look_if_due(self._appliers.optimizers, self._appliers.by)
+        assert self.health is not None
+        self.health.batch_ended()
+        self.health.look_if_due(self._appliers.optimizers, self._appliers.by)
 
     def epoch_ends(self, trainer: pl.Trainer) -> None:
         """Applies what an epoch left pending that was stopped before its last batch."""
@@ -170,8 +170,8 @@ class Fit:
             self._step()
         self._plan.schedule.passed("epoch")
         self.report.epoch_ended()
-        assert self._health is not None
-        self._health.epoch_ended(self._appliers.optimizers, self._appliers.by)
+        assert self.health is not None
+        self.health.epoch_ended(self._appliers.optimizers, self._appliers.by)
         self._host.trainer.confirm()
         if self._whole is not None:
             self._epochs.epoch_ends(trainer)
@@ -182,10 +182,10 @@ class Fit:
         Args:
             pl_module: the LightningModule.
         """
-        assert self._health is not None
+        assert self.health is not None
         optimizers = self._appliers.optimizers
-        advice = self._health.fit_ended(optimizers, self._appliers.by)
-        advice += self._inputs.lines(self._health.unmoved)
+        advice = self.health.fit_ended(optimizers, self._appliers.by)
+        advice += self._inputs.lines(self.health.unmoved)
         interval = self._plan.schedule.interval if self._appliers.made else None
         advice += self._rates.lines(self._host, pl_module.trainer, optimizers, interval)
         if self._host.carry:
@@ -195,24 +195,23 @@ class Fit:
         if self._follows or self._inputs.has_error:
             advice += self._loss.lines(type(self._host.trainer).__name__)
         slow = self._rates.slow(self._host, optimizers)
-        if lines := self.report.summary(optimizers, advice, self._health.warned, slow):
+        if lines := self.report.summary(optimizers, advice, self.health.warned, slow):
             rank_zero_only(logger.info)("\n".join(lines))
-        self._health.drops.warn()
+        self.health.drops.warn()
 
-    def failed(self) -> None:
-        """Checks the cells after an exception."""
-        if self._health is not None:
-            self._health.fit_failed(self._appliers.optimizers, self._appliers.by)
-            self._health = None
-
-    def release(self) -> None:
-        """Detaches from the optimizers and the strategy; an open batch counts for nothing."""
-        self._combining.end()
-        self._appliers.detach()
-        self._plan.schedule.end()
-        self._recording.leave()
-        if self._health is not None:
-            self._health.fit_closed()
+    def release(self, failed: bool) -> None:
+        """Detaches from optimizers and strategy; checks the cells if an exception ended the fit."""
+        health, self.health = self.health, None
+        try:
+            if failed and health is not None:
+                health.fit_failed(self._appliers.optimizers, self._appliers.by)
+        finally:
+            self._combining.end()
+            self._appliers.detach()
+            self._plan.schedule.end()
+            self._recording.leave()
+        if not failed and health is not None:
+            health.fit_closed()
 
     def note_gradients(self, pl_module: pl.LightningModule, optimizer: Optimizer) -> None:
         """Notes whether an optimizer trains parameters of cells, and whether it lacks gradients."""
@@ -238,13 +237,13 @@ class Fit:
         else:
             self._host.exchange(optimizer.ids)
         self.report.before_apply(optimizer)
-        if self._health is not None:
-            self._health.update_begins()
+        if self.health is not None:
+            self.health.update_begins()
 
     def _after_apply(self, optimizer: UpdateOptimizer) -> None:
         self._rates.note(optimizer)
         self.report.after_apply(optimizer)
         if self._appliers.by == "module" and len(self._appliers.optimizers) == 1:
             self._plan.own_steps.stepped(optimizer)
-        if self._health is not None:
-            self._health.update_ended()
+        if self.health is not None:
+            self.health.update_ended()

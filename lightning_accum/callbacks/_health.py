@@ -59,7 +59,7 @@ class Health:
         self._model = model
         self._whole = not hosts or hosts[0] is host
         self._patience = patience
-        self._batches = 0
+        self._batches, self._failed = 0, False
         self._first: dict[str, int] | None = None  # windows at the first check, by cell
         self._first_batches = 0
         self._said: set[tuple[str, str]] = set()
@@ -142,6 +142,7 @@ class Health:
             by: who steps them.
         """
         self._leave()
+        self._failed = True
         if self._batches:
             # If the device has failed, the check fails too; the user should see the first error.
             with suppress(RuntimeError):
@@ -227,6 +228,7 @@ class Health:
                 by=by,
                 zeros=self._inputs.zeros(),
                 ended=ended,
+                failed=self._failed,
                 why_nothing=why_nothing(
                     *(cell.connection, cell.neuron),
                     where=_RECORDED.get(by, "in `training_step`"),

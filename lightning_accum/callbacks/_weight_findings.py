@@ -19,6 +19,7 @@ _FACTOR = 0.01
 _LOSERS = 0.1  # share of neurons that never won
 _ALIKE = 0.95  # share of the weights' variance that all neurons have in common
 _MOST = 0.9  # share of weights
+_FEW = 10  # batches; a fit that stops before has little to lose
 
 
 def nonfinite(c: Counts, w: Weights) -> Iterator[Finding]:
@@ -49,6 +50,11 @@ def never_applied(c: Counts, w: Weights) -> Iterator[Finding]:
             "The module's own UpdateOptimizer was not stepped: call `step()` on it at the end of"
             " `training_step`, or return none from `configure_optimizers`, and the callback"
             " applies updates itself."
+        )
+    elif c.failed and c.batches >= _FEW:
+        why = (
+            "The fit was stopped before they were: apply more often, by a smaller"
+            " `apply_every_n_batches` or `accumulate_grad_batches`."
         )
     elif c.ended:
         why = "The fit ended before they were: train for longer, or apply more often."

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from lightning_accum._state import MAPPING
 from lightning_accum.callbacks._checkpoint import ProcessStates
+from lightning_accum.callbacks._empty_fit import tell_of_no_batches
 from lightning_accum.callbacks._fit import Fit
 from lightning_accum.callbacks._forgotten import Forgotten
 from lightning_accum.callbacks._host import CellHost
@@ -201,20 +202,19 @@ class CellTrainerCallback(Settled, Callback):
     ) -> None:
         """Checks the cells, and leaves the model as it was; Lightning calls no ``teardown``."""
         self._processes.failed = True
-        try:
-            if self._fit is not None:
-                self._fit.failed()
-        finally:
-            self._release()
+        self._release(failed=True)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Leaves the model as it was."""
+        """Leaves the model as it was, and warns of a fit without training batches."""
+        untrained = self._fit is not None and self._fit.health is None
         self._release()
+        if untrained and learners_in(trainer)[0] is self:
+            tell_of_no_batches(trainer)
 
-    def _release(self) -> None:
+    def _release(self, failed: bool = False) -> None:
         try:
             if self._fit is not None:
-                self._fit.release()
+                self._fit.release(failed)
         finally:
             self._fit = None
             self.host.release()

@@ -9,7 +9,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import pytest
-from callback_helpers import Net, callback, loader, trainer
+from callback_helpers import Net, Validated, callback, clean, loader, trainer
 from test_resume import SaveAt
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -90,8 +90,8 @@ class Stops(pl.Callback):
     ("options", "callbacks"),
     [
         ({"max_steps": 3}, []),
-        ({"limit_train_batches": 0}, []),
         ({"limit_train_batches": 1}, []),
+        ({"fast_dev_run": True}, []),
         ({}, [Stops]),
     ],
 )
@@ -109,3 +109,62 @@ def test_a_fit_that_resumes_after_the_last_batch_of_an_epoch(batches: int, tmp_p
     trainer(tmp_path, callback(), SaveAt(batches, path), max_epochs=3).fit(Net(), loader(2))
     run = trainer(tmp_path, callback(STDP(0.02, -0.015, time_dim=0)), max_epochs=3)
     assert not said(run, Net(), loader(2), ckpt_path=path)
+
+
+NONE = "Each fit should have training batches. Found none: "
+
+
+@pytest.mark.filterwarnings("ignore:Total length of:UserWarning")
+@pytest.mark.parametrize(
+    ("options", "batches", "why"),
+    [
+        ({"limit_train_batches": 0}, 2, "`limit_train_batches` of the Trainer is 0"),
+        ({"max_epochs": 0}, 2, "`max_epochs` of the Trainer is 0"),
+        ({"max_steps": 0}, 2, "`max_steps` of the Trainer is 0"),
+        ({}, 0, "the loader has no batches"),
+    ],
+)
+def test_a_fit_without_batches(
+    options: dict[str, Any], batches: int, why: str, tmp_path: Path
+) -> None:
+    other = callback(name="other", cells={"other": CellSpec("fc", "lif")}, summary=False)
+    data = loader(2) if batches else DataLoader([])  # type: ignore[arg-type,var-annotated]
+    net = Net()
+    (text,) = said(trainer(tmp_path, callback(), other, **options), net, data)
+    assert text.startswith(NONE + why)
+    assert clean(net)
+
+
+@pytest.mark.parametrize("limit", [{"max_epochs": 2}, {"max_steps": 3, "max_epochs": -1}])
+def test_a_trainer_that_has_fitted_another_model(limit: dict[str, int], tmp_path: Path) -> None:
+    run, (name, most) = trainer(tmp_path, callback(), **limit), next(iter(limit.items()))
+    assert not said(run, Net(), loader(2))
+    (text,) = said(run, Net(), loader(2))
+    assert f"had reached `{name}={most}` in an earlier fit: make a new Trainer" in text
+    if name == "max_epochs":
+        run.fit_loop.max_epochs = 3
+        assert not said(run, Net(), loader(2))
+
+
+def test_no_batches_before_an_error_and_in_validation(tmp_path: Path) -> None:
+    class Fails(Validated):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            raise ZeroDivisionError
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        with pytest.raises(ZeroDivisionError):  # in the sanity check, before training begins
+            trainer(tmp_path, callback()).fit(Fails(), loader(2), loader(1))
+        trainer(tmp_path, callback()).validate(Validated(), loader(1), verbose=False)
+
+
+def test_a_checkpoint_of_a_finished_fit_is_no_mistake(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    path = tmp_path / "last.ckpt"
+    run = trainer(tmp_path, callback())
+    run.fit(Net(), loader(2))
+    run.save_checkpoint(path)
+    caplog.set_level("INFO")
+    assert not said(trainer(tmp_path, callback()), Net(), loader(2), ckpt_path=path)
+    assert NONE + "the Trainer had reached `max_epochs=1` in the checkpoint" in caplog.text

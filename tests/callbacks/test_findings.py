@@ -98,6 +98,7 @@ def test_neurons_that_fired_only_at_first(looks: int, since: int, told: int) -> 
         ({"by": "callback"}, False, "registered after the fit began"),
         ({"by": "loop"}, False, "Call `step()` on the FabricCellTrainer."),
         ({"by": "callback", "ended": True}, True, "train for longer, or apply more often"),
+        ({"by": "callback", "failed": True}, True, "by a smaller `apply_every_n_batches`"),
     ],
 )
 def test_never_applied(counts: dict[str, Any], held: bool, why: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
-from callback_helpers import RULE, Net, Probe, callback, loader, trainer
+from callback_helpers import RULE, Net, Probe, callback, loader, trainer, warning_of
 from torch import nn
 
 from lightning_accum import (
@@ -131,6 +131,25 @@ def test_a_fit_that_an_exception_stops(error: type[BaseException], tmp_path: Pat
     (text,) = [str(w.message) for w in found if w.category is RuntimeWarning]
     assert "Found none in 2 training batches" in text
     assert not use.cell_trainer.tally("enc").watched
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+@pytest.mark.parametrize("by_trainer", [True, False])
+def test_a_fit_that_stops_before_its_first_update(
+    error: type[BaseException], by_trainer: bool, tmp_path: Path
+) -> None:
+    def stop(*_: Any) -> None:
+        if run.fit_loop.batch_idx == 11:
+            raise error("on purpose")
+
+    use = callback(apply_every_n_batches=None if by_trainer else 50)
+    probe = Probe("on_train_batch_start", stop)
+    run = trainer(tmp_path, use, probe, accumulate_grad_batches=50 if by_trainer else 1)
+    net = Net()
+    net.automatic_optimization = True
+    text = "pending after 11 training batches, and none applied. The fit was stopped"
+    with warning_of(text), pytest.raises((OSError, SystemExit)):
+        run.fit(net, loader(14))
 
 
 @pytest.mark.parametrize("every", [1, 3])
@@ -428,10 +447,6 @@ def test_an_epoch_without_an_end_is_not_waited_for() -> None:
     assert list(health.warned) == ["enc"]
     health.epoch_ended((), "callback")  # says it no more
     assert health.fit_ended((), "callback") == []
-
-
-def test_a_fit_without_batches(tmp_path: Path) -> None:
-    trainer(tmp_path, callback(), max_epochs=0).fit(Net(), loader(1))
 
 
 def test_few_of_many_weights_are_kept_and_any_change_is_seen() -> None:

@@ -39,6 +39,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], int]] = {
 @pytest.mark.parametrize("case", OPTIONS)
 # Lightning's own: barebones tells what it leaves out, overfitting wants a sampler without order.
 @pytest.mark.filterwarnings("ignore:.*barebones:UserWarning", "ignore:You requested to overfit")
+@pytest.mark.filterwarnings("ignore:Each fit should have training batches:RuntimeWarning")
 def test_runs_and_learns(case: str, tmp_path: Path) -> None:
     options, batches = OPTIONS[case]
     if case == "barebones":
