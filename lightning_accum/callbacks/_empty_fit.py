@@ -29,9 +29,9 @@ def _reason(trainer: pl.Trainer) -> str:
     """Returns why no batch ran, and the remedy."""
     if trainer.limit_train_batches == 0:
         return "`limit_train_batches` of the Trainer is 0: leave it out, or pass more."
-    for name, limit, done in (
-        ("max_steps", trainer.max_steps, trainer.global_step),
-        ("max_epochs", trainer.max_epochs, trainer.current_epoch),
+    for loop, name, limit, done in (
+        ("fit_loop.epoch_loop", "max_steps", trainer.max_steps, trainer.global_step),
+        ("fit_loop", "max_epochs", trainer.max_epochs, trainer.current_epoch),
     ):
         if limit is None or limit < 0 or done < limit:
             continue
@@ -42,7 +42,7 @@ def _reason(trainer: pl.Trainer) -> str:
             return f"{reached} the checkpoint that it resumed: raise it to train for longer."
         return (
             f"{reached} an earlier fit: make a new Trainer for each fit, or raise"
-            f" `trainer.fit_loop.{name}`."
+            f" `trainer.{loop}.{name}`."
         )
     return (
         "the loader has no batches: look at the number of samples, at `drop_last`, and at"

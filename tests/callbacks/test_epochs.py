@@ -143,7 +143,9 @@ def test_a_trainer_that_has_fitted_another_model(limit: dict[str, int], tmp_path
     assert f"had reached `{name}={most}` in an earlier fit: make a new Trainer" in text
     if name == "max_epochs":
         run.fit_loop.max_epochs = 3
-        assert not said(run, Net(), loader(2))
+    else:
+        run.fit_loop.epoch_loop.max_steps = 4
+    assert not said(run, Net(), loader(2))
 
 
 def test_no_batches_before_an_error_and_in_validation(tmp_path: Path) -> None:
