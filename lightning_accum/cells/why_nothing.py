@@ -57,9 +57,10 @@ def why_not_called(when: str = "") -> str:
         when: where they should have been called, as a part of the sentence.
     """
     return (
-        f"Its modules are in training mode, and were not called{when}, or without samples, or in"
-        " evaluation mode, after an `eval()` that should be left out: call them as `fc(x)`, for"
-        " hooks do not see `fc.forward(x)` or `F.linear(x, fc.weight)`. If"
+        f"Its modules are in training mode, and were not called{when}, or without samples, or"
+        " inside `unobserved()`, or while they or the rule were in evaluation mode, after an"
+        " `eval()` that should be left out: call them as `fc(x)`, for hooks do not see"
+        " `fc.forward(x)` or `F.linear(x, fc.weight)`. If"
         " a copy of them runs, register the cell with the modules of the copy. If"
         " they run inside a function that `torch.compile` has compiled before, call"
         " `torch.compiler.reset()` once the cell is registered."

@@ -18,7 +18,7 @@ from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.numbers import is_narrowed
 from lightning_accum.observe import Monitor
 from lightning_accum.rules._cell_plan import CellPlan
-from lightning_accum.rules._warnings import warn_of_no_cells
+from lightning_accum.rules._warnings import CallsWithoutCells
 from lightning_accum.updates import Updater
 
 
@@ -162,12 +162,12 @@ class ObservedCell(NamedTuple):
 
 
 def check_windows(
-    rule: str, found: Sequence[ObservedCell | None], carry: bool | None, own: bool
+    without: CallsWithoutCells, found: Sequence[ObservedCell | None], carry: bool | None, own: bool
 ) -> None:
     """Warns if traces and neurons start again at different windows, or there are no cells.
 
     Args:
-        rule: the name of the rule.
+        without: is told of a call without cells.
         found: what was recorded of each cell.
         carry: whether traces pass to the next window; ``None`` in a loop of the user's own.
         own: the same, as the rule is set.
@@ -180,7 +180,7 @@ def check_windows(
             seen.check_streams(carry)
         return
     if not found:
-        warn_of_no_cells(rule)
+        without.note()
     for each in found if own else ():
         if each is not None:
             each.check_cleared()

@@ -24,6 +24,7 @@ from lightning_accum.rules._options import RuleOptions
 from lightning_accum.rules._recorded_signals import RecordedSignal, check_read, read
 from lightning_accum.rules._silence import warn_of_silence
 from lightning_accum.rules._warnings import (
+    CallsWithoutCells,
     warn_of_delays,
     warn_of_hand_update,
     warn_of_pending,
@@ -38,6 +39,7 @@ class RecordingTrainer(RuleOptions, ABC):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._plans: dict[str, CellPlan] = {}
+        self._without_cells = CallsWithoutCells(type(self).__name__)
         delete_at_exit(self)
 
     @abstractmethod

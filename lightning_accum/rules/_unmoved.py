@@ -59,10 +59,13 @@ def warn_of_unmoved(
         tally: the counts of the cell's windows.
     """
     activity, zeros = tally.looks.activity(), tally.looks.zeros()
-    changed = {p: updater.held[p].detach() for p in params if p in updater.held}
-    if updater.known_parent is not None and why_unmoved(activity, zeros=zeros):
-        rest = (p for p in params if p in updater.names and p not in changed)
-        changed |= {p: updater.target(p).detach() for p in rest if not getattr(updater, p).unused}
+    held, known = updater.held, updater.applied
+    changed = {p: held[p].detach() for p in params if p in held and known.get(p)}
+    if why_unmoved(activity, zeros=zeros):
+        if updater.known_parent is not None:
+            held = {p: updater.target(p) for p in params if p in updater.names} | held
+        rest = (p for p in params if p in held and p not in changed)
+        changed |= {p: held[p].detach() for p in rest if not getattr(updater, p).unused}
     skipped, zeroed = updater.lately_skipped, updater.zeroed
     for param, back in tally.never_moved(changed).items():
         applied = updater.applied.get(param, 0)

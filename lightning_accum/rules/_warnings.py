@@ -12,18 +12,27 @@ from lightning_accum.nn.delay_range import delays_beyond
 from lightning_accum.updates import Accumulator, Updater
 
 
-def warn_of_no_cells(rule: str) -> None:
-    """Warns that a rule without cells was called.
+class CallsWithoutCells:
+    """Warns, once, of calls of a rule that has no cells.
 
     Args:
         rule: the name of the rule.
     """
-    warnings.warn(
-        f"`{rule}` should have a cell to train. Found none in a call of it: register each"
-        " connection and its neuron, `rule.register_cell(name, Cell(connection, neuron))`.",
-        RuntimeWarning,
-        stacklevel=5,
-    )
+
+    def __init__(self, rule: str) -> None:
+        self._rule, self._told = rule, False
+
+    def note(self) -> None:
+        """Notes such a call."""
+        if self._told:
+            return
+        self._told = True
+        warnings.warn(
+            f"`{self._rule}` should have a cell to train. Found none in a call of it: register each"
+            " connection and its neuron, `rule.register_cell(name, Cell(connection, neuron))`.",
+            RuntimeWarning,
+            stacklevel=5,
+        )
 
 
 def warn_of_hand_update(rule: str, tallies: Iterable[Tally]) -> None:

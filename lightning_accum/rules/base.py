@@ -179,7 +179,7 @@ class Rule(RecordingTrainer):
         except BaseException:
             self.drop_window()
             raise
-        check_windows(type(self).__name__, found, carry, self.carry)
+        check_windows(self._without_cells, found, carry, self.carry)
         carry = self.carry if carry is None else carry
         given = Given(inputs)
         runs = [self._run(seen, given, carry) for seen in found if seen is not None]

@@ -217,6 +217,8 @@ class Updater(GuardedAccumulators):
         self._ledger.note_zeroed(zeroed)
         for accumulator in accumulators:
             accumulator.clear()
+        for name in consumed:  # also what was empty: its rule may have made only changes of 0
+            self.held.setdefault(name, self.target(name))
         self._kept.note(self.label, () if consumed else change.names, self._accumulators)
         self._constraints.run(change.names, self.target)
 

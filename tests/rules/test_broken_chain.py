@@ -205,11 +205,12 @@ def test_a_known_cause(train: Callable[[Loop], None], why: str) -> None:
     assert "raise the rates" not in told
 
 
-@pytest.mark.parametrize("reward", [0.0, torch.zeros(2)])
-def test_a_reward_of_zero(reward: Any) -> None:
+@pytest.mark.parametrize("end", ["eval", "module first"])
+@pytest.mark.parametrize("reward", [0, 0.0, False, torch.zeros(2)], ids=str)
+def test_a_reward_of_zero(reward: Any, end: str) -> None:
     loop = Loop(la.MSTDP(0.01, -0.004))
     loop.run(reward=reward)
-    (told,) = said(loop.rule.eval)
+    (told,) = said(loop.rule.eval if end == "eval" else lambda: vars(loop).clear())
     assert re.search("[20] applied updates. `reward` of the rule was always 0: look at how", told)
 
 

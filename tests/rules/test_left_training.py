@@ -7,6 +7,7 @@ import gc
 import subprocess
 import sys
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from rasters import raster
 from torch import nn
 
 import lightning_accum as la
+from lightning_accum.observe import unobserved
 
 pytestmark = pytest.mark.filterwarnings("error:.*should have changed cell:RuntimeWarning")
 
@@ -312,6 +314,25 @@ def test_a_call_without_cells() -> None:
     rule = la.STDP(0.1, -0.1)
     with pytest.warns(RuntimeWarning, match=r"`STDP` should have a cell to train.*register"):
         rule()
+    rule()  # says it once
+
+
+@pytest.mark.parametrize("way", ["rule", "unobserved"])
+def test_modules_that_run_while_nothing_is_recorded(way: str) -> None:
+    this = TestLeftTraining()
+    this.setup_method()
+
+    def batches() -> None:
+        for _ in range(12):
+            this.rule.train(way != "rule")
+            with unobserved() if way == "unobserved" else nullcontext():
+                this.run(call=False, update=False, batches=1)
+            this.rule.train()
+            this.rule()
+
+    with pytest.warns(RuntimeWarning, match=r"unobserved.*rule were in evaluation") as said:
+        batches()
+    assert len(said) == 1
 
 
 class TestSingleSteps:
