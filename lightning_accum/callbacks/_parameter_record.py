@@ -25,12 +25,14 @@ from lightning_accum.callbacks._weight_samples import (
     taken_back,
     times_back,
 )
+from lightning_accum.cells.undoing import undoing
 from lightning_accum.distributed.shards import local
 from lightning_accum.functional.numbers import fingerprint, same_fingerprints
 from lightning_accum.nn.delay_range import delays_beyond, delays_in_steps
 from lightning_accum.updates import Updater
 
 _STILL = 1.002  # times the norm of an epoch before: smaller growth does not count
+_LATER = 4  # updates after the first that were looked at
 _FEW = 16  # fewer weights may correlate by chance
 _UNLIKE = 0.5  # correlation of weights that have little in common
 
@@ -167,6 +169,7 @@ class ParameterRecord:
             range=assumed,
             overruled=overruled(updater.constraints_of(name), value),
             reset_by=resetting(updater.constraints_of(name), value) if moved == 0 else (),
+            undone_by=undoing(updater.constraints_of(name), value) if self._stopped(now) else (),
             beyond=delays_beyond(updater.parent, name),
             dt=dt,
             ratio=_mean(self._ratios),
@@ -179,6 +182,13 @@ class ParameterRecord:
                 not same_fingerprints(end, self._began) and same_fingerprints(after, self._began)
                 for end, after in (*self._ends, *(() if self._end is None else ((self._end, now),)))
             ),
+        )
+
+    def _stopped(self, now: Fingerprint) -> bool:
+        """Returns whether an early update has left the weights as they are now."""
+        later = self._steps[1:]
+        return len(later) >= _LATER and all(
+            same_fingerprints(now, mark) for step in later for mark in step
         )
 
     def is_back(self, updater: Updater) -> bool:

@@ -8,6 +8,7 @@ from lightning_accum.callbacks._counts import Counts, Weights
 from lightning_accum.callbacks._finding import Finding, number
 from lightning_accum.callbacks._undone_findings import is_undone
 from lightning_accum.callbacks._why_unmoved import raised, why_unmoved
+from lightning_accum.cells.undoing import undone_by
 
 _GROWN = 10.0  # times the norm when the fit began
 _OUTSIDE = 0.1  # share of weights outside the range that the rule assumes
@@ -83,6 +84,16 @@ def unmoved(c: Counts, w: Weights) -> Iterator[Finding]:
         else f"`{c.cell}.{w.name}` is unchanged since the fit began, because {why}"
     )
     yield Finding(c.cell, f"unmoved {w.name}", text, warns)
+
+
+def stopped(c: Counts, w: Weights) -> Iterator[Finding]:
+    """Finds weights that a constraint sets back in every update but the first."""
+    if w.moved and w.finite and w.undone_by:
+        text = (
+            f"Cell `{c.cell}` should go on to change `{w.name}`. Found it unchanged since its first"
+            f" updates, after {number(w.applied, 'applied update')}. {undone_by(w.undone_by)}"
+        )
+        yield Finding(c.cell, f"stopped {w.name}", text, True)
 
 
 def hardly_moved(c: Counts, w: Weights) -> Iterator[Finding]:

@@ -57,3 +57,16 @@ class FirstValues:
             if same and (all(same) or (same[0] and back >= _BACK)):
                 found[name] = back
         return found
+
+    def stopped(self, params: Mapping[str, Tensor]) -> list[str]:
+        """Returns the parameters that have not changed since early windows; waits for the device.
+
+        Args:
+            params: by name, the values that parameters have now.
+        """
+        found = []
+        for name, param in params.items():
+            now, marks = fingerprint(param), self._marks.get(name, [])[1:]
+            if len(marks) >= ENOUGH and all(same_fingerprints(now, mark) for mark in marks):
+                found.append(name)
+        return found

@@ -196,6 +196,14 @@ class Tally:
         still = self._values.unmoved(params)
         return still if still and self.warns("weights") else {}
 
+    def stopped(self, params: Mapping[str, Tensor]) -> list[str]:
+        """Returns the parameters that have not changed since early windows; waits for the device.
+
+        Args:
+            params: by name, the values of those to which changes were applied.
+        """
+        return [] if self._left or self.watched else self._values.stopped(params)
+
     def warns(self, kind: str) -> bool:
         """Returns whether to warn now: once of each kind of mistake, and if no callback does.
 

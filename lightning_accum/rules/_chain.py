@@ -12,6 +12,7 @@ from lightning_accum.rules._silence import warn_of_absent
 from lightning_accum.rules._unmoved import (
     warn_of_fallen_silent,
     warn_of_nonfinite,
+    warn_of_undone,
     warn_of_unmoved,
 )
 from lightning_accum.rules._warnings import warn_of_delays, warn_of_single_steps, warn_of_unused
@@ -65,6 +66,7 @@ def warn_of_still(rule: str, links: Iterable[Link]) -> None:
         warn_of_nonfinite(cell, updater, h.params, tally)
         if moving(h):
             warn_of_unmoved(rule, cell, updater, h.params, tally)
+            warn_of_undone(rule, cell, updater, h.params, tally)
         warn_of_fallen_silent(rule, cell, tally)
         if updater.known_parent is not None:
             warn_of_delays(cell, updater, h.params, tally)

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 
 from lightning_accum.cells.tally import Tally
+from lightning_accum.cells.undoing import undoing, undone_by
 from lightning_accum.cells.why_unmoved import why_unmoved
 from lightning_accum.updates import Updater
 
@@ -59,8 +60,8 @@ def warn_of_unmoved(
         tally: the counts of the cell's windows.
     """
     activity, zeros = tally.looks.activity(), tally.looks.zeros()
-    held, known = updater.held, updater.applied
-    changed = {p: held[p].detach() for p in params if p in held and known.get(p)}
+    held, counts = updater.held, updater.applied
+    changed = {p: held[p].detach() for p in params if p in held and counts.get(p)}
     if why_unmoved(activity, zeros=zeros):
         if updater.known_parent is not None:
             held = {p: updater.target(p) for p in params if p in updater.names} | held
@@ -93,6 +94,32 @@ def warn_of_unmoved(
             RuntimeWarning,
             stacklevel=4,
         )
+
+
+def warn_of_undone(
+    rule: str, cell: str, updater: Updater, params: Sequence[str], tally: Tally
+) -> None:
+    """Warns if a constraint has undone all changes but the first; waits for the device.
+
+    Args:
+        rule: the name of the rule.
+        cell: the name of the cell.
+        updater: the updater that applied the changes.
+        params: the parameters that the rule trains.
+        tally: the counts of the cell's windows.
+    """
+    held = {p: updater.held[p].detach() for p in params if updater.applied.get(p)}
+    held = {p: value for p, value in held.items() if updater.constraints_of(p)}
+    for param in tally.stopped(held):
+        fns = undoing(updater.constraints_of(param), held[param])
+        if fns and tally.warns("weights"):
+            warnings.warn(
+                f"`{rule}` should go on to move `{param}` of cell `{cell}`. Found it unchanged"
+                f" since the first calls, after {tally.windows} calls and {updater.applied[param]}"
+                f" applied updates. {undone_by(fns)}",
+                RuntimeWarning,
+                stacklevel=4,
+            )
 
 
 def warn_of_fallen_silent(rule: str, cell: str, tally: Tally) -> None:

@@ -15,6 +15,7 @@ from rasters import raster
 from torch import nn
 
 import lightning_accum as la
+from lightning_accum.callbacks import FabricCellTrainer
 from lightning_accum.nn import LIF
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.rules import learn_online
@@ -243,3 +244,39 @@ def test_what_learns() -> None:
     loop.run(40)
     assert not said(loop.rule.eval)
     assert not said(vars(loop).clear)
+
+
+# ---------------------------------------------------------------------- undone by a constraint
+CONSTRAINTS: dict[str, Callable[[torch.Tensor], object]] = {
+    "round": lambda p: p.mul_(4).round_().div_(4),
+    "sign": lambda p: p.copy_(p.sign()),
+    "limits": la.Clamp(0.0, 1.0),
+    "norm": la.Normalize(1.0),
+}
+
+
+@pytest.mark.parametrize("name", list(CONSTRAINTS))
+@pytest.mark.parametrize("way", ["hand", "fabric"])
+def test_a_constraint_that_undoes_all_but_the_first_update(name: str, way: str) -> None:
+    loop = Loop(la.STDP(1e-5, -4e-6))
+    loop.updater.register_constraint(CONSTRAINTS[name])
+    if way == "hand":
+        loop.run(40)
+        told = said(loop.rule.eval)
+    else:
+        rule, model = la.STDP(1e-5, -4e-6), nn.Sequential(loop.fc, loop.lif)
+        loop.rule.del_cell("enc")
+        trainer = FabricCellTrainer(rule, {"enc": la.CellSpec("0", "1")})
+        trainer.setup(model)
+        for i in range(40):
+            with trainer.batch():
+                loop.window(i)
+            trainer.step()
+        told = said(trainer.release)
+    if name in ("round", "sign"):
+        (text,) = told
+        assert "should go on to" in text
+        assert "Its constraint `<lambda>` undoes small changes" in text
+        assert "40 applied updates" in text
+    else:
+        assert not told
