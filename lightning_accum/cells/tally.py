@@ -110,6 +110,11 @@ class Tally:
         missing = not self.windows and self.empty >= _EMPTY
         return missing and self._absent and self.warns("silence")
 
+    def never_heard(self) -> bool:
+        """Returns whether calls found nothing, and no warning says so; once."""
+        heard = self.windows or self.refused or self._absent or "silence" in self._told
+        return bool(self.empty and not heard) and self.warns("unheard")
+
     def note_apart(self, apart: bool) -> bool:
         """Counts windows in a row with a mistake in their reset, and returns whether to warn.
 

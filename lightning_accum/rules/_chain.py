@@ -8,7 +8,7 @@ from typing import NamedTuple
 from lightning_accum._ending import has_ended
 from lightning_accum.cells.tally import Tally
 from lightning_accum.rules._options import RuleOptions, moving
-from lightning_accum.rules._silence import warn_of_absent
+from lightning_accum.rules._silence import warn_of_absent, warn_of_late_rules
 from lightning_accum.rules._unmoved import (
     warn_of_fallen_silent,
     warn_of_nonfinite,
@@ -46,6 +46,8 @@ def warn_of_break(rule: str, links: Iterable[Link]) -> None:
     """
     for cell, h, tally, updater, steps in links:
         warn_of_absent(rule, cell, tally)
+        module = None if updater is None else updater.known_parent
+        warn_of_late_rules(rule, cell, tally, module)
         warn_of_unused(rule, cell, tally, tally.drops.steps + steps, updater, h.params)
 
 

@@ -22,7 +22,7 @@ from lightning_accum.rules._cell_plan import CellPlan
 from lightning_accum.rules._chain import Link, warn_of_break, warn_of_end, warn_of_still
 from lightning_accum.rules._options import RuleOptions
 from lightning_accum.rules._recorded_signals import RecordedSignal, check_read, read
-from lightning_accum.rules._silence import warn_of_silence
+from lightning_accum.rules._silence import warn_of_late_rules, warn_of_silence
 from lightning_accum.rules._warnings import (
     CallsWithoutCells,
     warn_of_delays,
@@ -82,6 +82,10 @@ class RecordingTrainer(RuleOptions, ABC):
         Args:
             name: the name of the cell.
         """
+        cell = self.registry[name].get()
+        if cell is not None:
+            connection, tally = cell.connection, self.tally(name)
+            warn_of_late_rules(type(self).__name__, name, tally, connection)
         super().del_cell(name)
         self._plans.pop(name, None)
 

@@ -19,6 +19,8 @@ EXPORTED = "_lightning_accum_exported"
 
 _LOOK = 4  # exports in a row without a step, before the parameter's value is kept
 _RUNS = 3  # times that gradients were emptied between two steps, before a warning
+_LATE = 3  # exports that come too late before a warning
+_STEPS = 64  # exports after which a parameter should have moved
 _DROPPED, _WAITING = 8, 1 << 10  # such exports before a warning: of emptied gradients, of any
 
 
@@ -70,10 +72,42 @@ class Exports:
         self._known: dict[str, _Unstepped] = {}
         self._told = False
         self._times = 0
+        self._first: dict[str, tuple[float, tuple[Tensor, Tensor]]] = {}
+        self._found = False  # whether an export has found a change
+        self._late = 0  # exports before which the changes were applied otherwise
+        self._applied: int | None = None  # how many had been applied at the latest export
         self.told_of_constraints = False
 
+    def check_pending(self, module: str, found: bool, applied: int) -> None:
+        """Warns, once, of changes that are applied before the exports that should find them.
+
+        Args:
+            module: the name of the module.
+            found: whether this export finds a change.
+            applied: how many changes have been applied otherwise.
+        """
+        self._found = self._found or found
+        if self._found:
+            return
+        self._late += self._applied is not None and applied > self._applied
+        self._applied = applied
+        if self._late == _LATE:
+            self._found = True
+            warnings.warn(
+                f"Changes of `{module}` should be pending when they become gradients. Found none"
+                f" in any export so far, and {applied} changes that were applied before, so that"
+                " the optimizer has nothing to step by: leave out `rule.update()` and calls of the"
+                " updater, or the export.",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
     def check(
-        self, module: str, params: Mapping[str, Tensor], constraints: RegisteredConstraints
+        self,
+        module: str,
+        params: Mapping[str, Tensor],
+        constraints: RegisteredConstraints,
+        changes: Mapping[str, Tensor],
     ) -> None:
         """Looks, at each export, at what has become of the one before.
 
@@ -81,8 +115,10 @@ class Exports:
             module: the name of the module.
             params: by name, the parameters whose changes become gradients now.
             constraints: those of the updater.
+            changes: the changes by name.
         """
         self._times += 1
+        self._check_moved(module, params, changes)
         if constraints and self._times >= _LOOK and not self._times & (self._times - 1):
             self._check_constraints(module, params, constraints)
         for name, param in params.items():
@@ -100,6 +136,29 @@ class Exports:
                 still.value = fingerprint(param.detach())
             elif still.times > _LOOK and (still.dropped == _DROPPED or still.times == _WAITING):
                 self._look(f"`{name}` of `{module}`", still, param)
+
+    def _check_moved(
+        self, module: str, params: Mapping[str, Tensor], changes: Mapping[str, Tensor]
+    ) -> None:
+        """Warns, once, of parameters that many steps by exported changes have not moved."""
+        if self._times == 1:
+            self._first = {n: (version(p), fingerprint(p.detach())) for n, p in params.items()}
+        if self._times != _STEPS:
+            return
+        for name, (written, value) in self._first.items():
+            param, change = params.get(name), changes.get(name)
+            if param is None or change is None or version(param) < written + _STEPS // 2:
+                continue  # it is not stepped, of which another warning tells
+            if same_fingerprints(fingerprint(param.detach()), value) and bool(change.any()):
+                warnings.warn(
+                    f"An optimizer should move `{name}` of `{module}` by the updates that become"
+                    f" its gradients. Found it unchanged after {_STEPS} exports and their steps:"
+                    " raise the `lr` of the optimizer, which may be 0 or be lost in rounding, and"
+                    " look for what empties or clips its gradients, or writes to it.",
+                    RuntimeWarning,
+                    stacklevel=6,
+                )
+        self._first = {}
 
     def _check_constraints(
         self, module: str, params: Mapping[str, Tensor], constraints: RegisteredConstraints

@@ -28,6 +28,7 @@ class GuardedAccumulators(NamedAccumulators):
     ) -> None:
         super().__init__(module, reduction)
         self._guard = NonFiniteGuard(nonfinite)
+        self._ledger.skipped = self._guard.counts_of
 
     def __setattr__(self, name: str, value: Any) -> None:
         known = name in self.__dict__ or name in self._accumulators
@@ -88,8 +89,7 @@ class GuardedAccumulators(NamedAccumulators):
     @property
     def lately_skipped(self) -> dict[str, int]:
         """The same since a state was loaded, if one was; waits for the device."""
-        loaded = self._guard.loaded
-        return {name: n - int(loaded.get(name, 0)) for name, n in self.skipped.items()}
+        return self._guard.counts_of()
 
     def get_extra_state(self) -> dict[str, Tensor]:
         """Returns how often updates were dropped."""

@@ -113,7 +113,7 @@ class NamedAccumulators(CheckedState):
 
     def bind(self, module: nn.Module) -> None:
         """Makes ``module`` the parent, weakly; its parameters take the accumulators by name."""
-        self._parent = weakref.ref(module)
+        self._parent = self._ledger.parent = weakref.ref(module)
 
     @property
     def user(self) -> object | None:
@@ -131,6 +131,7 @@ class NamedAccumulators(CheckedState):
             owner: whose watcher it is, referenced weakly; those of dead owners are forgotten.
             watcher: it must not refer to the module or to the owner, which would then stay.
         """
+        self._ledger.watched = True
         alive = (known for known in self._watchers if known[0]() is not None)
         self._watchers = (*alive, (weakref.ref(owner), watcher))
 

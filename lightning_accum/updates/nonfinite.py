@@ -117,6 +117,10 @@ class NonFiniteGuard:
             return {name: torch.zeros((), dtype=torch.long)}
         return {}
 
+    def counts_of(self) -> dict[str, int]:
+        """Returns how often changes were dropped since a state was loaded; waits for the device."""
+        return {n: int(k) - int(self.loaded.get(n, 0)) for n, k in self.counts.items()}
+
     def state(self) -> dict[str, Tensor]:
         """Returns copies of the counts."""
         return {name: count.clone() for name, count in self.counts.items()}
