@@ -82,10 +82,8 @@ class RecordingTrainer(RuleOptions, ABC):
         Args:
             name: the name of the cell.
         """
-        cell = self.registry[name].get()
-        if cell is not None:
-            connection, tally = cell.connection, self.tally(name)
-            warn_of_late_rules(type(self).__name__, name, tally, connection)
+        if (cell := self.registry[name].get()) is not None:
+            warn_of_late_rules(type(self).__name__, name, self.tally(name), cell.connection)
         super().del_cell(name)
         self._plans.pop(name, None)
 

@@ -78,7 +78,7 @@ class Exports:
         self._applied: int | None = None  # how many had been applied at the latest export
         self.told_of_constraints = False
 
-    def check_pending(self, module: str, found: bool, applied: int) -> None:
+    def _check_pending(self, module: str, found: bool, applied: int) -> None:
         """Warns, once, of changes that are applied before the exports that should find them.
 
         Args:
@@ -99,7 +99,7 @@ class Exports:
                 " the optimizer has nothing to step by: leave out `rule.update()` and calls of the"
                 " updater, or the export.",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=6,
             )
 
     def check(
@@ -108,6 +108,7 @@ class Exports:
         params: Mapping[str, Tensor],
         constraints: RegisteredConstraints,
         changes: Mapping[str, Tensor],
+        applied: Mapping[str, int],
     ) -> None:
         """Looks, at each export, at what has become of the one before.
 
@@ -116,7 +117,9 @@ class Exports:
             params: by name, the parameters whose changes become gradients now.
             constraints: those of the updater.
             changes: the changes by name.
+            applied: how many changes of each parameter have been applied otherwise.
         """
+        self._check_pending(module, bool(changes), sum(applied.values()))
         self._times += 1
         self._check_moved(module, params, changes)
         if constraints and self._times >= _LOOK and not self._times & (self._times - 1):

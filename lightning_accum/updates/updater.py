@@ -240,8 +240,7 @@ class Updater(GuardedAccumulators):
             found, counts = gradients(self.label, pending, self._guard)
         self._alone.check(self.label, found, self._accumulators, exported=True)
         params = {name: self.target(name) for name in found}
-        self.exports.check(self.label, params, self._constraints, found)
-        self.exports.check_pending(self.label, bool(found), sum(self._ledger.applied.values()))
+        self.exports.check(self.label, params, self._constraints, found, self._ledger.applied)
         accumulators = [self._accumulators[name] for name in self.names]
         consume = [call for each in accumulators for call in each.emptying_calls()]
         return found, [partial(self._guard.counts.update, counts), *consume]
