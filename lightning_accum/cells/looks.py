@@ -39,7 +39,7 @@ class Looks:
             pre: activity before the connection.
             post: activity after the neuron.
         """
-        if window < self._next:
+        if window < self._next or post.is_meta:  # which has no values
             return False
         power = 1 << (window.bit_length() - 1)
         self._next = 2 * power if 2 * window >= 3 * power or window == 1 else power + power // 2
