@@ -81,6 +81,7 @@ def same_everywhere(ours: tuple[la.STDP, la.Serial], plain: tuple[la.STDP, la.Se
     assert updaters[0].applied == updaters[1].applied
 
 
+@pytest.mark.filterwarnings("ignore:.*learns nothing from neurons that are silent")
 @pytest.mark.filterwarnings("ignore:.*should have moved:RuntimeWarning")  # without spikes
 @settings(max_examples=40, deadline=None)
 @given(
