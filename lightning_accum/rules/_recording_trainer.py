@@ -209,8 +209,7 @@ class RecordingTrainer(RuleOptions, ABC):
         """Returns the number of recorded steps of a cell that no call has evaluated."""
         self.registry[name]  # raises
         monitor = self._pool.members(name).get("post")
-        steps: int = 0 if monitor is None else getattr(monitor.reducer, "length", 0)
-        return steps
+        return 0 if monitor is None else int(getattr(monitor.reducer, "length", 0))
 
     def train(self, mode: bool = True) -> Self:
         """Sets training mode, in which activity is recorded, or evaluation mode.
@@ -218,30 +217,29 @@ class RecordingTrainer(RuleOptions, ABC):
         Args:
             mode: whether this is training mode.
         """
-        if self.training and not mode and "registry" in vars(self):
-            self._check_learning()
-        return super().train(mode)
+        try:
+            if self.training and not mode and "registry" in vars(self):
+                self._check_learning()
+        finally:
+            super().train(mode)
+        return self
 
     def check_moved(self) -> None:
-        """Warns, once, of cells that applied changes have not moved, or could not well move.
-
-        Waits for the device.
-        """
+        """Warns, once, of cells that changes have not moved or hardly could; waits for the device."""
         warn_of_still(type(self).__name__, self._links())
 
     def _check_learning(self) -> None:
         """Warns, once, of each cell that learned nothing."""
         warn_of_break(type(self).__name__, self._links())
-        if all(self.registry[name].get() is not None for name in self.registry):
+        if not self.registry.gone:
             self.check_moved()
 
     def _links(self) -> Iterator[Link]:
         """Yields what is known of each cell."""
         for name, state in self.cell_states.items():
-            registered = self.registry[name]
-            cell = registered.get()
+            cell = self.registry[name].get()
             updater = None if cell is None else self.registry.updater_of(name, cell)
-            if not registered.loose:
+            if not self.registry[name].loose:
                 steps = self.recorded_steps(name)
                 yield Link(name, state.hyperparameters, state.tally, updater, steps)
 

@@ -75,7 +75,7 @@ def test_called_in_evaluation_mode(tmp_path: Any) -> None:
 
     found = told(lambda: trainer(tmp_path, callback()).fit(Evaluated(), loader(4)))
     assert len(found) == 1
-    assert "or in evaluation mode, after an `eval()` that should be left out:" in found[0]
+    assert "in evaluation mode, after an `eval()` that should be left out:" in found[0]
 
 
 @pytest.mark.parametrize("inner", [False, True])
