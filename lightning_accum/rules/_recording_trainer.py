@@ -225,7 +225,7 @@ class RecordingTrainer(RuleOptions, ABC):
         return self
 
     def check_moved(self) -> None:
-        """Warns, once, of cells that changes have not moved or hardly could; waits for the device."""
+        """Warns, once, of cells that changes have not moved, or hardly could; waits."""
         warn_of_still(type(self).__name__, self._links())
 
     def _check_learning(self) -> None:
