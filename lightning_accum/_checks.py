@@ -178,6 +178,30 @@ def check_mapping(name: str, value: object) -> None:
         _refuse(name, "a mapping of names to values", value)
 
 
+def name_of(fn: Callable[..., Any]) -> str:
+    """Returns the name of a function, or that of the type of another callable.
+
+    Example:
+        >>> name_of(len), name_of(nn.ReLU())
+        ('len', 'ReLU')
+    """
+    return getattr(fn, "__name__", type(fn).__name__)
+
+
+def quoted(names: Iterable[object], between: str = " and ") -> str:
+    """Returns names as code, for a message.
+
+    Args:
+        names: the names.
+        between: what stands between two of them.
+
+    Example:
+        >>> quoted(["lr_pre", "lr_post"]), quoted(["weight"])
+        ('`lr_pre` and `lr_post`', '`weight`')
+    """
+    return between.join(f"`{name}`" for name in names)
+
+
 def names_in(name: str, value: Any) -> tuple[str, ...]:
     """Returns names as a tuple; a single name may be a string.
 

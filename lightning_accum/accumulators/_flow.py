@@ -11,6 +11,7 @@ from torch import nn
 from torchmetrics import Metric
 from typing_extensions import Self
 
+from lightning_accum._checks import quoted
 from lightning_accum._ending import delete_at_exit, has_ended
 from lightning_accum.accumulators._links import Ends
 from lightning_accum.accumulators._stage import Stage
@@ -114,7 +115,7 @@ class Flow(nn.Module):
         metrics = (each for each in self.modules() if isinstance(each, Metric))
         waiting = [each for each in metrics if _waits(each)]
         if waiting:
-            names = ", ".join(f"`{name}`" for name in sorted({type(e).__name__ for e in waiting}))
+            names = quoted(sorted({type(e).__name__ for e in waiting}), ", ")
             warnings.warn(
                 f"A pipe or a source should be ended for its results to go on. Found"
                 f" {max(each._update_count for each in waiting)} items in {names}, and no end: call"

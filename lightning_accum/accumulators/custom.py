@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torchmetrics.utilities import rank_zero_warn
 
+from lightning_accum._checks import quoted
 from lightning_accum.accumulators._base import State, StreamAccumulator
 from lightning_accum.accumulators._copies import copied
 from lightning_accum.accumulators._links import AccumulatorLink
@@ -71,11 +72,12 @@ class _ByVerbs(StreamAccumulator):
         lost = [name for name in changed if not name.startswith("_") and name not in self._defaults]
         if lost and not self._told:
             self._told = True
+            named = quoted((f"self.{name}" for name in lost), ", ")
             rank_zero_warn(
                 f"`{type(self).__name__}` should keep what it adds up in `self.data`. Found that"
-                f" `forward` changes {', '.join(f'`self.{name}`' for name in lost)}, which is not"
-                " saved with the state: hold several values in one `self.data`, a dictionary or"
-                " a list, or begin the name of what need not be saved with an underscore."
+                f" `forward` changes {named}, which is not saved with the state: hold several"
+                " values in one `self.data`, a dictionary or a list, or begin the name of what need"
+                " not be saved with an underscore."
             )
 
     def compute(self) -> Any:

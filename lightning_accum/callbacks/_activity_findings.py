@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from lightning_accum._checks import quoted
 from lightning_accum.callbacks._counts import Counts
 from lightning_accum.callbacks._finding import Finding, number
 from lightning_accum.cells.single_steps import TRACES
@@ -26,11 +27,11 @@ _FACTOR = 100.0  # times the target, at which neurons fire that count in another
 
 def nothing_recorded(c: Counts) -> Iterator[Finding]:
     """Finds that nothing was recorded, or the rule never called."""
-    changed = [f"`{w.name}`" for w in c.weights if w.applied and (w.moved is None or w.moved > 0)]
+    changed = quoted(w.name for w in c.weights if w.applied and (w.moved is None or w.moved > 0))
     if changed:
         text = (
             f"Cell `{c.cell}` should record activity in each process of a fit. Found none here in"
-            f" {number(c.batches, 'training batch')}, and {' and '.join(changed)} changed by what"
+            f" {number(c.batches, 'training batch')}, and {changed} changed by what"
             f" other processes, or other cells of the connection, recorded. {c.why_nothing}"
         )
         yield Finding(c.cell, ELSEWHERE, text, not c.rests)

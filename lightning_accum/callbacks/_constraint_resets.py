@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import name_of, quoted
 from lightning_accum.updates.registered_constraints import Constraint
 
 
@@ -31,7 +32,7 @@ def resetting(constraints: Sequence[Constraint], value: Tensor) -> tuple[str, ..
         copy = value * change + change
         fn(copy)
         if torch.equal(copy, value):
-            found.append(_name(fn))
+            found.append(name_of(fn))
     return tuple(found)
 
 
@@ -53,11 +54,7 @@ def overruled(constraints: Sequence[Constraint], value: Tensor) -> str:
             (lower is not None and bool(value.min() < value.new_tensor(lower)))
             or (upper is not None and bool(value.max() > value.new_tensor(upper)))
         ):
-            later = " and ".join(f"`{_name(each)}`" for each in constraints[i:])
+            later = quoted(map(name_of, constraints[i:]))
             run = "runs" if i == len(constraints) - 1 else "run"
             return f"`{fn}` keeps, and {later} {run} after it"
     return ""
-
-
-def _name(fn: Constraint) -> str:
-    return getattr(fn, "__name__", type(fn).__name__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lightning_accum._checks import quoted
 from lightning_accum.callbacks._counts import Counts, Weights
 from lightning_accum.callbacks._finding import Finding, number
 
@@ -21,7 +22,7 @@ def same_steps(c: Counts, w: Weights) -> Iterator[Finding]:
         text = (
             f"The fit changed the delays `{c.cell}.{w.name}` in {number(w.applied, 'update')}, and"
             f" none of them to another step of `dt = {w.dt:g}`, to which the connection rounds"
-            f" them, so that it works as before: raise {' and '.join(f'`{n}`' for n in c.rates)},"
-            " or train for longer."
+            f" them, so that it works as before: raise {quoted(c.rates)}, or train for"
+            " longer."
         )
         yield Finding(c.cell, f"same steps {w.name}", text, False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -26,8 +25,3 @@ def number(count: int, what: str) -> str:
     """Returns a count with its noun in the singular or plural."""
     plural = what + ("es" if what.endswith("tch") else "s")
     return f"{count} {what if count == 1 else plural}"
-
-
-def names(each: Iterable[str]) -> str:
-    """Returns names as code, with "and" between them."""
-    return " and ".join(f"`{name}`" for name in each)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from torch import nn
 
-from lightning_accum.callbacks._finding import names
+from lightning_accum._checks import quoted
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.updates import Updater, get_updater
 
@@ -37,7 +37,7 @@ def idle_constraints(hosts: Sequence[CellHost], module: nn.Module) -> list[str]:
     if not found:
         return []
     return [
-        f"No constraint or bound of {names(found)} has ever run: they run after a rule's update,"
+        f"No constraint or bound of {quoted(found)} has ever run: they run after a rule's update,"
         " and there was none. Name the parameter in a cell, as in"
         ' `CellSpec(connection, neuron, params=("weight", "bias"))`, set them on one that a cell'
         " trains, or, if an optimizer trains it, limit it yourself after the optimizer's step."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lightning.pytorch.utilities import rank_zero_warn
 from torch.optim import Optimizer
 
+from lightning_accum._checks import quoted
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.optim import UpdateOptimizer
 
@@ -58,7 +59,7 @@ class Overlap:
         ]
         if found:
             self._shared = []
-            names = ", ".join(f"`{name}`" for name, _ in found)
+            names = quoted((name for name, _ in found), ", ")
             rank_zero_warn(
                 f"{names} should be trained by a rule or by gradients. Found that both change it,"
                 f" the latter in {', '.join(sorted({each for _, each in found}))}: leave it out of"

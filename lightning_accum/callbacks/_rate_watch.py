@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
 
+from lightning_accum._checks import quoted
 from lightning_accum.callbacks._finding import number
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._schedule import Interval
@@ -139,7 +140,7 @@ class RateWatch:
             stepped = _by_callback(interval) if interval else _by_trainer(trainer, optimizer)
             for group in optimizer.param_groups:
                 count = self._count(group)
-                held = [f"`{names[id(p)]}`" for p in group["params"] if id(p) in names]
+                held = [names[id(p)] for p in group["params"] if id(p) in names]
                 if count.slow and held:
                     found.append(_line(count, held, stepped))
         return found
@@ -157,7 +158,7 @@ def _names(host: CellHost) -> dict[int, str]:
 def _line(count: _Count, held: Sequence[str], stepped: _Stepped) -> str:
     span = f"{count.first:.3g}" if count.steady else f"from {count.first:.3g} to {count.last:.3g}"
     return (
-        f"{stepped.scheduler} kept the `lr` of {', '.join(held)} below {_SMALL * count.own:g}, a"
+        f"{stepped.scheduler} kept the `lr` of {quoted(held, ', ')} below {_SMALL * count.own:g}, a"
         f" hundredth of the optimizer's own, in {count.small} of {number(count.updates, 'update')}"
         f" ({span}), so that little was learned then: {_remedy(count, stepped)}."
     )

@@ -6,6 +6,7 @@ from itertools import chain
 
 from torch import nn
 
+from lightning_accum._checks import quoted
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.cells.cell import Cell, CellSpec
 
@@ -36,8 +37,8 @@ def check_places(host: CellHost, model: nn.Module) -> None:
         new = [path for path, (was, is_) in zip(places, both, strict=True) if was is not is_]
         raise RuntimeError(
             f"The modules of cell `{name}` should stay the same while a fit runs. Found another"
-            f" {' or '.join(f'`{path}`' for path in new)} than when the fit began, which would not"
-            " be trained: replace a module in `__init__`, `setup` or `configure_model`."
+            f" {quoted(new, ' or ')} than when the fit began, which would not be trained:"
+            " replace a module in `__init__`, `setup` or `configure_model`."
         )
 
 

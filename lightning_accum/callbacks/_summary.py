@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import quoted
 from lightning_accum.callbacks._measure import Activity, Before, Values
 from lightning_accum.callbacks._watcher import Watcher
 
@@ -176,7 +177,7 @@ def _advice_on_weights(
     label: str, ratio: float, large: bool, lower: float, upper: float, rates: Sequence[str]
 ) -> Iterator[str]:
     if large:
-        which = " and ".join(f"`{name}`" for name in rates) or "the rates"
+        which = quoted(rates) or "the rates"
         yield f"An update changes `{label}` by {ratio:.0%}, on average: lower {which}."
     for share, side, part in ((lower, "lower", "depression"), (upper, "upper", "potentiation")):
         if share >= _MOST:
@@ -190,7 +191,7 @@ def _advice_on_rounding(
     label: str, lost: float, wanted: float, rates: Sequence[str]
 ) -> Iterator[str]:
     if wanted and lost / wanted >= _LOST:
-        which = " and ".join(f"`{name}`" for name in rates) or "the rates"
+        which = quoted(rates) or "the rates"
         yield (
             f"{lost / wanted:.0%} of the change of `{label}` was lost, because it was smaller than"
             " a step of the weights' dtype, or because a constraint undid it: keep the weights in"

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
+from lightning_accum._checks import quoted
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._marks import has_changed, mark
 from lightning_accum.callbacks._who_trains import (
@@ -220,4 +221,4 @@ def _passes_none(module: nn.Module) -> bool:
 
 def _named(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-    return ", ".join(f"`{name}`" for name in names[:_MOST]) + more
+    return quoted(names[:_MOST], ", ") + more

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from lightning_accum._checks import quoted
 from lightning_accum.callbacks._counts import Counts, Weights
-from lightning_accum.callbacks._finding import names
 from lightning_accum.cells.why_unmoved import why_unmoved as cells_why_unmoved
 
 
@@ -17,7 +17,7 @@ def why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
         w: what is known of the parameter.
     """
     if c.rates and not any(c.rates.values()):
-        return f"{names(c.rates)} {'is' if len(c.rates) == 1 else 'are'} 0.", False
+        return f"{quoted(c.rates)} {'is' if len(c.rates) == 1 else 'are'} 0.", False
     if w.rate.slow:
         return "", False  # another line says so
     if not w.rate.lr:
@@ -44,7 +44,7 @@ def why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
         ), True
     if w.reset_by:
         return (
-            f"A constraint, {names(w.reset_by)}, sets it to these values whatever an update does:"
+            f"A constraint, {quoted(w.reset_by)}, sets it to these values whatever an update does:"
             " look at what it copies to the weights, or call `remove()` on its handle."
         ), True
     step = torch.finfo(w.dtype).eps * w.largest if w.dtype.is_floating_point else 1
@@ -64,4 +64,4 @@ def raised(c: Counts, w: Weights) -> str:
         w: what is known of the parameter.
     """
     lr = "" if w.rate.first >= 1 else f", or the `lr` of the optimizer ({w.rate.first:g})"
-    return (names(c.rates) or "the rates") + lr
+    return (quoted(c.rates) or "the rates") + lr

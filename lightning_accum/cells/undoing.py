@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import name_of, quoted
+
 _SMALL = 1e-3  # change as a share of the mean size of the weights
 
 
@@ -34,7 +36,7 @@ def undoing(constraints: Sequence[Callable[[Tensor], Any]], value: Tensor) -> tu
         copy = changed.clone()
         fn(copy)
         if not torch.equal(changed, value) and torch.equal(copy, value):
-            found.append(getattr(fn, "__name__", type(fn).__name__))
+            found.append(name_of(fn))
     return tuple(found)
 
 
@@ -44,8 +46,7 @@ def undone_by(names: Sequence[str]) -> str:
     Args:
         names: the names of the constraints.
     """
-    fns = " and ".join(f"`{name}`" for name in names)
     return (
-        f"Its constraint {fns} undoes small changes, as rounding does: train weights that are not"
-        " rounded, and round a copy of them; or raise the rates."
+        f"Its constraint {quoted(names)} undoes small changes, as rounding does: train weights"
+        " that are not rounded, and round a copy of them; or raise the rates."
     )

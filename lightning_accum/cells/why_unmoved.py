@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lightning_accum._checks import quoted
 from lightning_accum.cells.activity import Activity
 
 
@@ -39,6 +40,5 @@ def why_unmoved(
             " weights."
         )
     if zeros:
-        names = " and ".join(f"`{name}`" for name in zeros)
-        return f"{names} of the rule was always 0: look at how it is computed."
+        return f"{quoted(zeros)} of the rule was always 0: look at how it is computed."
     return None

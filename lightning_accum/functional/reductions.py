@@ -10,6 +10,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import name_of
+
 ReductionFn: TypeAlias = Callable[[Tensor, int], Tensor]
 
 
@@ -123,7 +125,7 @@ def reduction(fn: ReductionFn | str | None = None, name: str = "reduction") -> R
             f"Argument `{name}` should be a callable `fn(stacked, dim)`, a name or None."
             f" Found `{type(fn).__name__}`."
         )
-    return Reduction(getattr(fn, "__name__", type(fn).__name__), fn)
+    return Reduction(name_of(fn), fn)
 
 
 def check_reduction(fn: ReductionFn | str | None, name: str = "reduction") -> None:

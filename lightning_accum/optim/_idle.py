@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Sequence
 
+from lightning_accum._checks import quoted
 from lightning_accum.updates import Updater
 
 _LATE = 3  # steps that come too late before a warning
@@ -35,7 +36,7 @@ class IdleSteps:
         self._applied = applied
         if self._late == _LATE:
             self._begun = True
-            labels = ", ".join(f"`{updater.label}`" for updater, _ in updaters)
+            labels = quoted((updater.label for updater, _ in updaters), ", ")
             warnings.warn(
                 "An UpdateOptimizer should apply the changes of its updaters. Found nothing"
                 f" pending in any of its steps so far, and {applied} changes of {labels} that were"

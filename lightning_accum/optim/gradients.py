@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from lightning_accum._checks import quoted
 from lightning_accum._compat import version
 from lightning_accum.optim.update import checked_updaters
 from lightning_accum.updates import Updater
@@ -76,7 +77,7 @@ def updates_as_gradients(*updaters: Updater) -> None:
         if not (grad.is_inference() or param.is_inference()):  # which have no version
             setattr(grad, EXPORTED, (version(grad), version(param), stale[key]))
     if _STALE in stale.values():
-        names = ", ".join(f"`{labels[key]}`" for key, times in stale.items() if times == _STALE)
+        names = quoted((labels[key] for key, times in stale.items() if times == _STALE), ", ")
         warnings.warn(
             f"Gradients should be emptied after each step of their optimizer. Found updates of"
             f" earlier steps in the gradients of {names}, which the optimizer applies again and"

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from torch import nn
 
+from lightning_accum._checks import quoted
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.distributed.world import is_first
 from lightning_accum.nn.leaky_integrator import LeakyIntegrator
@@ -43,7 +44,7 @@ def warn_of_other_readout(
     }
     if not found or not others or not is_first():
         return
-    names, mine = ", ".join(f"`{name}`" for name in others), next(iter(others.values()))
+    names, mine = quoted(others, ", "), next(iter(others.values()))
     warnings.warn(
         f"Argument `tc_readout` should be, for {names}, the time constant of the readout"
         f" `{next(iter(found))}`, {constants[0]} ms. Found `tc_readout = {mine}`: give the rule"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import torch.distributed as dist
 
+from lightning_accum._checks import quoted
 from lightning_accum.distributed.world import processes
 from lightning_accum.updates.accumulator import Accumulator
 
@@ -38,7 +39,7 @@ class Alone:
         if not alone:
             return
         self._told.add(exported)
-        named = ", ".join(f"`{name}`" for name in alone)
+        named = quoted(alone, ", ")
         became, remedy = _EXPORTED if exported else _APPLIED
         warnings.warn(
             f"The changes of {named} of `{module}` should be summed over all {processes()}"

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite
+from lightning_accum._checks import check_finite, name_of
 from lightning_accum._state import ANYTHING, MAPPING, TEXT, check_state, check_that, list_of
 from lightning_accum.functional import bounds
 
@@ -40,7 +40,7 @@ class Bound:
     @property
     def name(self) -> str:
         """The name of the function, or of its type."""
-        return getattr(self.fn, "__name__", type(self.fn).__name__)
+        return name_of(self.fn)
 
     @property
     def is_built_in(self) -> bool:

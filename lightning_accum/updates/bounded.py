@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from lightning_accum._checks import name_of
 from lightning_accum.functional.bounds import FullBounding, HalfBounding
 from lightning_accum.updates.bound import Side
 from lightning_accum.updates.bounds import Bounds
@@ -28,7 +29,7 @@ class BoundedChange(CombinedChange):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _SETTERS:
-            found = getattr(value, "__name__", type(value).__name__)
+            found = name_of(value)
             raise AttributeError(
                 f"`{name}` of `{self.name}` should be called to be set. Found `{found}` assigned"
                 f" to it, which would have no effect: call `{name}({found}, ...)`."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping
 
+from lightning_accum._checks import quoted
 from lightning_accum.updates.accumulator import Accumulator
 
 _AGAIN = 3  # times before a warning
@@ -34,7 +35,7 @@ class Kept:
             accumulator.kept = accumulator.contributions
         self._times += bool(again)
         if again and self._times == _AGAIN:
-            named = ", ".join(f"`{name}`" for name in again)
+            named = quoted(again, ", ")
             warnings.warn(
                 f"The changes of {named} of `{module}` should be dropped once they are applied."
                 " Found calls with `clear=False` that applied earlier changes again with each"
