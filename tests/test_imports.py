@@ -128,6 +128,30 @@ def test_importing_the_package_does_not_import_lightning():
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_importing_the_callbacks_leaves_short_names_to_torchs_optimizers():
+    pytest.importorskip("lightning")
+    # jsonargparse finds `--optimizer=Adam` among the subclasses that are imported
+    code = (
+        "import sys, torch, lightning_accum, lightning_accum.callbacks;"
+        "kinds = torch.optim.Optimizer.__subclasses__();"
+        "kinds += [each for kind in kinds for each in kind.__subclasses__()];"
+        "own = [each.__name__ for each in kinds if each.__module__.startswith('lightning_accum')];"
+        "sys.exit(', '.join({*own} & {*vars(torch.optim)}) or not own)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_optimizers_that_are_imported_late_are_listed_and_found():
+    optim = importlib.import_module("lightning_accum.optim")
+    assert set(optim.__all__) <= set(dir(optim))
+    names: dict[str, object] = {}
+    exec("from lightning_accum.optim import *", names)
+    assert set(optim.__all__) <= set(names)
+    with pytest.raises(AttributeError, match=r"'lightning_accum.optim' has no attribute 'Adm'"):
+        optim.Adm  # noqa: B018
+
+
 @pytest.mark.parametrize("name", PACKAGES)
 def test_all_names_resolve_once_and_in_order(name):
     if name == "callbacks":
