@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from lightning_accum.callbacks._constraint_resets import overruled, resetting
 from lightning_accum.callbacks._counts import Range, Weights
 from lightning_accum.callbacks._marks import Fingerprint
+from lightning_accum.callbacks._overruled_constraints import overruled
 from lightning_accum.callbacks._rate_watch import Rate
 from lightning_accum.callbacks._shares import (
     sample_of,
@@ -25,7 +25,7 @@ from lightning_accum.callbacks._weight_samples import (
     taken_back,
     times_back,
 )
-from lightning_accum.cells.undoing import undoing
+from lightning_accum.cells.undoing import resetting, undoing
 from lightning_accum.distributed.shards import local
 from lightning_accum.functional.numbers import fingerprint, same_fingerprints
 from lightning_accum.nn.delay_range import delays_beyond, delays_in_steps

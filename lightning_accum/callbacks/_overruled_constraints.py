@@ -1,39 +1,13 @@
-"""Finds constraints that undo every change of a parameter, or what an earlier constraint did."""
+"""Finds constraints of a parameter that a later one overrules."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from lightning_accum._checks import name_of, quoted
 from lightning_accum.updates.registered_constraints import Constraint
-
-
-@torch.no_grad()
-def resetting(constraints: Sequence[Constraint], value: Tensor) -> tuple[str, ...]:
-    """Returns the names of the constraints that undo a random change of a copy of a parameter.
-
-    Args:
-        constraints: the constraints of the parameter.
-        value: the parameter, which has not changed in a fit.
-
-    Example:
-        >>> resetting([lambda w: w.fill_(1.0), lambda w: w.clamp_(0.0, 3.0)], torch.ones(2))
-        ('<lambda>',)
-    """
-    if not value.is_floating_point() or not value.numel():
-        return ()
-    generator = torch.Generator().manual_seed(0)
-    change = 0.5 + torch.rand(value.shape, generator=generator).to(value)
-    found = []
-    for fn in constraints:
-        copy = value * change + change
-        fn(copy)
-        if torch.equal(copy, value):
-            found.append(name_of(fn))
-    return tuple(found)
 
 
 def overruled(constraints: Sequence[Constraint], value: Tensor) -> str:
@@ -44,6 +18,7 @@ def overruled(constraints: Sequence[Constraint], value: Tensor) -> str:
         value: the parameter.
 
     Example:
+        >>> import torch
         >>> from lightning_accum import Clamp, Normalize
         >>> overruled([Clamp(0.0, 0.3), Normalize(1.0)], torch.tensor([0.5, 0.5]))
         '`Clamp(min=0.0, max=0.3)` keeps, and `Normalize` runs after it'
