@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from lightning_accum._checks import quoted
 from lightning_accum.updates import Updater
-
-_LATE = 3  # steps that come too late before a warning
+from lightning_accum.updates.late import Late
 
 
 class IdleSteps:
@@ -16,9 +15,7 @@ class IdleSteps:
 
     def __init__(self) -> None:
         self._without = False  # whether it has warned of steps without updaters
-        self._begun = False  # whether a step has found something pending
-        self._late = 0  # steps before which the changes were applied otherwise
-        self._applied: int | None = None  # how many changes had been applied in the latest step
+        self._late = Late()
 
     def look(self, updaters: Sequence[tuple[Updater, Iterable[str]]]) -> None:
         """Warns if changes have been applied before the steps that should apply them.
@@ -26,16 +23,11 @@ class IdleSteps:
         Args:
             updaters: each with the names of its parameters that the step changes.
         """
-        if self._begun:
+        if self._late.over:
             return
-        if any(not getattr(updater, n).empty for updater, names in updaters for n in names):
-            self._begun = True
-            return
+        found = any(not getattr(updater, n).empty for updater, names in updaters for n in names)
         applied = sum(updater.applied.get(n, 0) for updater, names in updaters for n in names)
-        self._late += self._applied is not None and applied > self._applied
-        self._applied = applied
-        if self._late == _LATE:
-            self._begun = True
+        if self._late.look(found, applied):
             labels = quoted((updater.label for updater, _ in updaters), ", ")
             warnings.warn(
                 "An UpdateOptimizer should apply the changes of its updaters. Found nothing"

@@ -12,6 +12,7 @@ from torch import Tensor
 from lightning_accum._compat import version
 from lightning_accum.distributed.shards import is_sharded
 from lightning_accum.functional.numbers import fingerprint, same_fingerprints
+from lightning_accum.updates.late import Late
 from lightning_accum.updates.registered_constraints import RegisteredConstraints
 
 EXPORTED = "_lightning_accum_exported"
@@ -19,7 +20,6 @@ EXPORTED = "_lightning_accum_exported"
 
 _LOOK = 4  # exports in a row without a step, before the parameter's value is kept
 _RUNS = 3  # times that gradients were emptied between two steps, before a warning
-_LATE = 3  # exports that come too late before a warning
 _STEPS = 64  # exports after which a parameter should have moved
 _DROPPED, _WAITING = 8, 1 << 10  # such exports before a warning: of emptied gradients, of any
 
@@ -73,26 +73,18 @@ class Exports:
         self._told = False
         self._times = 0
         self._first: dict[str, tuple[float, tuple[Tensor, Tensor]]] = {}
-        self._found = False  # whether an export has found a change
-        self._late = 0  # exports before which the changes were applied otherwise
-        self._applied: int | None = None  # how many had been applied at the latest export
+        self._late = Late()
         self.told_of_constraints = False
 
     def _check_pending(self, module: str, found: bool, applied: int) -> None:
-        """Warns, once, of changes that are applied before the exports that should find them.
+        """Warns of changes that are applied before the exports that should find them.
 
         Args:
             module: the name of the module.
             found: whether this export finds a change.
             applied: how many changes have been applied otherwise.
         """
-        self._found = self._found or found
-        if self._found:
-            return
-        self._late += self._applied is not None and applied > self._applied
-        self._applied = applied
-        if self._late == _LATE:
-            self._found = True
+        if self._late.look(found, applied):
             warnings.warn(
                 f"Changes of `{module}` should be pending when they become gradients. Found none"
                 f" in any export so far, and {applied} changes that were applied before, so that"
@@ -119,7 +111,8 @@ class Exports:
             changes: the changes by name.
             applied: how many changes of each parameter have been applied otherwise.
         """
-        self._check_pending(module, bool(changes), sum(applied.values()))
+        if not self._late.over:
+            self._check_pending(module, bool(changes), sum(applied.values()))
         self._times += 1
         self._check_moved(module, params, changes)
         if constraints and self._times >= _LOOK and not self._times & (self._times - 1):
