@@ -1,12 +1,9 @@
-"""Hooks on modules in the first batches of a fit, and what they look for in their calls."""
+"""Hooks on modules in the first batches of a fit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from lightning_accum.cells.trainer import CellTrainer
@@ -34,23 +31,3 @@ class ModuleWatch:
     def is_recording(self, module: nn.Module) -> bool:
         """Returns whether activity is recorded."""
         return not torch.compiler.is_compiling() and self._trainer.recording
-
-
-def tensors_in(values: Any) -> Iterator[Tensor]:
-    """Yields the tensors in arguments or results, which may be nested tuples, lists or dicts."""
-    if isinstance(values, Tensor):
-        yield values
-    elif isinstance(values, (tuple, list)):
-        for each in values:
-            yield from tensors_in(each)
-    elif isinstance(values, dict):
-        yield from tensors_in([*values.values()])
-
-
-def shares_memory(tensor: Tensor, other: Tensor) -> bool:
-    """Returns whether a tensor lies in the memory of another one."""
-    try:
-        place = tensor.untyped_storage().data_ptr()
-        return place != 0 and place == other.untyped_storage().data_ptr()
-    except (RuntimeError, NotImplementedError):  # a tensor without storage
-        return False

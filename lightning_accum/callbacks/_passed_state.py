@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from lightning_accum._compat import version
 from lightning_accum.callbacks._first_calls import FirstCalls
-from lightning_accum.callbacks._module_watch import shares_memory, tensors_in
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.nn.neuron import Neurons
 from lightning_accum.observe.hooks import Hook
+from lightning_accum.observe.tensors import shares_memory, tensors_in
 
 
 class PassedState(FirstCalls):

@@ -8,11 +8,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lightning_accum.callbacks._module_watch import ModuleWatch, shares_memory, tensors_in
+from lightning_accum.callbacks._module_watch import ModuleWatch
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.world import is_first
 from lightning_accum.observe.hooks import Hook
+from lightning_accum.observe.tensors import shares_memory, tensors_in
 
 _PLAIN = (nn.Identity, nn.Sequential, nn.Dropout)  # a network may have several for each neuron
 

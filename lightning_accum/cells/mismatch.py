@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.kept_state import reset_of
 from lightning_accum.cells.tally import Tally
 from lightning_accum.observe import Reducer
 
@@ -131,9 +132,11 @@ def warn_of_streams(name: str, cell: Cell, carry: bool | None, cleared: bool = F
         mend = "call `clear()` on the rule wherever the neuron is reset"
     else:
         found = f"that traces begin at zero in each, and {neuron} not reset"
+        reset = reset_of(cell.neuron)
+        how = f"call `{reset}()` on the neuron" if reset else "set the neuron's state to zero"
         mend = (
-            "call `reset()` on the neuron wherever the rule is cleared, or do neither if sequences"
-            " are pieces of one stream"
+            f"{how} wherever the rule is cleared, or do neither if sequences are pieces of one"
+            " stream"
             if cleared
             else "call `reset()` on the neuron before each batch, or pass `carry=True` if batches"
             " are pieces of one stream"

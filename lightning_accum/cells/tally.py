@@ -14,7 +14,7 @@ from lightning_accum.engine.terms import Change
 
 T = TypeVar("T")
 
-_APART = 3  # windows in a row
+APART = 3  # windows in a row with a mistake in their reset
 _EMPTY = ENOUGH  # calls of a rule that find nothing before it warns
 _TURN = 100  # such calls before it warns of one cell while others learn
 # Changes that are pending, none ever applied, before it warns: of windows, of windows of one step.
@@ -123,14 +123,14 @@ class Tally:
         """
         if apart:
             self.apart += 1
-        elif self.apart < _APART:
+        elif self.apart < APART:
             self.apart = 0
-        return apart and self.apart == _APART
+        return apart and self.apart == APART
 
     def warns_of_resets(self) -> bool:
         """Returns whether to warn, once, of a mistake in the resets that a single one shows."""
-        first = self.apart < _APART
-        self.apart = max(self.apart, _APART)
+        first = self.apart < APART
+        self.apart = max(self.apart, APART)
         return first
 
     def note_cleared(self, apart: bool) -> bool:
@@ -143,7 +143,7 @@ class Tally:
             Whether to warn, once.
         """
         self.cleared = self.cleared + 1 if apart else 0
-        return self.cleared == _APART and self.warns_of_resets()
+        return self.cleared == APART and self.warns_of_resets()
 
     def never_called(self, steps: int) -> bool:
         """Returns whether to warn, once, that so many steps were recorded and the rule not called.

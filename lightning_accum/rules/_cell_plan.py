@@ -16,6 +16,7 @@ from lightning_accum.engine.terms import Change
 from lightning_accum.engine.vjp import WeightVJP, unit_dim_of
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import reduction
+from lightning_accum.rules._first_windows import FirstWindows
 from lightning_accum.rules._next_step import StepPlanner
 
 Terms: TypeAlias = Callable[[Window], Sequence[Change]]
@@ -50,6 +51,7 @@ class CellPlan:
         self.steps = StepPlanner()
         self.by_hand = False  # whether the latest call came from a loop of the user's own
         self.since = math.inf  # steps between the neuron's reset and the end of the latest window
+        self.first = FirstWindows()  # of a neuron that does not tell when it was reset
         self.potential_is_known = False  # whether it was compared with the neuron's spikes
         self.flat = ""  # what makes the pseudo-derivative zero everywhere, and the remedy
 

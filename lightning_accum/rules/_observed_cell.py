@@ -148,9 +148,7 @@ class ObservedCell(NamedTuple):
         if tally.drops.window() and tally.warns("drops"):
             warn_of_drops(self.name, tally.drops.steps)
         if carry and steps > 1 and self.plan.by_hand and self.plan.compares_steps:
-            since = getattr(self.cell.neuron, "steps_since_reset", math.inf)
-            went_on = self.plan.since + steps <= since < math.inf
-            self.plan.since = since
+            went_on = self._went_on(steps, passed)
             if tally.note_cleared(went_on and not passed and has_samples(carried)):
                 warn_of_streams(self.name, self.cell, False, cleared=True)
         state.keep(carried, self.name)
@@ -159,6 +157,15 @@ class ObservedCell(NamedTuple):
         for name in self.vjps:
             state.samples[name] = state.samples.get(name, 0) + batch
         return state.tally.note(pre.activity, post.activity)
+
+    def _went_on(self, steps: int, passed: bool) -> bool:
+        """Returns whether the neuron was not reset before this window, as far as is known."""
+        plan, neuron = self.plan, self.cell.neuron
+        since = getattr(neuron, "steps_since_reset", None)
+        if since is None:
+            return plan.first.went_on(neuron, plan.h.time_dim == 0, passed)
+        before, plan.since = plan.since, since
+        return bool(before + steps <= since < math.inf)
 
 
 def check_windows(

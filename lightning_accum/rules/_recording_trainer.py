@@ -221,6 +221,8 @@ class RecordingTrainer(RuleOptions, ABC):
             if self.training and not mode and "registry" in vars(self):
                 self._check_learning()
         finally:
+            for plan in () if mode else vars(self).get("_plans", {}).values():
+                plan.first.end()
             super().train(mode)
         return self
 

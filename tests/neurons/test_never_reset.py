@@ -54,6 +54,8 @@ def spikingjelly(mode: str) -> nn.Module:
 
 
 class Learner(pl.LightningModule):
+    last = False  # whether it resets the neuron after the batch
+
     def __init__(self, neuron: nn.Module, reset: Callable[[Any], Any] | None, whole: bool) -> None:
         super().__init__()
         self.automatic_optimization = False
@@ -62,11 +64,13 @@ class Learner(pl.LightningModule):
         self.reset, self.whole = reset, whole
 
     def training_step(self, batch: list[Tensor]) -> None:
-        if self.reset is not None:
+        if self.reset is not None and not self.last:
             self.reset(self.neuron)
         pre = batch[0].transpose(0, 1)
         for x in (pre,) if self.whole else pre:
             self.neuron(self.fc(x))
+        if self.reset is not None and self.last:
+            self.reset(self.neuron)
 
     def configure_optimizers(self) -> None:
         return None
@@ -130,6 +134,14 @@ def test_neurons_that_are_reset_or_carry_a_stream_are_fine(kind: str) -> None:
     make, reset, whole, _, _ = KINDS[kind]
     assert fit(Learner(make(), reset, whole)) == []
     assert fit(Learner(make(), None, whole), carry=True) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_neurons_that_are_reset_after_each_batch_are_fine(kind: str) -> None:
+    make, reset, whole, _, _ = KINDS[kind]
+    learner = Learner(make(), reset, whole)
+    learner.last = True
+    assert fit(learner) == []
 
 
 def test_neurons_without_a_state_are_fine() -> None:

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from lightning_accum import STDP, CellSpec, EProp
 from lightning_accum.callbacks import CellTrainerCallback
-from lightning_accum.callbacks._state_reads import reads_state
+from lightning_accum.observe.state_reads import reads_state
 
 STEPS, BATCH, INPUTS, OUTPUTS = 10, 4, 6, 5
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import random
+import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
 
 from lightning_accum._compat import remove_hooks
-from lightning_accum.callbacks._module_watch import tensors_in
 from lightning_accum.observe.copies import copied
+from lightning_accum.observe.tensors import tensors_in
 
 _LARGE = 1e3  # of states that no neuron ignores, on either side of zero
 
@@ -50,7 +52,7 @@ def reads_state(
     on_cuda = any(each.is_cuda for each in kept)
     found: list[list[Tensor]] = []
     for change in (torch.clone, torch.zeros_like, large):
-        with isolate_rng(include_cuda=on_cuda), warnings.catch_warnings(), torch.no_grad():
+        with _same_numbers(on_cuda), warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")  # the call itself gives them
             try:
                 found.append(output(change))
@@ -58,6 +60,21 @@ def reads_state(
                 return True
     first, *others = found
     return not first or any(not _are_equal(first, other) for other in others)
+
+
+@contextmanager
+def _same_numbers(on_cuda: bool) -> Iterator[None]:
+    """Leaves the generators of random numbers of torch, Python and NumPy as they are."""
+    numpy, state = sys.modules.get("numpy"), random.getstate()
+    arrays = None if numpy is None else numpy.random.get_state()
+    devices = range(torch.cuda.device_count()) if on_cuda else ()
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        random.setstate(state)
+        if numpy is not None:
+            numpy.random.set_state(arrays)
 
 
 def _own(argument: Any) -> Any:
