@@ -11,7 +11,7 @@ from torch import nn
 from lightning_accum.callbacks._activity_findings import ELSEWHERE
 from lightning_accum.callbacks._all_findings import findings, undefined_parameters
 from lightning_accum.callbacks._counts import By, Counts, is_undefined
-from lightning_accum.callbacks._drops import Drops
+from lightning_accum.callbacks._dropped_updates import DroppedUpdates
 from lightning_accum.callbacks._first_batches import Watch, first_watches
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._input_watch import InputWatch
@@ -64,7 +64,7 @@ class Health:
         self._first_batches = 0
         self._said: set[tuple[str, str]] = set()
         self._warned: set[str] = set()
-        self.drops = Drops(host)
+        self.drops = DroppedUpdates(host)
         params = self._params()
         self._records = {(cell, param): ParameterRecord(u, param) for cell, u, param in params}
         self._looks = UpdateLooks(self._records, [each for each in hosts if each is not host])

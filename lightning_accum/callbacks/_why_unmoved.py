@@ -6,7 +6,7 @@ import torch
 
 from lightning_accum._checks import quoted
 from lightning_accum.callbacks._counts import Counts, Weights
-from lightning_accum.cells.why_unmoved import why_unmoved as cells_why_unmoved
+from lightning_accum.cells.why_zero import why_zero
 
 
 def why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
@@ -23,7 +23,7 @@ def why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
     if not w.rate.lr:
         return "updates are applied to it with `lr = 0`.", False
     zeroed = 0 < w.applied <= w.zeroed
-    if why := cells_why_unmoved(c.activity, c.undefined, c.zeros, zeroed):
+    if why := why_zero(c.activity, c.undefined, c.zeros, zeroed):
         return why, True
     if not w.applied:
         return (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from lightning_accum.cells.tally import Tally
 from lightning_accum.cells.undoing import undoing, undone_by
-from lightning_accum.cells.why_unmoved import why_unmoved
+from lightning_accum.cells.why_zero import why_zero
 from lightning_accum.updates import Updater
 
 _QUIET = 3  # looks in a row without a spike, since the first ...
@@ -62,7 +62,7 @@ def warn_of_unmoved(
     activity, zeros = tally.looks.activity(), tally.looks.zeros()
     held, counts = updater.held, updater.applied
     changed = {p: held[p].detach() for p in params if p in held and counts.get(p)}
-    if why_unmoved(activity, zeros=zeros):
+    if why_zero(activity, zeros=zeros):
         if updater.known_parent is not None:
             held = {p: updater.target(p) for p in params if p in updater.names} | held
         rest = (p for p in params if p in held and p not in changed)
@@ -79,9 +79,7 @@ def warn_of_unmoved(
         elif back:
             found = f"it at its first value again, after {times}, and {back} times in between"
             why = ": look for what else writes to it, such as a `load_state_dict`."
-        elif known := why_unmoved(
-            activity, zeros=zeros, zeroed=0 < applied <= zeroed.get(param, 0)
-        ):
+        elif known := why_zero(activity, zeros=zeros, zeroed=0 < applied <= zeroed.get(param, 0)):
             why = f". {known}"
         else:
             found += ", which were 0 or lost in rounding"

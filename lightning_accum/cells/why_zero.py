@@ -1,4 +1,4 @@
-"""Reasons why the changes of a cell have not moved a parameter."""
+"""Reasons why all changes of a cell were 0."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lightning_accum._checks import quoted
 from lightning_accum.cells.activity import Activity
 
 
-def why_unmoved(
+def why_zero(
     activity: Activity | None,
     undefined: bool = False,
     zeros: Sequence[str] = (),

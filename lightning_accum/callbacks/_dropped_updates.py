@@ -8,7 +8,7 @@ from lightning_accum.callbacks._host import CellHost
 from lightning_accum.rules._unmoved import dropped_updates
 
 
-class Drops:
+class DroppedUpdates:
     """Counts the updates of cells that were dropped since a fit began.
 
     Args:
