@@ -95,18 +95,19 @@ def check_gradients(
     """
     params = (param for group in optimizer.param_groups for param in group["params"])
     lacks = {id(param): param.grad is None for param in params}
-    walls = _walls(module)
-    if isinstance(optimizer, UpdateOptimizer) or not walls or all(lacks.values()):
+    if isinstance(optimizer, UpdateOptimizer) or all(lacks.values()):
         return False
     own = _learned_locally(hosts, module)
     left = [name for name, p in learning(module) if lacks.get(id(p), False) and id(p) not in own]
-    if left:
+    walls = _walls(module)
+    above = _may_be_above(walls, left, module)
+    if above:
         rank_zero_warn(
             f"Each parameter in `{type(optimizer).__name__}` should have a gradient when it steps."
             f" Found none of {_named(left)}, and neurons that pass no gradient to what is below"
             f" them: {_named(walls)}. {_PASS}, or leave them out of the optimizer."
         )
-    return bool(left)
+    return above
 
 
 class IdleParameters:
@@ -132,8 +133,8 @@ class IdleParameters:
                 idle.setdefault(optimizer, []).append(names[key])
         return [
             f"`{optimizer}` has not changed {_named(left)} since the fit began: return a loss that"
-            " depends on them from `training_step`, or step it after `manual_backward(loss)`, or"
-            " leave them out of it."
+            " depends on them, not by way of a `detach()`, from `training_step`, or step it after"
+            " `manual_backward(loss)`, or leave them out of it."
             for optimizer, left in idle.items()
         ]
 
@@ -177,13 +178,17 @@ class StillParameters:
             if left:
                 _warn_of_untrained(self._host, left)
             return
-        own, walls = _learned_locally(hosts, self._module), _walls(self._module)
+        own = _learned_locally(hosts, self._module)
         left = [name for name, p in now if id(p) not in own | moved]
+        walls = _walls(self._module)
         if left and walls and moved - own:  # an optimizer is at work
+            why = ": let the loss depend on them, not by way of a `detach()`, and optimize them"
+            if _may_be_above(walls, left, self._module):
+                why = f", and neurons that pass no gradient to what is below them: {_named(walls)}"
+                why += f". {_PASS}"
             rank_zero_warn(
-                f"Each parameter outside of cells should change when an optimizer steps. Found"
-                f" {_named(left)} as before, and neurons that pass no gradient to what is below"
-                f" them: {_named(walls)}. {_PASS}, or call `requires_grad_(False)` on them if they"
+                "Each parameter outside of cells should change when an optimizer steps. Found"
+                f" {_named(left)} as before{why}, or call `requires_grad_(False)` on them if they"
                 " should not be trained."
             )
 
@@ -212,6 +217,21 @@ def _learned_locally(hosts: Sequence[CellHost], module: nn.Module) -> set[int]:
 def _walls(module: nn.Module) -> list[str]:
     """Returns the paths of neurons that pass no gradient."""
     return [path for path, each in module.named_modules() if _passes_none(each)]
+
+
+def _may_be_above(walls: Sequence[str], left: Sequence[str], module: nn.Module) -> bool:
+    """Returns whether neurons may come after some parameters, as the last does in the module.
+
+    Args:
+        walls: the paths of neurons, in the module's order.
+        left: the names of parameters, in the module's order.
+        module: the module.
+    """
+    if not walls or not left:
+        return False
+    paths = [path for path, _ in module.named_modules()]
+    first, last = left[0].rpartition(".")[0], walls[-1]
+    return first.startswith(f"{last}.") or paths.index(first) <= paths.index(last)
 
 
 def _passes_none(module: nn.Module) -> bool:

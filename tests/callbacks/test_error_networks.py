@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightning_accum as la
 from lightning_accum import CellSpec
-from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
 from lightning_accum.nn import LIF, LeakyIntegrator, SurrogateLIF
 from lightning_accum.rules import Feedback, LearnedFeedback, RandomFeedback, SymmetricFeedback
 
@@ -192,6 +192,56 @@ def test_layers_below_neurons_that_pass_no_gradient(neuron: nn.Module | None) ->
     (only,) = told(Deep("below", "readout", neuron=neuron), stdp(), epochs=2)
     assert "Found none of `below.weight`, `below.bias`, and neurons that pass no gradient" in only
     assert ": `first`, `lif`." in only or ": `lif`, `first`." in only
+
+
+class Detached(pl.LightningModule):
+    """Detaches the layer above the neurons of a rule from the loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.fc, self.lif = nn.Linear(INPUTS, NEURONS), LIF(NEURONS, v_threshold=1.0, time_dim=0)
+        nn.init.uniform_(self.fc.weight, 0.0, 1.0)
+        self.hidden, self.readout = nn.Linear(NEURONS, NEURONS), nn.Linear(NEURONS, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.lif.reset()
+        spikes = (x > 0.3).float().expand(STEPS, -1, -1)
+        rates = self.lif(self.fc(spikes)).mean(0)
+        return self.readout(self.hidden(rates).detach())
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return cross_entropy(self(batch[0]), batch[1])
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD([*self.hidden.parameters(), *self.readout.parameters()], 0.01)
+
+
+def test_neurons_below_a_detached_layer_are_not_the_cause(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    assert not told(Detached(), stdp(), epochs=2)
+    said = "`SGD` has not changed `hidden.weight`, `hidden.bias` since the fit began: return a loss"
+    assert f"{said} that depends on them, not by way of a `detach()`" in caplog.text
+
+
+def test_neurons_below_a_detached_layer_are_not_the_cause_in_a_loop() -> None:
+    model = Detached()
+    learner = FabricCellTrainer(la.STDP(0.01, -0.01, time_dim=0), {"fc": CellSpec("fc", "lif")})
+    learner.setup(model)
+    optimizer = model.configure_optimizers()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for _ in range(101):
+            with learner.batch():
+                loss = model.training_step((torch.rand(4, INPUTS), torch.arange(4) % CLASSES), 0)
+            loss.backward()
+            optimizer.step()
+            learner.step()
+    (text,) = (str(w.message) for w in found if "outside of cells" in str(w.message))
+    assert "Found `hidden.weight`, `hidden.bias` as before: let the loss depend on them" in text
+    assert "lif" not in text
 
 
 def test_layers_that_get_a_gradient_or_a_rule() -> None:
