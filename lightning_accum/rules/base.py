@@ -34,11 +34,7 @@ from lightning_accum.rules._recorded_signals import (
     state_of,
 )
 from lightning_accum.rules._recording_trainer import RecordingTrainer
-from lightning_accum.rules._warnings import (
-    warn_of_delays,
-    warn_of_pending,
-    warn_of_unread,
-)
+from lightning_accum.rules._warnings import warn_of_delays, warn_of_pending, warn_of_unread
 
 
 class Rule(RecordingTrainer):
@@ -205,6 +201,10 @@ class Rule(RecordingTrainer):
         sides = both_sides(cell, h, self.spikes, self._reads_input)
         return *sides, *(state_of(cell, name, source) for name, source in self.states(h).items())
 
+    def _factors(self, inputs: Given) -> Sequence[tuple[str, Any]]:
+        """Returns, by name, what every change is multiplied by: if it is always 0, this is told."""
+        return inputs.unnoted()
+
     def _vjp_kind(self, module: nn.Module, name: str) -> type[WeightVJP]:
         """Returns the kind of a parameter's product; a subclass may have another."""
         return kind_of_vjp(module, name)
@@ -244,6 +244,6 @@ class Rule(RecordingTrainer):
         if fixed and carry and not inputs:
             seen.plan_step(known, updater, self._pool.members(seen.name))
         if looked:
-            state.tally.looks.note_inputs(inputs.unnoted())
+            state.tally.looks.note_inputs(self._factors(inputs))
             warn_of_pending(type(self).__name__, seen.name, updater, h.params, state.tally)
             warn_of_delays(seen.name, updater, h.params, state.tally)

@@ -10,7 +10,7 @@ from typing_extensions import Self
 
 from lightning_accum._checks import check_finite
 from lightning_accum.cells.fields import field
-from lightning_accum.engine.recording import Recording
+from lightning_accum.engine.recording import Given, Recording
 from lightning_accum.engine.terms import Change, Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.traces import decay_factor
@@ -134,6 +134,21 @@ class EProp(PotentialRule):
         """Returns the target rate, if the rule regularizes the rate."""
         h = self.state_of(name).hyperparameters
         return h.target_rate if h.lr_rate else None
+
+    def why_unmoved(self, name: str) -> str:
+        """Returns why no error reached the neurons, or the pseudo-derivative was zero."""
+        if "feedback" not in self.tally(name).looks.zeros():
+            return super().why_unmoved(name)
+        return (
+            f"All weights of its feedback, a `{type(self.feedback).__name__}`, were 0, so that no"
+            " error reached the neurons: if they are those of the readout, give it other first"
+            " weights, or train it too; or take `RandomFeedback`."
+        )
+
+    def _factors(self, inputs: Given) -> Sequence[tuple[str, Any]]:
+        """Returns, by name, the error and the weights of the feedback."""
+        weight = self.feedback.matrix()
+        return [*super()._factors(inputs), *([] if weight is None else [("feedback", weight)])]
 
     def prepare(self, recording: Recording, h: Self) -> FoldedWindow:
         """Folds the learning signals and pseudo-derivatives of a window, backwards in time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import lightning.pytorch as pl
@@ -229,6 +230,28 @@ def test_a_readout_that_was_never_looked_up() -> None:
 def test_neurons_far_from_their_threshold_are_told(bias: float, message: str) -> None:
     with warning_of(message):
         fit(Model(bias=bias), SymmetricFeedback("readout"))
+
+
+@pytest.mark.parametrize("first", [0.0, 0.1])
+def test_feedback_of_zeros_is_told(first: float) -> None:
+    model = Model()
+    nn.init.constant_(model.readout.weight, first)
+    message = "All weights of its feedback, a `SymmetricFeedback`, were 0"
+    with warning_of(message) if not first else nullcontext():
+        fit(model, SymmetricFeedback("readout"))
+
+
+def test_feedback_of_zeros_is_told_without_a_callback() -> None:
+    feedback = RandomFeedback(CLASSES, NEURONS)
+    feedback.weight.zero_()
+    rule = eprop(feedback)
+    cell = shown(rule)
+    for _ in range(10):
+        cell.neuron(cell.connection(torch.ones(STEPS, BATCH, INPUTS)))
+        rule(error=torch.ones(BATCH, CLASSES))
+        rule.update()
+    with warning_of("`feedback` of the rule was always 0"):
+        rule.check_moved()
 
 
 def test_input_of_nan_is_told() -> None:
