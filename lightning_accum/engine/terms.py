@@ -91,6 +91,13 @@ class Term(Change):
     transform: Callable[[Tensor], Tensor] | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.rate, Tensor):
+            raise TypeError(
+                "Argument `rate` of a Term should be a number. Found a tensor of shape"
+                f" {list(self.rate.shape)}: for a reward, pass the terms without it to"
+                " `reward_modulated(window, terms)`; for another factor, multiply `post` by it, as"
+                " a tensor [T, B, ...] in which any dimension may be 1."
+            )
         if type(self.rate) is not float:
             check_numbers(rate=self.rate)
         for name, side in (("post", self.post), ("pre", self.pre)):

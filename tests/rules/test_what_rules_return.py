@@ -69,8 +69,12 @@ def test_something_else_than_a_signal() -> None:
         pending(Returns(lambda w: Term(0.1, w.post, 1.0)))
     with pytest.raises(TypeError, match=r"`post` of a Term.*Found `list`.*`torch.ones_like"):
         pending(Returns(lambda w: Term(0.1, [1.0], w.pre)))
-    with pytest.raises(TypeError, match="Argument `rate` should be a number"):
+    with pytest.raises(
+        TypeError, match=r"`rate` of a Term .*shape \[2\]: for a reward, .*reward_mod"
+    ):
         pending(Returns(lambda w: Term(torch.ones(2), w.post, w.pre)))
+    with pytest.raises(TypeError, match=r"Argument `rate` should be a number\. Found `list`"):
+        pending(Returns(lambda w: Term([1.0], w.post, w.pre)))
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
