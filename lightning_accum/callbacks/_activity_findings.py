@@ -162,7 +162,8 @@ def off_target(c: Counts) -> Iterator[Finding]:
     went = (
         f"The neurons of `{c.cell}` fired at {first:.3g} Hz at first and at {last:.3g} Hz at last,"
     )
-    if 0 < c.target < min(_SPARSE, first / _FACTOR) and not c.target / 3 < last < c.target * 3:
+    reached = c.target / 3 < last < c.target * 3 and not (c.silence and c.silence.looks >= _QUIET)
+    if 0 < c.target < min(_SPARSE, first / _FACTOR) and not reached:
         text = (
             f"{went} and their target is {c.target:g} Hz: give it in spikes per second, not per ms"
             " or per step."

@@ -50,9 +50,10 @@ def why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
     step = torch.finfo(w.dtype).eps * w.largest if w.dtype.is_floating_point else 1
     return (
         f"Weights of up to {w.largest:.2g} in {str(w.dtype).removeprefix('torch.')} change in steps"
-        f" of about {step:.0e}, and every update was smaller, or 0 due to the reward, the error, a"
-        " pseudo-derivative (neurons far from their threshold), a reduction, bound or constraint:"
-        f" raise {raised(c, w)}, or keep the weights in a wider dtype."
+        f" of about {step:.0e}, and every update was smaller, or 0 due to the rule's `terms`, the"
+        " reward, the error, a pseudo-derivative (neurons far from their threshold), a reduction,"
+        f" bound or constraint: look at these, raise {raised(c, w)}, or keep the weights in a wider"
+        " dtype."
     ), True
 
 

@@ -18,7 +18,7 @@ from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.callbacks._all_findings import findings
 from lightning_accum.callbacks._counts import Counts, Weights
 from lightning_accum.cells import Cell
-from lightning_accum.cells.activity import Activity
+from lightning_accum.cells.activity import Activity, Silence
 from lightning_accum.cells.tally import Tally
 from lightning_accum.nn import LIF, SurrogateLIF
 
@@ -55,6 +55,13 @@ def test_rates_and_targets(rates: tuple[float, ...], target: float | None, told:
     lines = found(rates, target)
     assert len(lines) == bool(told)
     assert all(told in line and line.startswith("The neurons of `enc` fired") for line in lines)
+
+
+def test_a_target_that_only_silent_neurons_reach() -> None:
+    silent = Silence(looks=3, of=12, since=16)
+    (line,) = found((50.0, 10.0, 0.1), 0.05, silence=silent, windows=24)
+    assert "at 50 Hz at first and at 0.1 Hz at last, and their target is 0.05 Hz: give it" in line
+    assert found((20.0, 15.0, 10.0), 10.0, silence=silent, windows=24) == []
 
 
 def test_what_is_not_known_is_not_told() -> None:
