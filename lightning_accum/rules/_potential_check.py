@@ -129,6 +129,8 @@ def check_potential(rule: str, seen: ObservedCell, compares: bool = True) -> Non
     spikes, potential = found["post"], found["membrane"]
     if potential.shape != spikes.shape or not spikes.numel() or not potential.is_floating_point():
         return  # the rule says so
+    if potential.is_meta:  # which has no values
+        return
     threshold: Tensor | float = 0.0
     if compares:
         threshold = h.threshold if is_number(h.threshold) else found["threshold"]

@@ -326,3 +326,12 @@ def test_a_threshold_of_all_samples_is_given_as_a_number(learned: bool) -> None:
     with pytest.raises(ValueError, match=r"`threshold` of the `Own` .* is 0\.8: pass `threshold=0"):
         rule.register_cell("enc", la.Cell(nn.Linear(3, 4), neuron))
     assert not list(rule.named_cells)
+
+
+def test_potentials_on_the_meta_device_are_not_looked_at() -> None:
+    net = Net(Own()).to("meta")
+    rule = la.EProp(0.1, membrane="u", threshold=1.0, tc_mem=TC_MEM, graded_input=True, time_dim=0)
+    rule.register_cell("enc", la.Cell(net.fc, net.neuron))
+    error = net.training_step([torch.ones(BATCH, STEPS, INPUTS, device="meta")])["error"]
+    rule(error=error)
+    assert not la.get_updater(net.fc).weight.empty
