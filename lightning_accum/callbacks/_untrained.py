@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import lightning.pytorch as pl
 from lightning.pytorch.utilities import rank_zero_warn
@@ -97,7 +97,7 @@ def check_gradients(
     lacks = {id(param): param.grad is None for param in params}
     if isinstance(optimizer, UpdateOptimizer) or all(lacks.values()):
         return False
-    own = _learned_locally(hosts, module)
+    own = {*in_cells(hosts, module), *_beside_local_rules(hosts)}
     left = [name for name, p in learning(module) if lacks.get(id(p), False) and id(p) not in own]
     walls = _walls(module)
     above = _may_be_above(walls, left, module)
@@ -170,7 +170,8 @@ class StillParameters:
         began, self._began = self._began, {}
         now = [(name, p) for name, p in learning(self._module) if id(p) in began]
         moved = {id(p) for _, p in now if has_changed(began[id(p)], mark(p))}
-        hosts, known = [self._host], moved.union(in_cells([self._host], self._module))
+        hosts = [self._host]
+        known = moved.union(of_hosts(hosts), applied(self._module))
         if began:
             self._host.trainer.check_trained(known)
         if self._host.trainer.follows_error:
@@ -178,11 +179,11 @@ class StillParameters:
             if left:
                 _warn_of_untrained(self._host, left)
             return
-        own = _learned_locally(hosts, self._module)
+        own = {*of_hosts(hosts), *applied(self._module), *_beside_local_rules(hosts)}
         left = [name for name, p in now if id(p) not in own | moved]
         walls = _walls(self._module)
         if left and walls and moved - own:  # an optimizer is at work
-            why = ": let the loss depend on them, not by way of a `detach()`, and optimize them"
+            why = ": optimize them by a loss that depends on them, not by way of a `detach()`"
             if _may_be_above(walls, left, self._module):
                 why = f", and neurons that pass no gradient to what is below them: {_named(walls)}"
                 why += f". {_PASS}"
@@ -203,15 +204,12 @@ def _warn_of_untrained(host: CellHost, left: Sequence[str]) -> None:
     )
 
 
-def _learned_locally(hosts: Sequence[CellHost], module: nn.Module) -> set[int]:
-    """Returns the ``id`` of each parameter of cells, and of connections with a local rule."""
-    return set(in_cells(hosts, module)).union(
-        id(param)
-        for host in hosts
-        for cell, _ in host.trainer.cells
-        if not host.trainer.follows_error
-        for param in cell.connection.parameters()
-    )
+def _beside_local_rules(hosts: Sequence[CellHost]) -> Iterator[int]:
+    """Yields the ``id`` of every parameter of connections that learn by a local rule."""
+    for host in hosts:
+        if not host.trainer.follows_error:
+            for cell, _ in host.trainer.cells:
+                yield from map(id, cell.connection.parameters())
 
 
 def _walls(module: nn.Module) -> list[str]:

@@ -40,9 +40,11 @@ def of_hosts(hosts: Sequence[CellHost]) -> Iterator[int]:
 
 
 def applied(module: nn.Module) -> Iterator[int]:
-    """Yields the ``id`` of every parameter of which an updater has applied a change."""
+    """Yields the ``id`` of every parameter of which an updater has applied or holds a change."""
     for updater in _attached(module):
-        yield from (id(updater.target(n)) for n in updater.names if updater.applied.get(n))
+        for name in updater.names:
+            if updater.applied.get(name) or getattr(updater, name).unused:
+                yield id(updater.target(name))
 
 
 def _attached(module: nn.Module) -> Iterator[Updater]:

@@ -240,7 +240,7 @@ def test_neurons_below_a_detached_layer_are_not_the_cause_in_a_loop() -> None:
             optimizer.step()
             learner.step()
     (text,) = (str(w.message) for w in found if "outside of cells" in str(w.message))
-    assert "Found `hidden.weight`, `hidden.bias` as before: let the loss depend on them" in text
+    assert "Found `hidden.weight`, `hidden.bias` as before: optimize them by a loss that" in text
     assert "lif" not in text
 
 

@@ -13,7 +13,16 @@ from lightning.fabric import Fabric
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from lightning_accum import MSTDP, STDP, CellSpec, EProp, Hebb, TripletSTDP
+from lightning_accum import (
+    MSTDP,
+    STDP,
+    CellSpec,
+    Clamp,
+    EProp,
+    Hebb,
+    TripletSTDP,
+    attach_updater,
+)
 from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
 from lightning_accum.nn import LIF, SurrogateLIF
 from lightning_accum.rules import Rule
@@ -386,6 +395,23 @@ def test_parameters_that_nothing_trains_are_named_in_a_loop():
     (said,) = said_of(model, EProp(1e-4, time_dim=0), [model.out.weight], batches=110)
     assert "Found neither for `out.bias`: name it in a cell" in said
     assert not said_of(model, EProp(1e-4, time_dim=0), model.out.parameters(), batches=110)
+
+
+@pytest.mark.parametrize("pending", [False, True])
+def test_a_constraint_does_not_train_a_parameter_in_a_loop(pending: bool):
+    for use, found in (
+        (EProp(1e-4, time_dim=0), "Found neither for `out.weight`: name"),
+        (STDP(1e-4, -1e-4, time_dim=0), "Found `out.weight` as before"),
+    ):
+        model = Readout()
+        model.first.requires_grad_(False)
+        updater = attach_updater(model.out, "weight")
+        updater.register_constraint(Clamp(-1.0, 1.0))
+        if pending:
+            updater.weight = torch.ones(2, 4)
+        said = said_of(model, use, [model.out.bias], batches=5)
+        assert [found in text for text in said] == ([] if pending else [True])
+        updater.clear()
 
 
 def test_parameters_below_neurons_without_gradient_are_named_in_a_loop():
