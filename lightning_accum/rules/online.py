@@ -45,7 +45,8 @@ def learn_online(
             if it has ``time_dim=0``.
         inputs: ``[T, B, ...]``, time first.
         update_every: number of steps from one update to the next.
-        **given: passed to the rule in each call, such as a ``reward``.
+        **given: passed unchanged to the rule in each call, such as a ``reward`` ``[B]``; if it
+            differs from step to step, call the layer and the rule in a loop instead.
 
     Returns:
         The layer's output ``[T, B, ...]``.

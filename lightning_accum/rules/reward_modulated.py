@@ -123,10 +123,7 @@ def _reward(window: Window, reward: object) -> float | Tensor:
     steps, batch = window.total, window.post.activity.shape[1]
     shape = tuple(reward.shape) if isinstance(reward, Tensor) else None
     if not isinstance(reward, Tensor) or shape not in ((), (batch,), (steps, batch)):
-        remedy = "convert it, `torch.as_tensor(reward)`"
-        if shape is not None or reward is None:
-            remedy = "call the rule as `rule(reward=...)`, or give the callback"
-            remedy += " `input_keys=('reward',)`"
+        remedy = _remedy(reward, shape, steps, batch)
         raise ValueError(
             f"Argument `reward` should be a number, or a tensor [B] or [T, B] of shape [{batch}] or"
             f" [{steps}, {batch}]. Found {type(reward).__name__ if shape is None else list(shape)}:"
@@ -134,6 +131,23 @@ def _reward(window: Window, reward: object) -> float | Tensor:
         )
     found: Tensor = reward.detach().to(_like(window))
     return found.expand(steps, -1 if found.ndim else 1)
+
+
+def _remedy(reward: object, shape: tuple[int, ...] | None, steps: int, batch: int) -> str:
+    """Returns how to mend a reward that does not fit a window."""
+    if reward is None:
+        return "call the rule as `rule(reward=...)`, or give the callback `input_keys=('reward',)`"
+    if shape is None:
+        return "convert it, `torch.as_tensor(reward)`"
+    if shape == (batch, steps):
+        return "time is its first dimension, so call `reward.transpose(0, 1)`"
+    if len(shape) == 2 and shape[1] == batch:
+        return (
+            f"give only the rewards of the window's steps ({steps}), as by"
+            f" `rule(reward=reward[t : t + {steps}])` in a loop, or call the rule once, after all"
+            " steps"
+        )
+    return "give a number for each sample of the window"
 
 
 def _like(window: Window) -> Tensor:

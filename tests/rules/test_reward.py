@@ -83,12 +83,23 @@ def test_a_reward_of_one_is_pair_stdp():
         assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("reward", [None, torch.ones(3), torch.ones(2, 2), "much"])
-def test_a_reward_that_does_not_fit(reward: object):
+@pytest.mark.parametrize(
+    ("reward", "remedy"),
+    [
+        (None, r"call the rule as `rule\(reward=\.\.\.\)`, or"),
+        (torch.ones(3), "give a number for each sample"),
+        (torch.ones(2, 5), r"time is its first dimension, so call `reward.transpose\(0, 1\)`"),
+        (torch.ones(9, 2), r"steps \(5\), as by `rule\(reward=reward\[t : t \+ 5\]\)` in a loop"),
+        ("much", "convert it"),
+    ],
+)
+def test_a_reward_that_does_not_fit(reward: object, remedy: str):
     model, rule = layer(4, 3), MSTDP(**RATES)
     rule.register_cell("cell", model.cell)
     show(model, raster(5, 2, 4), raster(5, 2, 3))
-    with pytest.raises(ValueError, match=r"`reward` should be .* shape \[2\] or \[5, 2\]"):
+    with pytest.raises(
+        ValueError, match=rf"`reward` should be .* shape \[2\] or \[5, 2\]\. Found .*: {remedy}"
+    ):
         rule(**({} if reward is None else {"reward": reward}))
     assert get_updater(model.connection).weight.empty
 
