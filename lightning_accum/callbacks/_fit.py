@@ -22,7 +22,6 @@ from lightning_accum.callbacks._gradients import (
 )
 from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.callbacks._input_watch import InputWatch
 from lightning_accum.callbacks._inputs import inputs_for
 from lightning_accum.callbacks._layout import check_layout
 from lightning_accum.callbacks._logger import logger
@@ -38,6 +37,7 @@ from lightning_accum.callbacks._report import Report
 from lightning_accum.callbacks._shuffled import shuffled_stream
 from lightning_accum.callbacks._untrained import check_trained
 from lightning_accum.callbacks._update_plan import UpdatePlan
+from lightning_accum.cells.input_watch import InputWatch
 from lightning_accum.distributed.world import processes
 from lightning_accum.optim import UpdateOptimizer
 

@@ -14,12 +14,12 @@ from lightning_accum.callbacks._counts import By, Counts, is_undefined
 from lightning_accum.callbacks._dropped_updates import DroppedUpdates
 from lightning_accum.callbacks._first_batches import Watch, first_watches
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.callbacks._input_watch import InputWatch
 from lightning_accum.callbacks._parameter_record import ParameterRecord
 from lightning_accum.callbacks._rate_watch import RateWatch
 from lightning_accum.callbacks._replaced_modules import outside
 from lightning_accum.callbacks._undone_findings import set_back
 from lightning_accum.callbacks._update_looks import UpdateLooks
+from lightning_accum.cells.input_watch import InputWatch
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.cells.tally import Tally
 from lightning_accum.cells.why_nothing import why_nothing

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.callbacks._input_watch import InputWatch
 from lightning_accum.callbacks._logger import logger
 from lightning_accum.callbacks._loss_watch import LossWatch
 from lightning_accum.callbacks._untrained import StillParameters
+from lightning_accum.cells.input_watch import InputWatch
 
 _PATIENCE = 100  # batches before the first check: the loop does not tell when an epoch ends
 _IDLE = 8  # steps in a row without a batch, or batches without a step, before it warns

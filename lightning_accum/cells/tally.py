@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lightning_accum.cells.drops import Drops
 from lightning_accum.cells.first_values import ENOUGH, FirstValues
+from lightning_accum.cells.input_watch import InputWatch
 from lightning_accum.cells.looks import Looks
 from lightning_accum.engine.terms import Change
 
@@ -58,6 +59,7 @@ class Tally:
         self.batch = 0  # samples of the latest window
         self.resized = 0  # windows before which traces were dropped, as the batch size had changed
         self.looks = Looks()
+        self.inputs = InputWatch()  # which the cells of a rule share
         self.both_signs = False  # whether the rule's terms potentiate and depress
         self.apart = 0  # the latest windows in which the neuron was reset, and traces were not
         self.cleared = 0  # the latest sequences in which traces were cleared, and the neuron not

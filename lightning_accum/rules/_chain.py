@@ -15,7 +15,12 @@ from lightning_accum.rules._unmoved import (
     warn_of_undone,
     warn_of_unmoved,
 )
-from lightning_accum.rules._warnings import warn_of_delays, warn_of_single_steps, warn_of_unused
+from lightning_accum.rules._warnings import (
+    warn_of_delays,
+    warn_of_inputs,
+    warn_of_single_steps,
+    warn_of_unused,
+)
 from lightning_accum.updates import Updater
 
 
@@ -69,6 +74,7 @@ def warn_of_still(rule: str, links: Iterable[Link]) -> None:
         if moving(h):
             warn_of_unmoved(rule, cell, updater, h.params, tally)
             warn_of_undone(rule, cell, updater, h.params, tally)
+            warn_of_inputs(moving(h), tally)
         warn_of_fallen_silent(rule, cell, tally)
         if updater.known_parent is not None:
             warn_of_delays(cell, updater, h.params, tally)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Sequence
 
-from lightning_accum.cells.single_steps import only_single_steps
+from lightning_accum.cells.single_steps import TRACES, only_single_steps
 from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.recording import Given
 from lightning_accum.nn.delay_range import delays_beyond
 from lightning_accum.updates import Accumulator, Updater
+
+_FEW, _MANY = 8, 16  # calls with the same reward or error, and without a negative one
+_STEPS = 1000  # calls in each step; rewards may come at the end of a long sequence
 
 
 class CallsWithoutCells:
@@ -54,15 +57,17 @@ def warn_of_hand_update(rule: str, tallies: Iterable[Tally]) -> None:
         )
 
 
-def warn_of_unread(rule: str, given: Given, tallies: Sequence[Tally]) -> None:
-    """Warns, at the first window, of arguments of the rule's call that its terms have not read.
+def note_inputs(rule: str, given: Given, tallies: Sequence[Tally]) -> None:
+    """Notes the arguments of a rule's call; warns, at the first window, of those it has not read.
 
     Args:
         rule: the name of the rule.
         given: the arguments.
         tallies: the counts of the cells that had a window.
     """
-    if any(tally.windows == 1 for tally in tallies):
+    if not tallies[0].watched:  # the callback notes them too
+        tallies[0].inputs.note(dict(given.unnoted()))
+    if given.unread and any(tally.windows == 1 for tally in tallies):
         warnings.warn(
             f"`{rule}` should be called with what its terms read. Found {given.unread}, which they"
             " do not: leave it out, correct its name, or take a rule that learns from it, such as"
@@ -202,3 +207,19 @@ def warn_of_pending(
                 RuntimeWarning,
                 stacklevel=5,
             )
+
+
+def warn_of_inputs(names: Iterable[str], tally: Tally) -> None:
+    """Warns if a reward or an error was always the same, or never negative; waits for the device.
+
+    Args:
+        names: the names of the cell's hyperparameters; empty if all its rates are 0.
+        tally: the counts of the cell's windows.
+    """
+    inputs, steps = tally.inputs, tally.longest == 1 and not TRACES.isdisjoint(names)
+    few, many = (_STEPS, _STEPS) if steps else (_FEW, _MANY)
+    lines = [] if inputs.told else inputs.lines(unmoved=True, unit="calls", few=few, many=many)
+    if lines and tally.warns("inputs"):
+        inputs.told = True
+        for line in lines:
+            warnings.warn(line, RuntimeWarning, stacklevel=5)

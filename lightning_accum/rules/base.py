@@ -34,7 +34,7 @@ from lightning_accum.rules._recorded_signals import (
     state_of,
 )
 from lightning_accum.rules._recording_trainer import RecordingTrainer
-from lightning_accum.rules._warnings import warn_of_delays, warn_of_pending, warn_of_unread
+from lightning_accum.rules._warnings import note_inputs, warn_of_delays, warn_of_pending
 
 
 class Rule(RecordingTrainer):
@@ -189,8 +189,8 @@ class Rule(RecordingTrainer):
         try:
             for run in runs:
                 next(run, None)
-            if given.unread and runs:
-                warn_of_unread(type(self).__name__, given, [e.plan.state.tally for e in found if e])
+            if given and runs:
+                note_inputs(type(self).__name__, given, [e.plan.state.tally for e in found if e])
             if len(runs) < len(found) and self.training:
                 self._note_absent([seen.name for seen in found if seen], given)
         finally:

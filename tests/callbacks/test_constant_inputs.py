@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lightning_accum import MSTDP, CellSpec
 from lightning_accum.callbacks import CellTrainerCallback
-from lightning_accum.callbacks._input_watch import InputWatch
+from lightning_accum.cells.input_watch import InputWatch
 from lightning_accum.nn import RewardBaseline
 
 

@@ -172,7 +172,8 @@ def test_updates_that_an_earlier_run_has_dropped() -> None:
     loop.run(20, reward=torch.nan)
     assert len(said(loop.rule.eval)) == 1
     later.updater.load_state_dict(loop.updater.state_dict())
-    later.run(20, reward=1.0)
+    later.run(10, reward=1.0)
+    later.run(10, reward=-1.0)
     assert later.updater.skipped == {"weight": 20}
     later.rule.eval()
 

@@ -248,7 +248,7 @@ def test_feedback_of_zeros_is_told_without_a_callback() -> None:
     cell = shown(rule)
     for _ in range(10):
         cell.neuron(cell.connection(torch.ones(STEPS, BATCH, INPUTS)))
-        rule(error=torch.ones(BATCH, CLASSES))
+        rule(error=torch.randn(BATCH, CLASSES))
         rule.update()
     with warning_of("`feedback` of the rule was always 0"):
         rule.check_moved()

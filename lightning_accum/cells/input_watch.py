@@ -1,4 +1,4 @@
-"""The check that the reward or the error of a rule varies, and takes both signs."""
+"""The inputs of a rule: whether a reward or an error varies, and takes both signs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ _FEW = 3  # batches with the same value that tell something, and ...
 _MANY = 16  # those without a negative value
 _SIGNALS = {
     "reward": "a reward that is always the same does not tell good from bad; look at how"
-    " `training_step` computes it, or take a rule without reward",
-    "error": "weights learn nothing from it; look at how `training_step` computes it",
+    " it is computed, or take a rule without reward",
+    "error": "weights learn nothing from it; look at how it is computed",
 }
-
-
 _NEVER_NEGATIVE = {
     "reward": "on average the rule then learns what happens, whether it is good or bad; subtract"
     " the reward that was expected, as a `RewardBaseline` in training mode does, unless the reward"
@@ -42,6 +40,7 @@ class InputWatch:
 
     def __init__(self) -> None:
         self._ranges: dict[str, _Range] = {}
+        self.told = False  # whether a warning has said what it found
 
     def note(self, inputs: Mapping[str, Any]) -> None:
         """Takes in the inputs of a batch.
@@ -62,27 +61,28 @@ class InputWatch:
         """Returns the inputs that were 0 in all batches; waits for the device."""
         return [name for name, known in self._ranges.items() if known.ends() == (0, 0)]
 
-    def lines(self, unmoved: bool = False) -> list[str]:
-        """Returns lines of advice for the summary; waits for the device.
+    def lines(
+        self, unmoved: bool = False, unit: str = "batches", few: int = _FEW, many: int = _MANY
+    ) -> list[str]:
+        """Returns lines of advice; waits for the device.
 
         Args:
             unmoved: whether a warning has said that a cell has not changed, and named the inputs
                 that were 0.
+            unit: what was noted.
+            few: how many of these with one value tell something.
+            many: how many of these without a negative value do.
         """
         lines = []
         for name, known in self._ranges.items():
-            (low, high), batches = known.ends(), known.batches
+            (low, high), count = known.ends(), known.batches
             if low == high:
-                if batches >= _FEW and not (unmoved and low == 0):
-                    lines.append(
-                        f"Each value of `{name}` was {low:g}, in all {batches} batches:"
-                        f" {_SIGNALS[name]}."
-                    )
-            elif batches >= _MANY and low >= 0:
-                lines.append(
-                    f"No value of `{name}` was below 0, in all {batches} batches:"
-                    f" {_NEVER_NEGATIVE[name]}."
-                )
+                if count >= few and not (unmoved and low == 0):
+                    found, why = f"Each value of `{name}` was {low:g}", _SIGNALS[name]
+                    lines.append(f"{found}, in all {count} {unit}: {why}.")
+            elif count >= many and low >= 0:
+                found, why = f"No value of `{name}` was below 0", _NEVER_NEGATIVE[name]
+                lines.append(f"{found}, in all {count} {unit}: {why}.")
         return lines
 
 
@@ -100,10 +100,10 @@ class _Range:
             self.batches += 1
             return
         value = torch.as_tensor(given).detach()
+        if value.is_complex() or value.is_meta or not value.numel():
+            return
         if not value.is_floating_point():
             value = value.float()
-        if not value.numel():
-            return
         low, high = self._low, self._high
         self.batches += 1
         if low.shape == value.shape and low.dtype == value.dtype and low.device == value.device:
