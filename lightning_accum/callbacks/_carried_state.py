@@ -12,7 +12,6 @@ from lightning_accum.callbacks._first_calls import FirstCalls
 from lightning_accum.cells.kept_state import NATIVE, KeptState, reset_of
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.nn import Competition
-from lightning_accum.observe.hooks import Hook
 
 
 class CarriedState(FirstCalls):
@@ -40,10 +39,11 @@ class CarriedState(FirstCalls):
         self._states = {key: KeptState(key in whole) for key in modules}
         neurons = [cell.neuron for _, (cell, _) in trainer.named_cells]
         self._inner = {id(each.neuron) for each in neurons if isinstance(each, Competition)}
-        self.handles = [
-            module.register_forward_pre_hook(Hook(self, module), with_kwargs=True)
-            for _, module in modules.values()
-        ]
+
+    def register(self) -> None:
+        """Registers the hooks."""
+        modules = (module for _, module in self.modules.values())
+        self.hook(modules, nn.Module.register_forward_pre_hook, with_kwargs=True)
 
     def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
         """Compares the state at the first call of a batch with that after the previous batch."""

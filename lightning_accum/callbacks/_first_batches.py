@@ -15,7 +15,10 @@ from lightning_accum.callbacks._wiring import Wiring
 
 
 class Watch(Protocol):
-    """Watches modules in the first batches, by hooks that it registers."""
+    """Watches modules in the first batches, by hooks."""
+
+    def register(self) -> None:
+        """Registers the hooks."""
 
     def batch_ended(self) -> bool:
         """Returns whether to go on watching; if not, it has warned of mistakes."""
@@ -28,7 +31,7 @@ class Watch(Protocol):
 def first_watches(
     host: CellHost, model: nn.Module | None, hosts: Sequence[CellHost]
 ) -> list[Watch]:
-    """Returns all checks of the first batches, whose hooks are registered.
+    """Returns all checks of the first batches; their hooks are not registered yet.
 
     Args:
         host: the host of the cells.

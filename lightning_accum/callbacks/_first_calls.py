@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 
 from torch import nn
@@ -15,7 +15,7 @@ from lightning_accum.distributed.world import is_first
 _BATCHES = 4  # number of batches that are watched
 
 
-class FirstCalls(ModuleWatch, ABC):
+class FirstCalls(ModuleWatch):
     """Warns of modules that begin each of the first batches in the state that the last one left.
 
     A subclass compares states at the first call of a module in a batch.

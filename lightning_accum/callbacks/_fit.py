@@ -118,6 +118,7 @@ class Fit:
         self._follows = check_trained(self._host, hosts, pl_module)
         inputs, rates = self._inputs, self._rates
         self.health = Health(self._host, pl_module, hosts=hosts, inputs=inputs, rates=rates)
+        self.health.watch()
         if hosts[0] is self._host:
             self._whole = ModuleChecks(hosts, pl_module, self._epochs)
 

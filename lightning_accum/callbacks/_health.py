@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from torch import nn
@@ -63,7 +63,7 @@ class Health:
         self._first: dict[str, int] | None = None  # windows at the first check, by cell
         self._first_batches = 0
         self._said: set[tuple[str, str]] = set()
-        self._warned: set[str] = set()
+        self.warned: set[str] = set()  # the cells of which a warning was given
         self.drops = DroppedUpdates(host)
         params = self._params()
         self._records = {(cell, param): ParameterRecord(u, param) for cell, u, param in params}
@@ -72,15 +72,15 @@ class Health:
             tally.begin(watched=True, clears=not host.carry)
         self._watches: list[Watch] = first_watches(host, model, hosts)  # of the first batches
 
-    @property
-    def warned(self) -> Collection[str]:
-        """The cells of which a warning was given."""
-        return self._warned
+    def watch(self) -> None:
+        """Registers the hooks of the checks of the first batches, which this object removes."""
+        for watch in self._watches:
+            watch.register()
 
     @property
     def unmoved(self) -> bool:
         """Whether a warning was given that a cell has not changed."""
-        return any(key.startswith("unmoved ") for _, key in self._said)
+        return any(key.startswith(("unmoved ", "stopped ")) for _, key in self._said)
 
     def batch_ended(self) -> None:
         """Counts a batch."""
@@ -191,7 +191,7 @@ class Health:
                     lines.append(text)
                     continue
                 self._said.add((cell, key))
-                self._warned.add(cell)
+                self.warned.add(cell)
                 warnings.warn(text, RuntimeWarning, stacklevel=1)
         return lines
 

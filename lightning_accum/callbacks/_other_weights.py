@@ -12,7 +12,6 @@ from lightning_accum.callbacks._module_watch import ModuleWatch
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.shards import is_sharded
 from lightning_accum.distributed.world import is_first
-from lightning_accum.observe.hooks import Hook
 from lightning_accum.updates.targets import parameter_of
 
 
@@ -33,10 +32,11 @@ class OtherWeights(ModuleWatch):
             for name, (cell, _) in trainer.named_cells
         ]
         self._used: dict[tuple[int, str], Tensor | None] = {}
+
+    def register(self) -> None:
+        """Registers the hooks."""
         connections = {id(module): module for _, module, _ in self._cells}
-        self.handles = [
-            module.register_forward_hook(Hook(self, module)) for module in connections.values()
-        ]
+        self.hook(connections.values(), nn.Module.register_forward_hook)
 
     def remove(self) -> None:
         """Removes the hooks, and forgets the parameters."""

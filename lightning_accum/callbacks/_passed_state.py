@@ -10,7 +10,6 @@ from lightning_accum._compat import version
 from lightning_accum.callbacks._first_calls import FirstCalls
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.nn.neuron import Neurons
-from lightning_accum.observe.hooks import Hook
 from lightning_accum.observe.tensors import shares_memory, tensors_in
 
 
@@ -32,10 +31,11 @@ class PassedState(FirstCalls):
         }
         super().__init__(trainer, neurons)
         self._returned: dict[int, list[tuple[Tensor, float]]] = {}  # in its last call
-        self.handles = [
-            neuron.register_forward_hook(Hook(self, neuron), with_kwargs=True)
-            for _, neuron in neurons.values()
-        ]
+
+    def register(self) -> None:
+        """Registers the hooks."""
+        neurons = (neuron for _, neuron in self.modules.values())
+        self.hook(neurons, nn.Module.register_forward_hook, with_kwargs=True)
 
     def remove(self) -> None:
         """Removes the hooks, and forgets what the neurons returned."""

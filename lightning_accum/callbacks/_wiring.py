@@ -12,7 +12,6 @@ from lightning_accum.callbacks._module_watch import ModuleWatch
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.world import is_first
-from lightning_accum.observe.hooks import Hook
 from lightning_accum.observe.tensors import shares_memory, tensors_in
 
 _PLAIN = (nn.Identity, nn.Sequential, nn.Dropout)  # a network may have several for each neuron
@@ -39,13 +38,14 @@ class Wiring:
         ]
         self._out = _Outputs(trainer)
         self._in = _Inputs(trainer, self._out.latest)
+
+    def register(self) -> None:
+        """Registers the hooks."""
         connections = {id(cell.connection): cell.connection for _, cell, _ in self._cells}
         neurons = (each for _, cell, others in self._cells for each in (cell.neuron, *others))
-        for module in connections.values():
-            self._out.handles.append(module.register_forward_hook(Hook(self._out, module)))
-        for module in {id(each): each for each in neurons}.values():
-            hook = Hook(self._in, module)
-            self._in.handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+        self._out.hook(connections.values(), nn.Module.register_forward_hook)
+        unique = {id(each): each for each in neurons}.values()
+        self._in.hook(unique, nn.Module.register_forward_pre_hook, with_kwargs=True)
 
     def remove(self) -> None:
         """Removes the hooks."""

@@ -88,6 +88,7 @@ class FabricCellTrainer(Settled):
         self.host.bind(inner)
         self.cell_trainer.train()
         self._checks = LoopChecks(self.host, inner)
+        self._checks.health.watch()
         self._compared = False
         delete_at_exit(self)
 

@@ -225,9 +225,9 @@ class Updater(GuardedAccumulators):
     def note_applied(self, names: Sequence[str], times: int = 1) -> None:
         """Counts that changes of parameters were applied."""
         self._alone.check(self.label, names, self._accumulators)
-        self._ledger.note_applied(names, times)
         for name in names:
             self.held[name] = self.target(name)
+        self._ledger.note_applied(names, times)
 
     def gradients(self) -> tuple[dict[str, Tensor], list[partial[Any]]]:
         """Returns what is pending as gradients of a descent, and calls that consume it.

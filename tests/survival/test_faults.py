@@ -324,6 +324,44 @@ def test_a_fit_that_is_interrupted_at_any_line(part: int, tmp_path: Path) -> Non
         fits_again(tmp_path, net, use)
 
 
+# that register hooks, check a connection, and count what was applied
+FILES = ["callbacks/_wiring", "callbacks/_carried_state", "callbacks/_passed_state"]
+FILES += ["callbacks/_other_weights", "callbacks/_module_watch", "callbacks/_first_calls"]
+FILES += ["callbacks/_first_batches", "cells/observer", "engine/vjp/base", "updates/updater"]
+
+
+class Lines(Interrupts):
+    """Notes when each line of a file runs first."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__(sys.maxsize, KeyError)
+        self.file = file
+        self.first: dict[tuple[str, int], int] = {}
+
+    def line(self, frame: Any, event: str, arg: Any) -> Any:
+        super().line(frame, event, arg)
+        code = frame.f_code
+        if event == "line" and code.co_filename == self.file:
+            self.first.setdefault((code.co_name, frame.f_lineno), sys.maxsize - self.left)
+        return self.line
+
+
+@pytest.mark.usefixtures("_no_collector")
+@pytest.mark.parametrize("file", FILES)
+def test_a_fit_that_is_interrupted_at_each_line_of_a_file(file: str, tmp_path: Path) -> None:
+    states = reference(tmp_path, Net())
+    lines = Lines(f"{PACKAGE}/{file}.py")
+    sys.settrace(lines)
+    fit(trainer(tmp_path, callback()), Net())
+    sys.settrace(None)
+    for i, n in enumerate(lines.first.values()):
+        net, use = Net(), callback()
+        error = (MemoryError, KeyboardInterrupt)[i % 2]
+        where = traced(lambda: fit(trainer(tmp_path, use), net), n, error)  # noqa: B023
+        assert is_clean(net, use), where
+        assert any(same(parameters(net), state) for state in states), where
+
+
 def by_sum(updater: Updater) -> None:
     updater.weight, updater.bias = torch.full((2, 3), 0.25), torch.full((2,), 0.25)
 

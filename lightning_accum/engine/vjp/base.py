@@ -122,7 +122,7 @@ class WeightVJP(ABC):
         """
         try:
             yield
-        except torch.OutOfMemoryError:
+        except (MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
             raise ValueError(
