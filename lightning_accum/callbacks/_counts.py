@@ -56,8 +56,8 @@ class Weights:
         taken: the shares of updates that something took back before the next one; NaN if it did
             anything else to the weights.
         restored: whether they were back at their first values after an epoch that changed them.
-        undone_by: the constraints that undo small changes of weights, which have not moved since
-            the first update.
+        rests: whether the weights have not moved since the first updates, but for rounding.
+        undone_by: the constraints that undo small changes of weights that rest.
         reset_by: the constraints that set the weights to what they were, whatever they become.
         overruled: which constraint a later one overrules; empty if all hold.
         beyond: how delays should be and are, if the connection cannot keep them; otherwise empty.
@@ -94,6 +94,7 @@ class Weights:
     taken: Sequence[float] = ()
     restored: bool = False
     reset_by: tuple[str, ...] = ()
+    rests: bool = False
     undone_by: tuple[str, ...] = ()
     overruled: str = ""
     beyond: str = ""

@@ -8,10 +8,7 @@ from torch import Tensor
 
 from lightning_accum._compat import version
 from lightning_accum.distributed.shards import local
-from lightning_accum.functional.numbers import fingerprint, same_fingerprints
-
-Fingerprint: TypeAlias = tuple[Tensor, Tensor]
-"""The norm and the sum of a tensor."""
+from lightning_accum.functional.numbers import Fingerprint, fingerprint, same_fingerprints
 
 Mark: TypeAlias = tuple[float, Fingerprint]
 """How often a tensor was written to, with its fingerprint."""

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum.callbacks._counts import Range, Weights
-from lightning_accum.callbacks._marks import Fingerprint
 from lightning_accum.callbacks._overruled_constraints import overruled
 from lightning_accum.callbacks._rate_watch import Rate
 from lightning_accum.callbacks._shares import (
@@ -27,7 +26,12 @@ from lightning_accum.callbacks._weight_samples import (
 )
 from lightning_accum.cells.undoing import resetting, undoing
 from lightning_accum.distributed.shards import local
-from lightning_accum.functional.numbers import fingerprint, same_fingerprints
+from lightning_accum.functional.numbers import (
+    Fingerprint,
+    fingerprint,
+    same_but_rounding,
+    same_fingerprints,
+)
 from lightning_accum.nn.delay_range import delays_beyond, delays_in_steps
 from lightning_accum.updates import Updater
 
@@ -145,6 +149,7 @@ class ParameterRecord:
             self._moved = moved > 0
             dt = self._step_of_delays(updater, sample)
         lower, upper = updater.limits(name)
+        rests = self._rests(now, value)
         return Weights(
             name=name,
             applied=updater.applied.get(name, 0) - self._applied,
@@ -169,7 +174,8 @@ class ParameterRecord:
             range=assumed,
             overruled=overruled(updater.constraints_of(name), value),
             reset_by=resetting(updater.constraints_of(name), value) if moved == 0 else (),
-            undone_by=undoing(updater.constraints_of(name), value) if self._stopped(now) else (),
+            undone_by=undoing(updater.constraints_of(name), value) if rests else (),
+            rests=rests,
             beyond=delays_beyond(updater.parent, name),
             dt=dt,
             ratio=_mean(self._ratios),
@@ -184,11 +190,11 @@ class ParameterRecord:
             ),
         )
 
-    def _stopped(self, now: Fingerprint) -> bool:
-        """Returns whether an early update has left the weights as they are now."""
+    def _rests(self, now: Fingerprint, value: Tensor) -> bool:
+        """Returns whether an early update left the weights as they are now, but for rounding."""
         later = self._steps[1:]
         return len(later) >= _LATER and all(
-            same_fingerprints(now, mark) for step in later for mark in step
+            same_but_rounding(now, mark, value) for step in later for mark in step
         )
 
     def is_back(self, updater: Updater) -> bool:

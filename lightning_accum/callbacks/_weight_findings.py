@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from lightning_accum.callbacks._counts import Counts, Weights
 from lightning_accum.callbacks._finding import Finding, number
 from lightning_accum.callbacks._undone_findings import is_undone
-from lightning_accum.callbacks._why_unmoved import raised, why_unmoved
+from lightning_accum.callbacks._why_unmoved import known_cause, raised, why_unmoved
 from lightning_accum.cells.undoing import undone_by
 
 _GROWN = 10.0  # times the norm when the fit began
@@ -72,7 +72,7 @@ def unmoved(c: Counts, w: Weights) -> Iterator[Finding]:
     """Finds weights that applied changes have not moved."""
     if w.moved is None or w.moved > 0 or not w.finite or (w.pending and not w.applied):
         return
-    if (w.dropped and w.dropped >= w.applied) or is_undone(w):  # another warning says so
+    if (w.dropped and w.dropped >= w.applied) or is_undone(c, w):  # another warning says so
         return
     why, warns = why_unmoved(c, w)
     if not why:
@@ -87,18 +87,21 @@ def unmoved(c: Counts, w: Weights) -> Iterator[Finding]:
 
 
 def stopped(c: Counts, w: Weights) -> Iterator[Finding]:
-    """Finds weights that a constraint sets back in every update but the first."""
-    if w.moved and w.finite and w.undone_by:
+    """Finds weights that nothing but the first update has moved, as a constraint did in it."""
+    if not (w.moved and w.rests and w.finite):
+        return
+    why = known_cause(c, w) or (w.undone_by and undone_by(w.undone_by))
+    if why:
         text = (
             f"Cell `{c.cell}` should go on to change `{w.name}`. Found it unchanged since its first"
-            f" updates, after {number(w.applied, 'applied update')}. {undone_by(w.undone_by)}"
+            f" updates, after {number(w.applied, 'applied update')}. {why}"
         )
         yield Finding(c.cell, f"stopped {w.name}", text, True)
 
 
 def hardly_moved(c: Counts, w: Weights) -> Iterator[Finding]:
     """Finds weights that a whole fit has moved by next to nothing."""
-    if not (c.ended and w.distance and w.finite) or is_undone(w) or w.at_limits >= _OUTSIDE:
+    if not (c.ended and w.distance and w.finite) or is_undone(c, w) or w.at_limits >= _OUTSIDE:
         return
     if w.rate.slow or w.dt is not None:  # another line says so
         return

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lightning_accum.callbacks._marks import Fingerprint
-from lightning_accum.functional.numbers import widened
+from lightning_accum.functional.numbers import Fingerprint, widened
 
 _EQUAL = 1e-3  # spread of weights that are practically equal, relative to their size
 _ELSE = 0.01  # times an update, what else may happen to weights that are moved back along it

@@ -22,8 +22,7 @@ def why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
         return "", False  # another line says so
     if not w.rate.lr:
         return "updates are applied to it with `lr = 0`.", False
-    zeroed = 0 < w.applied <= w.zeroed
-    if why := why_zero(c.activity, c.undefined, c.zeros, zeroed):
+    if why := known_cause(c, w):
         return why, True
     if not w.applied:
         return (
@@ -55,6 +54,17 @@ def why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
         f" bound or constraint: look at these, raise {raised(c, w)}, or keep the weights in a wider"
         " dtype."
     ), True
+
+
+def known_cause(c: Counts, w: Weights) -> str | None:
+    """Returns why every change of a parameter was 0; ``None`` if nothing is known of that.
+
+    Args:
+        c: the counts of the cell.
+        w: what is known of the parameter.
+    """
+    zeroed = 0 < w.applied <= w.zeroed
+    return why_zero(c.activity, c.undefined, c.zeros, zeroed)
 
 
 def raised(c: Counts, w: Weights) -> str:

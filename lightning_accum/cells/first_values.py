@@ -1,4 +1,4 @@
-"""The values of parameters before the first windows of a cell."""
+"""The values of parameters before some of the windows of a cell."""
 
 from __future__ import annotations
 
@@ -7,35 +7,52 @@ from itertools import pairwise
 
 from torch import Tensor
 
-from lightning_accum.functional.numbers import fingerprint, same_fingerprints
+from lightning_accum.functional.numbers import (
+    Fingerprint,
+    fingerprint,
+    same_but_rounding,
+    same_fingerprints,
+)
 
 ENOUGH = 8  # windows after which a parameter should have changed
-_WINDOWS = frozenset((0, *range(ENOUGH - 1, 2 * ENOUGH)))  # before which values are kept
+_WINDOWS = frozenset((0, 4, *range(ENOUGH - 1, 2 * ENOUGH)))  # before which values are kept ...
+_LATER = 2 * ENOUGH  # ... and before this one, twice as many, and so on
 _BACK = 2  # times that a parameter came back to its first value
 
 
 class FirstValues:
-    """Remembers parameters before the first window, and before some later ones.
+    """Remembers parameters before the first window, and before ever fewer later ones.
 
     Example:
         >>> import torch
         >>> values = FirstValues()
-        >>> for _ in range(3):
-        ...     values.keep("weight", torch.ones(2))
+        >>> for window in range(3):
+        ...     values.keep("weight", torch.ones(2), window)
         >>> values.unmoved({"weight": torch.ones(2)}), values.unmoved({"weight": torch.zeros(2)})
         ({'weight': 0}, {})
     """
 
     def __init__(self) -> None:
-        self._marks: dict[str, list[tuple[Tensor, Tensor]]] = {}
+        self._marks: dict[str, list[Fingerprint]] = {}
+        self._windows: dict[str, list[int]] = {}  # before which these are
+        self._next = _LATER
 
     def wants(self, window: int) -> bool:
         """Returns whether parameters are to be kept before a window, counted from 0."""
-        return window in _WINDOWS
+        return window in _WINDOWS or window >= self._next
 
-    def keep(self, name: str, param: Tensor) -> None:
-        """Keeps what tells the value of a parameter before a window, under its name."""
+    def keep(self, name: str, param: Tensor, window: int) -> None:
+        """Keeps what tells the value of a parameter before a window.
+
+        Args:
+            name: the name of the parameter.
+            param: its value.
+            window: the number of the window, counted from 0.
+        """
         self._marks.setdefault(name, []).append(fingerprint(param))
+        self._windows.setdefault(name, []).append(window)
+        while self._next <= window:
+            self._next *= 2
 
     def unmoved(self, params: Mapping[str, Tensor]) -> dict[str, int]:
         """Returns the parameters that have their first values; waits for the device.
@@ -70,3 +87,22 @@ class FirstValues:
             if len(marks) >= ENOUGH and all(same_fingerprints(now, mark) for mark in marks):
                 found.append(name)
         return found
+
+    def rests(self, name: str, param: Tensor) -> bool:
+        """Returns whether a parameter has not changed, but for rounding, since half of its windows.
+
+        Updates that are applied once in several windows fall into that time as well, if any was
+        applied before it. It waits for the device.
+
+        Args:
+            name: the name of the parameter.
+            param: the value that it has now.
+        """
+        now, marks = fingerprint(param), self._marks.get(name, [])[1:]
+        windows = self._windows.get(name, [])[1:]
+        for mark, window in zip(reversed(marks), reversed(windows), strict=True):
+            if not same_but_rounding(now, mark, param):
+                return False
+            if 2 * window <= windows[-1]:
+                return True
+        return False

@@ -185,7 +185,7 @@ class Tally:
 
     def remember(self, name: str, param: Tensor) -> None:
         """Remembers the value of a parameter before a window, under its name."""
-        self._values.keep(name, param)
+        self._values.keep(name, param, self.windows)
 
     def never_moved(self, params: Mapping[str, Tensor]) -> dict[str, int]:
         """Returns the parameters to warn of, once, that applied changes have not moved for long.
@@ -202,6 +202,15 @@ class Tally:
             return {}
         still = self._values.unmoved(params)
         return still if still and self.warns("weights") else {}
+
+    def rests(self, name: str, param: Tensor) -> bool:
+        """Returns whether a parameter rests since half of the windows; waits for the device.
+
+        Args:
+            name: the name of the parameter.
+            param: the value that it has now.
+        """
+        return not (self._left or self.watched) and self._values.rests(name, param)
 
     def stopped(self, params: Mapping[str, Tensor]) -> list[str]:
         """Returns the parameters that have not changed since early windows; waits for the device.

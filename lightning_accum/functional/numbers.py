@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import torch
 from torch import Tensor
 
 from lightning_accum._compat import is_traced
+
+Fingerprint: TypeAlias = tuple[Tensor, Tensor]
+"""The norm and the sum of a tensor."""
 
 
 def at_least_float32(dtype: torch.dtype) -> torch.dtype:
@@ -41,7 +46,7 @@ def is_narrowed(device: str) -> bool:
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
-def fingerprint(values: Tensor) -> tuple[Tensor, Tensor]:
+def fingerprint(values: Tensor) -> Fingerprint:
     """Returns the norm and the sum of values, one of which changes with any value.
 
     Both are computed in float64 where the device has it, without waiting for the device.
@@ -59,9 +64,7 @@ def fingerprint(values: Tensor) -> tuple[Tensor, Tensor]:
     return norm, wide.sum()
 
 
-def same_fingerprints(
-    first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor], equal_nan: bool = False
-) -> bool:
+def same_fingerprints(first: Fingerprint, second: Fingerprint, equal_nan: bool = False) -> bool:
     """Returns whether two fingerprints are equal; waits for the device.
 
     Args:
@@ -76,6 +79,27 @@ def same_fingerprints(
     """
     pairs = zip(first, second, strict=True)
     return all(torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=equal_nan) for a, b in pairs)
+
+
+def same_but_rounding(first: Fingerprint, second: Fingerprint, values: Tensor) -> bool:
+    """Returns whether two fingerprints differ by rounding at most; waits for the device.
+
+    Args:
+        first: one fingerprint.
+        second: the other one.
+        values: a tensor of the dtype and the size of both tensors.
+
+    Example:
+        >>> import torch
+        >>> ones = torch.ones(3)
+        >>> same_but_rounding(fingerprint(ones), fingerprint(ones / 3 * 3), ones)
+        True
+    """
+    eps = torch.finfo(values.dtype).eps if values.dtype.is_floating_point else 0.0
+    atol = 2 * eps * float(first[0])  # of the norm; of the sum of n values, sqrt(n) times as much
+    slack = (atol, atol * values.numel() ** 0.5)
+    pairs = zip(first, second, slack, strict=True)
+    return all(torch.allclose(a, b, rtol=0.0, atol=most) for a, b, most in pairs)
 
 
 def as_bytes(values: Tensor) -> Tensor:

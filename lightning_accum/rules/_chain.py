@@ -12,7 +12,7 @@ from lightning_accum.rules._silence import warn_of_absent, warn_of_late_rules
 from lightning_accum.rules._unmoved import (
     warn_of_fallen_silent,
     warn_of_nonfinite,
-    warn_of_undone,
+    warn_of_stopped,
     warn_of_unmoved,
 )
 from lightning_accum.rules._warnings import (
@@ -73,7 +73,7 @@ def warn_of_still(rule: str, links: Iterable[Link]) -> None:
         warn_of_nonfinite(cell, updater, h.params, tally)
         if moving(h):
             warn_of_unmoved(rule, cell, updater, h.params, tally)
-            warn_of_undone(rule, cell, updater, h.params, tally)
+            warn_of_stopped(rule, cell, updater, h.params, tally)
             warn_of_inputs(moving(h), tally)
         warn_of_fallen_silent(rule, cell, tally)
         if updater.known_parent is not None:

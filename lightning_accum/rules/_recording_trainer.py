@@ -82,8 +82,7 @@ class RecordingTrainer(RuleOptions, ABC):
         Args:
             name: the name of the cell.
         """
-        cell, state = self.registry[name].get(), self.cell_states.get(name)
-        if cell is not None and state is not None:
+        if (cell := self.registry[name].get()) and (state := self.cell_states.get(name)):
             warn_of_late_rules(type(self).__name__, name, state.tally, cell.connection)
         super().del_cell(name)
         self._plans.pop(name, None)

@@ -94,10 +94,12 @@ def warn_of_unmoved(
         )
 
 
-def warn_of_undone(
+def warn_of_stopped(
     rule: str, cell: str, updater: Updater, params: Sequence[str], tally: Tally
 ) -> None:
-    """Warns if a constraint has undone all changes but the first; waits for the device.
+    """Warns if nothing but the first update has moved a parameter; waits for the device.
+
+    A constraint moves it there, and undoes what follows; or what follows is 0.
 
     Args:
         rule: the name of the rule.
@@ -106,15 +108,22 @@ def warn_of_undone(
         params: the parameters that the rule trains.
         tally: the counts of the cell's windows.
     """
+    activity, zeros, zeroed = tally.looks.activity(), tally.looks.zeros(), updater.zeroed
     held = {p: updater.held[p].detach() for p in params if updater.applied.get(p)}
-    held = {p: value for p, value in held.items() if updater.constraints_of(p)}
-    for param in tally.stopped(held):
-        fns = undoing(updater.constraints_of(param), held[param])
-        if fns and tally.warns("weights"):
+    stopped = tally.stopped({p: value for p, value in held.items() if updater.constraints_of(p)})
+    for param, value in held.items():
+        applied = updater.applied[param]
+        known = why_zero(activity, zeros=zeros, zeroed=applied <= zeroed.get(param, 0))
+        if known and tally.rests(param, value):
+            when, why = "in at least the second half of", known
+        elif param in stopped and (fns := undoing(updater.constraints_of(param), value)):
+            when, why = "since the first calls, after", undone_by(fns)
+        else:
+            continue
+        if tally.warns("weights"):
             warnings.warn(
                 f"`{rule}` should go on to move `{param}` of cell `{cell}`. Found it unchanged"
-                f" since the first calls, after {tally.windows} calls and {updater.applied[param]}"
-                f" applied updates. {undone_by(fns)}",
+                f" {when} {tally.windows} calls and {applied} applied updates. {why}",
                 RuntimeWarning,
                 stacklevel=4,
             )

@@ -114,6 +114,21 @@ def test_weights_that_never_moved_are_not_set_back(said: Any) -> None:
     assert told(lines, "every update was smaller, or 0 due to the rule's `terms`, the reward") == 1
 
 
+def test_weights_that_a_constraint_rounds_up_and_down_are_not_set_back(said: Any) -> None:
+    """As `Normalize` does with some weights that nothing else changes."""
+    net = Net()
+    net.lif.v_threshold = 1e3
+    ends = itertools.cycle([0.0, 1.0])
+    updater = attach_updater(net.fc, "weight")
+    updater.register_constraint(
+        lambda w: w.copy_(torch.full_like(w, 0.5).nextafter(torch.tensor(next(ends)).double()))
+    )
+    lines = said(net, callback(), max_epochs=4)
+    assert told(lines, "should keep what it learns") == 0
+    assert told(lines, "Found it unchanged since its first updates") == 1
+    assert told(lines, "Its neurons never fired") == 1
+
+
 def test_weights_that_go_from_limit_to_limit_are_not_set_back(said: Any) -> None:
     net = Net()
     attach_updater(net.fc, "weight").register_constraint(lambda w: w.copy_(1.0 - w.round()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import itertools
 import re
 import warnings
 from collections.abc import Callable
@@ -281,3 +282,63 @@ def test_a_constraint_that_undoes_all_but_the_first_update(name: str, way: str) 
         assert "40 applied updates" in text
     else:
         assert not told
+
+
+# ---------------------------------------------------------------------- moved by constraints alone
+def constrained(constraint: Callable[[torch.Tensor], object], **loop: Any) -> Loop:
+    made = Loop(**loop)
+    nn.init.uniform_(made.fc.weight, -0.3, 0.4, generator=torch.Generator().manual_seed(0))
+    made.updater.register_constraint(constraint)
+    return made
+
+
+MOVING = [la.Normalize(1.0), la.Normalize(1.0, order=2), la.Clamp(0.0, 0.3)]
+ZERO: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "spikes": ({"threshold": 1e3}, {}, "Its neurons never fired"),
+    "input": ({}, {"active": False}, "Its input was always 0"),
+    "reward": (
+        {"rule": la.MSTDP(0.01, -0.004), "threshold": 0.1},
+        {"reward": torch.zeros(2)},
+        "`reward` of the rule was always 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("constraint", MOVING, ids=repr)
+@pytest.mark.parametrize("name", list(ZERO))
+@pytest.mark.parametrize(("windows", "way"), [(14, "rule"), (40, "optimizer")])
+def test_a_constraint_that_alone_moves_weights(
+    constraint: Any, name: str, windows: int, way: str
+) -> None:
+    settings, given, why = copy.deepcopy(ZERO[name])
+    loop = constrained(constraint, **settings)
+    optimizer = UpdateOptimizer(loop.fc.parameters(), updaters=[loop.updater])
+    loop.run(windows, update=None if way == "rule" else optimizer.step, **given)
+    (text,) = said(loop.rule.eval)
+    assert f"unchanged in at least the second half of {windows} calls and {windows} applied" in text
+    assert why in text
+
+
+@pytest.mark.parametrize("constraint", MOVING, ids=repr)
+def test_a_constraint_that_alone_moves_weights_under_fabric(constraint: Any) -> None:
+    loop = constrained(constraint, threshold=1e3)
+    loop.rule.del_cell("enc")
+    trainer = FabricCellTrainer(la.STDP(0.01, -0.004), {"enc": la.CellSpec("0", "1")})
+    trainer.setup(nn.Sequential(loop.fc, loop.lif))
+    for i in range(40):
+        with trainer.batch():
+            loop.window(i)
+        trainer.step()
+    told = [text for text in said(trainer.release) if "should go on to change `weight`" in text]
+    assert len(told) == 1
+    assert "Its neurons never fired" in told[0]
+
+
+@pytest.mark.parametrize("constraint", MOVING, ids=repr)
+@pytest.mark.parametrize("every", [1, 10, 100])
+def test_a_rule_that_learns_without_spikes_of_its_neurons(constraint: Any, every: int) -> None:
+    rule = la.InhibitorySTDP(1e-4, target_rate=5.0)
+    loop = constrained(constraint, rule=rule, threshold=1e3)
+    calls = itertools.count(1)
+    loop.run(270, update=lambda: None if next(calls) % every else rule.update())
+    assert not said(rule.eval)
