@@ -55,7 +55,26 @@ def test_what_is_not_linear_is_turned_away():
     rule.register_cell("enc", Cell(module, neuron))
     neuron.food.append(torch.ones(1, 4))
     neuron(module(torch.ones(1, 4)))
-    with pytest.raises(ValueError, match="`gain` of cell `enc` should enter its module, a Squared"):
+    with pytest.raises(
+        ValueError, match=r"`gain` .*, a Squared, .* on the parameter's value: train"
+    ):
+        rule()
+
+
+class Dropped(nn.Linear):
+    """Leaves out some of its input, by chance."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(torch.nn.functional.dropout(x, 0.5), self.weight)
+
+
+def test_dropout_in_a_connection_is_named():
+    module, neuron = Dropped(40, 3, bias=False), Fed()
+    rule = STDP(**PAIR)
+    rule.register_cell("enc", Cell(module, neuron))
+    neuron.food.append(torch.ones(1, 3))
+    neuron(module(torch.ones(1, 40)))
+    with pytest.raises(ValueError, match=r"two calls with .*random, such as dropout"):
         rule()
 
 

@@ -41,22 +41,35 @@ class Jacobian(WeightVJP):
             ValueError: if the shapes differ, or the module is not linear in the parameter.
         """
         super().check(post, pre)
-        linear: bool | None = None
+        dtype, linear = torch.float64, None
         with suppress(Exception):  # a module may name a dtype itself, as `x.float()` does
-            linear = self._is_linear(post, pre, torch.float64)
+            linear = self._is_same(post, pre, dtype)
         if linear is None:
-            own = torch.promote_types(getattr(self.module, self.name).dtype, torch.float32)
-            linear = self._is_linear(post, pre, own)
+            dtype = torch.promote_types(getattr(self.module, self.name).dtype, torch.float32)
+            linear = self._is_same(post, pre, dtype)
         if not linear:
+            found = "that the derivative depends on the parameter's value: train the linear module"
+            found += " inside, and make the rest part of the neuron"
+            if not self._is_same(post, pre, dtype, elsewhere=False):
+                found = "that two calls with the same input have other derivatives: put what is"
+                found += " random, such as dropout, in a module of its own before the connection"
             raise ValueError(
                 f"Parameter {self.place} should enter its module, a {type(self.module).__name__},"
                 " linearly, because local rules sum products of its input and its output. Found"
-                " that the derivative depends on the parameter's value: train the linear module"
-                " inside, and make the rest part of the neuron."
+                f" {found}."
             )
 
-    def _is_linear(self, post: Tensor, pre: Tensor, dtype: torch.dtype) -> bool:
-        """Returns whether two values of the parameter, in ``dtype``, have the same derivative."""
+    def _is_same(
+        self, post: Tensor, pre: Tensor, dtype: torch.dtype, elsewhere: bool = True
+    ) -> bool:
+        """Returns whether two derivatives are the same, computed in ``dtype``.
+
+        Args:
+            post: a tensor of the output's shape.
+            pre: a tensor of the input's shape, or indices.
+            dtype: the dtype.
+            elsewhere: whether the second is that at another value of the parameter.
+        """
         param = getattr(self.module, self.name).detach().to(dtype)
         generator = torch.Generator(param.device).manual_seed(0)  # leaves the global one alone
 
@@ -70,13 +83,12 @@ class Jacobian(WeightVJP):
         twin = Jacobian(
             module.double() if dtype == torch.float64 else module, self.name, self.place
         )
-        here, elsewhere = (
-            twin._gradient(value, direction, probe) for value in (param, random(param))
-        )
+        values = param, random(param) if elsewhere else param
+        one, other = (twin._gradient(value, direction, probe) for value in values)
         if dtype == torch.float64:
-            return torch.allclose(here, elsewhere, rtol=1e-6, atol=1e-9)
+            return torch.allclose(one, other, rtol=1e-6, atol=1e-9)
         part = math.sqrt(torch.finfo(dtype).eps)  # sums of many products round, relative to all
-        return torch.allclose(here, elsewhere, rtol=part, atol=part * float(here.abs().max()))
+        return torch.allclose(one, other, rtol=part, atol=part * float(one.abs().max()))
 
     def _gradient(self, param: Tensor, post: Tensor, pre: Tensor) -> Tensor:
         """Returns the derivative of the output, weighted by ``post``, by the parameter."""
