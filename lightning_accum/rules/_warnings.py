@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Sequence
 
+from torch import Tensor
+
 from lightning_accum.cells.single_steps import TRACES, only_single_steps
 from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.recording import Given
@@ -65,11 +67,13 @@ def note_inputs(rule: str, given: Given, tallies: Sequence[Tally]) -> None:
         given: the arguments.
         tallies: the counts of the cells that had a window.
     """
+    unread = given.unread
     if not tallies[0].watched:  # the callback notes them too
-        tallies[0].inputs.note(dict(given.unnoted()))
-    if given.unread and any(tally.windows == 1 for tally in tallies):
+        read = [(name, value) for name, value in given.unnoted() if name not in unread]
+        tallies[0].inputs.note({n: v for n, v in read if isinstance(v, (Tensor, float, int))})
+    if unread and any(tally.windows == 1 for tally in tallies):
         warnings.warn(
-            f"`{rule}` should be called with what its terms read. Found {given.unread}, which they"
+            f"`{rule}` should be called with what its terms read. Found {unread}, which they"
             " do not: leave it out, correct its name, or take a rule that learns from it, such as"
             " `MSTDP` from a `reward` and `EProp` from an `error`.",
             UserWarning,

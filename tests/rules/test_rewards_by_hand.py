@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_accum import MSTDP, MSTDPET, Cell, DeltaRule, Rule
+from lightning_accum import MSTDP, MSTDPET, STDP, Cell, DeltaRule, Rule
 from lightning_accum.callbacks import FabricCellTrainer
 from lightning_accum.nn import LIF, RewardBaseline
 
@@ -45,7 +45,10 @@ def said(rule: Rule, given: Callable[[int], dict[str, Any]], calls: int, steps: 
         rule.eval()
         rule.train().eval()  # once
         del modules
-    return [str(each.message) for each in found if " of `" in str(each.message)]
+    lines = [str(each.message) for each in found if " of `" in str(each.message)]
+    for other in (each for each in found if str(each.message) not in lines):
+        warnings.warn(other.message, other.category, stacklevel=2)
+    return lines
 
 
 def ones(i: int) -> dict[str, Any]:
@@ -85,6 +88,12 @@ def test_an_error_that_is_never_negative() -> None:
 
 def test_rewards_of_single_steps_may_come_rarely() -> None:
     assert said(MSTDPET(0.01, -0.01), lambda i: {"reward": float(i % 20 == 19)}, 100, 1) == []
+
+
+@pytest.mark.parametrize("value", [None, 1.0, "high"])
+def test_a_reward_that_the_rule_does_not_read_is_not_looked_at(value: Any) -> None:
+    with pytest.warns(UserWarning, match=r"Found \['reward'\], which they do not"):
+        assert said(STDP(0.01, -0.01), lambda i: {"reward": value}, 20) == []
 
 
 def test_it_is_told_once_if_the_modules_are_deleted_first() -> None:
