@@ -24,14 +24,14 @@ def why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
         return "updates are applied to it with `lr = 0`.", False
     if why := known_cause(c, w):
         return why, True
+    if c.why_unmoved:
+        return c.why_unmoved, True
     if not w.applied:
         return (
             "The rule returned no change, or the change was exported as a gradient and no optimizer"
             " applied it: look at the rule's `terms`, and step the optimizer that holds the"
             " parameter."
         ), True
-    if c.why_unmoved:
-        return c.why_unmoved, True
     if w.at_limits == 1:
         return "All weights are at a limit: weaken the part that moves them there.", True
     if w.ratio:

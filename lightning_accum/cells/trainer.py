@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from lightning_accum._checks import check_taken
+from lightning_accum._checks import check_taken, quoted
 from lightning_accum.cells.observer import CellObserver
 from lightning_accum.cells.state import CellState
 from lightning_accum.cells.tally import Tally
@@ -118,7 +118,14 @@ class CellTrainer(CellObserver):
         Args:
             name: the name of the cell.
         """
-        return ""
+        tally = self.tally(name)
+        zeros = [] if tally is None else tally.looks.zeros()
+        if not zeros:
+            return ""
+        return (
+            f"{quoted(zeros)} was 0 in each call of the rule that found steps: give it to the call"
+            " that evaluates them, which may be your own in `training_step`."
+        )
 
     @property
     def cell_states(self) -> Mapping[str, CellState]:

@@ -103,9 +103,9 @@ class PotentialRule(ThirdFactorRule, kw_only=True):
         return potentials(h)
 
     def why_unmoved(self, name: str) -> str:
-        """Returns why the pseudo-derivative was zero everywhere; empty if it was not."""
+        """Returns why the pseudo-derivative, or an input, was zero; empty if none was."""
         plan = self._plans.get(name)
-        return "" if plan is None else plan.flat
+        return (plan.flat if plan else "") or super().why_unmoved(name)
 
     def _observed(self, name: str, cell: Cell) -> ObservedCell | None:
         """Reads what was recorded, and compares potential and spikes in an early window."""

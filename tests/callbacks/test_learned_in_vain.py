@@ -15,7 +15,7 @@ import torch
 from callback_helpers import RULE, Net, callback, loader, trainer
 from torch import nn
 
-from lightning_accum import STDP, Cell, CellSpec, Clamp, Hebb, Term, attach_updater
+from lightning_accum import MSTDP, STDP, Cell, CellSpec, Clamp, Hebb, Term, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
 from lightning_accum.functional import bound_lower_sharp
 from lightning_accum.nn import LIF
@@ -152,6 +152,7 @@ class Draws(pl.Callback):
     [("on_train_batch_start", 1), ("on_train_batch_end", 1), ("on_train_epoch_start", 3)],
 )
 def test_weights_that_a_callback_draws_anew(hook: str, epochs: int, said: Any) -> None:
+    torch.manual_seed(0)  # few weights, which may resemble the first by chance
     lines = said(Net(), callback(), Draws(hook), max_epochs=epochs)
     text = "Found that something set `weight` to values that have little in common with those that"
     assert told(lines, text) == 1
@@ -431,3 +432,19 @@ def test_activity_that_the_model_clears(said: Any) -> None:
     lines = said(Clears(), callback(log=False))
     assert told(lines, "`clear()` dropped") == 1
     assert told(lines, "were not called") == 0
+
+
+@pytest.mark.parametrize("by_hand", [0.0, 1.0])
+def test_a_reward_that_comes_after_the_rule_was_called_by_hand(by_hand: float, said: Any) -> None:
+    rule = MSTDP(0.01, 0.01, time_dim=0)
+
+    class Calls(Net):
+        def training_step(self, batch: Any, batch_idx: int) -> dict[str, float]:
+            self(batch[0])
+            rule(reward=by_hand)
+            return {"reward": (-1.0) ** batch_idx}
+
+    learner = CellTrainerCallback(rule, {"enc": CellSpec("fc", "lif")}, input_keys=("reward",))
+    lines = said(Calls(), learner, batches=12)
+    missed = told(lines, "`reward` was 0 in each call of the rule that found steps: give it to the")
+    assert missed == (by_hand == 0)
