@@ -161,9 +161,10 @@ class Summary(Watcher):
             shown = ("" if share is None else f"{share:.0%}" for share in shares)
             rows.append((cell, name, str(steps[cell, name]), f"{ratio:.1e}", *shown))
             if cell not in warned:
-                # Weights that began near zero had large ratios at first.
+                # Weights that began near zero had large ratios at first. What a bias should be
+                # compared with is the input of its neurons: its own norm may well stay near zero.
                 norm, moved = float(updates.norm), sums.moved / sums.updates
-                large = ratio >= _LARGE and moved >= _LARGE * norm
+                large = ratio >= _LARGE and moved >= _LARGE * norm and name != "bias"
                 advice += _advice_on_weights(f"{cell}.{name}", ratio, large, lower, upper, rates)
                 if f"{cell}.{name}" not in slow:
                     advice += _advice_on_rounding(f"{cell}.{name}", sums.lost, sums.wanted, rates)

@@ -301,6 +301,17 @@ def test_a_loop_that_steps_without_batches_is_told_so() -> None:
     learner.release()
 
 
+def test_a_batch_around_the_whole_loop_is_told_so() -> None:
+    learner, model = FabricCellTrainer(rule(), CELLS), Net()
+    learner.setup(model)
+    found = r"8 steps inside one `with learner.batch\(\):`, .* write one `with` for each batch"
+    with pytest.warns(RuntimeWarning, match=found), learner.batch():
+        for _ in range(9):
+            model(data()[0])
+            learner.step()
+    learner.release()
+
+
 @pytest.mark.parametrize("kind", [Net, Streaming])
 def test_a_step_inside_the_batch_is_one_after_it(kind: type[Net]) -> None:
     ends = []
