@@ -386,3 +386,17 @@ def test_ratios_in_the_progress_bar(wanted: bool, tmp_path: Path) -> None:
     probe = Probe("on_train_end", lambda run, _: set(run.progress_bar_metrics))
     trainer(tmp_path, callback(prog_bar=wanted), probe).fit(Net(), loader(2))
     assert probe.found == [{"updates/enc/weight/ratio"} if wanted else set()]
+
+
+def test_a_bias_that_begins_near_zero_is_not_measured_by_its_norm(said: Any, tmp_path: Path) -> None:
+    class Biased(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            bias = torch.full((len(self.fc.weight),), 0.001, dtype=torch.float64)
+            self.fc.bias = torch.nn.Parameter(bias)
+
+    rule = STDP(0.003, -0.001, time_dim=0, params=("weight", "bias"))
+    trainer(tmp_path, callback(rule), max_epochs=1).fit(Biased(), loader(2))
+    weight, bias, *advice = said()[1:]
+    assert float(bias.split()[3]) > 0.1 > float(weight.split()[3])
+    assert not any("An update changes" in line for line in advice)
