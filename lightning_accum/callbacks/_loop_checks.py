@@ -104,13 +104,13 @@ class LoopChecks:
 
     def _warn_of_idle(self, stacklevel: int) -> None:
         if self._host.trainer.recording:
-            found = f"{self._idle} steps inside one `with learner.batch():`, of which the first ends"
-            mend = " the batch: write one `with` for each batch, and call `step()` after it"
+            found = "inside one `with learner.batch():`, of which the first ends the batch"
+            mend = "write one `with` for each batch, and call `step()` after it"
         else:
-            found = f"{self._idle} steps without one:"
-            mend = " run the module inside `with learner.batch():`"
+            found, mend = "without one", "run the module inside `with learner.batch():`"
         warnings.warn(
-            f"A FabricCellTrainer should record a batch before it steps. Found {found}{mend}.",
+            f"A FabricCellTrainer should record a batch before it steps. Found {self._idle} steps"
+            f" {found}: {mend}.",
             RuntimeWarning,
             stacklevel=stacklevel,
         )

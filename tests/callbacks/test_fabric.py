@@ -305,10 +305,13 @@ def test_a_batch_around_the_whole_loop_is_told_so() -> None:
     learner, model = FabricCellTrainer(rule(), CELLS), Net()
     learner.setup(model)
     found = r"8 steps inside one `with learner.batch\(\):`, .* write one `with` for each batch"
-    with pytest.warns(RuntimeWarning, match=found), learner.batch():
-        for _ in range(9):
+    with learner.batch():
+        for _ in range(7):
             model(data()[0])
             learner.step()
+        with pytest.warns(RuntimeWarning, match=found):
+            learner.step()
+        learner.step()  # told once
     learner.release()
 
 

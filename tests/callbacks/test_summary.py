@@ -388,7 +388,7 @@ def test_ratios_in_the_progress_bar(wanted: bool, tmp_path: Path) -> None:
     assert probe.found == [{"updates/enc/weight/ratio"} if wanted else set()]
 
 
-def test_a_bias_that_begins_near_zero_is_not_measured_by_its_norm(said: Any, tmp_path: Path) -> None:
+def test_a_bias_that_begins_near_zero_gets_no_advice(said: Any, tmp_path: Path) -> None:
     class Biased(Net):
         def __init__(self) -> None:
             super().__init__()
