@@ -19,17 +19,17 @@ from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.recording import Given, Recorded
 from lightning_accum.functional.reductions import Reduction, reduction
 from lightning_accum.rules._cell_plan import CellPlan
-from lightning_accum.rules._chain import Link, warn_of_break, warn_of_end, warn_of_still
+from lightning_accum.rules._chain import (
+    warn_of_break,
+    warn_of_end,
+    warn_of_still,
+    warn_of_unapplied,
+)
+from lightning_accum.rules._link import Link
 from lightning_accum.rules._options import RuleOptions
 from lightning_accum.rules._recorded_signals import RecordedSignal, check_read, read
 from lightning_accum.rules._silence import warn_of_late_rules, warn_of_silence
-from lightning_accum.rules._warnings import (
-    CallsWithoutCells,
-    warn_of_delays,
-    warn_of_hand_update,
-    warn_of_pending,
-    warn_of_twin,
-)
+from lightning_accum.rules._warnings import CallsWithoutCells, warn_of_hand_update, warn_of_twin
 from lightning_accum.sparse.kernel_online import PairSTDP
 
 
@@ -72,7 +72,7 @@ class RecordingTrainer(RuleOptions, ABC):
         for signal in self._recorded(cell, h):
             make = signal.constructor(name, h)
             self.add_monitor(name, signal.name, signal.attr, make, **signal.tags(h))
-        told = partial(warn_of_end, type(self).__name__, Link(name, h, state.tally, None))
+        told = partial(warn_of_end, self._link(name)._replace(updater=None))
         self.updater_of(name).call_at_end(self, told)
         return self.get_unit(name)
 
@@ -82,8 +82,8 @@ class RecordingTrainer(RuleOptions, ABC):
         Args:
             name: the name of the cell.
         """
-        if (cell := self.registry[name].get()) and (state := self.cell_states.get(name)):
-            warn_of_late_rules(type(self).__name__, name, state.tally, cell.connection)
+        if name in self.cell_states:
+            warn_of_late_rules(self._link(name))
         super().del_cell(name)
         self._plans.pop(name, None)
 
@@ -132,7 +132,7 @@ class RecordingTrainer(RuleOptions, ABC):
             self._note_absent((), Given({}))
         planned = any(plan.state.tally.windows for plan in self._plans.values())
         if not planned and not any(self.tally(name).windows for name in self.registry):
-            warn_of_break(type(self).__name__, self._links())
+            warn_of_break(self._links())
         if not kwargs:
             warn_of_hand_update(type(self).__name__, [self.tally(name) for name in self.registry])
         super().update(**kwargs)
@@ -152,10 +152,7 @@ class RecordingTrainer(RuleOptions, ABC):
         try:
             for name, step in zip(self._plans, ready, strict=True):
                 if step is not None and step.evaluate(name, carry is not None):
-                    params, tally = self.state_of(name).hyperparameters.params, self.tally(name)
-                    updater = self.updater_of(name)
-                    warn_of_pending(type(self).__name__, name, updater, params, tally)
-                    warn_of_delays(name, updater, params, tally)
+                    warn_of_unapplied(self._link(name))
         finally:
             self.drop_window()
         return True
@@ -228,22 +225,25 @@ class RecordingTrainer(RuleOptions, ABC):
 
     def check_moved(self) -> None:
         """Warns, once, of cells that changes have not moved, or hardly could; waits."""
-        warn_of_still(type(self).__name__, self._links())
+        warn_of_still(self._links())
 
     def _check_learning(self) -> None:
         """Warns, once, of each cell that learned nothing."""
-        warn_of_break(type(self).__name__, self._links())
+        warn_of_break(self._links())
         if not self.registry.gone:
             self.check_moved()
 
+    def _link(self, name: str, steps: int = 0) -> Link:
+        """Returns what is known of a cell, and how many steps no call has evaluated."""
+        state, cell = self.state_of(name), self.registry[name].get()
+        updater = None if cell is None else self.registry.updater_of(name, cell)
+        return Link(type(self).__name__, name, state.hyperparameters, state.tally, updater, steps)
+
     def _links(self) -> Iterator[Link]:
         """Yields what is known of each cell."""
-        for name, state in self.cell_states.items():
-            cell = self.registry[name].get()
-            updater = None if cell is None else self.registry.updater_of(name, cell)
+        for name in self.cell_states:
             if not self.registry[name].loose:
-                steps = self.recorded_steps(name)
-                yield Link(name, state.hyperparameters, state.tally, updater, steps)
+                yield self._link(name, self.recorded_steps(name))
 
     def __del__(self) -> None:
         if "registry" in vars(self) and not has_ended() and not in_dispatch_mode():

@@ -5,12 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 
-from torch import nn
-
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.tally import Tally
 from lightning_accum.cells.why_nothing import why_not_called, why_nothing
 from lightning_accum.engine.recording import Given
+from lightning_accum.rules._link import Link
 from lightning_accum.updates.tallied import count_at, forget_count
 
 _LATE = 8  # cells in a row before a warning
@@ -54,35 +53,32 @@ def warn_of_silence(
             _warn(rule, name, tally, why, others)
 
 
-def warn_of_absent(rule: str, name: str, tally: Tally) -> None:
+def warn_of_absent(link: Link) -> None:
     """Warns, at the end, of a cell in training mode of which no call has found anything.
 
     Args:
-        rule: the name of the rule.
-        name: the name of the cell.
-        tally: its counts.
+        link: what is known of the cell.
     """
-    if tally.never_recorded():
-        _warn(rule, name, tally, why_not_called(), others=True)
+    if link.tally.never_recorded():
+        _warn(link.rule, link.cell, link.tally, why_not_called(), others=True)
 
 
-def warn_of_late_rules(rule: str, name: str, tally: Tally, connection: nn.Module | None) -> None:
+def warn_of_late_rules(link: Link) -> None:
     """Warns, at the end of a cell, if several in a row were called and had recorded nothing.
 
     Args:
-        rule: the name of the rule.
-        name: the name of the cell.
-        tally: its counts.
-        connection: the module that counts such cells; ``None`` if it no longer exists.
+        link: what is known of the cell, whose connection counts such cells.
     """
+    connection = link.connection
     if connection is None:
         return
-    if tally.windows:
+    if link.tally.windows:
         forget_count(connection, "late rules")
-    elif tally.never_heard() and count_at(connection, "late rules") == _LATE:
+    elif link.tally.never_heard() and count_at(connection, "late rules") == _LATE:
         warnings.warn(
             f"Cells of `{type(connection).__name__}` should be registered before the activity that"
-            f" `{rule}` learns from. Found {_LATE} registrations in a row, this one as `{name}`,"
+            f" `{link.rule}` learns from. Found {_LATE} registrations in a row, this one as"
+            f" `{link.cell}`,"
             " each of which was called and had recorded nothing when it ended: make one rule,"
             " register its cells once, before the loop, and keep them for all batches.",
             RuntimeWarning,

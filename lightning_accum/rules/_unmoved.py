@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 
-from lightning_accum.cells.tally import Tally
 from lightning_accum.cells.undoing import undoing, undone_by
 from lightning_accum.cells.why_zero import why_zero
+from lightning_accum.rules._link import Link
 from lightning_accum.updates import Updater
 
 _QUIET = 3  # looks in a row without a spike, since the first ...
@@ -15,20 +14,18 @@ _PART = 4  # ... quarter of the windows, if as many spikes as ...
 _EXPECTED = 10  # ... these were expected
 
 
-def warn_of_nonfinite(cell: str, updater: Updater, params: Sequence[str], tally: Tally) -> None:
+def warn_of_nonfinite(link: Link, updater: Updater) -> None:
     """Warns if updates were dropped for NaN or Inf; waits for the device.
 
     Args:
-        cell: the name of the cell.
-        updater: the updater that dropped them.
-        params: the parameters that the rule trains.
-        tally: the counts of the cell's windows.
+        link: what is known of the cell.
+        updater: the updater of its parameters.
     """
     skipped = updater.lately_skipped
-    for param in params:
-        if skipped.get(param) and tally.windows and tally.warns(f"nonfinite {param}"):
+    for param in link.params:
+        if skipped.get(param) and link.tally.windows and link.tally.warns(f"nonfinite {param}"):
             warnings.warn(
-                dropped_updates(cell, param, skipped[param]), RuntimeWarning, stacklevel=4
+                dropped_updates(link.cell, param, skipped[param]), RuntimeWarning, stacklevel=4
             )
 
 
@@ -47,25 +44,21 @@ def dropped_updates(cell: str, param: str, dropped: int) -> str:
     )
 
 
-def warn_of_unmoved(
-    rule: str, cell: str, updater: Updater, params: Sequence[str], tally: Tally
-) -> None:
+def warn_of_unmoved(link: Link, updater: Updater) -> None:
     """Warns if all changes that were applied so far have not moved a parameter.
 
     Args:
-        rule: the name of the rule.
-        cell: the name of the cell.
-        updater: the updater that applied the changes.
-        params: the parameters that the rule trains.
-        tally: the counts of the cell's windows.
+        link: what is known of the cell.
+        updater: the updater of its parameters.
     """
+    rule, cell, _, tally, *_ = link
     activity, zeros = tally.looks.activity(), tally.looks.zeros()
     held, counts = updater.held, updater.applied
-    changed = {p: held[p].detach() for p in params if p in held and counts.get(p)}
+    changed = {p: held[p].detach() for p in link.params if p in held and counts.get(p)}
     if why_zero(activity, zeros=zeros):
         if updater.known_parent is not None:
-            held = {p: updater.target(p) for p in params if p in updater.names} | held
-        rest = (p for p in params if p in held and p not in changed)
+            held = {p: updater.target(p) for p in link.params if p in updater.names} | held
+        rest = (p for p in link.params if p in held and p not in changed)
         changed |= {p: held[p].detach() for p in rest if not getattr(updater, p).unused}
     skipped, zeroed = updater.lately_skipped, updater.zeroed
     for param, back in tally.never_moved(changed).items():
@@ -94,22 +87,18 @@ def warn_of_unmoved(
         )
 
 
-def warn_of_stopped(
-    rule: str, cell: str, updater: Updater, params: Sequence[str], tally: Tally
-) -> None:
+def warn_of_stopped(link: Link, updater: Updater) -> None:
     """Warns if nothing but the first update has moved a parameter; waits for the device.
 
     A constraint moves it there, and undoes what follows; or what follows is 0.
 
     Args:
-        rule: the name of the rule.
-        cell: the name of the cell.
-        updater: the updater that applied the changes.
-        params: the parameters that the rule trains.
-        tally: the counts of the cell's windows.
+        link: what is known of the cell.
+        updater: the updater of its parameters.
     """
+    rule, cell, _, tally, *_ = link
     activity, zeros, zeroed = tally.looks.activity(), tally.looks.zeros(), updater.zeroed
-    held = {p: updater.held[p].detach() for p in params if updater.applied.get(p)}
+    held = {p: updater.held[p].detach() for p in link.params if updater.applied.get(p)}
     stopped = tally.stopped({p: value for p, value in held.items() if updater.constraints_of(p)})
     for param, value in held.items():
         applied = updater.applied[param]
@@ -129,21 +118,19 @@ def warn_of_stopped(
             )
 
 
-def warn_of_fallen_silent(rule: str, cell: str, tally: Tally) -> None:
+def warn_of_fallen_silent(link: Link) -> None:
     """Warns if neurons fired at first, and then no more; waits for the device.
 
     Args:
-        rule: the name of the rule.
-        cell: the name of the cell.
-        tally: the counts of the cell's windows.
+        link: what is known of the cell.
     """
-    activity, silence = tally.looks.activity(), tally.looks.silence()
+    activity, silence = link.tally.looks.activity(), link.tally.looks.silence()
     if activity is None or silence is None or not (activity.spikes and silence.driven):
         return
-    long = _PART * silence.since <= tally.windows and silence.expected >= _EXPECTED
-    if long and silence.looks >= _QUIET and tally.warns("fell silent"):
+    long = _PART * silence.since <= link.tally.windows and silence.expected >= _EXPECTED
+    if long and silence.looks >= _QUIET and link.tally.warns("fell silent"):
         warnings.warn(
-            f"`{rule}` learns nothing from neurons that are silent. {silence.told(cell)}",
+            f"`{link.rule}` learns nothing from neurons that are silent. {silence.told(link.cell)}",
             RuntimeWarning,
             stacklevel=4,
         )

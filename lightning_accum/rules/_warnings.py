@@ -11,6 +11,8 @@ from lightning_accum.cells.single_steps import TRACES, only_single_steps
 from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.recording import Given
 from lightning_accum.nn.delay_range import delays_beyond
+from lightning_accum.rules._link import Link
+from lightning_accum.rules._options import moving
 from lightning_accum.updates import Accumulator, Updater
 
 _FEW, _MANY = 8, 16  # calls with the same reward or error, and without a negative one
@@ -81,25 +83,14 @@ def note_inputs(rule: str, given: Given, tallies: Sequence[Tally]) -> None:
         )
 
 
-def warn_of_unused(
-    rule: str,
-    cell: str,
-    tally: Tally,
-    steps: int,
-    updater: Updater | None,
-    params: Sequence[str],
-) -> None:
+def warn_of_unused(link: Link) -> None:
     """Warns if a rule was never called, or nothing of what it returned was applied.
 
     Args:
-        rule: the name of the rule.
-        cell: the name of the cell.
-        tally: the counts of the cell's windows.
-        steps: how many recorded steps were dropped, or no call has evaluated.
-        updater: the updater of the cell's parameters; ``None`` if there is none.
-        params: the parameters that the rule trains.
+        link: what is known of the cell.
     """
-    unapplied = [] if updater is None else _unapplied(updater, params)
+    tally, steps = link.tally, link.tally.drops.steps + link.steps
+    unapplied = [] if link.updater is None else _unapplied(link.updater, link.params)
     most = max(unapplied, key=lambda each: each.unused, default=None)
     if tally.never_called(steps):
         found = f"{steps} steps recorded, and no call: call `rule()` after each batch"
@@ -115,7 +106,7 @@ def warn_of_unused(
     else:
         return
     warnings.warn(
-        f"`{rule}` should have changed cell `{cell}` by now. Found {found}, or add a"
+        f"`{link.rule}` should have changed cell `{link.cell}` by now. Found {found}, or add a"
         " CellTrainerCallback to the Trainer, which does both.",
         RuntimeWarning,
         stacklevel=5,
@@ -128,16 +119,14 @@ def _unapplied(updater: Updater, params: Iterable[str]) -> list[Accumulator]:
     return [getattr(updater, p) for p in params if p in updater.names and not applied.get(p)]
 
 
-def warn_of_single_steps(rule: str, cell: str, names: Iterable[str], tally: Tally) -> bool:
+def warn_of_single_steps(link: Link) -> bool:
     """Warns, and returns whether it did, if all windows were one step, with new traces in each.
 
     Args:
-        rule: the name of the rule.
-        cell: the name of the cell.
-        names: the names of the cell's hyperparameters; empty if all its rates are 0.
-        tally: the counts of the cell's windows.
+        link: what is known of the cell.
     """
-    warns = only_single_steps(tally, names)
+    rule, cell, h, tally, *_ = link
+    warns = only_single_steps(tally, moving(h))
     if warns:
         warnings.warn(
             f"`{rule}` should pair spikes of different steps. Found {tally.windows} windows of cell"
@@ -151,19 +140,17 @@ def warn_of_single_steps(rule: str, cell: str, names: Iterable[str], tally: Tall
     return warns
 
 
-def warn_of_delays(cell: str, updater: Updater, params: Sequence[str], tally: Tally) -> None:
+def warn_of_delays(link: Link) -> None:
     """Warns if a rule without a callback has trained delays that the connection cannot keep.
 
     Args:
-        cell: the name of the cell.
-        updater: the updater of the delays.
-        params: the parameters that the rule trains.
-        tally: the counts of the cell's windows.
+        link: what is known of the cell.
     """
-    for param in () if tally.watched else params:
-        text = delays_beyond(updater.known_parent, param)
-        if text and tally.warns("delays"):
-            warnings.warn(f"The delays of cell `{cell}` {text}", RuntimeWarning, stacklevel=5)
+    connection = link.connection
+    for param in () if connection is None or link.tally.watched else link.params:
+        text = delays_beyond(connection, param)
+        if text and link.tally.warns("delays"):
+            warnings.warn(f"The delays of cell `{link.cell}` {text}", RuntimeWarning, stacklevel=5)
 
 
 def warn_of_twin(rule: str, cell: str, other: str) -> None:
@@ -183,24 +170,21 @@ def warn_of_twin(rule: str, cell: str, other: str) -> None:
     )
 
 
-def warn_of_pending(
-    rule: str, cell: str, updater: Updater, params: Sequence[str], tally: Tally
-) -> None:
+def warn_of_pending(link: Link) -> None:
     """Warns if many changes of a cell are pending and none was ever applied.
 
     Args:
-        rule: the name of the rule.
-        cell: the name of the cell.
-        updater: where the changes are pending.
-        params: the parameters that the rule trains.
-        tally: the counts of the cell's windows.
+        link: what is known of the cell.
     """
-    for param in params:
+    rule, cell, h, tally, updater, _ = link
+    if updater is None:
+        return
+    for param in h.params:
         accumulator: Accumulator = getattr(updater, param)
         if updater.applied.get(param):
             continue
         if accumulator.cleared:
-            warn_of_unused(rule, cell, tally, 0, updater, [param])
+            warn_of_unused(link)
         elif tally.long_pending(accumulator.contributions):
             accumulator.told = True  # it is said
             warnings.warn(
@@ -213,14 +197,14 @@ def warn_of_pending(
             )
 
 
-def warn_of_inputs(names: Iterable[str], tally: Tally) -> None:
+def warn_of_inputs(link: Link) -> None:
     """Warns if a reward or an error was always the same, or never negative; waits for the device.
 
     Args:
-        names: the names of the cell's hyperparameters; empty if all its rates are 0.
-        tally: the counts of the cell's windows.
+        link: what is known of the cell.
     """
-    inputs, steps = tally.inputs, tally.longest == 1 and not TRACES.isdisjoint(names)
+    tally, inputs = link.tally, link.tally.inputs
+    steps = tally.longest == 1 and not TRACES.isdisjoint(moving(link.h))
     few, many = (_STEPS, _STEPS) if steps else (_FEW, _MANY)
     lines = [] if inputs.told else inputs.lines(unmoved=True, unit="calls", few=few, many=many)
     if lines and tally.warns("inputs"):

@@ -19,6 +19,7 @@ from lightning_accum.engine.vjp import WeightVJP, kind_of_vjp
 from lightning_accum.engine.window import Window
 from lightning_accum.observe import WindowRecorder
 from lightning_accum.rules._cell_plan import Terms
+from lightning_accum.rules._chain import warn_of_unapplied
 from lightning_accum.rules._hyperparameters import (
     check_choice,
     check_connection,
@@ -34,7 +35,7 @@ from lightning_accum.rules._recorded_signals import (
     state_of,
 )
 from lightning_accum.rules._recording_trainer import RecordingTrainer
-from lightning_accum.rules._warnings import note_inputs, warn_of_delays, warn_of_pending
+from lightning_accum.rules._warnings import note_inputs
 
 
 class Rule(RecordingTrainer):
@@ -245,5 +246,4 @@ class Rule(RecordingTrainer):
             seen.plan_step(known, updater, self._pool.members(seen.name))
         if looked:
             state.tally.looks.note_inputs(self._factors(inputs))
-            warn_of_pending(type(self).__name__, seen.name, updater, h.params, state.tally)
-            warn_of_delays(seen.name, updater, h.params, state.tally)
+            warn_of_unapplied(self._link(seen.name))
