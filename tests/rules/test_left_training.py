@@ -341,8 +341,8 @@ class TestSingleSteps:
     def left(self, rule: la.STDP, clears: bool, steps: int = 1, batches: int = 12) -> list[str]:
         fc, neuron = nn.Linear(4, 3), nn.Identity()
         rule.register_cell("enc", la.Cell(fc, neuron))
-        inputs = {"reward": 1.0} if isinstance(rule, la.MSTDPET) else {}
         for i in range(batches):
+            inputs = {"reward": (-1.0) ** i} if isinstance(rule, la.MSTDPET) else {}
             for j in range(steps):
                 fc(raster(2, 4, seed=i + j).float())
                 neuron(raster(2, 3, seed=i + j + 1).float())

@@ -64,7 +64,7 @@ def test_weights_that_moved(first: str, restored: bool) -> None:
 @pytest.mark.parametrize("first", ["layer", "rule"])
 @pytest.mark.parametrize("reloads", [2, 3, 4])
 def test_weights_that_are_loaded_back_again_and_again(first: str, reloads: int) -> None:
-    text = "its first value again, after 24 calls and 24 applied updates, and [234] times"
+    text = "its first value again, after 24 calls and 24 applied updates, and [2-5] times"
     with pytest.warns(RuntimeWarning, match=text) as said:
         trained(first, threshold=0.1, reloads=reloads, batches=24)
     assert len(said) == 1
