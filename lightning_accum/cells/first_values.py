@@ -89,20 +89,18 @@ class FirstValues:
         return found
 
     def rests(self, name: str, param: Tensor) -> bool:
-        """Returns whether a parameter has not changed, but for rounding, since half of its windows.
+        """Returns whether only the first update has moved a parameter, but for rounding.
 
-        Updates that are applied once in several windows fall into that time as well, if any was
-        applied before it. It waits for the device.
+        It then rests since half of its windows at least. Updates that are applied once in several
+        windows fall into that time as well, if any was applied before it. It waits for the device.
 
         Args:
             name: the name of the parameter.
             param: the value that it has now.
         """
-        now, marks = fingerprint(param), self._marks.get(name, [])[1:]
-        windows = self._windows.get(name, [])[1:]
-        for mark, window in zip(reversed(marks), reversed(windows), strict=True):
-            if not same_but_rounding(now, mark, param):
-                return False
-            if 2 * window <= windows[-1]:
-                return True
-        return False
+        marks, windows = self._marks.get(name, []), self._windows.get(name, [])
+        now, moved = fingerprint(param), len(marks)
+        while moved > 1 and same_but_rounding(now, marks[moved - 1], param):
+            moved -= 1
+        rests = moved < len(marks) and 2 * windows[moved] <= windows[-1]
+        return rests and all(same_but_rounding(marks[0], mark, param) for mark in marks[1:moved])

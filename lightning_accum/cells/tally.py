@@ -204,7 +204,7 @@ class Tally:
         return still if still and self.warns("weights") else {}
 
     def rests(self, name: str, param: Tensor) -> bool:
-        """Returns whether a parameter rests since half of the windows; waits for the device.
+        """Returns whether only the first update has moved a parameter; waits for the device.
 
         Args:
             name: the name of the parameter.

@@ -335,6 +335,15 @@ def test_a_constraint_that_alone_moves_weights_under_fabric(constraint: Any) -> 
 
 
 @pytest.mark.parametrize("constraint", MOVING, ids=repr)
+def test_a_reward_that_is_rare(constraint: Any) -> None:
+    """It is 0 in each window whose activity is looked at."""
+    loop = constrained(constraint, rule=la.MSTDP(0.01, -0.004), threshold=0.1)
+    for window in range(1, 17):
+        loop.run(1, reward=torch.tensor([-1.0, 1.0]) * (window == 5))
+    assert not said(loop.rule.eval)
+
+
+@pytest.mark.parametrize("constraint", MOVING, ids=repr)
 @pytest.mark.parametrize("every", [1, 10, 100])
 def test_a_rule_that_learns_without_spikes_of_its_neurons(constraint: Any, every: int) -> None:
     rule = la.InhibitorySTDP(1e-4, target_rate=5.0)
