@@ -15,7 +15,6 @@ ELSEWHERE = "recorded elsewhere"
 
 _BUSY = 0.5  # share of steps with a spike
 _IDLE = 8  # batches in a row
-_QUIET = 3  # windows in a row without a spike, since the first half of the fit
 _ENOUGH = 1000  # values from which a share is computed
 _NEGATIVE = 0.1  # share of outputs
 _AWAY = 1.25  # times as far from the target at the end of a fit as at its beginning
@@ -82,7 +81,9 @@ def fell_silent(c: Counts) -> Iterator[Finding]:
     silence, spikes = c.silence, c.activity is not None and c.activity.spikes
     if not (c.ended and spikes and silence and all(w.finite for w in c.weights)):
         return
-    if silence.looks >= _QUIET and 2 * silence.since <= (c.windows or 0):
+    if any(w.moved and w.rests and w.corrected for w in c.weights):  # a warning says so
+        return
+    if silence.lasts and 2 * silence.since <= (c.windows or 0):
         yield Finding(c.cell, "fell silent", silence.told(c.cell), False)
 
 
@@ -162,7 +163,7 @@ def off_target(c: Counts) -> Iterator[Finding]:
     went = (
         f"The neurons of `{c.cell}` fired at {first:.3g} Hz at first and at {last:.3g} Hz at last,"
     )
-    reached = c.target / 3 < last < c.target * 3 and not (c.silence and c.silence.looks >= _QUIET)
+    reached = c.target / 3 < last < c.target * 3 and not (c.silence and c.silence.lasts)
     if 0 < c.target < min(_SPARSE, first / _FACTOR) and not reached:
         text = (
             f"{went} and their target is {c.target:g} Hz: give it in spikes per second, not per ms"

@@ -33,7 +33,6 @@ from lightning_accum.callbacks._weight_findings import (
     nonfinite,
     out_of_range,
     overruled,
-    stopped,
     unmoved,
 )
 from lightning_accum.distributed.shards import local
@@ -48,7 +47,7 @@ def findings(counts: Counts) -> list[Finding]:
     found = [finding for check in checks_of_activity for finding in check(counts)]
     checks: tuple[Callable[[Counts, Weights], Iterator[Finding]], ...]
     checks = (
-        *(nonfinite, never_applied, unmoved, stopped, hardly_moved, undone),
+        *(nonfinite, never_applied, unmoved, hardly_moved, undone),
         *(left_pending, growth, began_beyond, out_of_range, overruled),
         *(beyond, same_steps, alike, never_won),
     )

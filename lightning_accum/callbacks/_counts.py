@@ -34,6 +34,8 @@ class Weights:
         moved: the share of weights that changed since the fit began; ``None`` if not known.
         distance: the norm of the difference from the weights when the fit began, divided by their
             norm; ``None`` if not known.
+        corrected: whether distance and ratio leave out the first update, because weights that begin
+            outside of a constraint are moved there by it, whatever the rule does.
         growth: the norm divided by the norm when the fit began; ``None`` if not known.
         grows: whether the norm grew in the latest epoch.
         finite: whether all weights are finite.
@@ -87,6 +89,7 @@ class Weights:
     outside: float = 0.0
     range: Range = (None, None)
     ratio: float | None = 1.0
+    corrected: bool = False
     still: float = 0.0
     shared: float = 0.0
     undone: int = 0

@@ -80,7 +80,7 @@ class Health:
     @property
     def unmoved(self) -> bool:
         """Whether a warning was given that a cell has not changed."""
-        return any(key.startswith(("unmoved ", "stopped ")) for _, key in self._said)
+        return any(key.startswith("unmoved ") for _, key in self._said)
 
     def batch_ended(self) -> None:
         """Counts a batch."""
@@ -199,13 +199,13 @@ class Health:
         self, optimizers: Sequence[UpdateOptimizer], by: By, ended: bool
     ) -> Iterator[Counts]:
         """Yields what is known of each cell; waits for the device."""
-        trainer, rates = self._host.trainer, self._rates.rates(optimizers)
+        of_loop = (id(u.target(p)) for _, u, p in self._params() if by == "loop")
+        trainer, rates = self._host.trainer, self._rates.rates(optimizers, of_loop)
         first, self._first = self._first, self._first or {}
         learns = any(tally.windows for tally in self._tallies())
         for name, (cell, state) in trainer.named_cells:
-            counted = trainer.tally(name)
+            counted, tally = trainer.tally(name), trainer.tally(name) or Tally()  # without counts
             windows = None if counted is None else counted.windows
-            tally = counted or Tally()  # without counts
             if first is None:
                 self._first[name] = windows or 0
             yield Counts(

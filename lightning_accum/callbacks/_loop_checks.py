@@ -13,6 +13,7 @@ from lightning_accum.callbacks._health import Health
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._logger import logger
 from lightning_accum.callbacks._loss_watch import LossWatch
+from lightning_accum.callbacks._rate_watch import RateWatch
 from lightning_accum.callbacks._untrained import StillParameters
 from lightning_accum.cells.input_watch import InputWatch
 
@@ -34,7 +35,8 @@ class LoopChecks:
         self._host = host
         self._still = StillParameters(host, module)
         self._inputs, self._loss = InputWatch(), LossWatch()
-        self.health = Health(host, module, _PATIENCE, inputs=self._inputs)
+        self._rates = RateWatch()
+        self.health = Health(host, module, _PATIENCE, inputs=self._inputs, rates=self._rates)
         self.begun = False  # whether any batch has begun
         self._recorded = self._batches = 0  # batches, and those that were evaluated
         self._idle = self._unevaluated = 0  # idle: steps without a batch
@@ -63,8 +65,9 @@ class LoopChecks:
         self._idle = 0
         self.health.batch_ended()
 
-    def step_begins(self) -> None:
-        """Warns of steps without batches."""
+    def step_begins(self, scale: float = 0.0) -> None:
+        """Notes the factor of an update, 0 of an export, and warns of steps without batches."""
+        self._rates.note_scale(scale)
         self._idle += 1
         if self._idle == _IDLE:
             self._warn_of_idle(stacklevel=4)

@@ -12,7 +12,6 @@ from lightning_accum.callbacks._counts import Range, Weights
 from lightning_accum.callbacks._overruled_constraints import overruled
 from lightning_accum.callbacks._rate_watch import Rate
 from lightning_accum.callbacks._shares import (
-    sample_of,
     share,
     share_in_common,
     share_of,
@@ -31,6 +30,7 @@ from lightning_accum.functional.numbers import (
     fingerprint,
     same_but_rounding,
     same_fingerprints,
+    sample_of,
 )
 from lightning_accum.nn.delay_range import delays_beyond, delays_in_steps
 from lightning_accum.updates import Updater
@@ -68,6 +68,7 @@ class ParameterRecord:
         self._step: Fingerprint | None = None  # before the one that is being applied
         self._from: Tensor | None = None  # the sample before that
         self._ratios: list[Tensor] = []  # of these updates to the weights
+        self._first: Tensor | None = None  # the sample that the first one left
         self._end: Fingerprint | None = None  # of the latest epoch, until the next update
         # At the ends of epochs, and before the next updates.
         self._ends: list[tuple[Fingerprint, Fingerprint]] = []
@@ -109,6 +110,7 @@ class ParameterRecord:
             value = self._value(updater)
             self._steps.append((self._step, fingerprint(value)))
             self._left = sample_of(value).clone()
+            self._first = self._left if self._first is None else self._first
             if self._left.shape == self._from.shape:
                 self._since = self._from
                 self._ratios.append(relative_distance(self._left, self._from))
@@ -138,10 +140,13 @@ class ParameterRecord:
         moved: float | None = None
         distance: float | None = None
         dt: float | None = None
-        still = 0.0
+        still, ratios, since = 0.0, self._ratios, self._sample
+        corrected = bool(self._ratios[1:] and updater.constraints_of(name))
+        if corrected and self._first is not None:
+            ratios, since = ratios[1:], self._first
         if not self._late and value.shape == self._shape:
             sample = sample_of(value)
-            distance = _mean([relative_distance(sample, self._sample)])
+            distance = _mean([relative_distance(sample, since)])
             still = share_still(sample == self._sample, value.shape)
             moved = share_of(sample != self._sample)
             if not moved and (norm, total) != (began, began_total):
@@ -173,12 +178,13 @@ class ParameterRecord:
             outside=share(value, torch.lt, assumed[0], torch.gt, assumed[1]),
             range=assumed,
             overruled=overruled(updater.constraints_of(name), value),
-            reset_by=resetting(updater.constraints_of(name), value) if moved == 0 else (),
+            reset_by=resetting(updater.constraints_of(name), value) if rests or moved == 0 else (),
             undone_by=undoing(updater.constraints_of(name), value) if rests else (),
             rests=rests,
             beyond=delays_beyond(updater.parent, name),
             dt=dt,
-            ratio=_mean(self._ratios),
+            ratio=_mean(ratios),
+            corrected=corrected,
             still=still,
             shared=share_in_common(value) if isinstance(updater.parent, nn.Linear) else 0.0,
             undone=times_back(self._steps),

@@ -76,6 +76,7 @@ class RateWatch:
 
     def __init__(self) -> None:
         self._counts: dict[int, _Count] = {}  # by the id of the group
+        self._scale = 0.0  # the largest one of a loop
 
     def note(self, optimizer: UpdateOptimizer) -> None:
         """Counts an update.
@@ -90,13 +91,20 @@ class RateWatch:
             if lr < _SMALL * count.own:
                 count.small += 1
 
-    def rates(self, optimizers: Iterable[UpdateOptimizer]) -> dict[int, Rate]:
+    def note_scale(self, scale: float) -> None:
+        """Notes the factor of an update that a loop applies."""
+        self._scale = max(self._scale, scale)
+
+    def rates(
+        self, optimizers: Iterable[UpdateOptimizer], of_loop: Iterable[int] = ()
+    ) -> dict[int, Rate]:
         """Returns the rate of each parameter that optimizers hold, by its ``id``.
 
         Args:
             optimizers: the optimizers that apply updates.
+            of_loop: the ``id`` of each parameter to which a loop applies them.
         """
-        return {
+        return {key: Rate(self._scale, self._scale) for key in of_loop if self._scale} | {
             key: Rate(count.last, count.own, count.slow)
             for optimizer in optimizers
             for key, group in optimizer.group_of.items()

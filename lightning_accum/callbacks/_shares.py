@@ -8,16 +8,11 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from lightning_accum.functional.numbers import widened
+from lightning_accum.functional.numbers import SAMPLE, widened
 
-_SAMPLE = 1 << 16  # largest number of weights in a sample
+_EQUAL = 1e-3  # spread of weights that are practically equal, relative to the largest
 
 Compare: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-
-
-def sample_of(value: Tensor) -> Tensor:
-    """Returns all weights, or an evenly spaced sample of many."""
-    return value.reshape(-1)[:: -(-value.numel() // _SAMPLE) or 1]
 
 
 def share_still(same: Tensor, shape: torch.Size) -> float:
@@ -30,7 +25,7 @@ def share_still(same: Tensor, shape: torch.Size) -> float:
     total = shape.numel()
     if not total:
         return 0.0
-    step = -(-total // _SAMPLE)
+    step = -(-total // SAMPLE)
     neuron = torch.arange(0, total, step, device=same.device) // (total // shape[0])
     changed, seen = torch.zeros(2, shape[0], device=same.device)
     changed.index_add_(0, neuron, (~same).float())
@@ -45,7 +40,7 @@ def share_in_common(value: Tensor) -> float:
     wide = widened(value)
     of_each = float((wide - wide.mean(0)).square().mean())
     of_all = float((wide - wide.mean()).square().mean())
-    return 1.0 - of_each / of_all if of_all else 1.0
+    return 1.0 - of_each / of_all if of_all > (_EQUAL * float(wide.abs().max())) ** 2 else 1.0
 
 
 def share(

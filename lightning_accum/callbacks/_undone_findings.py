@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from lightning_accum.callbacks._counts import Counts, Weights
 from lightning_accum.callbacks._finding import Finding
-from lightning_accum.callbacks._why_unmoved import known_cause
 
 _UNDONE = 2  # updates that found the weights set back
 _TAKEN = 3  # updates, each of which was taken back by ...
@@ -15,7 +14,7 @@ _MOST = 0.9  # this share at least
 
 def undone(c: Counts, w: Weights) -> Iterator[Finding]:
     """Finds weights that something else sets back or replaces, after updates or epochs."""
-    if is_undone(c, w):
+    if is_undone(w):
         found = (
             "back after an epoch, to what it was when the fit began"
             if w.restored
@@ -48,15 +47,12 @@ def set_back(cell: str, name: str, found: str) -> Finding:
     return Finding(cell, f"undone {name}", text, True)
 
 
-def is_undone(c: Counts, w: Weights) -> bool:
+def is_undone(w: Weights) -> bool:
     """Returns whether something else set a parameter back or replaced it.
 
-    Args:
-        c: the counts of the cell.
-        w: what is known of the parameter. If every change was 0, weights that come back to earlier
-            values are those of a constraint, which rounds up and down.
+    Weights that rest come back to earlier values, too, if a constraint rounds them up and down.
     """
-    undone = w.undone >= _UNDONE and w.at_limits < 1 and not (w.rests and known_cause(c, w))
+    undone = w.undone >= _UNDONE and w.at_limits < 1 and not w.rests
     return w.finite and (w.restored or undone or w.replaced >= _UNDONE or _is_taken_back(w))
 
 

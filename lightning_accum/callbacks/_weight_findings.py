@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from lightning_accum.callbacks._counts import Counts, Weights
 from lightning_accum.callbacks._finding import Finding, number
 from lightning_accum.callbacks._undone_findings import is_undone
-from lightning_accum.callbacks._why_unmoved import known_cause, raised, why_unmoved
-from lightning_accum.cells.undoing import undone_by
+from lightning_accum.callbacks._why_unmoved import factor, raised, why_unmoved
 
 _GROWN = 10.0  # times the norm when the fit began
 _OUTSIDE = 0.1  # share of weights outside the range that the rule assumes
@@ -69,53 +68,43 @@ def never_applied(c: Counts, w: Weights) -> Iterator[Finding]:
 
 
 def unmoved(c: Counts, w: Weights) -> Iterator[Finding]:
-    """Finds weights that applied changes have not moved."""
-    if w.moved is None or w.moved > 0 or not w.finite or (w.pending and not w.applied):
+    """Finds weights that applied changes have not moved, or only the first one."""
+    still = w.moved == 0 or (w.moved is not None and w.rests)
+    if not (still and w.finite) or (w.pending and not w.applied):
         return
-    if (w.dropped and w.dropped >= w.applied) or is_undone(c, w):  # another warning says so
+    if (w.dropped and w.dropped >= w.applied) or is_undone(w):  # another warning says so
         return
     why, warns = why_unmoved(c, w)
     if not why:
         return
+    on, since = ("go on to ", "its first updates") if w.moved else ("", "the fit began")
     text = (
-        f"Cell `{c.cell}` should change `{w.name}`. Found it unchanged since the fit began, after"
+        f"Cell `{c.cell}` should {on}change `{w.name}`. Found it unchanged since {since}, after"
         f" {number(c.batches, 'training batch')} and {number(w.applied, 'applied update')}. {why}"
         if warns
-        else f"`{c.cell}.{w.name}` is unchanged since the fit began, because {why}"
+        else f"`{c.cell}.{w.name}` is unchanged since {since}, because {why}"
     )
     yield Finding(c.cell, f"unmoved {w.name}", text, warns)
 
 
-def stopped(c: Counts, w: Weights) -> Iterator[Finding]:
-    """Finds weights that nothing but the first update has moved, as a constraint did in it."""
-    if not (w.moved and w.rests and w.finite):
-        return
-    why = known_cause(c, w) or (w.undone_by and undone_by(w.undone_by))
-    if why:
-        text = (
-            f"Cell `{c.cell}` should go on to change `{w.name}`. Found it unchanged since its first"
-            f" updates, after {number(w.applied, 'applied update')}. {why}"
-        )
-        yield Finding(c.cell, f"stopped {w.name}", text, True)
-
-
 def hardly_moved(c: Counts, w: Weights) -> Iterator[Finding]:
     """Finds weights that a whole fit has moved by next to nothing."""
-    if not (c.ended and w.distance and w.finite) or is_undone(c, w) or w.at_limits >= _OUTSIDE:
+    if not (c.ended and w.distance and w.finite) or is_undone(w) or w.at_limits >= _MOST:
         return
-    if w.rate.slow or w.dt is not None:  # another line says so
+    if w.rate.slow or w.dt is not None or (w.rests and w.corrected):  # another line says so
         return
+    after = ", after its first update," if w.corrected else ""
     if w.distance < min(_NEAR, _SLOW * w.applied):
         text = (
-            f"The fit changed `{c.cell}.{w.name}` by a share of {w.distance:.0e}, in"
+            f"The fit changed `{c.cell}.{w.name}`{after} by a share of {w.distance:.0e}, in"
             f" {number(w.applied, 'update')}: raise {raised(c, w)}, unless it had learned before."
         )
         yield Finding(c.cell, f"hardly moved {w.name}", text, False)
     elif w.ratio and w.ratio < _SMALL and w.rate.first <= _FACTOR:
         text = (
             f"An update changes `{c.cell}.{w.name}` by a share of {w.ratio:.0e}, on average, with"
-            f" `lr = {w.rate.first:g}` of the optimizer that applies updates: it is a factor of"
-            " the rule's rates, 1 by default, and not a step size as in Adam."
+            f" {factor(c, w)}: it is a factor of the rule's rates, 1 by default, and not a step"
+            " size as in Adam."
         )
         yield Finding(c.cell, f"small factor {w.name}", text, False)
 

@@ -6,6 +6,7 @@ import torch
 
 from lightning_accum._checks import quoted
 from lightning_accum.callbacks._counts import Counts, Weights
+from lightning_accum.cells.undoing import undone_by
 from lightning_accum.cells.why_zero import why_zero
 
 
@@ -22,8 +23,10 @@ def why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
         return "", False  # another line says so
     if not w.rate.lr:
         return "updates are applied to it with `lr = 0`.", False
-    if why := known_cause(c, w):
+    if why := known_cause(c, w) or (w.undone_by and undone_by(w.undone_by)):
         return why, True
+    if w.moved and (not w.corrected or w.at_limits == 1):
+        return "", False  # it has learned in its first update
     if c.why_unmoved:
         return c.why_unmoved, True
     if not w.applied:
@@ -34,7 +37,7 @@ def why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
         ), True
     if w.at_limits == 1:
         return "All weights are at a limit: weaken the part that moves them there.", True
-    if w.ratio:
+    if w.ratio and not w.rests:
         return (
             f"Updates changed it, by a share of {w.ratio:.0e} on average, and something set it back"
             " to its first values: look for what else writes to it, such as a callback that loads,"
@@ -46,6 +49,8 @@ def why_unmoved(c: Counts, w: Weights) -> tuple[str, bool]:
             f"A constraint, {quoted(w.reset_by)}, sets it to these values whatever an update does:"
             " look at what it copies to the weights, or call `remove()` on its handle."
         ), True
+    if w.moved and c.silence is not None and c.silence.lasts:
+        return c.silence.told(c.cell), True
     step = torch.finfo(w.dtype).eps * w.largest if w.dtype.is_floating_point else 1
     return (
         f"Weights of up to {w.largest:.2g} in {str(w.dtype).removeprefix('torch.')} change in steps"
@@ -74,5 +79,16 @@ def raised(c: Counts, w: Weights) -> str:
         c: the counts of the cell.
         w: what is known of the parameter.
     """
-    lr = "" if w.rate.first >= 1 else f", or the `lr` of the optimizer ({w.rate.first:g})"
-    return (quoted(c.rates) or "the rates") + lr
+    return (quoted(c.rates) or "the rates") + ("" if w.rate.first >= 1 else f", or {factor(c, w)}")
+
+
+def factor(c: Counts, w: Weights) -> str:
+    """Returns what all updates of a parameter are multiplied by, and its value.
+
+    Args:
+        c: the counts of the cell.
+        w: what is known of the parameter.
+    """
+    if c.by == "loop":
+        return f"`scale = {w.rate.first:g}` of `step()`"
+    return f"`lr = {w.rate.first:g}` of the optimizer that applies updates"

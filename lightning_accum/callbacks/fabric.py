@@ -145,7 +145,7 @@ class FabricCellTrainer(Settled):
         check_factor(scale=scale)
         checks = self._checked()
         self._check_exchange("step", inputs)
-        checks.step_begins()
+        checks.step_begins(scale)
         if self._recorded:
             with Combining(self.host):
                 self.accumulate(**inputs)

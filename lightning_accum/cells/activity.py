@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+_QUIET = 3  # windows that were looked at, in a row
+
 
 class Activity(NamedTuple):
     """The share of non-zero values on both sides of a cell.
@@ -44,6 +46,11 @@ class Silence(NamedTuple):
     driven: bool = True
     fed: bool = True
 
+    @property
+    def lasts(self) -> bool:
+        """Whether the neurons were silent in several windows that were looked at."""
+        return self.looks >= _QUIET
+
     def told(self, cell: str) -> str:
         """Returns the text of a message that neurons fell silent.
 
@@ -54,8 +61,8 @@ class Silence(NamedTuple):
             ": look for weights that a constraint or depression moves to zero, or a threshold that"
             " rises too far (`theta_plus`)."
             if self.fed
-            else ", and their input was 0 in these: look at the data, and at the rate of the"
-            " encoder."
+            else ", and their input was 0 in these: look at the data, and at the encoder or"
+            " the neurons that it comes from."
         )
         return (
             f"The neurons of `{cell}` fired at first, and in none of the last {self.looks} of"

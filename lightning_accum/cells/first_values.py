@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
+from math import isfinite
 
 from torch import Tensor
 
@@ -12,11 +13,14 @@ from lightning_accum.functional.numbers import (
     fingerprint,
     same_but_rounding,
     same_fingerprints,
+    sample_of,
+    widened,
 )
 
 ENOUGH = 8  # windows after which a parameter should have changed
 _WINDOWS = frozenset((0, 4, *range(ENOUGH - 1, 2 * ENOUGH)))  # before which values are kept ...
 _LATER = 2 * ENOUGH  # ... and before this one, twice as many, and so on
+_SAMPLES = 2
 _BACK = 2  # times that a parameter came back to its first value
 
 
@@ -35,6 +39,7 @@ class FirstValues:
     def __init__(self) -> None:
         self._marks: dict[str, list[Fingerprint]] = {}
         self._windows: dict[str, list[int]] = {}  # before which these are
+        self._samples: dict[str, list[Tensor]] = {}  # of the first of these values
         self._next = _LATER
 
     def wants(self, window: int) -> bool:
@@ -51,6 +56,8 @@ class FirstValues:
         """
         self._marks.setdefault(name, []).append(fingerprint(param))
         self._windows.setdefault(name, []).append(window)
+        if len(samples := self._samples.setdefault(name, [])) < _SAMPLES:
+            samples.append(sample_of(param).clone())
         while self._next <= window:
             self._next *= 2
 
@@ -104,3 +111,20 @@ class FirstValues:
             moved -= 1
         rests = moved < len(marks) and 2 * windows[moved] <= windows[-1]
         return rests and all(same_but_rounding(marks[0], mark, param) for mark in marks[1:moved])
+
+    def moved_by(self, name: str, param: Tensor, corrected: bool) -> float:
+        """Returns the largest change of a weight as a share of the largest one, 0 if not known.
+
+        Of a large parameter it looks at an evenly spaced sample. It waits for the device.
+
+        Args:
+            name: the name of the parameter.
+            param: the value that it has now.
+            corrected: whether to leave out the first updates, in which a constraint may move it.
+        """
+        samples, now = self._samples.get(name, []), sample_of(param)
+        if len(samples) <= corrected or samples[corrected].shape != now.shape or not now.numel():
+            return 0.0
+        since = samples[corrected].to(now.device)
+        share = float(widened(now - since).abs().max() / widened(since).abs().max())
+        return share if isfinite(share) else 0.0

@@ -203,22 +203,10 @@ class Tally:
         still = self._values.unmoved(params)
         return still if still and self.warns("weights") else {}
 
-    def rests(self, name: str, param: Tensor) -> bool:
-        """Returns whether only the first update has moved a parameter; waits for the device.
-
-        Args:
-            name: the name of the parameter.
-            param: the value that it has now.
-        """
-        return not (self._left or self.watched) and self._values.rests(name, param)
-
-    def stopped(self, params: Mapping[str, Tensor]) -> list[str]:
-        """Returns the parameters that have not changed since early windows; waits for the device.
-
-        Args:
-            params: by name, the values of those to which changes were applied.
-        """
-        return [] if self._left or self.watched else self._values.stopped(params)
+    @property
+    def values(self) -> FirstValues | None:
+        """What is remembered of parameters; ``None`` if a callback warns of these."""
+        return None if self._left or self.watched else self._values
 
     def warns(self, kind: str) -> bool:
         """Returns whether to warn now: once of each kind of mistake, and if no callback does.

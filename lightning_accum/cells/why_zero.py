@@ -28,7 +28,10 @@ def why_zero(
             " of the UpdateOptimizer."
         )
     if activity is not None and not activity.pre:
-        return "Its input was always 0: look at the data, and at the rate of the encoder."
+        return (
+            "Its input was always 0: look at the data, and at the encoder or the neurons that it"
+            " comes from."
+        )
     if activity is not None and not activity.post:
         if undefined:
             return (

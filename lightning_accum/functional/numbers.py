@@ -9,6 +9,9 @@ from torch import Tensor
 
 from lightning_accum._compat import is_traced
 
+SAMPLE = 1 << 16
+"""The largest number of weights in a sample."""
+
 Fingerprint: TypeAlias = tuple[Tensor, Tensor]
 """The norm and the sum of a tensor."""
 
@@ -44,6 +47,20 @@ def widened(values: Tensor) -> Tensor:
 def is_narrowed(device: str) -> bool:
     """Returns whether autocast narrows operations on a type of device, such as ``"cpu"``."""
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+def sample_of(value: Tensor) -> Tensor:
+    """Returns all values of a tensor, or an evenly spaced sample of many, as a view if possible.
+
+    Args:
+        value: the tensor.
+
+    Example:
+        >>> import torch
+        >>> sample_of(torch.ones(1000, 1000)).shape
+        torch.Size([62500])
+    """
+    return value.reshape(-1)[:: -(-value.numel() // SAMPLE) or 1]
 
 
 def fingerprint(values: Tensor) -> Fingerprint:

@@ -12,6 +12,7 @@ from lightning_accum.rules._unmoved import (
     warn_of_fallen_silent,
     warn_of_nonfinite,
     warn_of_stopped,
+    warn_of_tiny_changes,
     warn_of_unmoved,
 )
 from lightning_accum.rules._warnings import (
@@ -64,6 +65,7 @@ def warn_of_still(links: Iterable[Link]) -> None:
         if moving(link.h):
             warn_of_unmoved(link, updater)
             warn_of_stopped(link, updater)
+            warn_of_tiny_changes(link, updater)
             warn_of_inputs(link)
         warn_of_fallen_silent(link)
         warn_of_delays(link)

@@ -119,6 +119,9 @@ class NextStep:
         if apart and not known:
             apart = has_samples(state.carried)
         tally.joined = tally.joined or bool(state.carried)
+        connection = self._connection()
+        if tally.remembers and connection is not None:
+            tally.remember(self._param, getattr(connection, self._param).detach())
         carried = self._fixed.accumulate(state.carried)
         if carried is not state.carried:
             state.keep(carried, cell)

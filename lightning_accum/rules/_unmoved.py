@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import warnings
 
+import torch
+from torch import Tensor
+
+from lightning_accum._checks import quoted
+from lightning_accum.cells.first_values import ENOUGH
+from lightning_accum.cells.state import rates_in
 from lightning_accum.cells.undoing import undoing, undone_by
 from lightning_accum.cells.why_zero import why_zero
 from lightning_accum.rules._link import Link
 from lightning_accum.updates import Updater
 
-_QUIET = 3  # looks in a row without a spike, since the first ...
-_PART = 4  # ... quarter of the windows, if as many spikes as ...
+_PART = 4  # neurons are silent since the first quarter of the windows, if as many spikes as ...
 _EXPECTED = 10  # ... these were expected
+_NEAR = 1e-4  # share of the largest weight, if it is also less than ...
+_SLOW = 1e-6  # ... for each update
+_WHY = (
+    "look at the activity, at the reduction of batches and of the updater, and at limits,"
+    " and raise the rates."
+)
 
 
 def warn_of_nonfinite(link: Link, updater: Updater) -> None:
@@ -76,10 +87,7 @@ def warn_of_unmoved(link: Link, updater: Updater) -> None:
             why = f". {known}"
         else:
             found += ", which were 0 or lost in rounding"
-        why = why or (
-            ": look at the activity, at the reduction of batches and of the updater, and at limits,"
-            " and raise the rates."
-        )
+        why = why or f": {_WHY}"
         warnings.warn(
             f"`{rule}` should have moved `{param}` of cell `{cell}` by now. Found {found}{why}",
             RuntimeWarning,
@@ -97,22 +105,62 @@ def warn_of_stopped(link: Link, updater: Updater) -> None:
         updater: the updater of its parameters.
     """
     rule, cell, _, tally, *_ = link
+    if (values := tally.values) is None:
+        return
     activity, zeros, zeroed = tally.looks.activity(), tally.looks.zeros(), updater.zeroed
+    silence = tally.looks.silence()
     held = {p: updater.held[p].detach() for p in link.params if updater.applied.get(p)}
-    stopped = tally.stopped({p: value for p, value in held.items() if updater.constraints_of(p)})
+    stopped = values.stopped({p: value for p, value in held.items() if updater.constraints_of(p)})
     for param, value in held.items():
-        applied = updater.applied[param]
+        applied, constraints = updater.applied[param], updater.constraints_of(param)
+        rests = values.rests(param, value)
         known = why_zero(activity, zeros=zeros, zeroed=applied <= zeroed.get(param, 0))
-        if known and tally.rests(param, value):
-            when, why = "in at least the second half of", known
-        elif param in stopped and (fns := undoing(updater.constraints_of(param), value)):
-            when, why = "since the first calls, after", undone_by(fns)
-        else:
-            continue
-        if tally.warns("weights"):
+        why = known if rests else None
+        if not why and (rests or param in stopped) and (fns := undoing(constraints, value)):
+            why = undone_by(fns)
+        if not why and rests and constraints and not _at_limits(updater, param, value):
+            lost = f"Changes were 0 or lost in rounding: {_WHY}"
+            why = silence.told(cell) if silence is not None and silence.lasts else lost
+        if why and tally.warns("weights"):
+            when = "in at least the second half of" if rests else "since the first calls, after"
             warnings.warn(
                 f"`{rule}` should go on to move `{param}` of cell `{cell}`. Found it unchanged"
                 f" {when} {tally.windows} calls and {applied} applied updates. {why}",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+
+def _at_limits(updater: Updater, param: str, value: Tensor) -> bool:
+    """Returns whether all weights are at a limit, as they may be once they have learned."""
+    lower, upper = updater.limits(param)
+    found = torch.zeros_like(value, dtype=torch.bool)
+    for limit, compare in ((lower, torch.le), (upper, torch.ge)):
+        if limit is not None:
+            found |= compare(value, value.new_full((), limit))
+    return bool(found.all())
+
+
+def warn_of_tiny_changes(link: Link, updater: Updater) -> None:
+    """Warns if many updates have moved no weight by more than next to nothing; waits.
+
+    Args:
+        link: what is known of the cell.
+        updater: the updater of its parameters.
+    """
+    rule, cell, h, tally, *_ = link
+    values = tally.values
+    for param in link.params:
+        applied, value = updater.applied.get(param, 0), updater.held.get(param)
+        if values is None or value is None or applied < ENOUGH:
+            continue
+        share = values.moved_by(param, value.detach(), bool(updater.constraints_of(param)))
+        if 0 < share < min(_NEAR, _SLOW * applied) and tally.warns("weights"):
+            warnings.warn(
+                f"`{rule}` should change `{param}` of cell `{cell}`. Found that {applied} applied"
+                f" updates have moved no weight by more than a share of {share:.0e} of the largest"
+                f" one: raise {quoted(rates_in(vars(h))) or 'the rates'}, unless it had learned"
+                " before.",
                 RuntimeWarning,
                 stacklevel=4,
             )
@@ -128,7 +176,7 @@ def warn_of_fallen_silent(link: Link) -> None:
     if activity is None or silence is None or not (activity.spikes and silence.driven):
         return
     long = _PART * silence.since <= link.tally.windows and silence.expected >= _EXPECTED
-    if long and silence.looks >= _QUIET and link.tally.warns("fell silent"):
+    if long and silence.lasts and link.tally.warns("fell silent"):
         warnings.warn(
             f"`{link.rule}` learns nothing from neurons that are silent. {silence.told(link.cell)}",
             RuntimeWarning,

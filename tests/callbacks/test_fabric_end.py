@@ -177,3 +177,16 @@ def test_steps_that_are_scaled_by_zero() -> None:
         learner.step(scale=0.0)
     with pytest.warns(RuntimeWarning, match="Each change was multiplied by 0.*look at `scale`"):
         learner.release()
+
+
+def test_a_scale_that_is_meant_as_a_step_size(caplog: pytest.LogCaptureFixture) -> None:
+    learner, model = FabricCellTrainer(Hebb(0.1), CELLS), network()
+    learner.setup(model)
+    for x in torch.rand(10, 8, 2):
+        with learner.batch():
+            model(x)
+        learner.step(scale=1e-4)
+    with caplog.at_level(logging.INFO, "lightning_accum.callbacks"):
+        learner.release()
+    (text,) = caplog.messages
+    assert "with `scale = 0.0001` of `step()`: it is a factor of the rule's rates" in text

@@ -315,7 +315,34 @@ def test_rates_of_zero_are_meant(options: dict[str, Any], lines: Any) -> None:
 def test_a_fit_that_moves_next_to_nothing(options: dict[str, Any], lines: Any) -> None:
     (line,) = lines(Net(), callback(**options), max_epochs=4)
     assert line.startswith("The fit changed `enc.weight` by a share of ")
-    assert ("raise `lr_post` and `lr_pre`, or the `lr` of" in line) == ("lr" in options)
+    assert ("raise `lr_post` and `lr_pre`, or `lr = 1e-09` of" in line) == ("lr" in options)
+
+
+@pytest.mark.parametrize("constraint", [Normalize(1.0), Clamp(0.1, 0.3)], ids=repr)
+def test_a_constraint_does_not_hide_that_a_fit_moves_next_to_nothing(
+    constraint: Any, lines: Any, tmp_path: Path
+) -> None:
+    def net() -> Net:
+        made = Net()
+        attach_updater(made.fc, "weight").register_constraint(constraint)
+        return made
+
+    (line,) = lines(net(), callback(STDP(1e-9, -2e-9, time_dim=0)), max_epochs=4)
+    assert line.startswith("The fit changed `enc.weight`, after its first update, by a share of ")
+    text = warned(net(), tmp_path, callback(STDP(1e-18, -2e-18, time_dim=0)), max_epochs=4)
+    assert "Found it unchanged since its first updates" in text
+    assert "every update was smaller" in text
+    (line,) = lines(net(), callback(lr=1e-4), max_epochs=4)
+    assert line.startswith("An update changes `enc.weight` by a share of ")
+    assert "with `lr = 0.0001` of the optimizer that applies updates" in line
+
+
+def test_neurons_that_a_constraint_silences(tmp_path: Path) -> None:
+    net = Net()
+    attach_updater(net.fc, "weight").register_constraint(Normalize(1e-3))
+    text = warned(net, tmp_path, callback(), max_epochs=4)
+    assert "Found it unchanged since its first updates" in text
+    assert "The neurons of `enc` fired at first, and in none of the last" in text
 
 
 @pytest.mark.parametrize("batches", [1, 12])

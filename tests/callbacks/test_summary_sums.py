@@ -56,12 +56,12 @@ def test_known_parts_are_those_that_are_read_and_are_not_copied() -> None:
 def test_weights_that_only_began_near_zero_are_not_said_to_change_too_fast(
     began: float, swings: bool
 ) -> None:
-    summary, bias = Summary(), torch.full((4,), began)
+    summary, weight = Summary(), torch.full((4,), began)
     for i in range(30):
-        new = bias + (0.5 * (-1) ** i if swings else 0.02)
-        before = Before("enc", "bias", bias, bias, (None, None), (None, None))
-        summary.applied(before, new, {**update_statistics(bias, new), "lr": 1.0})
-        bias = new
-    lines = summary.lines({("enc", "bias"): 30}, ["lr"])
+        new = weight + (0.5 * (-1) ** i if swings else 0.02)
+        before = Before("enc", "weight", weight, weight, (None, None), (None, None))
+        summary.applied(before, new, {**update_statistics(weight, new), "lr": 1.0})
+        weight = new
+    lines = summary.lines({("enc", "weight"): 30}, ["lr"])
     assert float(lines[2].split()[3]) > 0.1
-    assert ("An update changes `enc.bias`" in lines[-1]) == swings
+    assert ("An update changes `enc.weight`" in lines[-1]) == swings

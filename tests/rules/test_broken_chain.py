@@ -351,3 +351,32 @@ def test_a_rule_that_learns_without_spikes_of_its_neurons(constraint: Any, every
     calls = itertools.count(1)
     loop.run(270, update=lambda: None if next(calls) % every else rule.update())
     assert not said(rule.eval)
+
+
+# ---------------------------------------------------------------------- by next to nothing
+@pytest.mark.parametrize("constraint", [None, *MOVING], ids=repr)
+@pytest.mark.parametrize("rate", [1e-8, 1e-10, 1e-2])
+def test_rates_that_move_weights_by_next_to_nothing(constraint: Any, rate: float) -> None:
+    loop = constrained(constraint or (lambda weight: None), rule=la.STDP(rate, -rate / 2))
+    loop.run(40)
+    told = said(loop.rule.eval)
+    assert len(told) == (rate < 1e-5)
+    assert all("should go on" in text or "by more than a share of" in text for text in told)
+    assert all("raise the rates" in text or "raise `lr_post` and `lr_pre`" in text for text in told)
+
+
+def test_weights_that_are_at_their_limits_from_the_first_update() -> None:
+    loop = constrained(la.Clamp(0.0, 1.0), rule=la.STDP(100.0, 100.0))
+    loop.run(40)
+    assert set(loop.fc.weight.flatten().tolist()) <= {0.0, 1.0}
+    assert not said(loop.rule.eval)
+
+
+def test_steps_that_move_weights_by_next_to_nothing() -> None:
+    loop = constrained(la.Normalize(1.0), rule=la.STDP(1e-10, -1e-10, carry=True))
+    for spikes in raster(60, 2, 20, seed=0).float():
+        loop.lif(loop.fc(spikes))
+        loop.rule()
+        loop.rule.update()
+    (text,) = said(loop.rule.eval)
+    assert "unchanged in at least the second half of 60 calls" in text

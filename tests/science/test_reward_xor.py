@@ -46,6 +46,7 @@ def test_shuffled_rewards_teach_nothing():
     assert not xor.learned(rates)
 
 
+@pytest.mark.filterwarnings("ignore:(No|Each) value of `reward`")
 @pytest.mark.parametrize("name", science.RULES)
 def test_rewarded_spikes_increase_and_punished_ones_decrease(name):
     first, *_, last = science.learn(science.RULES[name](), 12, seed=1, rewards=torch.ones(4))

@@ -6,6 +6,7 @@ import importlib
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -24,6 +25,7 @@ def test_each_bit_is_one_train_of_fifty_spikes_at_either_input():
             assert torch.equal(spikes[:, pattern, side], one if bit else zero)
 
 
+@pytest.mark.filterwarnings("ignore:(No|Each) value of `reward`")
 def test_rewarded_spikes_increase_and_punished_ones_decrease():
     for name, make in science.RULES.items():
         first, *_, last = science.learn(make(), 8, seed=0, rewards=torch.ones(4))
