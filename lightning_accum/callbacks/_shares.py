@@ -34,7 +34,17 @@ def share_still(same: Tensor, shape: torch.Size) -> float:
 
 
 def share_in_common(value: Tensor) -> float:
-    """Returns the share of the weights' variance that is the same for all neurons."""
+    """Returns the share of the weights' variance that is the same for all neurons.
+
+    Args:
+        value: the weights; the share is 1 if all of them are practically equal.
+
+    Example:
+        >>> share_in_common(torch.tensor([[1.0, 2.0], [1.0, 2.0]])), share_in_common(torch.eye(2))
+        (1.0, 0.0)
+        >>> share_in_common(0.125 + 1e-7 * torch.eye(3))
+        1.0
+    """
     if value.ndim != 2 or min(value.shape) < 2:
         return 0.0
     wide = widened(value)
