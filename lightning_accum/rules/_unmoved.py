@@ -96,39 +96,60 @@ def warn_of_unmoved(link: Link, updater: Updater) -> None:
 
 
 def warn_of_stopped(link: Link, updater: Updater) -> None:
-    """Warns if nothing but the first update has moved a parameter; waits for the device.
+    """Warns if only the first update has moved a parameter; waits for the device.
 
-    A constraint moves it there, and undoes what follows; or what follows is 0.
+    A constraint may have moved it there, while the changes of the rule are 0, or are undone.
 
     Args:
         link: what is known of the cell.
         updater: the updater of its parameters.
     """
-    rule, cell, _, tally, *_ = link
-    if (values := tally.values) is None:
+    if (values := link.tally.values) is None:
         return
-    activity, zeros, zeroed = tally.looks.activity(), tally.looks.zeros(), updater.zeroed
-    silence = tally.looks.silence()
     held = {p: updater.held[p].detach() for p in link.params if updater.applied.get(p)}
     stopped = values.stopped({p: value for p, value in held.items() if updater.constraints_of(p)})
     for param, value in held.items():
-        applied, constraints = updater.applied[param], updater.constraints_of(param)
         rests = values.rests(param, value)
-        known = why_zero(activity, zeros=zeros, zeroed=applied <= zeroed.get(param, 0))
-        why = known if rests else None
-        if not why and (rests or param in stopped) and (fns := undoing(constraints, value)):
-            why = undone_by(fns)
-        if not why and rests and constraints and not _at_limits(updater, param, value):
-            lost = f"Changes were 0 or lost in rounding: {_WHY}"
-            why = silence.told(cell) if silence is not None and silence.lasts else lost
-        if why and tally.warns("weights"):
+        if not (rests or param in stopped):
+            continue
+        why = _why_it_rests(link, updater, param, value, rests)
+        if why and link.tally.warns("weights"):
             when = "in at least the second half of" if rests else "since the first calls, after"
             warnings.warn(
-                f"`{rule}` should go on to move `{param}` of cell `{cell}`. Found it unchanged"
-                f" {when} {tally.windows} calls and {applied} applied updates. {why}",
+                f"`{link.rule}` should go on to move `{param}` of cell `{link.cell}`. Found it"
+                f" unchanged {when} {link.tally.windows} calls and {updater.applied[param]} applied"
+                f" updates. {why}",
                 RuntimeWarning,
                 stacklevel=4,
             )
+
+
+def _why_it_rests(
+    link: Link, updater: Updater, param: str, value: Tensor, surely: bool
+) -> str | None:
+    """Returns why updates after the first have moved nothing; ``None`` if that may be meant.
+
+    Args:
+        link: what is known of the cell.
+        updater: the updater of its parameters.
+        param: the name of the parameter.
+        value: its value.
+        surely: whether the first update alone has moved it; otherwise only a constraint that undoes
+            changes is named.
+    """
+    zeros, zeroed = link.tally.looks.zeros(), updater.zeroed.get(param, 0)
+    activity, silence = link.tally.looks.activity(), link.tally.looks.silence()
+    known = why_zero(activity, zeros=zeros, zeroed=updater.applied[param] <= zeroed)
+    if surely and known:
+        return known
+    constraints = updater.constraints_of(param)
+    if fns := undoing(constraints, value):
+        return undone_by(fns)
+    if not (surely and constraints) or _at_limits(updater, param, value):
+        return None
+    if silence is not None and silence.lasts:
+        return silence.told(link.cell)
+    return f"Changes were 0 or lost in rounding: {_WHY}"
 
 
 def _at_limits(updater: Updater, param: str, value: Tensor) -> bool:
