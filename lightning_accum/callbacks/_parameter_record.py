@@ -19,7 +19,6 @@ from lightning_accum.callbacks._shares import (
 )
 from lightning_accum.callbacks._weight_samples import (
     correlation,
-    relative_distance,
     taken_back,
     times_back,
 )
@@ -28,7 +27,8 @@ from lightning_accum.distributed.shards import local
 from lightning_accum.functional.numbers import (
     Fingerprint,
     fingerprint,
-    same_but_rounding,
+    relative_distance,
+    rounding,
     same_fingerprints,
     sample_of,
 )
@@ -69,6 +69,7 @@ class ParameterRecord:
         self._from: Tensor | None = None  # the sample before that
         self._ratios: list[Tensor] = []  # of these updates to the weights
         self._first: Tensor | None = None  # the sample that the first one left
+        self._since_first: list[Tensor] = []  # the distances of the next samples from it
         self._end: Fingerprint | None = None  # of the latest epoch, until the next update
         # At the ends of epochs, and before the next updates.
         self._ends: list[tuple[Fingerprint, Fingerprint]] = []
@@ -110,7 +111,11 @@ class ParameterRecord:
             value = self._value(updater)
             self._steps.append((self._step, fingerprint(value)))
             self._left = sample_of(value).clone()
-            self._first = self._left if self._first is None else self._first
+            if self._first is None:
+                self._first = self._left
+            elif self._first.shape == self._left.shape == self._from.shape:
+                sides = self._from, self._left
+                self._since_first += [relative_distance(each, self._first) for each in sides]
             if self._left.shape == self._from.shape:
                 self._since = self._from
                 self._ratios.append(relative_distance(self._left, self._from))
@@ -154,7 +159,7 @@ class ParameterRecord:
             self._moved = moved > 0
             dt = self._step_of_delays(updater, sample)
         lower, upper = updater.limits(name)
-        rests = self._rests(now, value)
+        rests = self._rests(sample_of(value))
         return Weights(
             name=name,
             applied=updater.applied.get(name, 0) - self._applied,
@@ -196,12 +201,17 @@ class ParameterRecord:
             ),
         )
 
-    def _rests(self, now: Fingerprint, value: Tensor) -> bool:
-        """Returns whether an early update left the weights as they are now, but for rounding."""
-        later = self._steps[1:]
-        return len(later) >= _LATER and all(
-            same_but_rounding(now, mark, value) for step in later for mark in step
-        )
+    def _rests(self, sample: Tensor) -> bool:
+        """Returns whether the first update left the weights as they are now, but for rounding.
+
+        Args:
+            sample: the sample of the weights now.
+        """
+        if self._first is None or self._first.shape != sample.shape:
+            return False
+        since = [*self._since_first, relative_distance(sample, self._first)]
+        most = rounding(sample.dtype)
+        return len(since) > 2 * _LATER and all(float(each) <= most for each in since)
 
     def is_back(self, updater: Updater) -> bool:
         """Returns whether weights that the fit had moved are as they were when it began.

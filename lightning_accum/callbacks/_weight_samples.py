@@ -22,13 +22,6 @@ def correlation(one: Tensor, other: Tensor) -> Tensor:
     return torch.where(vary[0] & vary[1], found, torch.nan)
 
 
-def relative_distance(value: Tensor, other: Tensor) -> Tensor:
-    """Returns the relative distance of a tensor from another one; not finite if that is zero."""
-    wide, size = widened(value) - widened(other), torch.linalg.vector_norm(widened(other))
-    distance: Tensor = torch.linalg.vector_norm(wide) / size
-    return distance
-
-
 def taken_back(since: Tensor, left: Tensor, now: Tensor) -> Tensor:
     """Returns the share of an update that something has taken back, NaN if it did anything else.
 

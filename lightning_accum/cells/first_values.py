@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from itertools import pairwise
 from math import isfinite
 
+import torch
 from torch import Tensor
 
 from lightning_accum.functional.numbers import (
     Fingerprint,
     fingerprint,
-    same_but_rounding,
+    relative_distance,
+    rounding,
     same_fingerprints,
     sample_of,
     widened,
@@ -20,7 +22,7 @@ from lightning_accum.functional.numbers import (
 ENOUGH = 8  # windows after which a parameter should have changed
 _WINDOWS = frozenset((0, 4, *range(ENOUGH - 1, 2 * ENOUGH)))  # before which values are kept ...
 _LATER = 2 * ENOUGH  # ... and before this one, twice as many, and so on
-_SAMPLES = 2
+_SAMPLE = 1 << 13  # the largest number of weights in a sample of these values
 _BACK = 2  # times that a parameter came back to its first value
 
 
@@ -39,7 +41,7 @@ class FirstValues:
     def __init__(self) -> None:
         self._marks: dict[str, list[Fingerprint]] = {}
         self._windows: dict[str, list[int]] = {}  # before which these are
-        self._samples: dict[str, list[Tensor]] = {}  # of the first of these values
+        self._samples: dict[str, list[Tensor]] = {}
         self._next = _LATER
 
     def wants(self, window: int) -> bool:
@@ -56,8 +58,7 @@ class FirstValues:
         """
         self._marks.setdefault(name, []).append(fingerprint(param))
         self._windows.setdefault(name, []).append(window)
-        if len(samples := self._samples.setdefault(name, [])) < _SAMPLES:
-            samples.append(sample_of(param).clone())
+        self._samples.setdefault(name, []).append(sample_of(param, _SAMPLE).clone())
         while self._next <= window:
             self._next *= 2
 
@@ -105,12 +106,13 @@ class FirstValues:
             name: the name of the parameter.
             param: the value that it has now.
         """
-        marks, windows = self._marks.get(name, []), self._windows.get(name, [])
-        now, moved = fingerprint(param), len(marks)
-        while moved > 1 and same_but_rounding(now, marks[moved - 1], param):
-            moved -= 1
-        rests = moved < len(marks) and 2 * windows[moved] <= windows[-1]
-        return rests and all(same_but_rounding(marks[0], mark, param) for mark in marks[1:moved])
+        windows, samples = self._windows.get(name, []), [*self._samples.get(name, [])]
+        samples.append(sample_of(param, _SAMPLE))
+        if any(each.shape != samples[0].shape for each in samples):
+            return False
+        steps, most = enumerate(pairwise(samples), 1), rounding(param.dtype)
+        moved = [i for i, (one, other) in steps if not _is_same(one, other, most)]
+        return len(moved) == 1 and moved[0] < len(windows) and 2 * windows[moved[0]] <= windows[-1]
 
     def moved_by(self, name: str, param: Tensor, corrected: bool) -> float:
         """Returns the largest change of a weight as a share of the largest one, 0 if not known.
@@ -122,9 +124,13 @@ class FirstValues:
             param: the value that it has now.
             corrected: whether to leave out the first updates, in which a constraint may move it.
         """
-        samples, now = self._samples.get(name, []), sample_of(param)
+        samples, now = self._samples.get(name, []), sample_of(param, _SAMPLE)
         if len(samples) <= corrected or samples[corrected].shape != now.shape or not now.numel():
             return 0.0
         since = samples[corrected].to(now.device)
         share = float(widened(now - since).abs().max() / widened(since).abs().max())
         return share if isfinite(share) else 0.0
+
+
+def _is_same(one: Tensor, other: Tensor, most: float) -> bool:
+    return torch.equal(one, other) or float(relative_distance(other, one)) <= most

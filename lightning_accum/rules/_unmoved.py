@@ -18,7 +18,7 @@ from lightning_accum.updates import Updater
 _PART = 4  # neurons are silent since the first quarter of the windows, if as many spikes as ...
 _EXPECTED = 10  # ... these were expected
 _NEAR = 1e-4  # share of the largest weight, if it is also less than ...
-_SLOW = 1e-6  # ... for each update
+_SLOW = 1e-7  # ... for each update
 _WHY = (
     "look at the activity, at the reduction of batches and of the updater, and at limits,"
     " and raise the rates."

@@ -229,7 +229,9 @@ def test_a_scheduler_that_notes_no_first_rate(caplog: Any, tmp_path: Path) -> No
     assert "was lost" not in caplog.text
 
 
-@pytest.mark.parametrize(("lr", "said"), [(0.0, "with `lr = 0`"), (1e-9, "optimizer (1e-09)")])
+@pytest.mark.parametrize(
+    ("lr", "said"), [(0.0, "with `lr = 0`"), (1e-9, "`lr = 1e-09` of the optimizer")]
+)
 def test_the_rate_of_a_group_is_named(lr: float, said: str, caplog: Any, tmp_path: Path) -> None:
     class Groups(Net):
         def __init__(self) -> None:
