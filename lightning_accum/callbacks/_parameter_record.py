@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lightning_accum.callbacks._counts import Range, Weights
 from lightning_accum.callbacks._overruled_constraints import overruled
@@ -32,7 +32,7 @@ from lightning_accum.functional.numbers import (
     same_fingerprints,
     sample_of,
 )
-from lightning_accum.nn.delay_range import delays_beyond, delays_in_steps
+from lightning_accum.nn.delay_range import delays_beyond, step_of_delays
 from lightning_accum.updates import Updater
 
 _STILL = 1.002  # times the norm of an epoch before: smaller growth does not count
@@ -75,7 +75,8 @@ class ParameterRecord:
         self._ends: list[tuple[Fingerprint, Fingerprint]] = []
         self._left: Tensor | None = None  # the sample that an update left, until the next update
         self._since: Tensor | None = None  # that before the update, if one left it
-        self._kept: list[Tensor] = []  # its correlations with the samples of the next updates
+        self._same: list[Tensor] = []  # whether those before the next updates were the same
+        self._kept: list[Tensor] = []  # and its correlations with them
         self._taken: list[Tensor] = []  # the shares of these updates that were taken back
 
     @property
@@ -89,10 +90,11 @@ class ParameterRecord:
         It does not compare weights that have a gradient, because an optimizer may train them too.
         """
         left, since, self._left, self._since = self._left, self._since, None, None
-        if left is None or left.numel() < _FEW or updater.target(self.name).grad is not None:
-            return
         now = sample_of(self._value(updater))
-        if left.shape == now.shape:
+        if left is None or left.shape != now.shape or updater.target(self.name).grad is not None:
+            return
+        self._same.append((left == now).all())
+        if left.numel() >= _FEW:
             self._kept.append(correlation(left, now))
             if since is not None:
                 self._taken.append(taken_back(since, left, now))
@@ -157,7 +159,7 @@ class ParameterRecord:
             if not moved and (norm, total) != (began, began_total):
                 moved = 1 / value.numel()
             self._moved = moved > 0
-            dt = self._step_of_delays(updater, sample)
+            dt = step_of_delays(updater.parent, name, self._sample, sample)
         lower, upper = updater.limits(name)
         rests = self._rests(sample_of(value))
         return Weights(
@@ -191,8 +193,9 @@ class ParameterRecord:
             ratio=_mean(ratios),
             corrected=corrected,
             still=still,
-            shared=share_in_common(value) if isinstance(updater.parent, nn.Linear) else 0.0,
-            undone=times_back(self._steps),
+            shared=share_in_common(value, updater.parent),
+            # Weights that nothing else writes to may come back, too, in cycles of a learned rule.
+            undone=0 if self._same and all(self._same) else times_back(self._steps),
             replaced=sum(float(kept) < _UNLIKE for kept in self._kept),
             taken=[float(share) for share in self._taken],
             restored=any(
@@ -227,15 +230,6 @@ class ParameterRecord:
             and now.shape == self._shape
             and torch.equal(sample_of(now).cpu(), self._sample.cpu())
         )
-
-    def _step_of_delays(self, updater: Updater, sample: Tensor) -> float | None:
-        """Returns the step of a connection that rounds all delays as when the fit began."""
-        then, now = (
-            delays_in_steps(updater.parent, self.name, each) for each in (self._sample, sample)
-        )
-        if then is None or now is None or not torch.equal(then, now):
-            return None
-        return float(updater.parent.dt)  # type: ignore[arg-type]
 
     def _value(self, updater: Updater) -> Tensor:
         """Returns the parameter, or this process's shard of it."""

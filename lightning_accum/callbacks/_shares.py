@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lightning_accum.functional.numbers import SAMPLE, widened
 
 _EQUAL = 1e-3  # spread of weights that are practically equal, relative to the largest
+_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 Compare: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
@@ -33,21 +34,25 @@ def share_still(same: Tensor, shape: torch.Size) -> float:
     return float(((changed == 0) & (seen > 0)).sum() / (seen > 0).sum())
 
 
-def share_in_common(value: Tensor) -> float:
-    """Returns the share of the weights' variance that is the same for all neurons.
+def share_in_common(value: Tensor, module: nn.Module) -> float:
+    """Returns the share of the weights' variance that is the same for all neurons, or filters.
 
     Args:
         value: the weights; the share is 1 if all of them are practically equal.
+        module: the linear layer or convolution that they are of; it is 0 for any other module.
 
     Example:
-        >>> share_in_common(torch.tensor([[1.0, 2.0], [1.0, 2.0]])), share_in_common(torch.eye(2))
+        >>> twins, layer = torch.tensor([[1.0, 2.0], [1.0, 2.0]]), nn.Linear(2, 2)
+        >>> share_in_common(twins, layer), share_in_common(torch.eye(2), layer)
         (1.0, 0.0)
-        >>> share_in_common(0.125 + 1e-7 * torch.eye(3))
+        >>> share_in_common(0.125 + 1e-7 * torch.eye(2), layer)
         1.0
     """
-    if value.ndim != 2 or min(value.shape) < 2:
+    if not isinstance(module, _LAYERS) or getattr(module, "groups", 1) > 1 or value.ndim < 2:
         return 0.0
-    wide = widened(value)
+    wide = widened(value).flatten(1)
+    if min(wide.shape) < 2:
+        return 0.0
     of_each = float((wide - wide.mean(0)).square().mean())
     of_all = float((wide - wide.mean()).square().mean())
     return 1.0 - of_each / of_all if of_all > (_EQUAL * float(wide.abs().max())) ** 2 else 1.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from math import isfinite
 
 import torch
 from torch import Tensor
@@ -16,7 +15,6 @@ from lightning_accum.functional.numbers import (
     rounding,
     same_fingerprints,
     sample_of,
-    widened,
 )
 
 ENOUGH = 8  # windows after which a parameter should have changed
@@ -114,10 +112,8 @@ class FirstValues:
         moved = [i for i, (one, other) in steps if not _is_same(one, other, most)]
         return len(moved) == 1 and moved[0] < len(windows) and 2 * windows[moved[0]] <= windows[-1]
 
-    def moved_by(self, name: str, param: Tensor, corrected: bool) -> float:
-        """Returns the largest change of a weight as a share of the largest one, 0 if not known.
-
-        Of a large parameter it looks at an evenly spaced sample. It waits for the device.
+    def since(self, name: str, param: Tensor, corrected: bool) -> tuple[Tensor, Tensor] | None:
+        """Returns evenly spaced samples of an early value and of the value now.
 
         Args:
             name: the name of the parameter.
@@ -125,11 +121,9 @@ class FirstValues:
             corrected: whether to leave out the first updates, in which a constraint may move it.
         """
         samples, now = self._samples.get(name, []), sample_of(param, _SAMPLE)
-        if len(samples) <= corrected or samples[corrected].shape != now.shape or not now.numel():
-            return 0.0
-        since = samples[corrected].to(now.device)
-        share = float(widened(now - since).abs().max() / widened(since).abs().max())
-        return share if isfinite(share) else 0.0
+        if len(samples) <= corrected or samples[corrected].shape != now.shape:
+            return None
+        return samples[corrected].to(now.device), now
 
 
 def _is_same(one: Tensor, other: Tensor, most: float) -> bool:

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from lightning_accum.distributed.shards import local
 from lightning_accum.nn.delayed_linear import DelayedLinear
 
 
-def delays_in_steps(connection: nn.Module | None, name: str, delay: Tensor) -> Tensor | None:
-    """Returns the steps to which a connection rounds delays; ``None`` if they are not its delays.
+def step_of_delays(
+    connection: nn.Module | None, name: str, then: Tensor, now: Tensor
+) -> float | None:
+    """Returns the step of a connection, in ms, if it rounds all delays now as it did then.
+
+    Waits for the device if the parameter is the delays of a :class:`DelayedLinear`.
 
     Args:
         connection: the connection.
         name: the name of the parameter.
-        delay: some values of the parameter, in ms.
+        then: some values of the parameter, in ms.
+        now: the same ones, later.
+
+    Returns:
+        The step, ``None`` if a delay has moved to another one, or the values are no delays.
     """
     if not isinstance(connection, DelayedLinear) or name != "delay":
         return None
-    return connection.in_steps(delay)
+    same = torch.equal(connection.in_steps(then), connection.in_steps(now))
+    return float(connection.dt) if same else None
 
 
 def delays_beyond(connection: nn.Module | None, name: str) -> str:

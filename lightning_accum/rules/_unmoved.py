@@ -12,6 +12,8 @@ from lightning_accum.cells.first_values import ENOUGH
 from lightning_accum.cells.state import rates_in
 from lightning_accum.cells.undoing import undoing, undone_by
 from lightning_accum.cells.why_zero import why_zero
+from lightning_accum.functional.numbers import widened
+from lightning_accum.nn.delay_range import step_of_delays
 from lightning_accum.rules._link import Link
 from lightning_accum.updates import Updater
 
@@ -169,22 +171,34 @@ def warn_of_tiny_changes(link: Link, updater: Updater) -> None:
         link: what is known of the cell.
         updater: the updater of its parameters.
     """
-    rule, cell, h, tally, *_ = link
-    values = tally.values
     for param in link.params:
         applied, value = updater.applied.get(param, 0), updater.held.get(param)
-        if values is None or value is None or applied < ENOUGH:
+        if link.tally.values is None or value is None or applied < ENOUGH:
             continue
-        share = values.moved_by(param, value.detach(), bool(updater.constraints_of(param)))
-        if 0 < share < min(_NEAR, _SLOW * applied) and tally.warns("weights"):
+        both = link.tally.values.since(
+            param, value.detach(), corrected=bool(updater.constraints_of(param))
+        )
+        found = None if both is None else _tiny(updater, param, *both)
+        if found and link.tally.warns("weights"):
             warnings.warn(
-                f"`{rule}` should change `{param}` of cell `{cell}`. Found that {applied} applied"
-                f" updates have moved no weight by more than a share of {share:.0e} of the largest"
-                f" one: raise {quoted(rates_in(vars(h))) or 'the rates'}, unless it had learned"
-                " before.",
+                f"`{link.rule}` should change `{param}` of cell `{link.cell}`. Found that"
+                f" {applied} applied updates have moved {found}: raise"
+                f" {quoted(rates_in(vars(link.h))) or 'the rates'}, unless it had learned before.",
                 RuntimeWarning,
                 stacklevel=4,
             )
+
+
+def _tiny(updater: Updater, param: str, then: Tensor, now: Tensor) -> str | None:
+    """Returns by how little all values have moved; ``None`` if by more, or not at all."""
+    away = widened(now - then).abs()
+    share = float(away.max() / widened(then).abs().max()) if then.numel() else 0.0
+    if 0 < share < min(_NEAR, _SLOW * updater.applied[param]):
+        return f"no weight by more than a share of {share:.0e} of the largest one"
+    step = step_of_delays(updater.known_parent, param, then, now)
+    if step is not None and share > 0:
+        return f"no delay to another step of `dt = {step:g}`, to which the connection rounds them"
+    return None
 
 
 def warn_of_fallen_silent(link: Link) -> None:

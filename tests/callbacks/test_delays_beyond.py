@@ -119,3 +119,22 @@ def test_delays_that_stay_in_their_step(
     assert len(found) == told
     assert all("raise `lr_pos` and `lr_neg`" in line and "`enc.delay`" in line for line in found)
     assert not any("by a share of" in line for line in lines)
+
+
+@pytest.mark.parametrize(("rate", "told"), [(1e-4, 1), (0.3, 0), (0.0, 0)])
+def test_delays_that_stay_in_their_step_by_hand(rate: float, told: int) -> None:
+    net = Delayed(clamps=True)
+    net.fc.delay.data.fill_(2.0)
+    rule = DelayAdjustedSTDP(rate, -rate, params=["delay"], time_dim=0)
+    rule.register_cell("enc", Cell(net.fc, net.lif))
+    for x, *_ in loader(12):
+        net(x)
+        rule()
+        rule.update()
+        rule.clear()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        rule.eval()
+    texts = [str(each.message) for each in found]
+    assert sum("moved no delay to another step of `dt = 1`" in text for text in texts) == told
+    assert all("raise `lr_pos` and `lr_neg`" in text for text in texts)

@@ -404,6 +404,16 @@ def test_a_single_neuron_or_input_is_not_alike(shape: tuple[int, int], told: int
     assert ParameterRecord(updater, "weight").weights(updater, {}).shared == told
 
 
+@pytest.mark.parametrize(("groups", "told"), [(1, 1), (2, 0)])
+def test_filters_of_a_convolution_that_are_alike(groups: int, told: int) -> None:
+    conv = nn.Conv2d(2, 4, 3, groups=groups, bias=False)
+    updater = attach_updater(conv, "weight")
+    with torch.no_grad():
+        conv.weight.copy_(torch.rand(conv.weight.shape[1:]) + 1e-4 * torch.rand(4, 1, 1, 1))
+    shared = ParameterRecord(updater, "weight").weights(updater, {}).shared
+    assert shared == pytest.approx(told, abs=1e-4)
+
+
 @pytest.mark.parametrize(
     ("rule", "began", "told"),
     [

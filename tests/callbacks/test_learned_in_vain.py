@@ -129,6 +129,13 @@ def test_weights_that_a_constraint_rounds_up_and_down_are_not_set_back(said: Any
     assert told(lines, "Its neurons never fired") == 1
 
 
+def test_weights_that_go_in_a_cycle_are_not_set_back(said: Any) -> None:
+    """As a rule that has learned does, with batches in a fixed order."""
+    net, values = Net(), itertools.cycle([0.2, 0.7, 0.4])
+    attach_updater(net.fc, "weight").register_constraint(lambda w: w.fill_(next(values)))
+    assert told(said(net, callback(), max_epochs=6), "should keep what it learns") == 0
+
+
 def test_weights_that_go_from_limit_to_limit_are_not_set_back(said: Any) -> None:
     net = Net()
     attach_updater(net.fc, "weight").register_constraint(lambda w: w.copy_(1.0 - w.round()))
