@@ -91,11 +91,11 @@ def check_callables(**values: object) -> None:
             _refuse(name, "callable", value)
 
 
-def check_strings(**values: object) -> None:
-    """Raises a ``TypeError`` if an argument is not a string."""
+def check_strings(what: str = "a string", /, **values: object) -> None:
+    """Raises a ``TypeError`` if an argument is not a string, with what it should be."""
     for name, value in values.items():
         if not isinstance(value, str):
-            _refuse(name, "a string", value)
+            _refuse(name, what, value)
 
 
 def check_tensors(**values: object) -> None:
@@ -172,10 +172,11 @@ def check_matrix(name: str, value: object) -> None:
         )
 
 
-def check_mapping(name: str, value: object) -> None:
-    """Raises a ``TypeError`` if an argument is not a mapping."""
+def check_mapping(name: str, value: object, example: str = "") -> None:
+    """Raises a ``TypeError`` if an argument is not a mapping, such as the example."""
     if not isinstance(value, Mapping):
-        _refuse(name, "a mapping of names to values", value)
+        such = f", such as `{example}`" if example else ""
+        _refuse(name, f"a mapping of names to values{such}", value)
 
 
 def name_of(fn: Callable[..., Any]) -> str:

@@ -109,7 +109,8 @@ class CellSpec:
     overrides: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_strings(connection=self.connection, neuron=self.neuron)
+        path = "the dotted path of a submodule, such as `'encoder.fc'`"
+        check_strings(path, connection=self.connection, neuron=self.neuron)
         if self.params is not None:
             object.__setattr__(self, "params", names_in("params", self.params))
         check_mapping("overrides", self.overrides)
@@ -154,8 +155,9 @@ class CellSpec:
         known = [each.name for each in fields(cls)]
         if not isinstance(given, Mapping):
             raise TypeError(
-                f"Argument `cells` should hold CellSpecs by name. Found `{type(given).__name__}`"
-                f" for `{name}`."
+                "Argument `cells` should hold CellSpecs by name, such as"
+                f' `{{"{name}": CellSpec("fc", "lif")}}`. Found `{type(given).__name__}` for'
+                f" `{name}`."
             )
         missing = [key for key in ("connection", "neuron") if key not in given]
         others = [key for key in given if key not in known]

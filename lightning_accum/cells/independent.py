@@ -229,6 +229,6 @@ def cells_for(trainer: object, cells: object) -> dict[str, CellSpec] | None:
             f" itself. Found it given with `{type(trainer).__name__}`: add the cells with"
             " `add_cell`."
         )
-    check_mapping("cells", cells)
+    check_mapping("cells", cells, '{"encoder": CellSpec("fc", "lif")}')
     assert isinstance(cells, Mapping)
     return {name: CellSpec.of(name, spec) for name, spec in cells.items()}

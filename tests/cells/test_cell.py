@@ -6,6 +6,7 @@ from rasters import learned, raster
 from torch import nn
 
 from lightning_accum import STDP, Cell, CellSpec, Layer, Rule, Serial, Term, attach_updater
+from lightning_accum.callbacks import FabricCellTrainer
 
 
 def test_a_cell_is_equal_to_another_of_the_same_modules():
@@ -87,3 +88,17 @@ def test_a_trace_of_a_trace_is_refused():
 
     with pytest.raises(ValueError, match="Found one of a trace"):
         learned(Twice(), raster(4, 2, 3), raster(4, 2, 2))
+
+
+@pytest.mark.parametrize(
+    ("cells", "found"),
+    [
+        ([("enc", CellSpec("fc", "lif"))], r'such as `\{"encoder": CellSpec\(.*Found `list`'),
+        ({"enc": ("fc", "lif")}, r'such as `\{"enc": CellSpec\("fc", "lif"\)\}`. Found `tuple`'),
+    ],
+)
+def test_cells_of_another_form_are_told_by_an_example(cells, found):
+    with pytest.raises(TypeError, match=found):
+        FabricCellTrainer(STDP(0.1, -0.1), cells)
+    with pytest.raises(TypeError, match="the dotted path of a submodule.*Found `Linear`"):
+        CellSpec(nn.Linear(2, 1), "lif")
