@@ -100,5 +100,5 @@ def test_a_trace_of_a_trace_is_refused():
 def test_cells_of_another_form_are_told_by_an_example(cells, found):
     with pytest.raises(TypeError, match=found):
         FabricCellTrainer(STDP(0.1, -0.1), cells)
-    with pytest.raises(TypeError, match="the dotted path of a submodule.*Found `Linear`"):
+    with pytest.raises(TypeError, match=r"the dotted path of a submodule.*Found `Linear`"):
         CellSpec(nn.Linear(2, 1), "lif")
