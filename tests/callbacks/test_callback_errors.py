@@ -69,7 +69,7 @@ def test_no_cells(tmp_path: Path) -> None:
         ({"log": "all"}, TypeError, "`log` should be a bool. Found `str`"),
         ({"lr": -1.0}, ValueError, "`lr` should be a non-negative factor"),
         ({"nonfinite": "drop"}, ValueError, "`nonfinite` should be one of"),
-        ({"cells": {"enc": ("fc", "lif")}}, TypeError, "CellSpecs by name. Found `tuple`"),
+        ({"cells": {"enc": ("fc", "lif")}}, TypeError, "Found `tuple` for `enc`"),
         ({"rule": nn.ReLU()}, TypeError, r"should be a CellTrainer.*Found `ReLU"),
         ({"rule": CellTrainer()}, TypeError, "`cells` should be None"),
     ],
