@@ -8,6 +8,7 @@ from typing import Protocol
 from torch import nn
 
 from lightning_accum.callbacks._carried_state import CarriedState
+from lightning_accum.callbacks._forgotten_state import ForgottenState
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._other_weights import OtherWeights
 from lightning_accum.callbacks._passed_state import PassedState
@@ -38,7 +39,7 @@ def first_watches(
         model: the model that is trained, if it is known.
         hosts: the hosts of all callbacks of the fit; the first one watches the rest of the model.
     """
-    found: list[Watch] = [OtherWeights(host.trainer)]
+    found: list[Watch] = [OtherWeights(host.trainer), ForgottenState(host.trainer)]
     if model is not None:
         found.append(Wiring(host.trainer, model))
     if host.carry:

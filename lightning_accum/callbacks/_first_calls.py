@@ -12,7 +12,8 @@ from lightning_accum.callbacks._module_watch import ModuleWatch
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.world import is_first
 
-_BATCHES = 4  # number of batches that are watched
+BATCHES = 4
+"""The number of batches that are watched."""
 
 
 class FirstCalls(ModuleWatch):
@@ -47,17 +48,17 @@ class FirstCalls(ModuleWatch):
 
     def would_warn(self, module: nn.Module) -> bool:
         """Returns whether it warns of a module that begins this batch with a state too."""
-        return self._kept.get(id(module), 0) == _BATCHES - 2
+        return self._kept.get(id(module), 0) == BATCHES - 2
 
     def batch_ended(self) -> bool:
         """Returns whether to go on watching; warns in the last batch."""
         self._batches += 1
         self.began.clear()
-        if self._batches < _BATCHES:
+        if self._batches < BATCHES:
             return bool(self.modules)
         self.remove()
         for key, (what, module) in self.modules.items():
-            if self._kept.get(key, 0) == _BATCHES - 1 and is_first():
+            if self._kept.get(key, 0) == BATCHES - 1 and is_first():
                 found, how = self.why(module)
                 warnings.warn(
                     f"{what}, a `{type(module).__name__}`, should begin each batch at rest. Found"

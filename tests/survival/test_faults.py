@@ -328,6 +328,7 @@ def test_a_fit_that_is_interrupted_at_any_line(part: int, tmp_path: Path) -> Non
 FILES = ["callbacks/_wiring", "callbacks/_carried_state", "callbacks/_passed_state"]
 FILES += ["callbacks/_other_weights", "callbacks/_module_watch", "callbacks/_first_calls"]
 FILES += ["callbacks/_first_batches", "cells/observer", "engine/vjp/base", "updates/updater"]
+FILES += ["callbacks/_forgotten_state"]
 
 
 class Lines(Interrupts):
