@@ -84,6 +84,7 @@ class Binding:
 
     def __init__(self, trainer: CellTrainer, cells: dict[str, CellSpec] | None) -> None:
         self.cells = cells_for(trainer, cells)
+        len(trainer.registry)  # raises if `super().__init__()` of the trainer was not called
         self.bound = False
         self._trainer = trainer
         self._without: list[nn.Module] = []  # connections that had no updater before

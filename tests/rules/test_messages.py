@@ -68,7 +68,7 @@ class Forgetful(la.Rule):
     [
         lambda rule: rule.register_cell("c", la.Cell(nn.Linear(2, 2), nn.ReLU())),
         lambda rule: list(rule.cells),
-        lambda rule: CellHost(rule, {"c": la.CellSpec("0", "1")}).bind(NET),
+        lambda rule: CellHost(rule, {"c": la.CellSpec("0", "1")}),
         repr,
     ],
 )
