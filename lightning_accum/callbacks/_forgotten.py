@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 
 from lightning_accum._ending import delete_at_exit, has_ended
+from lightning_accum.cells.cell import CellSpec
 
 _LEAST_AGE = 0.002  # seconds; no fit is shorter
 
@@ -21,10 +22,15 @@ class Forgotten:
     Args:
         name: the name of the learner.
         kind: the class of learners.
+        cells: its cells, which a module has to have to count; ``None`` if any module counts.
     """
 
-    def __init__(self, name: str, kind: type[Callback]) -> None:
+    def __init__(
+        self, name: str, kind: type[Callback], cells: Mapping[str, CellSpec] | None = None
+    ) -> None:
         self._name, self._kind = name, kind
+        specs = () if cells is None else cells.values()
+        self._paths = {path for spec in specs for path in (spec.connection, spec.neuron)}
         self._made = time.monotonic()
         self._waits = True
         delete_at_exit(self)
@@ -39,7 +45,8 @@ class Forgotten:
             return
         for trainer in filter(_has_fitted, _trainers()):
             callbacks = trainer.callbacks  # type: ignore[attr-defined]
-            if not any(isinstance(each, self._kind) for each in callbacks):
+            paths = {path for path, _ in trainer.lightning_module.named_modules()}
+            if self._paths <= paths and not any(isinstance(c, self._kind) for c in callbacks):
                 warnings.warn(
                     f"The {self._kind.__name__} `{self._name}` should be among the callbacks of the"
                     " Trainer that fits. Found that no Trainer has it, and that"

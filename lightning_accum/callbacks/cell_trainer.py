@@ -100,7 +100,7 @@ class CellTrainerCallback(Settled, Callback):
         self.log_options = LogOptions(log, prog_bar, summary)
         self.name = name or ",".join([type(cell_trainer).__name__, *(cells or ())])
         self._fit: Fit | None = None
-        self._forgotten = Forgotten(self.name, CellTrainerCallback)
+        self._forgotten = Forgotten(self.name, CellTrainerCallback, self.host.cells)
         self._processes, self._lost = ProcessStates(), LostConstraints()
         self.settle(CellTrainerCallback)
 

@@ -15,6 +15,8 @@ import torch
 from callback_helpers import Net, callback, loader, trainer
 from torch import Tensor
 
+from lightning_accum import CellSpec
+
 
 class Gradients(Net):
     """Learns by an optimizer."""
@@ -74,6 +76,12 @@ def replaced_before_the_fit() -> None:
     trainer(None, learner).fit(Net(), loader())
 
 
+def for_another_model() -> None:
+    learner, fits = callback(cells={"enc": CellSpec("encoder.fc", "lif")}), trainer(None)
+    fits.fit(Gradients(), loader())
+    del learner, fits
+
+
 def no_fit() -> None:
     learner = callback()
     fits = trainer(None)
@@ -97,7 +105,10 @@ def test_a_learner_that_no_trainer_has_is_told_once(program: Callable[[], None])
     assert "`Gradients`" in message
 
 
-@pytest.mark.parametrize("program", [given, given_to_another, replaced_before_the_fit, no_fit])
+OTHERS = [given, given_to_another, replaced_before_the_fit, for_another_model, no_fit]
+
+
+@pytest.mark.parametrize("program", OTHERS)
 def test_others_are_not_told(program: Callable[[], None]) -> None:
     assert told(program) == []
 
