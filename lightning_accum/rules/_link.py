@@ -7,9 +7,12 @@ from typing import NamedTuple
 
 from torch import nn
 
+from lightning_accum.cells.single_steps import TRACES
 from lightning_accum.cells.tally import Tally
 from lightning_accum.rules._options import RuleOptions
 from lightning_accum.updates import Updater
+
+_STEPS = 1000
 
 
 class Link(NamedTuple):
@@ -35,6 +38,15 @@ class Link(NamedTuple):
     def params(self) -> Sequence[str]:
         """The parameters that the rule trains."""
         return self.h.params
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the rule pairs spikes, and all windows are steps, so few that none may pair any.
+
+        Rewards, too, may come at the end of a long sequence of steps.
+        """
+        few = self.tally.longest == 1 and self.tally.windows < _STEPS
+        return few and not TRACES.isdisjoint(vars(self.h))
 
     @property
     def connection(self) -> nn.Module | None:

@@ -147,7 +147,7 @@ def _why_it_rests(
     constraints = updater.constraints_of(param)
     if fns := undoing(constraints, value):
         return undone_by(fns)
-    if not (surely and constraints) or _at_limits(updater, param, value):
+    if not (surely and constraints) or link.is_short or _at_limits(updater, param, value):
         return None
     if silence is not None and silence.lasts:
         return silence.told(link.cell)
@@ -173,7 +173,7 @@ def warn_of_tiny_changes(link: Link, updater: Updater) -> None:
     """
     for param in link.params:
         applied, value = updater.applied.get(param, 0), updater.held.get(param)
-        if link.tally.values is None or value is None or applied < ENOUGH:
+        if link.tally.values is None or value is None or applied < ENOUGH or link.is_short:
             continue
         both = link.tally.values.since(
             param, value.detach(), corrected=bool(updater.constraints_of(param))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from torch import Tensor
 
-from lightning_accum.cells.single_steps import TRACES, only_single_steps
+from lightning_accum.cells.single_steps import only_single_steps
 from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.recording import Given
 from lightning_accum.nn.delay_range import delays_beyond
@@ -16,7 +16,6 @@ from lightning_accum.rules._options import moving
 from lightning_accum.updates import Accumulator, Updater
 
 _FEW, _MANY = 8, 16  # calls with the same reward or error, and without a negative one
-_STEPS = 1000  # calls in each step; rewards may come at the end of a long sequence
 
 
 class CallsWithoutCells:
@@ -203,11 +202,11 @@ def warn_of_inputs(link: Link) -> None:
     Args:
         link: what is known of the cell.
     """
-    tally, inputs = link.tally, link.tally.inputs
-    steps = tally.longest == 1 and not TRACES.isdisjoint(moving(link.h))
-    few, many = (_STEPS, _STEPS) if steps else (_FEW, _MANY)
-    lines = [] if inputs.told else inputs.lines(unmoved=True, unit="calls", few=few, many=many)
-    if lines and tally.warns("inputs"):
+    inputs = link.tally.inputs
+    if inputs.told or link.is_short:
+        return
+    lines = inputs.lines(unmoved=True, unit="calls", few=_FEW, many=_MANY)
+    if lines and link.tally.warns("inputs"):
         inputs.told = True
         for line in lines:
             warnings.warn(line, RuntimeWarning, stacklevel=5)
