@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,6 +25,14 @@ _SAMPLE = 1 << 13  # the largest number of weights in a sample of these values
 _BACK = 2  # times that a parameter came back to its first value
 
 
+class _Mark(NamedTuple):
+    """What is kept of a parameter before a window."""
+
+    window: int
+    all: Fingerprint
+    sample: Tensor
+
+
 class FirstValues:
     """Remembers parameters before the first window, and before ever fewer later ones.
 
@@ -37,9 +46,7 @@ class FirstValues:
     """
 
     def __init__(self) -> None:
-        self._marks: dict[str, list[Fingerprint]] = {}
-        self._windows: dict[str, list[int]] = {}  # before which these are
-        self._samples: dict[str, list[Tensor]] = {}
+        self._marks: dict[str, list[_Mark]] = {}
         self._next = _LATER
 
     def wants(self, window: int) -> bool:
@@ -54,9 +61,8 @@ class FirstValues:
             param: its value.
             window: the number of the window, counted from 0.
         """
-        self._marks.setdefault(name, []).append(fingerprint(param))
-        self._windows.setdefault(name, []).append(window)
-        self._samples.setdefault(name, []).append(sample_of(param, _SAMPLE).clone())
+        kept = _Mark(window, fingerprint(param), sample_of(param, _SAMPLE).clone())
+        self._marks.setdefault(name, []).append(kept)
         while self._next <= window:
             self._next *= 2
 
@@ -75,7 +81,7 @@ class FirstValues:
         found = {}
         for name, param in params.items():
             now, marks = fingerprint(param), self._marks.get(name, [])
-            same = [same_fingerprints(now, mark, equal_nan=True) for mark in marks]
+            same = [same_fingerprints(now, mark.all, equal_nan=True) for mark in marks]
             back = sum(after and not before for before, after in pairwise(same))
             if same and (all(same) or (same[0] and back >= _BACK)):
                 found[name] = back
@@ -90,7 +96,7 @@ class FirstValues:
         found = []
         for name, param in params.items():
             now, marks = fingerprint(param), self._marks.get(name, [])[1:]
-            if len(marks) >= ENOUGH and all(same_fingerprints(now, mark) for mark in marks):
+            if len(marks) >= ENOUGH and all(same_fingerprints(now, mark.all) for mark in marks):
                 found.append(name)
         return found
 
@@ -104,13 +110,15 @@ class FirstValues:
             name: the name of the parameter.
             param: the value that it has now.
         """
-        windows, samples = self._windows.get(name, []), [*self._samples.get(name, [])]
-        samples.append(sample_of(param, _SAMPLE))
+        marks = self._marks.get(name, [])
+        samples = [*(mark.sample for mark in marks), sample_of(param, _SAMPLE)]
         if any(each.shape != samples[0].shape for each in samples):
             return False
         steps, most = enumerate(pairwise(samples), 1), rounding(param.dtype)
         moved = [i for i, (one, other) in steps if not _is_same(one, other, most)]
-        return len(moved) == 1 and moved[0] < len(windows) and 2 * windows[moved[0]] <= windows[-1]
+        if len(moved) != 1 or moved[0] == len(marks):
+            return False
+        return 2 * marks[moved[0]].window <= marks[-1].window
 
     def since(self, name: str, param: Tensor, corrected: bool) -> tuple[Tensor, Tensor] | None:
         """Returns evenly spaced samples of an early value and of the value now.
@@ -120,10 +128,10 @@ class FirstValues:
             param: the value that it has now.
             corrected: whether to leave out the first updates, in which a constraint may move it.
         """
-        samples, now = self._samples.get(name, []), sample_of(param, _SAMPLE)
-        if len(samples) <= corrected or samples[corrected].shape != now.shape:
+        marks, now = self._marks.get(name, []), sample_of(param, _SAMPLE)
+        if len(marks) <= corrected or marks[corrected].sample.shape != now.shape:
             return None
-        return samples[corrected].to(now.device), now
+        return marks[corrected].sample.to(now.device), now
 
 
 def _is_same(one: Tensor, other: Tensor, most: float) -> bool:
