@@ -16,7 +16,7 @@ import lightning_accum
 ROOT = Path(lightning_accum.__file__).parent
 # From the bottom up. Packages on one line do not import each other.
 LAYERS = (
-    {"_compat", "_checks", "_ending"},
+    {"_compat", "_checks", "_ending", "_events"},
     {"_metric", "_state"},
     {"functional", "plot"},
     {"sparse", "distributed"},

@@ -1,0 +1,47 @@
+"""What happens to a cell, told to one observer that stands beside the pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+End = Literal["fit", "failed", "released", "eval", "deleted", "exit"]
+"""How it ended: a fit, by return or by an exception; a Fabric loop; a loop by hand."""
+
+
+class Events:
+    """Observes rules and updaters; this one does nothing.
+
+    The pipe calls these methods and reads nothing from them: learning does not depend on them.
+    """
+
+    def evaluated(self, cell: str, pre: Tensor, post: Tensor, inputs: Mapping[str, Any]) -> None:
+        """A rule has evaluated a window ``[T, B, ...]`` of a cell."""
+
+    def found_nothing(self, cell: str) -> None:
+        """A rule was called, and nothing of a cell was recorded."""
+
+    def dropped(self, cell: str, steps: int) -> None:
+        """Recorded steps of a cell were cleared before the rule was called."""
+
+    def applying(self, updater: nn.Module, names: Sequence[str]) -> None:
+        """Changes of parameters are about to be applied."""
+
+    def applied(self, updater: nn.Module, names: Sequence[str], scale: Mapping[str, float]) -> None:
+        """Changes of parameters were applied, and constraints have run."""
+
+    def exported(self, updater: nn.Module, names: Sequence[str]) -> None:
+        """Changes of parameters have become gradients."""
+
+    def epoch_ended(self) -> None:
+        """An epoch of a fit has ended."""
+
+    def ended(self, how: End) -> None:
+        """Nothing more will come."""
+
+
+SILENT = Events()
+"""Observes nothing."""
