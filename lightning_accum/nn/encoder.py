@@ -5,14 +5,33 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import get_worker_info
 
 from lightning_accum._checks import check_finite, check_integers, check_tensors
+from lightning_accum._state import CheckedState, Kind, check_state, optional
 from lightning_accum.functional.encoders import poisson_encode
 
 
-class PoissonEncoder(nn.Module):
+def _generator(state: Tensor) -> torch.Generator:
+    """Returns a generator of a state."""
+    made = torch.Generator()
+    made.set_state(state.cpu())
+    return made
+
+
+def _is_generator(state: Any) -> bool:
+    try:
+        _generator(state)
+    except (AttributeError, RuntimeError, TypeError, NotImplementedError):
+        return False
+    return True
+
+
+_GENERATOR = Kind("the state of a torch.Generator of the CPU", _is_generator)
+
+
+class PoissonEncoder(CheckedState):
     r"""Turns intensities into Poisson spike trains of a given rate.
 
     .. math::
@@ -114,12 +133,18 @@ class PoissonEncoder(nn.Module):
         return {"generator": None if self.generator is None else self.generator.get_state()}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Takes the state of the generator from a state dict."""
-        if state["generator"] is None:
-            self.generator = None
-        else:
-            self.generator = torch.Generator()
-            self.generator.set_state(state["generator"].cpu())
+        """Takes the state of the generator from a state dict.
+
+        Raises:
+            RuntimeError: if it is not the state of such a module; then nothing has changed.
+        """
+        self.check_extra_state(state)
+        found = state["generator"]
+        self.generator = None if found is None else _generator(found)
+
+    def check_extra_state(self, state: Any) -> None:
+        """Raises a ``RuntimeError`` if this is not what :meth:`get_extra_state` returns."""
+        check_state("`PoissonEncoder`", state, {"generator": optional(_GENERATOR)})
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "generator": self.get_extra_state()["generator"]}

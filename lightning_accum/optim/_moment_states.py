@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import is_number
+from lightning_accum.distributed.shards import local
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.optim._plan import as_real
 
@@ -51,6 +52,33 @@ def check_state(
             _check_moment(name, state[name], param)
 
 
+def check_values(names: tuple[str, ...], param: Tensor, state: Mapping[str, Any]) -> None:
+    """Raises a ``ValueError`` if a checked state has a count or moments that no step can make.
+
+    Reading the values waits for their device.
+
+    Args:
+        names: names of the moments, of which only the first may be negative.
+        param: the parameter.
+        state: its state.
+    """
+    checked_count(state["step"])
+    for i, name in enumerate(names):
+        values = as_real(local(state[name])) if name in state else None
+        if values is None or values.is_meta:
+            continue
+        fits = values >= 0 if i else values.isfinite()
+        if not fits.all():
+            wrong = values.masked_select(~fits)
+            should = "numbers of at least zero" if i else "finite numbers"
+            raise ValueError(
+                f"The state of a parameter of shape {tuple(param.shape)} should hold {should} in"
+                f" `{name}`. Found {len(wrong)} others, such as {wrong[0].item():g}, with which"
+                " steps would make the parameter NaN: load an earlier checkpoint, or leave the"
+                " parameter's state out."
+            )
+
+
 def prepare(state: State, names: tuple[str, ...], param: Tensor, capturable: bool) -> None:
     """Converts a checked state, in place, to the form that steps use.
 
@@ -86,9 +114,9 @@ def checked_count(step: Any) -> int:
         ValueError: if it is not a count.
     """
     given = step
-    if isinstance(step, Tensor) and step.numel() == 1:
+    if isinstance(step, Tensor) and step.numel() == 1 and not step.is_meta:
         step = step.item()
-    if not is_number(step) or not step >= 0 or not float(step).is_integer():
+    if not is_number(step) or not 0 <= step < 2**53 or not float(step).is_integer():
         raise ValueError(
             "The state of a parameter should count its steps, from zero, in `step`. Found"
             f" `step = {given!r}`: load a state that was saved by `state_dict()`."

@@ -18,7 +18,7 @@ from lightning_accum.optim._kernels import (
     kernel_step,
     pure_pass,
 )
-from lightning_accum.optim._moment_states import begin, check_state, checked_count, prepare
+from lightning_accum.optim._moment_states import begin, check_state, check_values, prepare
 from lightning_accum.optim._plan import Batch
 from lightning_accum.optim._scales import Scales
 from lightning_accum.optim._step_groups import StepGroup, Traits, step_groups
@@ -155,8 +155,9 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
 
     def _check_state(self, group: Group, param: Tensor, state: Mapping[str, Any]) -> None:
         if self._steps_by_formula:
-            check_state(type(self).__name__, self._moment_names(group), param, state)
-            checked_count(state["step"])
+            names = self._moment_names(group)
+            check_state(type(self).__name__, names, param, state)
+            check_values(names, param, state)
 
     # ------------------------------------------------------------------ one parameter
     def step_param(self, state: State, group: Group, grad: Tensor, param: Tensor) -> None:

@@ -118,3 +118,21 @@ def test_what_is_not_finite_is_rejected(bad: float) -> None:
     for name in ("max_rate", "dt"):
         with pytest.raises(ValueError, match=f"Argument `{name}` should be finite"):
             PoissonEncoder(**{"steps": 2, "max_rate": 5.0, name: bad})
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        None, 3, {}, {"generator": 3}, {"generator": torch.zeros(4)},
+        {"generator": None, "more": 1}, {"generator": torch.zeros(5056, dtype=torch.uint8)},
+        {"generator": torch.zeros(2).to("meta")},
+    ],
+)  # fmt: skip
+def test_a_refused_state_leaves_the_generator(bad: object) -> None:
+    encoder, same = (PoissonEncoder(5, 500.0, seed=1) for _ in range(2))
+    for module, state in ((encoder, bad), (torch.nn.Sequential(encoder), bad)):
+        prefix = "" if module is encoder else "0."
+        with pytest.raises(RuntimeError, match="should"):
+            module.load_state_dict({f"{prefix}_extra_state": state})
+    x = torch.full((2, 3), 0.5)
+    assert torch.equal(encoder(x), same(x))

@@ -160,18 +160,22 @@ def test_complex_moments_of_torchs_are_taken():
 
 
 # ---------------------------------------------------------------------- what else a state may hold
-NAN = float("nan")
+NAN, INF = float("nan"), float("inf")
 
 
 @pytest.mark.parametrize(
     ("entry", "values", "match"),
     [
         ("step", ["3", None, [3], -1, NAN, float("inf"), 2.5, True, torch.tensor([1, 2]),
-                  torch.tensor(NAN), torch.tensor(-2.0), torch.tensor(1j)], "count its steps"),
+                  torch.tensor(NAN), torch.tensor(-2.0), torch.tensor(1j), 2**53, 1e300, 10**400,
+                  torch.ones((), device="meta")], "count its steps"),
         ("exp_avg", [None, 0.0, "x", [0.0] * 5, torch.zeros(5).long(), torch.zeros(5).bool(),
                      torch.zeros(5) + 0j, torch.zeros(5).to_sparse(), torch.zeros(5).to("meta")],
          "`exp_avg`"),
         ("max_exp_avg_sq", [0.0, torch.zeros(4)], "`max_exp_avg_sq`"),
+        ("exp_avg", [torch.tensor([0, 0, v, 0, 0]) for v in (NAN, INF, -INF)], "finite numbers in"),
+        *((name, [torch.tensor([0, 0, v, 0, 0]) for v in (NAN, -INF, -1e-9)], "of at least zero in")
+          for name in ("exp_avg_sq", "max_exp_avg_sq")),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("options", [{}, {"foreach": True}, {"capturable": True}])
