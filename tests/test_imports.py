@@ -113,11 +113,6 @@ def test_every_part_has_its_place():
     assert parts - {"__init__"} <= set(RANK)
 
 
-def test_a_file_has_at_most_250_lines():
-    lines = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in FILES}
-    assert not {name: found for name, found in lines.items() if found > 250}
-
-
 def test_importing_the_package_does_not_import_lightning():
     code = (
         "import sys, lightning_accum, lightning_accum.nn, lightning_accum.optim;"

@@ -15,8 +15,7 @@ from lightning_accum.engine.accumulate import (
     end_contribution,
 )
 from lightning_accum.engine.recording import BOTH_SIDES, Recording, Target
-from lightning_accum.engine.signal import Signal
-from lightning_accum.engine.source import Source
+from lightning_accum.engine.signal import Signal, Source
 from lightning_accum.engine.state import Carried, StateKey, of_neurons
 from lightning_accum.engine.terms import Change
 from lightning_accum.engine.window import Window

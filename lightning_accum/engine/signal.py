@@ -1,19 +1,216 @@
-"""One side of a connection as a rule sees it: activity, or a trace of it."""
+"""One side of a connection: recorded activity, and signals that are it or a trace of it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import get_args
 
 import torch
 from torch import Tensor
 
-from lightning_accum.engine.source import Source
+from lightning_accum.engine.state import StateKey, trace_key
 from lightning_accum.functional.numbers import as_numbers
-from lightning_accum.functional.traces import TraceMode, decay_factor
+from lightning_accum.functional.traces import TraceMode, decay_factor, last_trace, trace
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.folding import Folding
+from lightning_accum.sparse.traces import last_trace_of_events, trace_before_events
 
 _MODES = get_args(TraceMode)
+
+
+class Source:
+    """Recorded activity, and the traces, ages and averages of it.
+
+    Those that were used in this window pass to the next one.
+
+    Args:
+        activity: ``[T, B, ...]`` as recorded; or a folding, which computes it when it is read.
+        dt: step, in ms.
+        carried: what the previous window left; values of another batch shape belong to other
+            samples and are ignored.
+        side: the name of the activity in the keys of carried values.
+        dtype: the dtype of the computation, unless the activity's is wider.
+        unit_dim: the dimension that counts neurons: the last, or a convolution's channels.
+        events: indices of the spikes in ``[K, neurons]``, if they are known.
+        constant: whether the activity is an input that is always one.
+    """
+
+    def __init__(
+        self,
+        activity: Tensor | Folding,
+        dt: float = 1.0,
+        carried: Mapping[StateKey, Tensor] | None = None,
+        side: str = "given",
+        dtype: torch.dtype = torch.float32,
+        unit_dim: int = -1,
+        events: Events | None = None,
+        constant: bool = False,
+    ) -> None:
+        self.given: Tensor | Folding = activity
+        self.folding = activity if isinstance(activity, Folding) else None
+        self.known_events = events
+        self.unit_dim = unit_dim
+        self.dtype = torch.promote_types(activity.dtype, dtype)
+        self.dt = dt
+        self.side = side
+        self.constant = constant
+        self._carried = {} if carried is None else carried
+        self._used: set[tuple[float, TraceMode]] = set()
+        self._traces: dict[tuple[float, TraceMode], Tensor] = {}
+        self._last: dict[tuple[float, TraceMode], Tensor] = {}
+        self._shares: dict[float, Tensor] = {}
+        self._age: Tensor | None = None
+        self._steps: Tensor | None = None
+        self._averages: dict[tuple[float, int], tuple[Tensor, Tensor]] = {}
+
+    @property
+    def activity(self) -> Tensor:
+        """The activity, ``[T, B, ...]``; a folding computes it when it is first read."""
+        if not isinstance(self.given, Tensor):
+            self.given = self.given.values()
+        return self.given
+
+    def events(self) -> Events:
+        """Returns the spikes' indices in ``[K, neurons]``; they are searched for only once."""
+        if self.known_events is None:
+            self.known_events = Events(self.activity.flatten(0, -2))
+        return self.known_events
+
+    def use(self, decay: float, mode: TraceMode) -> None:
+        """Notes that a trace is used, so that it passes to the next window."""
+        self._used.add((decay, mode))
+
+    def initial(self, decay: float, mode: TraceMode) -> Tensor | None:
+        """Returns the trace before the window's first step, ``None`` for zero."""
+        return self._before(self._key(decay, mode), self.activity.shape[1:])
+
+    def values(self, decay: float, mode: TraceMode) -> Tensor:
+        """Returns the trace over the window, computed once."""
+        self.use(decay, mode)
+        known = self._traces.get((decay, mode))
+        if known is None:
+            known = trace(self.activity, decay, mode, self.initial(decay, mode), self.dtype)
+            self._traces[decay, mode] = known
+        return known
+
+    def values_in(self, out: Tensor, decay: float, mode: TraceMode) -> Tensor:
+        """Returns the trace over the window, in memory that the caller may overwrite."""
+        self.use(decay, mode)
+        known = self._traces.get((decay, mode))
+        if known is not None:
+            return known
+        trace(self.activity, decay, mode, self.initial(decay, mode), self.dtype, out)
+        self._last[decay, mode] = out[-1].clone()
+        return out
+
+    def edges(self, decay: float, mode: TraceMode) -> tuple[Tensor | None, Tensor] | None:
+        """Returns a trace's value before the window, and memory for its value at the last step.
+
+        The caller computes the trace, which is not kept, and fills the memory. Returns ``None`` if
+        the trace is computed already.
+        """
+        if (decay, mode) in self._traces:
+            return None
+        self.use(decay, mode)
+        if (decay, mode) not in self._last:
+            self._last[decay, mode] = torch.empty_like(self.activity[0], dtype=self.dtype)
+        return self.initial(decay, mode), self._last[decay, mode]
+
+    def shares_of_events(self, decay: float) -> Tensor:
+        """Returns ``[events]``, what each spike adds to the nearest trace: one, less the rest."""
+        if decay not in self._shares:
+            initial, shape = self.initial(decay, "nearest"), self.activity.shape
+            left = trace_before_events(self.events(), shape, decay, initial, self.dtype)
+            self._shares[decay] = 1.0 - left
+        return self._shares[decay]
+
+    def age(self) -> Tensor:
+        """Returns the time since the latest spike, in ms; infinite before the first one."""
+        if self._age is None:
+            spikes = self.activity != 0
+            age = torch.ones(spikes.shape, dtype=self.dtype, device=spikes.device)
+            before = self.steps_before()
+            for now, spike in zip(age.unbind(0), spikes.unbind(0), strict=True):
+                now.add_(torch.inf if before is None else before).masked_fill_(spike, 0.0)
+                before = now
+            self._steps = age[-1].clone()
+            self._age = age.mul_(self.dt)
+        return self._age
+
+    def steps_before(self) -> Tensor | None:
+        """Returns the steps since the latest spike before the first step, ``None`` for none."""
+        return self._before(self._age_key, self.activity.shape[1:])
+
+    def steps_at_the_end(self) -> Tensor:
+        """Returns memory for the steps since the latest spike, as counted at the last step."""
+        if self._steps is None:
+            self._steps = torch.empty_like(self.activity[0], dtype=self.dtype)
+        return self._steps
+
+    def average(self, decay: float, power: int) -> Tensor:
+        """Returns the running average over samples and all earlier steps, of every neuron."""
+        known = self._averages.get((decay, power))
+        if known is None:
+            values = as_numbers(self.activity, self.dtype) ** power
+            rest = sorted(set(range(1, values.ndim)) - {self.unit_dim % values.ndim})
+            mean = values.mean(rest, keepdim=True)
+            ones = mean.new_ones(len(mean))
+            keys = self._average_keys(decay, power)
+            known = self._averages[decay, power] = (
+                trace(mean, decay, "cumulative", self._before(keys[0], mean.shape[1:])),
+                trace(ones, decay, "cumulative", self._before(keys[1], ones.shape[1:])),
+            )
+        total, weight = known
+        return total / weight.reshape(-1, *[1] * (total.ndim - 1))
+
+    def carry(self, of_samples: bool = True) -> dict[StateKey, Tensor]:
+        """Returns what passes to the next window.
+
+        Args:
+            of_samples: whether values that belong to samples pass too.
+        """
+        left: dict[StateKey, Tensor] = {}
+        for (decay, power), sums in self._averages.items():
+            for key, values in zip(self._average_keys(decay, power), sums, strict=True):
+                left[key] = values[-1].clone()
+        if not of_samples:
+            return left
+        for decay, mode in self._used:
+            left[self._key(decay, mode)] = self._at_the_end(decay, mode)
+        if self._steps is not None:
+            left[self._age_key] = self._steps
+        return left
+
+    def _at_the_end(self, decay: float, mode: TraceMode) -> Tensor:
+        """Returns the trace at the last step, in memory that keeps nothing else alive."""
+        known = self._traces.get((decay, mode))
+        if known is not None:  # a view would keep the whole trace alive
+            return known[-1].clone() if known.shape[0] > 1 else known[0]
+        if (decay, mode) in self._last:
+            return self._last[decay, mode]
+        events, activity, initial = self.known_events, self.activity, self.initial(decay, mode)
+        if events is None:
+            return last_trace(activity, decay, mode, initial, self.dtype)
+        return last_trace_of_events(events, activity.shape, decay, mode, initial, self.dtype)
+
+    @property
+    def _age_key(self) -> StateKey:
+        return StateKey("sample", f"{self.side} age")
+
+    def _key(self, decay: float, mode: TraceMode) -> StateKey:
+        return trace_key(self.side, decay, mode)
+
+    def _average_keys(self, decay: float, power: int) -> tuple[StateKey, StateKey]:
+        kind = f"{self.side} average of power {power}"
+        return StateKey("neuron", f"{kind}, sum", decay), StateKey(
+            "neuron", f"{kind}, weight", decay
+        )
+
+    def _before(self, key: StateKey, shape: torch.Size) -> Tensor | None:
+        value = self._carried.get(key)
+        if value is None or value.shape != shape:
+            return None
+        return value.to(self.activity.device, self.dtype)
 
 
 class Signal:

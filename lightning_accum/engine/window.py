@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum.engine.signal import Signal
-from lightning_accum.engine.source import Source
+from lightning_accum.engine.signal import Signal, Source
 from lightning_accum.engine.state import Carried, StateKey
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.vjp import WeightVJP

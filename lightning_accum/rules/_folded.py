@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.engine.recording import Recording
-from lightning_accum.engine.signal import Signal
-from lightning_accum.engine.source import Source
+from lightning_accum.engine.signal import Signal, Source
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.eligibility import Eligibility, Remaining, fold_remaining
 from lightning_accum.rules._error import LearningSignal

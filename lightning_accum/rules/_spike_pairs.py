@@ -7,8 +7,7 @@ from torch import Tensor
 
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.terms import CustomChange, Parts
-from lightning_accum.engine.vjp import WeightVJP
-from lightning_accum.engine.vjp.matrix import Outer
+from lightning_accum.engine.vjp import Outer, WeightVJP
 from lightning_accum.functional.kernels import Coefficients, Kernel, changes, coefficients_of
 from lightning_accum.sparse.compiled import has_kernel
 from lightning_accum.sparse.events import Events

@@ -10,9 +10,8 @@ from rasters import layer, learned, naive, raster, show
 
 from lightning_accum import STDP, Accumulator, Cell, Rule, Term
 from lightning_accum.engine.accumulate import _groups, accumulate_terms
-from lightning_accum.engine.signal import Signal
-from lightning_accum.engine.source import Source
-from lightning_accum.engine.vjp.matrix import Outer
+from lightning_accum.engine.signal import Signal, Source
+from lightning_accum.engine.vjp import Outer
 from lightning_accum.functional.reductions import reduction
 
 TC = {"tc_post": 7.0, "tc_pre": 13.0}

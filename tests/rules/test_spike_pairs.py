@@ -12,8 +12,7 @@ from rasters import layer, show
 from torch import Tensor, nn
 
 from lightning_accum import DelayAdjustedKernelSTDP, KernelSTDP, get_updater
-from lightning_accum.engine.signal import Signal
-from lightning_accum.engine.source import Source
+from lightning_accum.engine.signal import Signal, Source
 from lightning_accum.functional import ExponentialKernel, GaussianKernel
 from lightning_accum.functional.kernels import Coefficients
 from lightning_accum.rules import _spike_pairs

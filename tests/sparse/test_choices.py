@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lightning_accum.engine.signal import Signal
-from lightning_accum.engine.source import Source
+from lightning_accum.engine.signal import Signal, Source
 from lightning_accum.engine.terms import Term
 from lightning_accum.sparse import compiled, costs
 from lightning_accum.sparse.costs import charges, cheapest, events_pay, unmoved_side

@@ -1,0 +1,375 @@
+"""Vector-Jacobian products: how products of activity change a parameter, by kind of connection."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import grad
+
+from lightning_accum._compat import forward_methods
+from lightning_accum.distributed.fsdp import WithoutHooks, is_fsdp
+from lightning_accum.functional.numbers import as_numbers
+from lightning_accum.observe import first_tensor, unobserved
+from lightning_accum.observe.copies import copied
+
+# Elements of both sides that are converted and multiplied at a time: 4 MB in float32.
+_CHUNK_ELEMENTS = 1 << 20
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_WEIGHT_GRADIENTS = {1: grad.conv1d_weight, 2: grad.conv2d_weight, 3: grad.conv3d_weight}
+_CHANNELS_FIRST = (*CONVOLUTIONS, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_STOCK = ("torch.nn.modules.", "lightning_accum.nn.")
+
+
+class WeightVJP(ABC):
+    r"""Sums products of pre- and postsynaptic activity into the shape of a parameter.
+
+    With :math:`f(x; w)` the connection, linear in :math:`w`, it is the vector-Jacobian product
+
+    .. math:: C(y, x) = \sum_k \left(\frac{\partial f(x_k; w)}{\partial w}\right)^\top y_k,
+
+    which is the outer product :math:`\sum_k y_k \otimes x_k` if the connection is a matrix.
+
+    Args:
+        module: the connection.
+        name: the name of the parameter.
+        place: names the parameter and the cell in messages.
+    """
+
+    is_matrix: ClassVar[bool] = False
+    """Whether the parameter is a matrix ``[out, in]``, and the product the outer product."""
+
+    reads_input: ClassVar[bool] = True
+    """Whether the connection's input multiplies the parameter; a bias has a constant input."""
+
+    def __init__(self, module: nn.Module, name: str, place: str) -> None:
+        self.module = module
+        self.name = name
+        self.place = place
+
+    @abstractmethod
+    def vjp(self, post: Tensor, pre: Tensor) -> Tensor:
+        """Returns the product, summed over the first dimension, in the parameter's shape.
+
+        Args:
+            post: ``[K, ...]`` in the shape of the connection's output, floating point.
+            pre: ``[K, ...]`` in the shape of the connection's input, of the same dtype, or indices.
+        """
+
+    @property
+    def for_constant_input(self) -> WeightVJP:
+        """Returns the product with :meth:`constant_input`."""
+        return self
+
+    def constant_input(self, post: Tensor, pre: Tensor) -> Tensor:
+        """Returns an input that is always one, for a window ``[T, B, ...]``.
+
+        Args:
+            post: postsynaptic activity of the window.
+            pre: presynaptic activity of the window.
+
+        Raises:
+            ValueError: if the connection takes indices, for which no value means one.
+        """
+        if is_indices(pre):
+            raise ValueError(
+                f"Parameter {self.place} should have a rule without a constant input, because its"
+                " connection takes indices. Found a rule with one, as in a decay or a target:"
+                " choose a rule whose terms all use `window.pre`."
+            )
+        return post.new_ones(()).expand(pre.shape)
+
+    def sum(self, post: Tensor, pre: Tensor, dtype: torch.dtype) -> Tensor:
+        """Returns :meth:`vjp` of activity of any dtype, computed in chunks of bounded size.
+
+        Args:
+            post: ``[K, ...]`` postsynaptic activity.
+            pre: ``[K, ...]`` presynaptic activity.
+            dtype: the dtype of the computation.
+        """
+        rows = max(1, _CHUNK_ELEMENTS // max(1, pre[:1].numel() + post[:1].numel()))
+        total: Tensor | None = None
+        for left, right in zip(post.split(rows), pre.split(rows), strict=True):
+            part = self.vjp(as_numbers(left, dtype), _as_input(right, dtype))
+            total = part if total is None else total.add_(part)
+        assert total is not None
+        return total
+
+    def check(self, post: Tensor, pre: Tensor) -> None:
+        """Runs the connection on one sample and compares its output with the neuron's in shape.
+
+        Hooks on the connection do not run: what others record there would have one call more.
+
+        Args:
+            post: ``[1, ...]`` activity of the neuron.
+            pre: ``[1, ...]`` activity before the connection.
+
+        Raises:
+            ValueError: if the shapes differ, or the connection raises an error.
+        """
+        with self.explained(), torch.no_grad():
+            out = self.run(getattr(self.module, self.name).detach(), pre, hooks=False)
+        if out.shape != post.shape:
+            raise ValueError(
+                f"Parameter {self.place} belongs to a {type(self.module).__name__}; the neuron's"
+                f" output should have the shape of that module's output, {_shape(out)}. Found"
+                f" {_shape(post)}: name the module whose output the neuron takes as the connection."
+            )
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Says, of an error that the connection raises inside, that the package called it.
+
+        Raises:
+            ValueError: whose cause is that error.
+        """
+        try:
+            yield
+        except (MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            raise ValueError(
+                f"Parameter {self.place} belongs to a {type(self.module).__name__}, which should"
+                " take one floating-point tensor, in the dtype of the parameter, because the rule"
+                " calls it to see how it uses the parameter. Found that it then raises a"
+                f" {type(error).__name__}, `{error}`: let its `forward` take such a tensor, also"
+                " when spikes are booleans."
+            ) from error
+
+    def run(self, param: Tensor, pre: Tensor, hooks: bool = True) -> Tensor:
+        """Returns the connection's output with other values of the parameter, unseen by monitors.
+
+        Args:
+            param: the values.
+            pre: ``[K, ...]`` the input.
+            hooks: whether the connection's hooks run, which may change its output.
+        """
+        inputs = (_as_input(pre, param.dtype),)
+        module, name = self.module, self.name
+        if not hooks or is_fsdp(module):
+            module, name = WithoutHooks(module), f"module.{name}"
+        with unobserved():
+            out: Any = torch.func.functional_call(module, {name: param}, inputs)
+        return first_tensor((out,))
+
+
+class Outer(WeightVJP):
+    """Sums outer products into a matrix ``[out, in]``, over all dimensions but the last."""
+
+    is_matrix = True
+
+    def constant_input(self, post: Tensor, pre: Tensor) -> Tensor:
+        """Returns a single input, whose column of the product stands for all columns."""
+        return post.new_ones(()).expand(*post.shape[:-1], 1)
+
+    def vjp(self, post: Tensor, pre: Tensor) -> Tensor:
+        """Returns ``[out, in]`` of ``[K, ..., out]`` and ``[K, ..., in]``."""
+        return post.flatten(0, -2).T @ pre.flatten(0, -2)
+
+
+class Bias(WeightVJP):
+    """Sums activity into a bias, the weight of an input ``[K, 1, ...]`` that is always one."""
+
+    reads_input = False
+
+    def constant_input(self, post: Tensor, pre: Tensor) -> Tensor:
+        """Returns a single one for each step and sample."""
+        return post.new_ones(*post.shape[:2], *[1] * (post.ndim - 2))
+
+    def vjp(self, post: Tensor, pre: Tensor) -> Tensor:
+        """Returns ``[out]`` of ``[K, ..., out]``, or of a convolution's ``[K, out, ...]``."""
+        channel = -1 if isinstance(self.module, nn.Linear) else 1
+        product = (post * pre).movedim(channel, -1)
+        return product.flatten(0, -2).sum(0)
+
+
+class Jacobian(WeightVJP):
+    """Differentiates the module by its parameter."""
+
+    def vjp(self, post: Tensor, pre: Tensor) -> Tensor:
+        """Returns the gradient, in the parameter's shape, of the output weighted by ``post``."""
+        return self._gradient(getattr(self.module, self.name).detach(), post, pre)
+
+    def run(self, param: Tensor, pre: Tensor, hooks: bool = True) -> Tensor:
+        """Returns the module's output with other values of the parameter, unseen by monitors.
+
+        Hooks always run, because they may compute tensors that the module uses, as those of
+        ``torch.nn.utils.prune`` do.
+
+        Args:
+            param: the values.
+            pre: ``[K, ...]`` the input.
+            hooks: has no effect here.
+        """
+        return super().run(param, pre)
+
+    def check(self, post: Tensor, pre: Tensor) -> None:
+        """Checks the shapes, and that the module is linear in the parameter.
+
+        The derivative by the parameter is compared at two values of it, in a copy of the module.
+
+        Raises:
+            ValueError: if the shapes differ, or the module is not linear in the parameter.
+        """
+        super().check(post, pre)
+        dtype, linear = torch.float64, None
+        with suppress(Exception):  # a module may name a dtype itself, as `x.float()` does
+            linear = self._is_same(post, pre, dtype)
+        if linear is None:
+            dtype = torch.promote_types(getattr(self.module, self.name).dtype, torch.float32)
+            linear = self._is_same(post, pre, dtype)
+        if not linear:
+            found = "that the derivative depends on the parameter's value: train the linear module"
+            found += " inside, and make the rest part of the neuron"
+            if not self._is_same(post, pre, dtype, elsewhere=False):
+                found = "that two calls with the same input have other derivatives: put what is"
+                found += " random, such as dropout, in a module of its own before the connection"
+            raise ValueError(
+                f"Parameter {self.place} should enter its module, a {type(self.module).__name__},"
+                " linearly, because local rules sum products of its input and its output. Found"
+                f" {found}."
+            )
+
+    def _is_same(
+        self, post: Tensor, pre: Tensor, dtype: torch.dtype, elsewhere: bool = True
+    ) -> bool:
+        """Returns whether the derivatives at two values, or twice at one, are the same."""
+        param = getattr(self.module, self.name).detach().to(dtype)
+        generator = torch.Generator(param.device).manual_seed(0)  # leaves the global one alone
+
+        def random(like: Tensor) -> Tensor:
+            return torch.rand(like.shape, generator=generator, dtype=dtype, device=param.device)
+
+        probe = pre if is_indices(pre) else random(pre)
+        direction = random(post)
+        with self.explained():
+            module = copied(self.module)
+        twin = Jacobian(
+            module.double() if dtype == torch.float64 else module, self.name, self.place
+        )
+        values = param, random(param) if elsewhere else param
+        one, other = (twin._gradient(value, direction, probe) for value in values)
+        if dtype == torch.float64:
+            return torch.allclose(one, other, rtol=1e-6, atol=1e-9)
+        part = math.sqrt(torch.finfo(dtype).eps)  # sums of many products round, relative to all
+        return torch.allclose(one, other, rtol=part, atol=part * float(one.abs().max()))
+
+    def _gradient(self, param: Tensor, post: Tensor, pre: Tensor) -> Tensor:
+        """Returns the derivative of the output, weighted by ``post``, by the parameter."""
+        with torch.enable_grad(), self.explained():
+            leaf = param.to(post.dtype).requires_grad_()
+            out = self.run(leaf, pre)
+        if not out.requires_grad:
+            raise ValueError(
+                f"Parameter {self.place} should take part in the output of its module, a"
+                f" {type(self.module).__name__}, with a derivative. Found that it has none:"
+                " name another parameter in `params`, and run the module with gradients."
+            )
+        with self.explained():
+            (gradient,) = torch.autograd.grad(out, leaf, post, allow_unused=True)
+        return torch.zeros_like(leaf) if gradient is None else gradient
+
+
+class Convolution(WeightVJP):
+    """Computes the weight gradient of a convolution, with its stride, dilation and groups."""
+
+    @property
+    def for_constant_input(self) -> WeightVJP:
+        """Returns the product that treats all entries of a channel's kernel alike."""
+        return _ConstantInput(self.module, self.name, self.place)
+
+    def vjp(self, post: Tensor, pre: Tensor) -> Tensor:
+        """Returns ``[out, in / groups, ...]`` of ``[K, out, ...]`` and ``[K, in, ...]``."""
+        conv = self.module
+        assert isinstance(conv, CONVOLUTIONS)
+        gradient: Any = _WEIGHT_GRADIENTS[conv.weight.ndim - 2]
+        product: Tensor = gradient(
+            pre, conv.weight.shape, post, conv.stride, conv.padding, conv.dilation, conv.groups
+        )
+        return product
+
+
+class PaddedConvolution(Jacobian):
+    """Differentiates a convolution whose padding is named, or is not zeros."""
+
+    @property
+    def for_constant_input(self) -> WeightVJP:
+        """Returns the product that treats all entries of a channel's kernel alike."""
+        return _ConstantInput(self.module, self.name, self.place)
+
+
+class _ConstantInput(Bias):
+    """Sums activity for an input that is one at padded places too, the same for all entries."""
+
+    def vjp(self, post: Tensor, pre: Tensor) -> Tensor:
+        """Returns ``[out, 1, ...]`` of ``[K, out, ...]``."""
+        param: Tensor = getattr(self.module, self.name)
+        return super().vjp(post, pre).reshape(-1, *[1] * (param.ndim - 1))
+
+
+def unit_dim_of(module: nn.Module) -> int:
+    """Returns the dimension of a module's ``[T, B, ...]`` that counts neurons: last, or channels.
+
+    Args:
+        module: the connection.
+    """
+    return 2 if isinstance(module, _CHANNELS_FIRST) else -1
+
+
+def vjp_of(module: nn.Module, name: str, place: str = "") -> WeightVJP:
+    """Returns the vector-Jacobian product of a parameter.
+
+    Args:
+        module: the connection.
+        name: the name of one of its parameters.
+        place: names the parameter and the cell in messages.
+
+    Example:
+        >>> from torch import nn
+        >>> type(vjp_of(nn.Conv2d(1, 2, 3), "weight")).__name__
+        'Convolution'
+    """
+    return kind_of_vjp(module, name)(module, name, place)
+
+
+def kind_of_vjp(module: nn.Module, name: str) -> type[WeightVJP]:
+    """Returns the class of the vector-Jacobian product of a parameter.
+
+    Args:
+        module: the connection.
+        name: the name of one of its parameters.
+    """
+    if not _is_stock(module):
+        return Jacobian
+    if name == "bias" and isinstance(module, (nn.Linear, *_CHANNELS_FIRST)):
+        return Bias
+    if name == "weight" and isinstance(module, nn.Linear):
+        return Outer
+    if name == "weight" and isinstance(module, CONVOLUTIONS):
+        plain = module.padding_mode == "zeros" and not isinstance(module.padding, str)
+        return Convolution if plain else PaddedConvolution
+    return Jacobian
+
+
+def _is_stock(module: nn.Module) -> bool:
+    """Returns whether torch or this package wrote the code that the module runs."""
+    return all(method.startswith(_STOCK) for method in forward_methods(module))
+
+
+def is_indices(activity: Tensor) -> bool:
+    """Returns whether activity is indices, as an embedding takes them."""
+    return activity.dtype != torch.bool and not activity.is_floating_point()
+
+
+def _as_input(activity: Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns spikes and values in ``dtype``, and indices unchanged."""
+    return activity if is_indices(activity) else as_numbers(activity, dtype)
+
+
+def _shape(tensor: Tensor) -> str:
+    return str(["B", *tensor.shape[1:]]).replace("'", "")
