@@ -19,14 +19,13 @@ from lightning_accum.functional.bounds import (
     bound_upper_scaled_power,
     bound_upper_sharp,
 )
-from lightning_accum.functional.clamping import clamp_
+from lightning_accum.functional.constraints import clamp_, normalize_
 from lightning_accum.functional.eligibility import (
     Eligibility,
     Remaining,
     fold_eligibility,
     fold_remaining,
 )
-from lightning_accum.functional.encoders import poisson_encode
 from lightning_accum.functional.interpolation import (
     Interpolation,
     interp_exponential,
@@ -36,10 +35,15 @@ from lightning_accum.functional.interpolation import (
     interp_previous,
 )
 from lightning_accum.functional.kernels import ExponentialKernel, GaussianKernel
-from lightning_accum.functional.normalization import normalize_
 from lightning_accum.functional.reductions import Reduction, reduction
+from lightning_accum.functional.spikes import (
+    ArcTan,
+    FastSigmoid,
+    Surrogate,
+    Triangular,
+    poisson_encode,
+)
 from lightning_accum.functional.statistics import spike_counts, update_statistics
-from lightning_accum.functional.surrogates import ArcTan, FastSigmoid, Surrogate, Triangular
 from lightning_accum.functional.traces import (
     TraceMode,
     decay_factor,

@@ -35,9 +35,6 @@ def interp_previous(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) 
         elapsed: time :math:`t` since ``earlier``, in ms.
         dt: time :math:`\Delta t` between both, in ms.
 
-    Returns:
-        ``[...]`` the value at that time.
-
     Example:
         >>> import torch
         >>> interp_previous(torch.tensor([1.0]), torch.tensor([2.0]), torch.tensor(0.9), 1.0)
@@ -54,9 +51,6 @@ def interp_next(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) -> T
         later: ``[...]`` :math:`y_1`, at or after it.
         elapsed: time :math:`t` since ``earlier``, in ms.
         dt: time :math:`\Delta t` between both, in ms.
-
-    Returns:
-        ``[...]`` the value at that time.
 
     Example:
         >>> import torch
@@ -78,9 +72,6 @@ def interp_nearest(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) -
         elapsed: time :math:`t` since ``earlier``, in ms.
         dt: time :math:`\Delta t` between both, in ms.
 
-    Returns:
-        ``[...]`` the value at that time.
-
     Example:
         >>> import torch
         >>> interp_nearest(torch.zeros(2), torch.ones(2), torch.tensor([0.5, 0.6]), 1.0)
@@ -98,9 +89,6 @@ def interp_linear(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) ->
         later: ``[...]`` :math:`y_1`, at or after it.
         elapsed: time :math:`t` since ``earlier``, in ms.
         dt: time :math:`\Delta t` between both, in ms.
-
-    Returns:
-        ``[...]`` the value at that time, in float32 at least.
 
     Example:
         >>> import torch
@@ -125,9 +113,6 @@ def interp_exponential(
         dt: time :math:`\Delta t` between both, in ms.
         tc: time constant :math:`\tau`, in ms; fix it with ``functools.partial`` to make an
             :class:`Interpolation`.
-
-    Returns:
-        ``[...]`` the value at that time, in float32 at least.
 
     Raises:
         ValueError: if the time constant is not positive.

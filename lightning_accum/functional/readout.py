@@ -1,4 +1,10 @@
-"""Classification by the firing rates of neurons that were trained without labels."""
+"""Classification by the firing rates of neurons that were trained without labels.
+
+Rates or spike counts are ``[B, N]`` for a batch and ``N`` neurons; votes and mean rates, which are
+not negative, ``[C, N]`` for ``C`` classes. Votes for a class sum to one, or to zero if it has none;
+then it does not win. The lowest class wins a tie. A neuron that never fired, and a sample for which
+no class can win, have class -1.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +14,6 @@ from torch import Tensor
 
 def class_rate_sums(rates: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
     r"""Sums each neuron's rates by class, :math:`R_{cn} = \sum_{b:\,y_b = c} r_{bn}`.
-
-    Args:
-        rates: rates or spike counts of shape ``[B, N]``, any dtype.
-        labels: classes of shape ``[B]``, integers from 0 to ``num_classes - 1``.
-        num_classes: number of classes :math:`C`.
-
-    Returns:
-        The sums, float32 of shape ``[C, N]``, and the samples of each class, int64 ``[C]``.
 
     Example:
         >>> import torch
@@ -34,12 +32,6 @@ def class_rate_sums(rates: Tensor, labels: Tensor, num_classes: int) -> tuple[Te
 def assign_classes(mean_rates: Tensor) -> Tensor:
     r"""Assigns each neuron to its most active class, :math:`a_n = \arg\max_c \bar r_{cn}`.
 
-    Args:
-        mean_rates: mean rate for each class and neuron, ``[C, N]``, non-negative.
-
-    Returns:
-        Classes of shape ``[N]``; −1 for a neuron that never fired, the lowest class for a tie.
-
     Example:
         >>> import torch
         >>> assign_classes(torch.tensor([[0.5, 0.0, 1.0], [0.7, 0.0, 1.0]]))
@@ -54,12 +46,6 @@ def assign_classes(mean_rates: Tensor) -> Tensor:
 
 def assigned_votes(mean_rates: Tensor) -> Tensor:
     r"""Returns each neuron's vote for its class, :math:`V_{cn} = [a_n = c] / |\{m : a_m = c\}|`.
-
-    Args:
-        mean_rates: mean rate for each class and neuron, ``[C, N]``, non-negative.
-
-    Returns:
-        Votes of shape ``[C, N]``; those for a class sum to one, or to zero if it has no neuron.
 
     Example:
         >>> import torch
@@ -77,13 +63,6 @@ def proportional_votes(mean_rates: Tensor) -> Tensor:
 
     The votes are :math:`V_{cn} = p_{cn} / \sum_m p_{cm}`, so that many neurons
     with a low rate for a class give it no advantage.
-
-    Args:
-        mean_rates: mean rate for each class and neuron, ``[C, N]``, non-negative.
-
-    Returns:
-        Votes of shape ``[C, N]``; those for a class sum to one, or to zero if no neuron fires
-        for it.
 
     Example:
         >>> import torch
@@ -110,14 +89,6 @@ def bayes_votes(rate_sums: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
     sample more, in which neurons fire as on average, so that no rate is zero. A neuron that never
     fired has no votes. Counting in other units, such as Hz, gives the same classes.
 
-    Args:
-        rate_sums: sum of the rates :math:`R_{cn}` for each class and neuron, ``[C, N]``.
-        samples: number of samples :math:`S_c` of each class, ``[C]``.
-
-    Returns:
-        Votes of shape ``[C, N]`` and offsets of shape ``[C]``; the offset of a class for which no
-        neuron fired is minus infinity.
-
     Example:
         >>> import torch
         >>> bayes_votes(torch.tensor([[30.0, 10.0], [10.0, 30.0]]), torch.tensor([10, 10]))
@@ -138,15 +109,6 @@ def predict_class(rates: Tensor, votes: Tensor, offsets: Tensor | None = None) -
 
     .. math:: \hat y_b = \arg\max_c \, o_c + \sum_n V_{cn} r_{bn}
 
-    Args:
-        rates: rates or spike counts of shape ``[B, N]``, any dtype.
-        votes: weight of each neuron's vote for each class, ``[C, N]``.
-        offsets: what each class has before any vote, ``[C]``; minus infinity for a class that
-            never wins. Default: minus infinity for classes without votes, and zero.
-
-    Returns:
-        Classes of shape ``[B]``, the lowest for a tie; −1 if no class can win.
-
     Example:
         >>> import torch
         >>> votes = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
@@ -162,5 +124,6 @@ def predict_class(rates: Tensor, votes: Tensor, offsets: Tensor | None = None) -
 
 
 def _averaging(share: Tensor) -> Tensor:
+    """Scales the votes for each class to a sum of one, or of zero if it has none."""
     mass = share.sum(dim=1, keepdim=True)
     return share / mass.where(mass > 0, 1.0)

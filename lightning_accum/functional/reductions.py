@@ -35,7 +35,7 @@ class Reduction:
     @property
     def adds(self) -> bool:
         """Whether contributions are added, so that a product may go straight into the total."""
-        return self.merge is _add
+        return self.merge is Tensor.add_
 
     def of(self, stacked: Tensor) -> Tensor:
         """Returns the reduction over the first dimension.
@@ -66,21 +66,19 @@ class Reduction:
         return total / count if self.averages else total
 
 
-def _add(total: Tensor, value: Tensor) -> Tensor:
-    return total.add_(value)
-
-
 def _maximum(total: Tensor, value: Tensor) -> Tensor:
+    """Keeps the larger values."""
     return torch.maximum(total, value, out=total)
 
 
 def _minimum(total: Tensor, value: Tensor) -> Tensor:
+    """Keeps the smaller values."""
     return torch.minimum(total, value, out=total)
 
 
 _STREAMING = {
-    "sum": Reduction("sum", torch.sum, _add),
-    "mean": Reduction("mean", torch.mean, _add, averages=True),
+    "sum": Reduction("sum", torch.sum, Tensor.add_),
+    "mean": Reduction("mean", torch.mean, Tensor.add_, averages=True),
     "amax": Reduction("amax", torch.amax, _maximum),
     "amin": Reduction("amin", torch.amin, _minimum),
 }
@@ -95,9 +93,6 @@ def reduction(fn: ReductionFn | str | None = None, name: str = "reduction") -> R
     Args:
         fn: ``fn(stacked, dim) -> Tensor``, a name, or ``None`` for :func:`torch.sum`.
         name: the name of the argument, for messages.
-
-    Returns:
-        The reduction.
 
     Raises:
         ValueError: if a name is not one of the four.
@@ -129,22 +124,7 @@ def reduction(fn: ReductionFn | str | None = None, name: str = "reduction") -> R
 
 
 def check_reduction(fn: ReductionFn | str | None, name: str = "reduction") -> None:
-    """Checks that a reduction can be called.
-
-    Args:
-        fn: as for :func:`reduction`.
-        name: the name of the argument, for messages.
-
-    Raises:
-        ValueError: if a name is not one of the four.
-        TypeError: if it is neither callable nor a name, or takes other arguments.
-
-    Example:
-        >>> check_reduction(lambda x: x.mean(0))
-        Traceback (most recent call last):
-        ...
-        TypeError: Argument `reduction` should be a callable `fn(stacked, dim)`. Found ...
-    """
+    """Raises if a reduction is unknown, or does not take a stack of contributions and ``dim``."""
     known = reduction(fn, name)
     if known.merge is not None:
         return

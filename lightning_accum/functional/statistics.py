@@ -1,4 +1,4 @@
-"""Statistics of the update of a parameter, and of the activity of neurons."""
+"""Statistics of the update of a parameter, of what of it was lost, and of neurons' activity."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ AVERAGED = (
     "zero_share",
 )
 
+#: The distance from a limit up to which a weight does not count, in terms of the largest weight.
+NEAR = 0.01
+
 
 class Change(NamedTuple):
     """Measures of the change of one parameter, which can be combined over parameters."""
@@ -39,15 +42,7 @@ class Change(NamedTuple):
 
 @torch.no_grad()
 def measure_change(before: Tensor, after: Tensor) -> Change:
-    """Measures the change of one parameter.
-
-    Args:
-        before: the parameter before, of any shape; a copy, not a view.
-        after: the parameter after, of the same shape.
-
-    Raises:
-        ValueError: if they differ in shape.
-    """
+    """Measures the change of one parameter between a copy of it from before and itself."""
     if before.shape != after.shape:
         raise ValueError(
             "Arguments `before` and `after` should be the same parameter, of one shape. Found"
@@ -67,25 +62,7 @@ def measure_change(before: Tensor, after: Tensor) -> Change:
 
 @torch.no_grad()
 def change_statistics(changes: Sequence[Change]) -> dict[str, Tensor]:
-    """Returns those statistics of changes that need no parts and no limits.
-
-    They are ``update_norm``, ``weight_norm``, ``ratio``, ``zero_share`` and ``nonfinite``. Several
-    parameters are treated as one vector.
-
-    Args:
-        changes: at least one, on any device.
-
-    Returns:
-        The statistics by name, as :func:`update_statistics` returns them.
-
-    Example:
-        >>> import torch
-        >>> w = torch.tensor([3.0, 4.0])
-        >>> parts = [measure_change(x, x + torch.tensor([0.5])) for x in w.split(1)]
-        >>> {name: round(float(value), 3) for name, value in change_statistics(parts).items()}
-        {'update_norm': 0.707, 'weight_norm': 5.701, 'ratio': 0.141, 'zero_share': 0.0,
-         'nonfinite': 0.0}
-    """
+    """Returns the statistics that need no parts and no limits, of all changes as one vector."""
     update_norm, norm_before, norm_after, zeros, nonfinite, size = (
         changes[0] if len(changes) == 1 else _combined(changes)
     )
@@ -170,15 +147,14 @@ def update_statistics(
     check_tensors(before=before, after=after, **parts_given)
     found = change_statistics([measure_change(before, after)])
     zero = torch.zeros_like(found["update_norm"])
-    parts = [None if part is None else widened(part) for part in (pos, neg)]
-    finite = [None if part is None else _finite(part) for part in parts]
-    pos_norm, neg_norm = (zero if part is None else _norm(part) for part in finite)
-    up, down = (zero if part is None else _norm(part, 1) for part in finite)
+    parts = [zero if part is None else widened(part) for part in (pos, neg)]
+    pos_norm, neg_norm = (_norm(_finite(part)) for part in parts)
+    up, down = (_norm(_finite(part), 1) for part in parts)
     total = up + down
     # The limit is rounded as the weight is, so that a weight clamped to 0.3 in bfloat16 is at 0.3.
     at_lower = zero if lower is None else _share(after <= after.new_full((), lower))
     at_upper = zero if upper is None else _share(after >= after.new_full((), upper))
-    counts = [_nonfinite(part) for part in parts if part is not None]
+    counts = [_nonfinite(part) for part in parts]
     found |= {
         "pos_norm": pos_norm,
         "neg_norm": neg_norm,
@@ -216,12 +192,39 @@ def spike_counts(spikes: Tensor) -> Tensor:
             f" Found `spikes.shape = {tuple(spikes.shape)}`: add the missing ones with `unsqueeze`."
         )
     spikes = spikes.flatten(2)
-    if (
-        spikes.dtype == torch.bool
-    ):  # counts of up to 255 steps fit in bytes, which are added fastest
+    if spikes.dtype == torch.bool:  # counts of 255 steps fit in bytes, which are added fastest
         parts = spikes.view(torch.uint8).split(255)
         spikes = torch.stack([part.sum(0, dtype=torch.uint8) for part in parts])
     return spikes.sum((0, 1), dtype=torch.float32)
+
+
+def count_statistics(counts: Tensor, slots: int) -> dict[str, Tensor]:
+    """Returns the mean rate per step and sample of neurons, and the share that never fired."""
+    return {
+        "firing_rate": (counts / max(slots, 1)).mean(),
+        "silent_share": (counts == 0).float().mean(),
+    }
+
+
+@torch.no_grad()
+def lost_change(
+    before: Tensor,
+    after: Tensor,
+    parts: tuple[Tensor | None, Tensor | None],
+    limits: tuple[float | None, float | None] = (None, None),
+) -> tuple[Tensor, Tensor]:
+    """Returns how much of a pending change had no effect, and how much there was.
+
+    Weights near the lower or the upper limit or beyond it do not count: what a limit or a soft
+    bound holds back is not lost.
+    """
+    pos, neg = (torch.zeros_like(after) if part is None else part for part in parts)
+    wanted, near, (lower, upper) = (pos - neg).abs(), NEAR * after.abs().max(), limits
+    if lower is not None:
+        wanted = wanted.masked_fill(after <= lower + near, 0.0)
+    if upper is not None:
+        wanted = wanted.masked_fill(after >= upper - near, 0.0)
+    return wanted.masked_fill(after != before, 0.0).sum(), wanted.sum()
 
 
 def _finite(value: Tensor) -> Tensor:

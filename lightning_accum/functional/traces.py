@@ -139,23 +139,7 @@ def last_trace(
     initial: Tensor | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """Computes only the trace after the last step, in the memory of one step.
-
-    Args:
-        activity: ``[T, ...]`` with at least one step.
-        decay: the factor of the decay over one step.
-        mode: as in :func:`trace`.
-        initial: ``[...]`` the trace before the first step.
-        dtype: the dtype of the trace, unless that of ``activity`` is wider.
-
-    Returns:
-        ``[...]`` equal to ``trace(...)[-1]``.
-
-    Example:
-        >>> import torch
-        >>> last_trace(torch.tensor([1.0, 0.0, 1.0]), 0.5)
-        tensor(1.2500)
-    """
+    """Computes only the last step of a :func:`trace`, in the memory of one step."""
     _check("activity", activity, decay, initial)
     dtype = torch.promote_types(activity.dtype, dtype)
     x = torch.zeros(activity.shape[1:], dtype=dtype, device=activity.device)
@@ -183,6 +167,7 @@ def decays_to_the_end(decay: float, steps: int, device: torch.device) -> Tensor:
 
 
 def _copied(values: Tensor, dtype: torch.dtype, out: Tensor | None) -> Tensor:
+    """Returns the values in a dtype, copied to ``out`` or to a new tensor."""
     values = as_bytes(values)
     check_tensors(out=values if out is None else out)
     if out is None:
@@ -196,6 +181,7 @@ def _copied(values: Tensor, dtype: torch.dtype, out: Tensor | None) -> Tensor:
 
 
 def _check(name: str, values: Tensor, decay: float, initial: Tensor | None = None) -> None:
+    """Checks the arguments of a trace, without a call of a function if they are right."""
     if not isinstance(values, Tensor):
         check_tensors(**{name: values})
     if values.ndim == 0:

@@ -10,7 +10,7 @@ from torch.utils.data import get_worker_info
 
 from lightning_accum._checks import check_finite, check_integers, check_tensors
 from lightning_accum._state import CheckedState, Kind, check_state, optional
-from lightning_accum.functional.encoders import poisson_encode
+from lightning_accum.functional.spikes import poisson_encode
 
 
 def _generator(state: Tensor) -> torch.Generator:

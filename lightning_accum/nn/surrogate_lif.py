@@ -11,7 +11,7 @@ from lightning_accum._checks import check_finite, warn_below_step
 from lightning_accum._compat import is_traced
 from lightning_accum._state import StateModule, check_that
 from lightning_accum.functional.numbers import at_least_float32
-from lightning_accum.functional.surrogates import Surrogate, Triangular
+from lightning_accum.functional.spikes import Surrogate, Triangular
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.nn._arguments import check_input, check_options, check_times
 from lightning_accum.nn._fast_surrogate import SurrogateRun, SurrogateState, integrate_surrogate

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._compat import foreach, fused_adam
-from lightning_accum.functional.moments import (
+from lightning_accum.functional.optimization import (
     Number,
     belief_moment,
     first_moment,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lightning_accum._checks import check_mapping
 from lightning_accum._compat import foreach
-from lightning_accum.functional.moments import Number
+from lightning_accum.functional.optimization import Number
 from lightning_accum.optim._checks import check, check_rectifies, is_choice, is_flag
 from lightning_accum.optim._kernels import (
     Coefficients,

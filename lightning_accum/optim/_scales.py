@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum.functional.moments import Number, bias_correction
-from lightning_accum.functional.rectification import rectification
+from lightning_accum.functional.optimization import Number, bias_correction, rectification
 
 Scales = tuple[Number, Number, Number]
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum.functional.moments import Number, bias_correction
+from lightning_accum.functional.optimization import Number, bias_correction
 from lightning_accum.optim._kernels import Coefficients, compiled_step, fused_step, listed_step
 from lightning_accum.optim._step_groups import StepGroup
 from lightning_accum.sparse.tensor_lists import CHUNK

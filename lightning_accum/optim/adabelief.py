@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from typing_extensions import Unpack
 
-from lightning_accum.functional.moments import Number
+from lightning_accum.functional.optimization import Number
 from lightning_accum.optim._moments import MomentOptimizer
 from lightning_accum.optim._options import MomentOptions
 from lightning_accum.optim._scales import Scales, adam_scales, rectified_scales

@@ -8,8 +8,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from lightning_accum._checks import is_number
-from lightning_accum.functional.moments import Number
-from lightning_accum.functional.schedules import warmup_cosine_factor
+from lightning_accum.functional.optimization import Number, warmup_cosine_factor
 from lightning_accum.optim._adam_formula import AdamFormula
 from lightning_accum.optim._checks import check, is_warmup
 from lightning_accum.optim._options import AdamOptions

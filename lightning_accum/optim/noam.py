@@ -9,8 +9,7 @@ from typing import Any
 from torch import Tensor
 from typing_extensions import Unpack
 
-from lightning_accum.functional.moments import Number
-from lightning_accum.functional.schedules import noam_factor
+from lightning_accum.functional.optimization import Number, noam_factor
 from lightning_accum.optim._adam_formula import AdamFormula
 from lightning_accum.optim._checks import at_least_one, check
 from lightning_accum.optim._options import AdamOptions

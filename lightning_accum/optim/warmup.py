@@ -5,8 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from typing_extensions import Unpack
 
-from lightning_accum.functional.moments import Number
-from lightning_accum.functional.schedules import warmup_factor
+from lightning_accum.functional.optimization import Number, warmup_factor
 from lightning_accum.optim._adam_formula import AdamFormula
 from lightning_accum.optim._checks import check, is_warmup
 from lightning_accum.optim._options import AdamOptions

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum.functional.moments import Number
+from lightning_accum.functional.optimization import Number
 from lightning_accum.optim._checks import check, is_flag, non_negative
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lightning_accum._checks import is_number
 from lightning_accum._compat import is_traced
 from lightning_accum.distributed.world import is_first
-from lightning_accum.functional.surrogates import Surrogate
+from lightning_accum.functional.spikes import Surrogate
 from lightning_accum.rules._library_constants import library_constants
 from lightning_accum.rules._observed_cell import ObservedCell
 

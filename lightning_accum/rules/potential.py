@@ -14,7 +14,7 @@ from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.fields import field
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Recording
-from lightning_accum.functional.surrogates import Surrogate, Triangular
+from lightning_accum.functional.spikes import Surrogate, Triangular
 from lightning_accum.rules._observed_cell import ObservedCell
 from lightning_accum.rules._potential_check import check_potential
 from lightning_accum.rules._recorded_signals import StateSource, check_source

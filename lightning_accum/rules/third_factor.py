@@ -10,7 +10,7 @@ from typing_extensions import Self
 from lightning_accum._checks import is_number
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import Hyperparameters
-from lightning_accum.functional.surrogates import Surrogate
+from lightning_accum.functional.spikes import Surrogate
 from lightning_accum.rules._recorded_signals import RecordedSignal
 from lightning_accum.rules.base import Rule
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from lightning_accum.functional.count_statistics import count_statistics
-from lightning_accum.functional.statistics import spike_counts
+from lightning_accum.functional.statistics import count_statistics, spike_counts
 from lightning_accum.sparse.kernel_counts import count_neurons, sum_counts
 
 
@@ -32,7 +31,7 @@ def fast_count_statistics(counts: Tensor, slots: int) -> Mapping[str, Tensor | f
     """Returns the mean rate of neurons, and the share of those that are silent.
 
     The plain form is
-    :func:`~lightning_accum.functional.count_statistics.count_statistics`, which has
+    :func:`~lightning_accum.functional.statistics.count_statistics`, which has
     these arguments. The kernel's sums are numbers.
     """
     sums, size = sum_counts(counts), counts.numel()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lightning_accum.functional.surrogates import Surrogate
+from lightning_accum.functional.spikes import Surrogate
 from lightning_accum.sparse.compiled import (
     At,
     Int,

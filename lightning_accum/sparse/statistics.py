@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_numbers
-from lightning_accum.functional.lost_change import NEAR, lost_change
-from lightning_accum.functional.statistics import AVERAGED, update_statistics
+from lightning_accum.functional.statistics import AVERAGED, NEAR, lost_change, update_statistics
 from lightning_accum.sparse.kernel_changes import change_sums, lost_sums
 
 
@@ -79,7 +78,7 @@ def fast_lost_change(
 ) -> tuple[Tensor, Tensor] | tuple[float, float]:
     """Returns how much of a pending change had no effect, and how much there was.
 
-    The plain form is :func:`~lightning_accum.functional.lost_change.lost_change`, which has these
+    The plain form is :func:`~lightning_accum.functional.statistics.lost_change`, which has these
     arguments. The kernel's sums are numbers.
     """
     sums = lost_sums(before, after, parts, limits, NEAR)

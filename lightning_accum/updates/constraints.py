@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lightning_accum.functional.clamping import clamp_
-from lightning_accum.functional.normalization import normalize_
+from lightning_accum.functional.constraints import clamp_, normalize_
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from lightning_accum.functional.clamping import clamp_
-from lightning_accum.functional.normalization import normalize_
+from lightning_accum.functional.constraints import clamp_, normalize_
 
 shapes = st.lists(st.integers(1, 4), min_size=2, max_size=4)
 orders = st.sampled_from([1, 2, 3, 1.5, math.inf])

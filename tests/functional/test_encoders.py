@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lightning_accum.functional.encoders import poisson_encode
+from lightning_accum.functional.spikes import poisson_encode
 
 
 def test_shape_and_dtype() -> None:

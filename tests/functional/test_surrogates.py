@@ -8,7 +8,7 @@ import pickle
 import pytest
 import torch
 
-from lightning_accum.functional.surrogates import ArcTan, FastSigmoid, Surrogate, Triangular
+from lightning_accum.functional.spikes import ArcTan, FastSigmoid, Surrogate, Triangular
 
 EVERY = [Triangular(), Triangular(0.5, 2.0), FastSigmoid(), FastSigmoid(3.0), ArcTan(), ArcTan(0.7)]
 X = torch.linspace(-3, 3, 121, dtype=torch.float64)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from lightning_accum.functional.encoders import poisson_encode
+from lightning_accum.functional.spikes import poisson_encode
 from lightning_accum.nn import PoissonEncoder
 
 

@@ -7,16 +7,14 @@ import hypothesis.strategies as st
 import pytest
 import torch
 
-from lightning_accum.functional.moments import (
+from lightning_accum.functional.optimization import (
     belief_moment,
     bias_correction,
     first_moment,
     moment_step,
-    second_moment,
-)
-from lightning_accum.functional.rectification import rectification
-from lightning_accum.functional.schedules import (
     noam_factor,
+    rectification,
+    second_moment,
     warmup_cosine_factor,
     warmup_factor,
 )

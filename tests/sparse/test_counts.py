@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lightning_accum.functional.count_statistics import count_statistics
-from lightning_accum.functional.statistics import spike_counts
+from lightning_accum.functional.statistics import count_statistics, spike_counts
 from lightning_accum.sparse.counts import fast_count_statistics, fast_spike_counts
 from lightning_accum.sparse.kernel_counts import count_neurons, sum_counts
 

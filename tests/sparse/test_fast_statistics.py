@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lightning_accum.functional.lost_change import lost_change
-from lightning_accum.functional.statistics import update_statistics
+from lightning_accum.functional.statistics import lost_change, update_statistics
 from lightning_accum.sparse.statistics import fast_lost_change, fast_statistics
 
 LIMITS = [(None, None), (0.0, None), (None, 1.0), (-0.2, 0.9), (-1.0, 0.0)]
