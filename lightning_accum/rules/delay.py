@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from typing_extensions import Self
 
+from lightning_accum.cells.fields import field
 from lightning_accum.functional.kernels import ExponentialKernel, Kernel
 from lightning_accum.rules.delay_rule import DelayRule
+
+_OF_INFERNO = frozenset({"lr_pos", "lr_neg", "tc_pos", "tc_neg"})
 
 
 class DelayAdjustedSTDP(DelayRule):
@@ -13,22 +18,26 @@ class DelayAdjustedSTDP(DelayRule):
 
     .. math::
         \Delta w_{oi} = \sum_{t:\, s_o(t) \lor s_i(t)} \begin{cases}
-            \eta_+\, e^{-t_\Delta / \tau_+} & t_\Delta \ge 0 \\
-            \eta_-\, e^{\,t_\Delta / \tau_-} & t_\Delta < 0
+            \eta_\text{post}\, e^{-t_\Delta / \tau_\text{pre}} & t_\Delta \ge 0 \\
+            \eta_\text{pre}\, e^{\,t_\Delta / \tau_\text{post}} & t_\Delta < 0
         \end{cases}
         \qquad t_\Delta = t_o - t_i - d_{oi}
 
     with :math:`t_o` and :math:`t_i` the times of the latest spikes up to :math:`t`, the step of
     either neuron's spike. A presynaptic spike counts from its arrival: if it arrives before the
-    postsynaptic spike (:math:`t_\Delta \ge 0`) the weight changes by :math:`\eta_+`, otherwise by
-    :math:`\eta_-`. With ``params=["delay"]`` the delays learn; a positive :math:`\eta_+` and a
-    negative :math:`\eta_-` then bring the arrival and the postsynaptic spike together.
+    postsynaptic spike (:math:`t_\Delta \ge 0`) the weight changes by :math:`\eta_\text{post}`,
+    otherwise by :math:`\eta_\text{pre}`.
+
+    With ``params=["delay"]`` the delays learn, by the same equation. The delay rule of the source
+    has ``lr_post < 0 < lr_pre``: it shortens the delays of spikes that arrived before the
+    neuron's, and lengthens those of late ones, so that arrivals move away from the neuron's spike.
+    With ``lr_post > 0 > lr_pre`` they move towards it.
 
     Args:
-        lr_pos: rate :math:`\eta_+` where the presynaptic spike arrives first.
-        lr_neg: rate :math:`\eta_-` where the postsynaptic spike comes first.
-        tc_pos: time constant :math:`\tau_+`, in ms.
-        tc_neg: time constant :math:`\tau_-`, in ms.
+        lr_post: rate where the presynaptic spike arrives first, and the neuron's comes last.
+        lr_pre: rate where the presynaptic spike arrives last.
+        tc_post: time constant :math:`\tau_\text{post}`, in ms, where the neuron's spike is first.
+        tc_pre: time constant :math:`\tau_\text{pre}`, in ms, where the neuron's spike is last.
         delay: name of the connection's delays, a parameter or buffer ``[out, in]`` in ms.
         dt: step, in ms.
         batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
@@ -36,6 +45,8 @@ class DelayAdjustedSTDP(DelayRule):
             ``carry`` and ``picker`` too.
 
     Raises:
+        TypeError: if a rate is called ``lr_pos`` or ``lr_neg``, which Inferno's classes for weights
+            and for delays assign to opposite orders of the spikes.
         ValueError: if the connection has no such delays, or a time constant is not positive.
 
     Example:
@@ -44,7 +55,7 @@ class DelayAdjustedSTDP(DelayRule):
         >>> from lightning_accum import DelayAdjustedSTDP, Cell
         >>> fc = nn.Linear(1, 1, bias=False)
         >>> fc.delay = nn.Parameter(torch.tensor([[3.0]]), requires_grad=False)
-        >>> rule = DelayAdjustedSTDP(lr_pos=1.0, lr_neg=-1.0, params=["delay"])
+        >>> rule = DelayAdjustedSTDP(lr_post=1.0, lr_pre=-1.0, params=["delay"])
         >>> unit = rule.register_cell("enc", Cell(fc, nn.Identity()))
         >>> for pre, post in ((1.0, 0.0), (0.0, 1.0)):  # the answer, 1 ms after the spike
         ...     _ = unit.cell.connection(torch.tensor([[pre]]))
@@ -59,11 +70,23 @@ class DelayAdjustedSTDP(DelayRule):
         spatiotemporal features in spiking neural networks", doi:10.1162/neco_a_01674.
     """
 
-    lr_pos: float
-    lr_neg: float
-    tc_pos: float = 20.0
-    tc_neg: float = 20.0
+    lr_post: float
+    lr_pre: float
+    tc_post: float = field(default=20.0, kw_only=True)
+    tc_pre: float = field(default=20.0, kw_only=True)
+
+    def _begin(self, *args: Any, **kwargs: Any) -> None:
+        """Rejects names of Inferno, which mean another order of the spikes in one of its rules."""
+        for name in _OF_INFERNO & set(kwargs):
+            raise TypeError(
+                "Arguments of `DelayAdjustedSTDP` should say which spike comes last: `lr_post` and"
+                " `tc_pre` are those of a presynaptic spike that arrives before the neuron's,"
+                f" `lr_pre` and `tc_post` of one that arrives after it. Found `{name}`: Inferno's"
+                " `lr_pos` is `lr_post` where weights learn (DelayAdjustedSTDP), and `lr_pre` where"
+                " delays learn (DelayAdjustedSTDPD)."
+            )
+        super()._begin(*args, **kwargs)
 
     def kernel_of(self, h: Self) -> Kernel:
         """Returns one exponential for each order of the two spikes."""
-        return ExponentialKernel(h.lr_pos, h.lr_neg, tc_post=h.tc_neg, tc_pre=h.tc_pos)
+        return ExponentialKernel(h.lr_post, h.lr_pre, h.tc_post, h.tc_pre)

@@ -117,7 +117,7 @@ def test_delays_that_stay_in_their_step(
     lines = [line for text in caplog.messages for line in text.splitlines()]
     found = [line for line in lines if "to another step of `dt = 1`" in line]
     assert len(found) == told
-    assert all("raise `lr_pos` and `lr_neg`" in line and "`enc.delay`" in line for line in found)
+    assert all("raise `lr_post` and `lr_pre`" in line and "`enc.delay`" in line for line in found)
     assert not any("by a share of" in line for line in lines)
 
 
@@ -137,4 +137,4 @@ def test_delays_that_stay_in_their_step_by_hand(rate: float, told: int) -> None:
         rule.eval()
     texts = [str(each.message) for each in found]
     assert sum("moved no delay to another step of `dt = 1`" in text for text in texts) == told
-    assert all("raise `lr_pos` and `lr_neg`" in text for text in texts)
+    assert all("raise `lr_post` and `lr_pre`" in text for text in texts)

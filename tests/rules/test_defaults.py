@@ -32,7 +32,7 @@ DEFAULTS = {
     },
     "Covariance": {**EVERY, "tc_average": 1000.0},
     "DelayAdjustedKernelSTDP": {**EVERY, "delay": "delay"},
-    "DelayAdjustedSTDP": {**EVERY, "delay": "delay", "tc_pos": 20.0, "tc_neg": 20.0},
+    "DelayAdjustedSTDP": {**EVERY, "delay": "delay", "tc_post": 20.0, "tc_pre": 20.0},
     "DeltaRule": {**EVERY, "tc_readout": None, "graded_input": False},
     "EProp": {
         **EVERY,

@@ -13,6 +13,7 @@ from rasters import layer, raster, show
 from torch import Tensor, nn
 
 from lightning_accum import (
+    Cell,
     DelayAdjustedKernelSTDP,
     DelayAdjustedSTDP,
     KernelSTDP,
@@ -20,7 +21,7 @@ from lightning_accum import (
 )
 from lightning_accum.functional import ExponentialKernel
 
-RATES = {"lr_pos": 0.3, "lr_neg": -0.2, "tc_pos": 12.0, "tc_neg": 8.0}
+RATES = {"lr_post": 0.3, "lr_pre": -0.2, "tc_post": 8.0, "tc_pre": 12.0}
 exact = {"rtol": 1e-10, "atol": 1e-10}
 
 
@@ -108,6 +109,53 @@ def test_a_delay_learns_to_bring_spike_and_answer_together(begin: float):
         rule()
         rule.update()
     assert abs(model.connection.delay.item() - 5.0) < 0.25  # within a step of the rate
+
+
+@pytest.mark.parametrize("param", ["delay", "weight"])
+def test_against_inferno(param: str) -> None:
+    """One spike of the neuron at 7 ms, and spikes that arrived 7 and 2 ms before it, 1 ms after."""
+    learn, neural = (pytest.importorskip(f"inferno.{part}") for part in ("learn", "neural"))
+    delay, pre = torch.tensor([[0.0, 5.0, 8.0, 0.0]]), torch.zeros(8, 1, 4)
+    pre[0, 0, :3] = pre[7, 0, 3] = 1.0  # the last input makes the neuron fire
+    connection = neural.LinearDense(
+        4, 1, 1.0, synapse=neural.DeltaCurrent.partialconstructor(1.0), delay=10.0,
+        weight_init=lambda w: torch.tensor([[1e-6, 1e-6, 1e-6, 99.0]]),
+        delay_init=lambda d: delay.clone(),
+    )  # fmt: skip
+    neuron = neural.LIF(
+        1, 1.0, rest_v=0.0, reset_v=0.0, thresh_v=1.0, refrac_t=1.0, time_constant=20.0,
+        resistance=20.0,
+    )  # fmt: skip
+    model = neural.Serial(connection, neuron)
+    connection.updater = connection.defaultupdater()
+    before = getattr(connection, param).detach().clone()
+    delays = param == "delay"
+    theirs = learn.DelayAdjustedSTDPD if delays else learn.DelayAdjustedSTDP
+    trainer = theirs(lr_neg=-0.1, lr_pos=0.1, tc_neg=20.0, tc_pos=15.0)
+    trainer.register_cell("cell", model.cell)
+    post = torch.stack([model(x).clone() for x in pre]).float()
+    trainer()
+    connection.update()
+
+    fc = nn.Linear(4, 1, bias=False)
+    fc.register_buffer("delay", delay)
+    rates, tcs = ((-0.1, 0.1), (15.0, 20.0)) if delays else ((0.1, -0.1), (20.0, 15.0))
+    rule = DelayAdjustedSTDP(*rates, tc_post=tcs[0], tc_pre=tcs[1], params=[param], time_dim=0)
+    unit = rule.register_cell("cell", Cell(fc, nn.Identity()))
+    unit.monitors["pre"](pre), unit.monitors["post"](post)
+    rule()
+    found = getattr(get_updater(fc), param).update(getattr(fc, param))
+    torch.testing.assert_close(found, getattr(connection, param).detach() - before)
+    if delays:  # shortened where the spike arrived 7 and 2 ms before the neuron's
+        torch.testing.assert_close(
+            found[0, :3], torch.tensor([-0.0705, -0.0905, 0.0936]), atol=1e-4, rtol=0
+        )
+
+
+@pytest.mark.parametrize("name", ["lr_pos", "lr_neg", "tc_pos", "tc_neg"])
+def test_names_that_mean_two_orders_of_spikes_are_rejected(name: str) -> None:
+    with pytest.raises(TypeError, match=rf"say which spike comes last: .* Found `{name}`: Inferno"):
+        DelayAdjustedSTDP(**{"lr_post": 0.1, "lr_pre": -0.1, name: 0.1})
 
 
 def test_what_has_no_delays():
