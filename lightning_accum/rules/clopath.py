@@ -25,10 +25,11 @@ class Clopath(Rule):
     .. math::
         \Delta w = -\eta_- \sum_t s(t) \left[\bar u_-(t) - \theta_-\right]_+
                    + \eta_+ \sum_t \bar x(t) \left[u(t) - \theta_+\right]_+
-                     \left[\bar u_+(t) - \theta_-\right]_+
+                     \left[\bar u_+(t) - \theta_-\right]_+ \Delta t
 
-    with presynaptic spikes :math:`s`, their exponential trace :math:`\bar x`, the membrane
-    potential :math:`u` of the postsynaptic neuron relative to rest, and its low-pass
+    with presynaptic spikes :math:`s`, their exponential trace :math:`\bar x`, to which each spike
+    adds :math:`1 / \tau_x`, the membrane potential :math:`u` of the postsynaptic neuron relative to
+    rest, and its low-pass
     :math:`\bar u_\pm(t) = a_\pm \bar u_\pm(t - \Delta t) + (1 - a_\pm)\, u(t)`, which begins at
     rest, zero. With ``u_ref``, depression is scaled by :math:`(\langle u \rangle / u_\text{ref})^2`
     of the neuron's average potential, which keeps its rate in bounds.
@@ -38,13 +39,13 @@ class Clopath(Rule):
     :class:`~lightning_accum.nn.LIF` that is called step by step.
 
     Args:
-        lr_ltp: rate of potentiation :math:`\eta_+`.
-        lr_ltd: rate of depression :math:`\eta_-`, a positive number.
+        lr_ltp: rate of potentiation :math:`\eta_+`, for each ms at high potentials.
+        lr_ltd: rate of depression :math:`\eta_-` for each spike, a positive number.
         theta_neg: threshold :math:`\theta_-` of the low-passed potentials, relative to rest.
         theta_pos: threshold :math:`\theta_+` of the potential, relative to rest.
         tc_neg: time constant of :math:`\bar u_-`, in ms.
         tc_pos: time constant of :math:`\bar u_+`, in ms.
-        tc_pre: time constant of the presynaptic trace, in ms.
+        tc_pre: time constant :math:`\tau_x` of the presynaptic trace, in ms.
         u_ref: reference of the average potential; no scaling of depression when ``None``.
         tc_average: time constant of the average potential, in ms.
         membrane: where the potential relative to rest is found: the path of an attribute of the
@@ -64,7 +65,7 @@ class Clopath(Rule):
         >>> from lightning_accum.nn import SurrogateLIF
         >>> layer = Serial(nn.Linear(1, 1, bias=False), SurrogateLIF(1))
         >>> _ = nn.init.ones_(layer.connection.weight)
-        >>> rule = Clopath(lr_ltp=0.1, lr_ltd=0.1, theta_neg=0.0, theta_pos=0.5)
+        >>> rule = Clopath(lr_ltp=1.5, lr_ltd=0.1, theta_neg=0.0, theta_pos=0.5)
         >>> unit = rule.register_cell("enc", layer.cell)
         >>> for _ in range(3):
         ...     _ = layer(torch.ones(1, 1))
@@ -134,5 +135,5 @@ class Clopath(Rule):
         ltp = (u.values() - h.theta_pos).clamp_(min=0.0) * above(h.tc_pos)
         return (
             Term(-h.lr_ltd, ltd, window.pre),
-            Term(h.lr_ltp, ltp, window.pre.trace(h.tc_pre)),
+            Term(h.lr_ltp * h.dt / h.tc_pre, ltp, window.pre.trace(h.tc_pre)),
         )

@@ -131,7 +131,7 @@ def test_the_voltage_rule(kind: str, u_ref: float | None, calls: int, carry: boo
         weight = math.exp(-1 / 30) * weight + 1.0
         scale = 1.0 if u_ref is None else (average / weight / u_ref) ** 2
         downs.append(-0.2 * (slow + 0.1).clamp(min=0) * scale)
-        ups.append(0.3 * (u[t] - 0.2).clamp(min=0) * (fast + 0.1).clamp(min=0))
+        ups.append(0.3 / 15 * (u[t] - 0.2).clamp(min=0) * (fast + 0.1).clamp(min=0))
     down, up = torch.stack(downs), torch.stack(ups)
     x_bar = in_windows(pre, calls, carry, 15.0)
     ones = in_windows(torch.ones(STEPS, *[1] * (u.ndim - 1)).double(), calls, carry, 15.0)
