@@ -1,22 +1,26 @@
-"""Chooses how the changes of a window are evaluated, and accumulates them."""
+"""Accumulates the changes that a rule makes of what one cell recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
+from torch import Tensor
 
 from lightning_accum.engine.evaluate import evaluate
+from lightning_accum.engine.recording import BOTH_SIDES, Recording, Target
+from lightning_accum.engine.signal import Signal, Source
+from lightning_accum.engine.state import Carried, StateKey, of_neurons
 from lightning_accum.engine.terms import Change, Term
 from lightning_accum.engine.vjp import WeightVJP
+from lightning_accum.engine.window import Window
 from lightning_accum.functional.numbers import is_narrowed
 from lightning_accum.functional.reductions import Reduction
-from lightning_accum.sparse.costs import Choice, alike, cheapest, unmoved_side
+from lightning_accum.sparse.costs import Form, Forms, unmoved_side
 from lightning_accum.sparse.fold import add_linear, add_matrix
-from lightning_accum.sparse.per_sample import add_per_sample
-from lightning_accum.sparse.step import add_step
+from lightning_accum.sparse.step import add_per_sample, add_step
 from lightning_accum.updates.accumulator import Accumulator
 
 Backend: TypeAlias = Literal["auto", "plain", "dense", "pre", "post"]
@@ -26,6 +30,146 @@ Backend: TypeAlias = Literal["auto", "plain", "dense", "pre", "post"]
 ``"pre"`` and ``"post"`` visit the spikes of one side; ``"auto"`` takes the cheapest of these three.
 """
 
+Terms: TypeAlias = Callable[[Window], Sequence[Change]]
+"""Returns a rule's terms for the window of one parameter."""
+
+# Elements of all signals that are converted to numbers at a time: 40 MB in float32.
+_PIECE_ELEMENTS = 10 << 20
+
+
+class Evaluation(NamedTuple):
+    """How the terms of a cell are evaluated in all its windows.
+
+    Args:
+        batch: the reduction over the batch.
+        backend: how products are summed.
+        traces: about how many traces of each signal the rule needs at a time, beyond one.
+        forms: by parameter, the forms that were cheapest.
+    """
+
+    batch: Reduction
+    backend: Backend
+    traces: int
+    forms: Mapping[str, Forms]
+
+
+class Piece(NamedTuple):
+    """A piece of a window: its signals by name, and the changes of each parameter."""
+
+    sources: dict[str, Source]
+    changes: list[Sequence[Change]]
+
+
+def terms_of(
+    terms: Terms,
+    recording: Recording,
+    targets: Sequence[Target],
+    carried: Carried,
+    piece: slice | None = None,
+) -> Piece:
+    """Returns the changes that a rule makes of some steps; nothing has changed yet.
+
+    Args:
+        terms: returns the rule's terms for the window of one parameter.
+        recording: what was recorded.
+        targets: the parameters to train.
+        carried: what the steps before these left.
+        piece: the steps; all of them when ``None``.
+    """
+    dtype = torch.float32
+    for target in targets:
+        dtype = torch.promote_types(dtype, target.param.dtype)
+    sources = {}
+    for name, recorded in recording.signals.items():
+        activity, events = recorded if piece is None else recorded.part(piece)
+        sources[name] = Source(
+            activity, recording.dt, carried, name, dtype, recording.unit_dim, events
+        )
+    for target in targets:
+        if not target.vjp.reads_input:
+            ones = target.vjp.constant_input(sources["post"].activity, sources["pre"].activity)
+            sources["bias"] = Source(ones, recording.dt, carried, "bias", dtype)
+    start = 0 if piece is None else piece.start
+    windows = [_window(recording, target, sources, start, carried) for target in targets]
+    return Piece(sources, [terms(window) for window in windows])
+
+
+def accumulate(
+    first: Piece,
+    pieces: Sequence[slice],
+    terms: Terms,
+    recording: Recording,
+    targets: Sequence[Target],
+    carried: Carried,
+    how: Evaluation,
+) -> dict[StateKey, Tensor]:
+    """Accumulates the changes of a window, and returns what passes to the next window.
+
+    A long window is evaluated in pieces of bounded memory, which does not change the result.
+
+    Args:
+        first: what :func:`terms_of` returned for the first piece.
+        pieces: the steps of all pieces.
+        terms: returns the rule's terms for the window of one parameter.
+        recording: what was recorded.
+        targets: the parameters to train.
+        carried: what the previous window left.
+        how: how terms are evaluated.
+    """
+    sums = [begin_contribution(target.accumulator, len(pieces)) for target in targets]
+    for piece in pieces:
+        ends = piece is pieces[-1]
+        found = first if piece is pieces[0] else terms_of(terms, recording, targets, carried, piece)
+        after: dict[StateKey, Tensor] = {}
+        for target, total, changes in zip(targets, sums, found.changes, strict=True):
+            forms = how.forms.get(target.name)
+            accumulate_terms(total, changes, how.batch, target.vjp, how.backend, forms)
+            if recording.carries:
+                for change in changes:
+                    after.update(change.carry(target.vjp))
+        carried = of_neurons(carried)
+        for source in found.sources.values():
+            carried.update(source.carry(of_samples=recording.carries or not ends))
+        carried.update(after)
+    for target, total in zip(targets, sums, strict=True):
+        end_contribution(target.accumulator, total)
+    return dict(carried)
+
+
+def pieces_of(recording: Recording, how: Evaluation) -> list[slice]:
+    """Returns spans of steps whose signals fit in bounded memory as numbers."""
+    steps = recording.steps
+    values = sum([each.activity.numel() for each in recording.signals.values()])
+    if steps == 1 or not how.batch.adds or how.traces * values <= _PIECE_ELEMENTS:
+        return [slice(0, steps)]
+    length = max(1, _PIECE_ELEMENTS * steps // max(1, how.traces * values))
+    return [slice(at, min(at + length, steps)) for at in range(0, steps, length)]
+
+
+def _window(
+    recording: Recording, target: Target, sources: dict[str, Source], start: int, carried: Carried
+) -> Window:
+    """Returns the window that the rule sees, for one piece and one parameter."""
+    states = {name: Signal(each) for name, each in sources.items() if name not in _NO_STATES}
+    return Window(
+        pre=Signal(sources["pre" if target.vjp.reads_input else "bias"]),
+        post=Signal(sources["post"]),
+        name=target.name,
+        param=target.param,
+        dt=recording.dt,
+        inputs=recording.inputs,
+        start=start,
+        total=recording.steps,
+        vjp=target.vjp,
+        tensors=recording.tensors,
+        carried=carried,
+        states=states,
+        prepared=recording.prepared,
+    )
+
+
+_NO_STATES = (*BOTH_SIDES, "bias")
+
 
 def accumulate_terms(
     accumulator: Accumulator,
@@ -33,6 +177,7 @@ def accumulate_terms(
     batch: Reduction,
     vjp: WeightVJP,
     backend: Backend = "auto",
+    forms: Forms | None = None,
 ) -> None:
     """Adds the changes of a window to an accumulator, as one contribution to each part.
 
@@ -43,6 +188,7 @@ def accumulate_terms(
             every sample, in memory of bounded size.
         vjp: sums products of both sides into the parameter's shape.
         backend: how terms are evaluated.
+        forms: the forms that were cheapest in earlier windows.
     """
     for record in accumulator.records:
         accumulate_terms(record, changes, batch, vjp, backend)
@@ -57,13 +203,13 @@ def accumulate_terms(
             others.append(change)
         else:
             products.append(product)
-    with torch.no_grad(), _in_full_precision(products[0].device if products else "cpu"):
+    with torch.no_grad(), _in_full_precision(products):
         if backend == "plain" or not (batch.adds or (vjp.is_matrix and not others)):
             accumulator.accumulate(*evaluate(changes, batch, vjp))
         elif not batch.adds:
             add_per_sample(accumulator, products, batch)
         else:
-            _add_sums(accumulator, products, others, batch.averages, vjp, backend)
+            _add_sums(accumulator, products, others, batch.averages, vjp, backend, forms or Forms())
 
 
 def begin_contribution(accumulator: Accumulator, pieces: int) -> Accumulator:
@@ -89,22 +235,22 @@ def _add_sums(
     averages: bool,
     vjp: WeightVJP,
     backend: Backend,
+    forms: Forms,
 ) -> None:
     """Adds sums or means over the batch."""
     combine = accumulator.combines and len({product.rate < 0 for product in products}) > 1
-    groups = _groups(products, backend, vjp, combine)
-    total = begin_contribution(accumulator, len(groups) + len(others))
-    for choice, some in groups:
+    every = _forms(products, backend, vjp, combine, forms)
+    total = begin_contribution(accumulator, len(every) + len(others))
+    for choice, side, places in every:
+        some = [products[place] for place in places]
         scale = 1.0 / some[0].size if averages else 1.0
         if choice == "step":
             add_step(total, some, scale)
-            continue
-        side = unmoved_side(some, combine) if choice == "dense" else choice
-        if vjp.is_matrix:
+        elif vjp.is_matrix:
             add_matrix(total, some, scale, side, choice != "dense", combine)
         else:
             add_linear(total, some, scale, side, vjp, combine)
-        if combine:
+        if combine and choice != "step":
             total.note_combined()
     for change in others:
         parts = change.summed(vjp)
@@ -113,22 +259,21 @@ def _add_sums(
     end_contribution(accumulator, total)
 
 
-def _groups(
-    products: Sequence[Term], backend: Backend, vjp: WeightVJP, combine: bool = False
-) -> list[tuple[Choice, Sequence[Term]]]:
-    """Returns groups of products that are evaluated together, each with its form of evaluation."""
+def _forms(
+    products: Sequence[Term], backend: Backend, vjp: WeightVJP, combine: bool, forms: Forms
+) -> list[Form]:
+    """Returns the forms in which products are evaluated."""
     if not products:
         return []
-    if not vjp.is_matrix:
-        return [("dense", products)]
-    if backend != "auto":
-        assert backend != "plain"
-        return [(backend, products)]
-    if products[0].operands[0].shape[0] == 1:
-        return [("step", products)]
-    return [(cheapest(some, combine), some) for some in alike(products)]
+    if vjp.is_matrix and backend == "auto":
+        return forms.of(products, combine)
+    places = tuple(range(len(products)))
+    if vjp.is_matrix and (backend == "pre" or backend == "post"):
+        return [Form(backend, backend, places)]
+    return [Form("dense", unmoved_side(products, combine), places)]
 
 
-def _in_full_precision(device: str) -> AbstractContextManager[object]:
+def _in_full_precision(products: Sequence[Term]) -> AbstractContextManager[object]:
     """Suspends the autocast of a mixed-precision step."""
+    device = products[0].operands[0].device.type if products else "cpu"
     return torch.autocast(device, enabled=False) if is_narrowed(device) else nullcontext()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import get_args
 
 import torch
@@ -46,8 +47,12 @@ class Source:
         events: Events | None = None,
         constant: bool = False,
     ) -> None:
-        self.given: Tensor | Folding = activity
-        self.folding = activity if isinstance(activity, Folding) else None
+        if isinstance(activity, Folding):
+            self.folding: Folding | None = activity
+        else:
+            self.folding, self.activity = None, activity
+        self.shape, self.device = activity.shape, activity.device
+        self.is_raster = activity.dtype == torch.bool
         self.known_events = events
         self.unit_dim = unit_dim
         self.dtype = torch.promote_types(activity.dtype, dtype)
@@ -63,12 +68,11 @@ class Source:
         self._steps: Tensor | None = None
         self._averages: dict[tuple[float, int], tuple[Tensor, Tensor]] = {}
 
-    @property
+    @cached_property
     def activity(self) -> Tensor:
         """The activity, ``[T, B, ...]``; a folding computes it when it is first read."""
-        if not isinstance(self.given, Tensor):
-            self.given = self.given.values()
-        return self.given
+        assert self.folding is not None
+        return self.folding.values()
 
     def events(self) -> Events:
         """Returns the spikes' indices in ``[K, neurons]``; they are searched for only once."""
@@ -224,6 +228,13 @@ class Signal:
         decay: the share of a trace that is left after one step; ``None`` for the activity itself.
         mode: the mode of a trace.
         weights: factors of the values of the activity or the trace.
+
+    Attributes:
+        shape: the shape of the activity, ``[T, B, ...]``.
+        device: its device.
+        dtype: the dtype in which this is computed, float32 or wider.
+        is_raster: whether the activity is spikes, kept as booleans.
+        folding: what computes the activity when it is read; ``None`` for recorded activity.
     """
 
     def __init__(
@@ -237,41 +248,13 @@ class Signal:
         self.decay = decay
         self.mode: TraceMode = mode
         self.weights = weights
-
-    @classmethod
-    def of(cls, operand: Signal | Tensor) -> Signal:
-        """Returns a signal unchanged, and a tensor ``[T, B, ...]`` as a signal of that activity."""
-        return operand if isinstance(operand, Signal) else cls(Source(operand))
+        self.shape, self.device, self.dtype = source.shape, source.device, source.dtype
+        self.is_raster, self.folding = source.is_raster, source.folding
 
     @property
     def activity(self) -> Tensor:
         """The recorded activity, ``[T, B, ...]``."""
         return self.source.activity
-
-    @property
-    def shape(self) -> torch.Size:
-        """The shape of the activity."""
-        return self.source.given.shape
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the activity."""
-        return self.source.given.device
-
-    @property
-    def folding(self) -> Folding | None:
-        """The folding that computes the activity when it is read; otherwise ``None``."""
-        return self.source.folding
-
-    @property
-    def is_raster(self) -> bool:
-        """Whether the activity is spikes, kept as booleans."""
-        return self.source.given.dtype == torch.bool
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype in which this is computed, float32 or wider."""
-        return self.source.dtype
 
     def trace(self, tc: float, mode: TraceMode = "cumulative") -> Signal:
         """Returns the exponential trace of this side's activity.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_numbers
-from lightning_accum.engine.signal import Signal
+from lightning_accum.engine.signal import Signal, Source
 from lightning_accum.engine.state import StateKey
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.numbers import as_numbers
@@ -125,12 +125,11 @@ class Term(Change):
     @cached_property
     def operands(self) -> tuple[Signal, Signal]:
         """The postsynaptic and the presynaptic signal; a tensor becomes a signal."""
-        return Signal.of(self.post), Signal.of(self.pre)
-
-    @property
-    def device(self) -> str:
-        """The type of the device of the computation."""
-        return self.operands[0].device.type
+        post, pre = self.post, self.pre
+        return (
+            post if isinstance(post, Signal) else Signal(Source(post)),
+            pre if isinstance(pre, Signal) else Signal(Source(pre)),
+        )
 
     def as_product(self) -> Term | None:
         """Returns this term, unless it has a transform or a constant input."""

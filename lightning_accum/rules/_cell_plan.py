@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lightning_accum.cells.state import CellState
+from lightning_accum.engine.accumulate import Terms
 from lightning_accum.engine.fixed_terms import FixedTerms
 from lightning_accum.engine.recording import Recorded
 from lightning_accum.engine.terms import Change
@@ -18,8 +19,7 @@ from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import reduction
 from lightning_accum.rules._first_windows import FirstWindows
 from lightning_accum.rules._next_step import StepPlanner
-
-Terms: TypeAlias = Callable[[Window], Sequence[Change]]
+from lightning_accum.sparse.costs import Forms
 
 
 class CellPlan:
@@ -44,6 +44,7 @@ class CellPlan:
         self.reads = tuple(reads)
         self.unit_dim = unit_dim_of(connection)
         self.batch = reduction(self.h.batch_reduction)
+        self.forms = {param: Forms() for param in self.h.params}
         self._vjps: dict[str, type[WeightVJP]] = {}  # those whose shapes fit the activity
         self._read: dict[str, tuple[torch.Size, torch.dtype]] = {}
         self._terms: FixedTerms | None = None

@@ -11,12 +11,12 @@ from lightning_accum._checks import is_number, warn_below_step
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.independent import IndependentCellTrainer
 from lightning_accum.cells.state import differing, noting_reads, rates_in
+from lightning_accum.engine.accumulate import Terms
 from lightning_accum.engine.terms import Change, check_sides
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import check_reduction
 from lightning_accum.functional.traces import TraceMode
 from lightning_accum.nn.delayed_linear import DelayedLinear
-from lightning_accum.rules._cell_plan import Terms
 from lightning_accum.rules._options import RuleOptions
 
 # The `time_dim` of other libraries' neurons, by the library and the name of the base class.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, get_args
 
@@ -11,14 +11,19 @@ from torch import nn
 from typing_extensions import Self
 
 from lightning_accum.cells.cell import Cell
-from lightning_accum.engine.accumulate import Backend
+from lightning_accum.engine.accumulate import (
+    Backend,
+    Evaluation,
+    Terms,
+    accumulate,
+    pieces_of,
+    terms_of,
+)
 from lightning_accum.engine.recording import Given, Recording
-from lightning_accum.engine.run import Evaluation, run_rule
 from lightning_accum.engine.terms import Change, listed
 from lightning_accum.engine.vjp import WeightVJP, kind_of_vjp
 from lightning_accum.engine.window import Window
 from lightning_accum.observe import WindowRecorder
-from lightning_accum.rules._cell_plan import Terms
 from lightning_accum.rules._chain import warn_of_unapplied
 from lightning_accum.rules._hyperparameters import (
     check_choice,
@@ -179,17 +184,15 @@ class Rule(RecordingTrainer):
         check_windows(self._without_cells, found, carry, self.carry)
         carry = self.carry if carry is None else carry
         given = Given(inputs)
-        runs = [self._run(seen, given, carry) for seen in found if seen is not None]
-        try:
-            for run in runs:
-                next(run)  # finds the terms, which may reject the inputs, before anything changes
+        try:  # the terms may reject the inputs, before anything changes
+            runs = [self._run(seen, given, carry) for seen in found if seen is not None]
         except BaseException:
             for name, _ in self.named_cells:
                 self.tally(name).refused = True
             raise
         try:
-            for run in runs:
-                next(run, None)
+            for accumulate_cell in runs:
+                accumulate_cell()
             if given and runs:
                 note_inputs(type(self).__name__, given, [e.plan.state.tally for e in found if e])
             if len(runs) < len(found) and self.training:
@@ -222,28 +225,35 @@ class Rule(RecordingTrainer):
     def _changes(self, window: Window, h: Self) -> Sequence[Change]:
         return listed(self.terms(window, h), type(self).__name__)
 
-    def _run(self, seen: ObservedCell, inputs: Given, carry: bool) -> Iterator[None]:
-        """Evaluates the terms over what a cell recorded; yields once, before anything changes."""
-        h, state = seen.plan.h, seen.plan.state
+    def _run(self, seen: ObservedCell, inputs: Given, carry: bool) -> Callable[[], None]:
+        """Evaluates the terms over what a cell recorded; returns what accumulates the changes."""
+        h, state, plan = seen.plan.h, seen.plan.state, seen.plan
         targets = seen.targets(updater := self.updater_of(seen.name, *h.params))
         fixed = self._fixed_terms and self.backend == "auto"
-        known = seen.known_terms(targets) if fixed and carry and not inputs else None
+        alone = fixed and carry and not inputs
+        known = seen.known_terms(targets) if alone else None
         if known is not None:
-            yield
-            carried = known.accumulate(targets[0].accumulator, seen.activity, state.carried)
+            evaluate = partial(known.accumulate, targets[0].accumulator, seen.activity)
         else:
             recording = seen.recording(inputs, carry)
             recording = recording.after(self.prepare(recording, h), self._states_in_terms)
-            how = Evaluation(seen.plan.batch, self.backend, carry, self._traces)
+            how = Evaluation(plan.batch, self.backend, self._traces, plan.forms)
             terms: Terms = partial(self._changes, h=h)
             if not state.tally.windows:
                 terms = watch_terms(self, seen.name, h, state.tally.note_signs(terms))
             if fixed and recording.steps == 1:
-                terms = seen.plan.noting(terms)
-            carried = yield from run_rule(terms, recording, targets, state.carried, how)
-        looked = seen.note(carried, carry)
-        if fixed and carry and not inputs:
-            seen.plan_step(known, updater, self._pool.members(seen.name))
-        if looked:
-            state.tally.looks.note_inputs(self._factors(inputs))
-            warn_of_unapplied(self._link(seen.name))
+                terms = plan.noting(terms)
+            pieces = pieces_of(recording, how)
+            piece = pieces[0] if len(pieces) > 1 else None
+            first = terms_of(terms, recording, targets, state.carried, piece)
+            evaluate = partial(accumulate, first, pieces, terms, recording, targets, how=how)
+
+        def finish() -> None:
+            looked = seen.note(evaluate(carried=state.carried), carry)
+            if alone:
+                seen.plan_step(known, updater, self._pool.members(seen.name))
+            if looked:
+                state.tally.looks.note_inputs(self._factors(inputs))
+                warn_of_unapplied(self._link(seen.name))
+
+        return finish

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from lightning_accum.engine.evaluate import per_sample
-from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.state import StateKey
 from lightning_accum.engine.terms import Change, CustomChange, Parts, Term, added
 from lightning_accum.engine.vjp import WeightVJP
@@ -63,7 +62,7 @@ def reward_modulated(
     dims = [1] * (window.post.activity.ndim - 2)
     for sign, size in factors:
         size = size[window.steps].unflatten(1, (-1, *dims))
-        found += [replace(t, rate=sign * t.rate, post=Signal.of(t.post) * size) for t in terms]
+        found += [replace(t, rate=sign * t.rate, post=t.operands[0] * size) for t in terms]
     return found
 
 
@@ -104,7 +103,7 @@ class _Eligibility(CustomChange):
         decay = decay_factor(self.tc, window.dt)
         ago = torch.arange(window.total - 1, -1, -1, device=activity.device)[window.steps]
         left = (decay ** ago.to(dtype) / self.tc).reshape(-1, *[1] * (activity.ndim - 1))
-        scaled = [replace(term, post=Signal.of(term.post) * left) for term in self.terms]
+        scaled = [replace(term, post=term.operands[0] * left) for term in self.terms]
         after = {}
         for key, before, new in zip(self.keys, self.before, per_sample(scaled, vjp), strict=True):
             # The first piece of a window has the eligibility decay to the end of the whole window.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from lightning_accum.sparse.step import widest
 Choice: TypeAlias = Literal["dense", "pre", "post", "step"]
 """Dense products, the spikes of one side, or the dense products of a single step."""
 
-P = TypeVar("P", bound=Product)
+_MOST_KINDS = 64
 
 
 class Costs(NamedTuple):
@@ -94,30 +94,122 @@ def events_pay(raster: Tensor, width: int) -> bool:
     return dense > fixed + search + density(raster) * rows * inputs * (EVENT + width * ADD)
 
 
-def alike(products: Sequence[P]) -> list[list[P]]:
-    """Returns products in groups that have spikes on the same sides."""
-    groups: dict[tuple[bool, ...], list[P]] = {}
-    for product in products:
+class Form(NamedTuple):
+    """How some products are evaluated together.
+
+    Args:
+        choice: dense products, the spikes of one side, or the products of a single step.
+        side: the side whose traces move to the other side.
+        places: which products these are.
+    """
+
+    choice: Choice
+    side: Side
+    places: tuple[int, ...]
+
+
+class Charge(NamedTuple):
+    """The estimated nanoseconds of a choice, for each step of a sample: linear in its events.
+
+    Args:
+        fixed: those that do not depend on spikes.
+        event: those of each event.
+        place: the side whose events are visited, in the operands of a product.
+    """
+
+    fixed: float
+    event: float = 0.0
+    place: int = 0
+
+    def of(self, product: Product) -> float:
+        """Returns the nanoseconds for the spikes of a product."""
+        return (
+            self.fixed + self.event * _events(product.operands[self.place])
+            if self.event
+            else self.fixed
+        )
+
+
+class Forms:
+    """The cheapest forms of the products of a parameter.
+
+    What the costs depend on is found once for each kind of products; only the number of events
+    differs between windows of a kind. It is counted only on the CPU, because counting waits for
+    other devices.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[object, list[dict[Form, Charge]]] = {}
+
+    def of(self, products: Sequence[Product], combine: bool) -> list[Form]:
+        """Returns the forms of products of a matrix.
+
+        Args:
+            products: at least one product.
+            combine: whether both parts are summed into one.
+        """
+        if products[0].operands[0].shape[0] == 1:
+            return [Form("step", "pre", tuple(range(len(products))))]
+        kind = _kind(products, combine)
+        known = self._known.get(kind)
+        if known is None:
+            if len(self._known) >= _MOST_KINDS:
+                self._known.clear()
+            known = self._known[kind] = _possible(products, combine)
+        forms = []
+        for possible in known:
+            costs = {form: each.of(products[form.places[0]]) for form, each in possible.items()}
+            forms.append(min(costs, key=costs.__getitem__))
+        return forms
+
+
+def _kind(products: Sequence[Product], combine: bool) -> object:
+    """Returns everything that the costs of products depend on, but the number of events."""
+    found: list[object] = [combine]
+    sources: dict[int, int] = {}
+    for each in products:
+        found.append(each.rate < 0)
+        for side in each.operands:
+            weights = side.weights
+            found += side.shape, side.dtype, side.is_raster, side.decay, side.mode
+            found += sources.setdefault(id(side.source), len(sources)), side.known_events is None
+            if weights is not None:
+                found += sources.setdefault(id(weights), len(sources)), weighs_rows(side)
+    return tuple(found)
+
+
+def _possible(products: Sequence[Product], combine: bool) -> list[dict[Form, Charge]]:
+    """Returns the possible forms of each group of products that have spikes on the same sides."""
+    groups: dict[tuple[bool, ...], list[int]] = {}
+    for place, product in enumerate(products):
         kind = tuple(_is_raster(side) for side in product.operands)
-        groups.setdefault(kind, []).append(product)
-    return list(groups.values())
+        groups.setdefault(kind, []).append(place)
+    found = []
+    for places in groups.values():
+        some = [products[place] for place in places]
+        dense = unmoved_side(some, combine)
+        found.append(
+            {
+                Form(choice, choice if choice in _PLACES else dense, tuple(places)): charge
+                for choice, charge in possible(some, combine).items()
+            }
+        )
+    return found
 
 
-def cheapest(products: Sequence[Product], combine: bool = False) -> Choice:
-    """Returns the choice of the lowest estimated cost.
-
-    Spikes are counted only on the CPU, because counting waits for other devices.
+def charges(products: Sequence[Product], combine: bool = False) -> dict[Choice, float]:
+    """Returns the estimated nanoseconds of each possible choice, for each step of a sample.
 
     Args:
         products: products with spikes on the same sides.
         combine: whether both parts are summed into one.
     """
-    found = charges(products, combine)
-    return min(found, key=lambda choice: found[choice])
+    found = possible(products, combine)
+    return {choice: charge.of(products[0]) for choice, charge in found.items()}
 
 
-def charges(products: Sequence[Product], combine: bool = False) -> dict[Choice, float]:
-    """Returns the estimated nanoseconds of each possible choice, for each step of a sample.
+def possible(products: Sequence[Product], combine: bool) -> dict[Choice, Charge]:
+    """Returns what each possible choice is charged.
 
     Args:
         products: products with spikes on the same sides.
@@ -130,32 +222,39 @@ def charges(products: Sequence[Product], combine: bool = False) -> dict[Choice, 
     weighted = [sum(_is_weighted(each, kernel) for each in factors) for factors in sides]
     place = _PLACES[unmoved_side(products, combine)]
     own, other = widths[place], widths[1 - place]
-    costs: dict[Choice, float] = {
-        "dense": _count_left(products, place, combine) * own * other * by.multiply
-        + own * (1 + any(map(_is_nearest, sides[place]))) * by.prepare
-        + n * other * by.dense_trace
-        + (weighted[0] * widths[0] + weighted[1] * widths[1]) * by.weight
+    costs: dict[Choice, Charge] = {
+        "dense": Charge(
+            _count_left(products, place, combine) * own * other * by.multiply
+            + own * (1 + any(map(_is_nearest, sides[place]))) * by.prepare
+            + n * other * by.dense_trace
+            + (weighted[0] * widths[0] + weighted[1] * widths[1]) * by.weight
+        )
     }
     for side, place in _PLACES.items():
         factors, own, other = sides[place], widths[place], widths[1 - place]
-        if not all(map(_is_raster, factors)) or len({id(each.activity) for each in factors}) != 1:
+        if not all(map(_is_raster, factors)) or len({id(each.source) for each in factors}) != 1:
             continue
         stay = sum(_stays(each, kernel) for each in factors)
-        known, flat = factors[0].known_events, factors[0].activity.flatten(0, -2)
-        rows, wide = max(1, len(flat)), -(-other // by.columns) * by.columns
-        events = density(flat) * own if known is None else len(known) / rows
+        rows, wide = max(1, factors[0].shape[:-1].numel()), -(-other // by.columns) * by.columns
         shares = any(map(_is_nearest, factors)) + weighted[place] - stay
         visited = (each for each in products if not _stays(each.operands[place], kernel))
         visits = len({_visit(each, place, kernel, combine) for each in visited})
-        costs[side] = (
-            own * (known is None) * by.search
-            + events * (by.event + shares * by.share + visits * wide * by.add)
+        costs[side] = Charge(
+            own * (factors[0].known_events is None) * by.search
             + n * wide * by.trace
             + weighted[1 - place] * other * by.weight
             + stay * own * (other * by.multiply + by.prepare)
-            + (own * wide * by.write[1 - place] + by.calls) / rows
+            + (own * wide * by.write[1 - place] + by.calls) / rows,
+            by.event + shares * by.share + visits * wide * by.add,
+            place,
         )
     return costs
+
+
+def _events(factor: Factor) -> float:
+    """Returns the number of events of a raster in one step of a sample, counted or estimated."""
+    known, flat = factor.known_events, factor.activity.flatten(0, -2)
+    return density(flat) * flat.shape[1] if known is None else len(known) / max(1, len(flat))
 
 
 def unmoved_side(products: Sequence[Product], combine: bool = False) -> Side:

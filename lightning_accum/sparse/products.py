@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -16,8 +16,21 @@ Side: TypeAlias = Literal["pre", "post"]
 
 
 class Factor(Protocol):
-    """One side of a product: recorded activity ``[T, B, ...]``, or a trace of it."""
+    """One side of a product: recorded activity ``[T, B, ...]``, or a trace of it.
 
+    Attributes:
+        source: what it is a signal of, which several factors may share.
+        folding: what the activity is folded of, if it is computed only when it is read.
+        is_raster: whether the activity is spikes, kept as booleans.
+        dtype: the dtype of the computation.
+    """
+
+    source: Any
+    shape: torch.Size
+    device: torch.device
+    dtype: torch.dtype
+    folding: Folding | None
+    is_raster: bool
     decay: float | None
     mode: TraceMode
     weights: Tensor | None
@@ -25,26 +38,6 @@ class Factor(Protocol):
     @property
     def activity(self) -> Tensor:
         """The recorded activity."""
-
-    @property
-    def shape(self) -> torch.Size:
-        """The shape of the activity."""
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the activity."""
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the computation."""
-
-    @property
-    def folding(self) -> Folding | None:
-        """What the activity is folded of, if it is computed only when it is read."""
-
-    @property
-    def is_raster(self) -> bool:
-        """Whether the activity is spikes, kept as booleans."""
 
     @property
     def known_events(self) -> Events | None:

@@ -13,7 +13,7 @@ from references import RULES
 from torch import Tensor, nn
 
 from lightning_accum import STDP, Accumulator, Serial, get_updater
-from lightning_accum.engine import run as run_module
+from lightning_accum.engine import accumulate as run_module
 from lightning_accum.functional import bound_power, bound_upper_power
 from lightning_accum.sparse import compiled
 

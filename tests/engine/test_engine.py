@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from rasters import layer, learned, naive, raster, show
 
 from lightning_accum import STDP, Accumulator, Cell, Rule, Term
-from lightning_accum.engine.accumulate import _groups, accumulate_terms
+from lightning_accum.engine.accumulate import accumulate_terms
 from lightning_accum.engine.signal import Signal, Source
 from lightning_accum.engine.vjp import Outer
 from lightning_accum.functional.reductions import reduction
+from lightning_accum.sparse.costs import Form, Forms
 
 TC = {"tc_post": 7.0, "tc_pre": 13.0}
 PATHS = ("auto", "plain", "dense", "pre", "post")
@@ -153,7 +154,7 @@ def test_the_per_sample_path_in_blocks(monkeypatch):
     pre, post = raster(5, 3, 4, seed=3), raster(5, 3, 7, seed=4)
     rule = STDP(0.3, -0.2, batch_reduction=torch.amax)
     whole = learned(rule, pre, post)
-    monkeypatch.setattr("lightning_accum.sparse.per_sample._BLOCK_ELEMENTS", 3 * 4 * 2)
+    monkeypatch.setattr("lightning_accum.sparse.step._BLOCK_ELEMENTS", 3 * 4 * 2)
     torch.testing.assert_close(learned(rule, pre, post), whole, rtol=0, atol=0)
 
 
@@ -205,8 +206,8 @@ def test_terms_are_visited_on_the_side_that_has_spikes():
 
     weight = Outer(torch.nn.Module(), "", "")
     sparse, dense = terms(torch.Tensor.bool), terms(torch.Tensor.double)
-    taken = _groups(sparse, "auto", weight)
-    assert taken[:2] == [("post", sparse[:1]), ("pre", sparse[1:2])]
+    taken = Forms().of(sparse, combine=False)
+    assert taken[:2] == [Form("post", "post", (0,)), Form("pre", "pre", (1,))]
     found = []
     for some in (sparse, dense):
         accumulator = Accumulator()

@@ -10,7 +10,7 @@ from torch import nn
 
 from lightning_accum import STDP, Accumulator, Cell, EProp, Serial, get_updater
 from lightning_accum import nn as layers
-from lightning_accum.engine import run as run_module
+from lightning_accum.engine import accumulate as run_module
 
 
 @pytest.mark.parametrize("by", ["sum", "mean", "amax"])

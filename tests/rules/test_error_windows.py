@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import lightning_accum as la
 from lightning_accum import Cell, get_updater
-from lightning_accum.engine import run as run_module
+from lightning_accum.engine import accumulate as run_module
 from lightning_accum.functional import FastSigmoid
 from lightning_accum.nn import Linear, SurrogateLIF
 from lightning_accum.sparse.buffers import Scratch

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lightning_accum.engine.signal import Signal, Source
 from lightning_accum.engine.terms import Term
 from lightning_accum.sparse import compiled, costs
-from lightning_accum.sparse.costs import charges, cheapest, events_pay, unmoved_side
+from lightning_accum.sparse.costs import Forms, charges, events_pay, unmoved_side
 from lightning_accum.sparse.fold import add_matrix
 from lightning_accum.updates.accumulator import Accumulator
 
@@ -30,6 +30,11 @@ def kernel(request, monkeypatch) -> bool:
     elif not compiled.has_kernel(torch.device("cpu"), torch.float32):
         pytest.skip("needs a C compiler")
     return request.param
+
+
+def cheapest(products: list[Term]) -> str:
+    ((choice, *_),) = Forms().of(products, combine=False)
+    return choice
 
 
 def pairs(pre: Signal, post: Signal, reward: Tensor | None = None) -> list[Term]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from lightning_accum import Cell, EProp, get_updater
-from lightning_accum.engine import run as run_module
+from lightning_accum.engine import accumulate as run_module
 from lightning_accum.functional import (
     ArcTan,
     FastSigmoid,
