@@ -1,0 +1,836 @@
+"""Correct programs, of which nothing is warned."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from programs import (
+    BATCH,
+    CALLBACK,
+    ENC,
+    FABRIC,
+    HAND,
+    HOSTED,
+    INPUTS,
+    OUTPUTS,
+    Errors,
+    Net,
+    Program,
+    eprop,
+    erring,
+    mstdp,
+    rewarded,
+    spikes,
+    stepwise,
+    uniform,
+    whole,
+)
+from torch import Tensor, nn
+
+import lightning_accum as la
+from lightning_accum import MSTDPET, STDP, Cell, CellSpec, Clamp, Normalize, attach_updater
+from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
+from lightning_accum.functional import GaussianKernel, bound_power, bound_sharp
+from lightning_accum.nn import (
+    LIF,
+    AdaptiveLIF,
+    Competition,
+    Conv2d,
+    DelayedLinear,
+    LateralInhibition,
+    LeakyIntegrator,
+    PoissonEncoder,
+    RecurrentLinear,
+    RewardBaseline,
+    SurrogateLIF,
+    WinnerTakeAll,
+)
+from lightning_accum.rules import RandomFeedback, learn_online
+
+CORRECT: list[Program] = []
+
+
+def correct(name: str, **program: Any) -> None:
+    """Adds a program."""
+    CORRECT.append(Program(name=name, **program))
+
+
+def constrained(*constraints: Callable[[Tensor], object]) -> Any:
+    """Returns a preparation that registers constraints."""
+
+    def prepare(net: Any, rule: Any) -> None:
+        for each in constraints:
+            attach_updater(net.fc, "weight").register_constraint(each)
+
+    return prepare
+
+
+# ====================================================================== rules of spikes
+correct("STDP of sequences", advice=())
+correct(
+    "STDP of steps",
+    net=lambda: Net(LIF(OUTPUTS)),
+    rule=lambda net: STDP(0.01, -0.008),
+    step=stepwise,
+    advice=(),
+)
+correct(
+    "STDP of nearest spikes", rule=lambda n: STDP(0.01, -0.01, trace_mode="nearest", time_dim=0)
+)
+correct("triplets", rule=lambda net: la.TripletSTDP(0.0005, 0.001, -0.004, -0.001, time_dim=0))
+correct(
+    "weight-dependent STDP",
+    rule=lambda net: la.WeightDependentSTDP(0.002, -0.01, time_dim=0),
+    prepare=constrained(Clamp(0.0, 1.0)),
+    advice=(),
+)
+correct("a kernel", rule=lambda net: la.KernelSTDP(GaussianKernel(0.02, 5.0, -0.005), time_dim=0))
+correct(
+    "a kernel of one's own",
+    rule=lambda net: la.KernelSTDP(lambda d: 0.01 * torch.cos(d / 5), time_dim=0),
+)
+correct(
+    "Clopath",
+    net=lambda: Net(SurrogateLIF(OUTPUTS, time_dim=0)),
+    rule=lambda net: la.Clopath(0.02, 0.02, 0.1, 0.3, time_dim=0),
+    prepare=constrained(Clamp(0.0, 1.0)),
+)
+correct(
+    "inhibitory STDP",
+    rule=lambda net: la.InhibitorySTDP(1e-3, target_rate=50.0, time_dim=0),
+    prepare=constrained(Clamp(0.0, 1.0)),
+)
+correct("homeostasis", rule=lambda net: la.Homeostasis(1e-3, target=50.0, time_dim=0))
+correct(
+    "homeostasis wakes silent neurons",
+    rule=lambda net: la.Homeostasis(0.05, target=100.0, time_dim=0),
+    prepare=lambda net, rule: nn.init.constant_(net.fc.weight, 0.01),
+)
+
+
+def two_rules(net: Any, rule: Any) -> None:
+    """A second rule of the same cell, by hand."""
+    rule.other.register_cell("enc", Cell(net.fc, net.lif))
+
+
+def homeostasis_beside(net: Any) -> Any:
+    rule = STDP(0.01, -0.008, time_dim=0)
+    vars(rule)["other"] = la.Homeostasis(1e-4, target=50.0, time_dim=0)
+    return rule
+
+
+def call_other(net: Any, rule: Any, i: int) -> None:
+    rule.other(carry=False)
+    rule.other.update()
+
+
+correct(
+    "two rules on one connection, by hand",
+    rule=homeostasis_beside,
+    prepare=two_rules,
+    on={"updated": call_other},
+    hosts=(HAND,),
+)
+correct(
+    "two rules on one connection, in two callbacks",
+    learners=lambda: [
+        CellTrainerCallback(
+            la.Homeostasis(1e-4, target=50.0, time_dim=0), {"rate": CellSpec("net.fc", "net.lif")}
+        )
+    ],
+    hosts=(CALLBACK,),
+)
+
+# ====================================================================== rewards and errors
+correct(
+    "rewards of both signs",
+    rule=mstdp,
+    inputs=("reward",),
+    step=rewarded(lambda i: (-1.0) ** i),
+)
+correct(
+    "rewards of mean 0 for potentiation only",
+    rule=lambda net: MSTDPET(0.01, 0.0, time_dim=0),
+    inputs=("reward",),
+    step=rewarded(lambda i: torch.tensor([1.0, -1.0, 0.5, -0.5]) * (-1.0) ** i),
+    epochs=10,
+    advice=(),
+)
+correct(
+    "rewards by chance, of mean 0, for potentiation only",
+    rule=lambda net: MSTDPET(0.01, 0.0, time_dim=0),
+    inputs=("reward",),
+    step=rewarded(lambda i: float(torch.rand(()) < 0.5) * 2 - 1),
+    epochs=8,
+    advice=(),
+)
+correct(
+    "a rare reward",
+    rule=mstdp,
+    inputs=("reward",),
+    step=rewarded(lambda i: float(i % 16 == 5)),
+    epochs=4,
+)
+correct(
+    "a reward of one sample, once",
+    rule=mstdp,
+    inputs=("reward",),
+    step=rewarded(lambda i: torch.eye(BATCH)[0] * (i == 11)),
+)
+correct("a reward that gates", rule=mstdp, inputs=("reward",), step=rewarded(lambda i: 1.0))
+correct(
+    "punishment only", rule=mstdp, inputs=("reward",), step=rewarded(lambda i: -torch.ones(BATCH))
+)
+
+
+def against_baseline(net: Any, x: Tensor, i: int) -> Any:
+    net.rest()
+    rate = net(x).mean((0, 2))
+    return {"reward": net.baseline(rate)}
+
+
+class Baseline(Net):
+    def __init__(self) -> None:
+        super().__init__(baseline=RewardBaseline(0.9))
+
+    def rest(self) -> None:
+        self.lif.reset()
+
+
+correct(
+    "a reward against its baseline",
+    net=Baseline,
+    rule=mstdp,
+    step=against_baseline,
+    inputs=("reward",),
+)
+
+
+def trained_readout(net: Any) -> Any:
+    return torch.optim.SGD(net.readout.parameters(), 0.1)
+
+
+def erring_with_loss(net: Any, x: Tensor, i: int) -> Any:
+    net.rest()
+    y = net(x).mean(0)
+    label = (x.sum((1, 2)) > x.sum((1, 2)).median()).long()
+    error = (y.softmax(-1) - nn.functional.one_hot(label, 2)).detach()
+    return {"error": error, "loss": nn.functional.cross_entropy(y, label)}
+
+
+correct(
+    "e-prop, and an optimizer of the readout",
+    net=Errors,
+    rule=eprop,
+    step=erring_with_loss,
+    inputs=("error",),
+    optimizer=trained_readout,
+)
+correct(
+    "e-prop with random feedback",
+    net=Errors,
+    rule=lambda net: eprop(net, feedback=RandomFeedback(2, OUTPUTS)),
+    step=erring_with_loss,
+    inputs=("error",),
+    optimizer=trained_readout,
+)
+correct(
+    "e-prop below a readout that is frozen",
+    net=Errors,
+    rule=eprop,
+    step=erring,
+    inputs=("error",),
+    prepare=lambda net, rule: net.readout.requires_grad_(False),
+)
+correct(
+    "e-prop of adaptive neurons",
+    net=lambda: Errors(beta=0.2),
+    rule=lambda net: eprop(net, beta=0.2, tc_adaptation=200.0),
+    step=erring_with_loss,
+    inputs=("error",),
+    optimizer=trained_readout,
+)
+
+
+def backwards(net: Any, x: Tensor, i: int) -> None:
+    net.rest()
+    net(x).square().mean().backward()
+
+
+correct(
+    "OTTT",
+    net=lambda: Errors(gradient="step"),
+    rule=lambda net: la.OTTT(0.05, time_dim=0),
+    step=backwards,
+    prepare=lambda net, rule: net.readout.requires_grad_(False),
+)
+
+
+def regressed(net: Any, x: Tensor, i: int) -> Any:
+    net.rest()
+    return {"error": (net(x).mean(0) - x.mean(1)[:, :OUTPUTS]).detach()}
+
+
+correct(
+    "a readout by the delta rule",
+    net=lambda: Net(lif=LeakyIntegrator(OUTPUTS, time_dim=0)),
+    rule=lambda net: la.DeltaRule(0.05, tc_readout=20.0, time_dim=0),
+    step=regressed,
+    inputs=("error",),
+)
+
+
+# ====================================================================== rules of rates
+def run_rates(net: Any, x: Tensor, i: int) -> None:
+    net.lif(net.fc(x))
+
+
+for rate_rule, end in {
+    la.Hebb: nn.Sigmoid,
+    la.AntiHebb: nn.Sigmoid,
+    la.Oja: nn.Identity,
+    la.Sanger: nn.Identity,
+    la.BCM: nn.ReLU,
+    la.Covariance: nn.ReLU,
+    la.SoftHebb: nn.Identity,
+    la.WTAHebb: nn.Identity,
+}.items():
+    correct(
+        f"{rate_rule.__name__} of rates",
+        net=partial(lambda end: Net(lif=end()), end),
+        rule=partial(lambda kind, net: kind(0.01), rate_rule),
+        step=run_rates,
+        data=lambda: list(torch.rand(12, BATCH, INPUTS)),
+    )
+
+
+# ====================================================================== neurons, connections
+for name, neuron in {
+    "adaptive neurons": lambda: AdaptiveLIF(OUTPUTS, time_dim=0),
+    "lateral inhibition": lambda: LIF(OUTPUTS, inhibition=LateralInhibition(0.2), time_dim=0),
+    "winner takes all": lambda: LIF(OUTPUTS, inhibition=WinnerTakeAll(3), time_dim=0),
+    "a refractory period": lambda: LIF(OUTPUTS, refractory=3.0, time_dim=0),
+    "a competition": lambda: Competition(LIF(OUTPUTS, time_dim=0), OUTPUTS, time_dim=0),
+    "surrogate neurons": lambda: SurrogateLIF(OUTPUTS, time_dim=0),
+}.items():
+    correct(name, net=partial(lambda neuron: Net(neuron()), neuron))
+
+
+class Threshold(nn.Module):
+    """A neuron of one's own, which keeps no state."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x > 0.4).float()
+
+
+class Slow(nn.Module):
+    """A neuron of one's own, which forgets between calls."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        v, spikes = torch.zeros_like(x[0]), []
+        for current in x:
+            v = 0.9 * v + current
+            spikes.append((v > 1.0).float())
+            v = v * (v <= 1.0)
+        return torch.stack(spikes)
+
+
+correct("a neuron without a state", net=lambda: Net(Threshold()))
+correct("a neuron of one's own", net=lambda: Net(Slow()))
+
+
+class Snn(Net):
+    """A neuron of snnTorch, whose potential the caller keeps."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(pytest.importorskip("snntorch").Leaky(beta=0.9, **options))
+
+    def run(self, x: Tensor) -> None:
+        mem = self.lif.init_leaky()
+        for each in x.transpose(0, 1):
+            _, mem = self.lif(self.fc(each), mem)
+
+
+class SnnHidden(Snn):
+    """It keeps its potential itself."""
+
+    def __init__(self) -> None:
+        super().__init__(init_hidden=True)
+
+    def run(self, x: Tensor) -> None:
+        self.lif.reset_mem()
+        for each in x.transpose(0, 1):
+            self.lif(self.fc(each))
+
+
+class NorseSteps(Net):
+    """A cell of Norse, whose state the caller keeps."""
+
+    def __init__(self) -> None:
+        super().__init__(pytest.importorskip("norse.torch").LIFCell())
+        uniform(self.fc, 0.0, 2.0)
+
+    def run(self, x: Tensor) -> None:
+        state = None
+        for each in x.transpose(0, 1):
+            _, state = self.lif(self.fc(each), state)
+
+
+class NorseSequences(NorseSteps):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lif = pytest.importorskip("norse.torch").LIF()
+
+    def run(self, x: Tensor) -> None:
+        self.lif(self.fc(x.transpose(0, 1)))
+
+
+class Jelly(Net):
+    """A neuron of SpikingJelly, in single-step or multi-step mode."""
+
+    def __init__(self, mode: str) -> None:
+        neurons = pytest.importorskip("spikingjelly.activation_based.neuron")
+        super().__init__(neurons.LIFNode(tau=2.0, step_mode=mode))
+        self.mode = mode
+        uniform(self.fc, 0.0, 1.0)
+
+    def run(self, x: Tensor) -> None:
+        self.lif.reset()
+        if self.mode == "m":
+            self.lif(self.fc(x.transpose(0, 1)))
+        else:
+            for each in x.transpose(0, 1):
+                self.lif(self.fc(each))
+
+
+for name, make, time in [
+    ("snnTorch", Snn, None),
+    ("snnTorch with a hidden state", SnnHidden, None),
+    ("Norse step by step", NorseSteps, None),
+    ("Norse by sequences", NorseSequences, 0),
+    ("SpikingJelly step by step", partial(Jelly, "s"), None),
+    ("SpikingJelly by sequences", partial(Jelly, "m"), 0),
+]:
+    correct(
+        name,
+        net=make,
+        rule=partial(lambda time, net: STDP(0.01, -0.008, time_dim=time), time),
+        step=lambda net, x, i: net.run(x),
+    )
+
+
+class Encoded(Net):
+    """Encodes values as spikes."""
+
+    def __init__(self) -> None:
+        super().__init__(encode=PoissonEncoder(20, 200.0, seed=0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.lif(self.fc(self.encode(x).float()))
+
+
+correct("a Poisson encoder", net=Encoded, data=lambda: list(torch.rand(12, BATCH, INPUTS)))
+
+
+class Convolved(Net):
+    """A convolution and its map of neurons."""
+
+    def __init__(self) -> None:
+        conv = uniform(Conv2d(1, 2, 3, bias=False), 0.0, 0.4)
+        super().__init__(LIF((2, 4, 4), time_dim=0), conv)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.lif(self.fc(x.transpose(0, 1)))
+
+
+def images() -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return list((torch.rand(8, BATCH, 10, 1, 6, 6, generator=generator) < 0.3).float())
+
+
+correct("a convolution", net=Convolved, data=images)
+
+
+class Recurrent(Net):
+    """Neurons that drive each other."""
+
+    def __init__(self) -> None:
+        super().__init__(LIF(OUTPUTS), recurrent=RecurrentLinear(OUTPUTS))
+        uniform(self.recurrent, 0.0, 0.1)
+
+    def run(self, x: Tensor) -> None:
+        self.lif.reset()
+        spikes = torch.zeros(x.shape[0], OUTPUTS)
+        for each in x.transpose(0, 1):
+            spikes = self.lif(self.fc(each) + self.recurrent(spikes))
+
+
+correct(
+    "recurrent connections",
+    net=Recurrent,
+    rule=lambda net: STDP(0.01, -0.008),
+    cells={"in": CellSpec("fc", "lif"), "recurrent": CellSpec("recurrent", "lif")},
+    step=lambda net, x, i: net.run(x),
+)
+
+
+class Deep(Net):
+    """Two layers."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            fc2=uniform(nn.Linear(OUTPUTS, 4, False), 0.2, 0.9), lif2=LIF(4, time_dim=0)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.lif2(self.fc2(super().forward(x)))
+
+
+BOTH = {"enc": CellSpec("fc", "lif"), "top": CellSpec("fc2", "lif2")}
+correct("two layers", net=Deep, cells=BOTH)
+
+
+class Driven(Net):
+    """Two connections drive the same neurons."""
+
+    def __init__(self) -> None:
+        super().__init__(fc2=uniform(nn.Linear(INPUTS, OUTPUTS, False), 0.0, 0.2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.transpose(0, 1)
+        return self.lif(self.fc(x) + self.fc2(x.flip(-1)))
+
+
+correct(
+    "two connections to the same neurons",
+    net=Driven,
+    cells={"a": CellSpec("fc", "lif"), "b": CellSpec("fc2", "lif")},
+)
+
+
+class Taught(Net):
+    """The neurons fire as a teacher says, whatever drives them."""
+
+    def __init__(self) -> None:
+        super().__init__(lif=nn.Identity())
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.transpose(0, 1)
+        self.fc(x)
+        return self.lif(x[..., :OUTPUTS].roll(1, 0))
+
+
+correct("a teacher says when neurons fire", net=Taught)
+
+
+def delayed() -> Any:
+    net = Net(fc=DelayedLinear(INPUTS, OUTPUTS, 5.0, delay=2.0, time_dim=0))
+    net.fc.weight.requires_grad_(False).fill_(0.3)
+    return net
+
+
+def delays_clamped(net: Any, rule: Any) -> None:
+    attach_updater(net.fc, "delay").register_constraint(Clamp(0.0, 5.0), "delay")
+
+
+correct(
+    "delays that a clamp keeps in range",
+    net=delayed,
+    rule=lambda net: la.DelayAdjustedSTDP(4.0, -4.0, params=["delay"], time_dim=0),
+    prepare=delays_clamped,
+)
+correct(
+    "weights behind fixed delays",
+    net=lambda: Net(fc=uniform(DelayedLinear(INPUTS, OUTPUTS, 5.0, delay=2.0, time_dim=0))),
+    rule=lambda net: la.DelayAdjustedSTDP(0.01, -0.008, time_dim=0),
+)
+
+
+# ====================================================================== streams and windows
+def through(net: Any, x: Tensor, i: int) -> None:
+    net(x)
+
+
+correct("pieces of a stream", step=through, carry=True)
+
+
+def by_task(net: Any, x: Tensor, i: int) -> None:
+    """A rest before each task, of four batches."""
+    if i % 4 == 0:
+        net.rest()
+    net(x)
+
+
+def cleared_by_task(net: Any, rule: Any, i: int) -> None:
+    if i % 4 == 0:
+        rule.clear()
+
+
+correct("a rest before each task of a stream", step=by_task, carry=True)
+correct(
+    "a rest before each task, and traces are cleared",
+    step=by_task,
+    carry=True,
+    on={"batch": cleared_by_task},
+)
+
+
+def learned_in_tasks() -> dict[str, Any]:
+    """The weights of each task begin as the first ones, as in meta-learning."""
+    first: dict[str, Any] = {}
+
+    def keep(net: Any, rule: Any) -> None:
+        first.update(copy.deepcopy(net.fc.state_dict()))
+
+    def meta_reset(net: Any, rule: Any, i: int) -> None:
+        if i % 4 == 0:
+            net.fc.load_state_dict(first)
+            net.rest()
+            rule.clear()
+
+    return {"prepare": keep, "on": {"batch": meta_reset}}
+
+
+correct("weights and neurons begin anew in each task", **learned_in_tasks())
+correct("one long stream, step by step", alone=lambda: online(update_every=1), hosts=(HAND,))
+correct("updates every few steps", alone=lambda: online(update_every=5), hosts=(HAND,))
+
+
+def online(update_every: int) -> None:
+    layer = la.Serial(uniform(la.nn.Linear(INPUTS, OUTPUTS, bias=False)), LIF(OUTPUTS))
+    rule = STDP(0.001, -0.0008)
+    rule.register_cell("enc", layer.cell)
+    for x in spikes():
+        layer.neuron.reset()
+        rule.clear()
+        learn_online(rule, layer, x.transpose(0, 1), update_every=update_every)
+
+
+def each_step() -> None:
+    net, rule = Net(LIF(OUTPUTS)), STDP(0.001, -0.0008)
+    rule.register_cell("enc", Cell(net.fc, net.lif))
+    for x in spikes(4):
+        net.rest()
+        rule.clear()
+        for each in x.transpose(0, 1):
+            net.lif(net.fc(each))
+            rule()
+            rule.update()
+
+
+correct("the rule in each step", alone=each_step, hosts=(HAND,))
+correct(
+    "windows of different length",
+    data=lambda: [spikes(1, steps=steps)[0] for steps in (15, 3, 40, 1, 22, 9, 30, 12, 5, 18)],
+    advice=(),
+)
+correct(
+    "batches of different size",
+    data=lambda: [spikes(1, batch=size)[0] for size in (4, 1, 7, 3, 4, 4, 2, 5, 1, 1)],
+)
+correct("batches of one", data=lambda: spikes(24, batch=1))
+correct("a single batch", data=lambda: spikes(1), epochs=1)
+correct("long windows", data=lambda: spikes(4, steps=200))
+correct("sparse activity", data=lambda: spikes(24, rate=0.02), net=lambda: Net(uniform_lif()))
+
+
+def uniform_lif() -> Any:
+    return LIF(OUTPUTS, v_threshold=0.3, time_dim=0)
+
+
+def blank(rate: float) -> Callable[[], list[Tensor]]:
+    """Some batches, or some inputs, are empty."""
+
+    def data() -> list[Tensor]:
+        batches = spikes(24)
+        for i, x in enumerate(batches):
+            x *= float(i % 3 == 0) if rate else 1.0
+            x[..., : INPUTS // 2] = 0
+        return batches
+
+    return data
+
+
+correct("half of the inputs are always dark", data=blank(0.0))
+correct("two of three batches are blank", data=blank(1.0))
+correct(
+    "epochs of one class each",
+    data=lambda: [spikes(1)[0] * (torch.arange(INPUTS) < 4) for _ in range(12)],
+)
+correct(
+    "neurons that begin to fire late",
+    net=lambda: Net(LIF(OUTPUTS, v_threshold=2.0, time_dim=0)),
+    data=lambda: [x * (0.2 if i < 8 else 1.0) for i, x in enumerate(spikes(24))],
+    rule=lambda net: la.Homeostasis(0.01, target=100.0, time_dim=0),
+    step=lambda net, x, i: whole(net, (x > 0).float(), i),
+)
+
+# ====================================================================== rates and schedules
+correct("rates of 0 for a control", rule=lambda net: STDP(0.0, 0.0, time_dim=0))
+correct(
+    "potentiation only, clamped",
+    rule=lambda n: STDP(0.01, 0.0, time_dim=0),
+    prepare=constrained(Clamp(0, 1)),
+)
+correct(
+    "a schedule that ends at 0",
+    callback={
+        "lr_scheduler": partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=16),
+    },
+    hosts=(CALLBACK,),
+)
+correct(
+    "a warm-up",
+    callback={
+        "lr_scheduler": partial(
+            torch.optim.lr_scheduler.LinearLR, start_factor=0.01, total_iters=12
+        ),
+    },
+    hosts=(CALLBACK,),
+)
+correct(
+    "a schedule by epochs",
+    epochs=4,
+    callback={
+        "lr_scheduler": partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5),
+        "lr_interval": "epoch",
+    },
+    hosts=(CALLBACK,),
+)
+
+
+def decaying() -> None:
+    """A loop whose scale goes down to 0, by hand."""
+    net, rule = Net(), STDP(0.01, -0.008, time_dim=0)
+    rule.register_cell("enc", Cell(net.fc, net.lif))
+    for i, x in enumerate(spikes(24)):
+        whole(net, x, i)
+        rule(carry=False)
+        rule.update(scale=max(0.0, 1 - i / 12))
+
+
+def decaying_in_fabric() -> None:
+    net, learner = Net(), FabricCellTrainer(STDP(0.01, -0.008, time_dim=0), ENC)
+    learner.setup(net)
+    for i, x in enumerate(spikes(24)):
+        with learner.batch():
+            whole(net, x, i)
+        learner.step(scale=max(0.0, 1 - i / 12))
+    learner.release()
+
+
+correct("a scale that goes down to 0", alone=decaying, hosts=(HAND,))
+correct("a scale that goes down to 0 under Fabric", alone=decaying_in_fabric, hosts=(FABRIC,))
+correct("small rates, few updates", rule=lambda n: STDP(1e-5, -1e-5, time_dim=0), epochs=1)
+
+# ====================================================================== weights
+correct("weights that are clamped", prepare=constrained(Clamp(0.0, 0.4)), advice=())
+correct("weights of one norm", prepare=constrained(Normalize(1.0)))
+correct("weights of one norm, clamped", prepare=constrained(Clamp(0.0, None), Normalize(1.0)))
+
+
+def softly_bound(net: Any, rule: Any) -> None:
+    attach_updater(net.fc, "weight").weight.fullbound(bound_power, 1.0, 0.0, power=1.0)
+
+
+def sharply_bound(net: Any, rule: Any) -> None:
+    attach_updater(net.fc, "weight").weight.fullbound(bound_sharp, 0.3, 0.0)
+
+
+correct("soft bounds", prepare=softly_bound)
+correct("weights partly at sharp bounds", prepare=sharply_bound)
+correct(
+    "weights that reach their limits and stay",
+    rule=lambda net: STDP(1.0, 1.0, time_dim=0),
+    prepare=constrained(Clamp(0.0, 0.5)),
+    epochs=4,
+)
+correct(
+    "weights in float64",
+    net=lambda: Net(fc=uniform(nn.Linear(INPUTS, OUTPUTS, False).double())),
+    step=lambda net, x, i: whole(net, x.double(), i),
+)
+correct(
+    "weights in bfloat16, with large rates",
+    net=lambda: Net(fc=uniform(nn.Linear(INPUTS, OUTPUTS, False).bfloat16())),
+    rule=lambda net: STDP(0.1, -0.1, time_dim=0),
+    step=lambda net, x, i: whole(net, x.bfloat16(), i),
+)
+correct("mixed precision", trainer={"precision": "bf16-mixed"}, hosts=(CALLBACK,))
+correct(
+    "pruned weights stay at 0",
+    prepare=lambda net, rule: constrained(
+        lambda weight, mask=(net.fc.weight > 0.1): weight.mul_(mask)
+    )(net, rule),
+)
+correct(
+    "weights of two values, with large rates",
+    rule=lambda net: STDP(0.1, -0.12, time_dim=0),
+    prepare=constrained(lambda weight: weight.mul_(4).round_().div_(4)),
+)
+
+
+def converge(net: Any, rule: Any) -> None:
+    """Begins where an earlier training ended."""
+    other = STDP(0.05, -0.04, time_dim=0)
+    updater = attach_updater(net.fc, "weight")
+    updater.register_constraint(Normalize(1.0))
+    other.register_cell("enc", Cell(net.fc, net.lif))
+    for i, x in enumerate(spikes(24)):
+        whole(net, x, i)
+        other(carry=False)
+        other.update()
+    other.eval()
+    other.del_cell("enc")
+
+
+correct(
+    "trained weights, which hardly move",
+    rule=lambda net: STDP(1e-7, -1e-7, time_dim=0),
+    prepare=converge,
+    hosts=HOSTED,
+    epochs=1,
+)
+correct(
+    "another part of the program keeps the norm after each batch",
+    on={"updated": lambda net, rule, i: net.fc.weight.data.div_(net.fc.weight.data.norm())},
+)
+
+
+def averaged() -> dict[str, Any]:
+    """Weights become an average after each epoch."""
+    before: dict[str, Tensor] = {}
+
+    def begin(net: Any, rule: Any) -> None:
+        before["weight"] = net.fc.weight.detach().clone()
+
+    def average(net: Any, rule: Any, i: int) -> None:
+        net.fc.weight.data.lerp_(before["weight"], 0.5)
+        before["weight"] = net.fc.weight.detach().clone()
+
+    return {"prepare": begin, "on": {"epoch": average}, "epochs": 4}
+
+
+correct("weights are averaged after each epoch", **averaged())
+
+
+def best() -> dict[str, Any]:
+    """The best weights are loaded again when all is over."""
+    kept: dict[str, Any] = {}
+
+    def keep(net: Any, rule: Any, i: int) -> None:
+        if i == 9:
+            kept.update(copy.deepcopy(net.state_dict()))
+
+    def load(net: Any, rule: Any, i: int) -> None:
+        net.load_state_dict(kept)
+
+    return {"on": {"updated": keep, "end": load}}
+
+
+correct("the best weights are loaded at the end", **best())

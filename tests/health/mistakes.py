@@ -1,0 +1,920 @@
+"""Mistakes in earnest: the link of the chain that breaks, and words of what is said."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from programs import (
+    BATCH,
+    CALLBACK,
+    ENC,
+    FABRIC,
+    HAND,
+    HOSTED,
+    INPUTS,
+    OUTPUTS,
+    Errors,
+    Lit,
+    Net,
+    Program,
+    eprop,
+    erring,
+    fit,
+    learner,
+    mstdp,
+    rewarded,
+    spikes,
+    uniform,
+    whole,
+)
+from torch import Tensor, nn
+
+import lightning_accum as la
+from lightning_accum import STDP, Cell, CellSpec, Clamp, attach_updater
+from lightning_accum.callbacks import FabricCellTrainer
+from lightning_accum.functional import bound_sharp
+from lightning_accum.nn import LIF, DelayedLinear, LeakyIntegrator, SurrogateLIF
+from lightning_accum.optim import UpdateOptimizer
+
+MISTAKES: list[Program] = []
+
+
+def mistake(name: str, link: str | tuple[str, ...], *words: str, **program: Any) -> None:
+    """Adds a program."""
+    MISTAKES.append(Program(name=name, link=link, words=words, **program))
+
+
+# ====================================================================== recorded
+def methods(net: Any, x: Tensor, i: int) -> None:
+    net.rest()
+    net.lif.forward(net.fc.forward(x.transpose(0, 1)))
+
+
+def functional(net: Any, x: Tensor, i: int) -> None:
+    net.rest()
+    net.lif(nn.functional.linear(x.transpose(0, 1), net.fc.weight))
+
+
+def asleep(net: Any, x: Tensor, i: int) -> None:
+    net.eval()
+    whole(net, x, i)
+
+
+def outside(net: Any, rule: Any) -> None:
+    """Cells of a copy of the network."""
+    other = vars(rule)["other"] = copy.deepcopy(net)
+    rule.register_cell("enc", Cell(other.fc, other.lif))
+
+
+def unobserved(net: Any, x: Tensor, i: int) -> None:
+    from lightning_accum.observe import unobserved
+
+    with unobserved():
+        whole(net, x, i)
+
+
+mistake("methods are called, which no hook sees", "recorded", "`enc`", "fc(x)", step=methods)
+mistake(
+    "linear is called with the weight",
+    "error",
+    "`enc`",
+    "connection",
+    error=ValueError,
+    step=functional,
+)
+mistake(
+    "the model is in evaluation mode",
+    "recorded",
+    "`enc`",
+    "evaluation mode",
+    prepare=lambda net, rule: net.eval(),
+)
+mistake("eval() in each step", "recorded", "`enc`", "evaluation", step=asleep)
+mistake(
+    "the rule is in evaluation mode",
+    "recorded",
+    "`enc`",
+    "rule",
+    "evaluation mode",
+    on={"batch": lambda net, rule, i: rule.eval()},
+)
+mistake(
+    "clear() before the rule",
+    "recorded",
+    "`enc`",
+    "clear()",
+    on={"ran": lambda net, rule, i: rule.clear()},
+)
+mistake("inside unobserved()", "recorded", "`enc`", "unobserved", step=unobserved)
+mistake(
+    "cells of a copy of the model",
+    "recorded",
+    "`enc`",
+    "not a module of the model",
+    prepare=outside,
+    cells={},
+    hosts=HOSTED,
+)
+mistake(
+    "one of two cells is never called",
+    "recorded",
+    "`top`",
+    net=lambda: Net(fc2=uniform(nn.Linear(4, 4, False)), lif2=LIF(4, time_dim=0)),
+    cells={"enc": CellSpec("fc", "lif"), "top": CellSpec("fc2", "lif2")},
+)
+
+
+def before_the_batch() -> None:
+    net, learner = Net(), FabricCellTrainer(STDP(0.01, -0.008, time_dim=0), ENC)
+    learner.setup(net)
+    for x in spikes(24):
+        whole(net, x, 0)
+        with learner.batch():
+            pass
+        learner.step()
+    learner.release()
+
+
+def no_batch() -> None:
+    net, learner = Net(), FabricCellTrainer(STDP(0.01, -0.008, time_dim=0), ENC)
+    learner.setup(net)
+    for x in spikes(24):
+        whole(net, x, 0)
+        learner.step()
+    learner.release()
+
+
+mistake(
+    "the module runs before batch()",
+    "recorded",
+    "`enc`",
+    "batch()",
+    alone=before_the_batch,
+    hosts=(FABRIC,),
+)
+mistake("steps without batch()", "recorded", "batch()", alone=no_batch, hosts=(FABRIC,))
+
+
+# ====================================================================== evaluated
+def loop(
+    net: Any, rule: Any, call: bool = True, update: bool = True, batches: int = 24
+) -> tuple[Any, Any]:
+    """Trains by hand, or forgets a part of it."""
+    rule.register_cell("enc", Cell(net.fc, net.lif))
+    for i, x in enumerate(spikes(batches)):
+        whole(net, x, i)
+        if call:
+            rule(carry=False)
+        if update:
+            rule.update()
+    return net, rule
+
+
+def never_called() -> None:
+    loop(Net(), STDP(0.01, -0.008, time_dim=0), call=False, update=False)
+
+
+def updated_and_never_called() -> None:
+    loop(Net(), STDP(0.01, -0.008, time_dim=0), call=False)
+
+
+def left_by_eval() -> None:
+    _, rule = loop(Net(), STDP(0.01, -0.008, time_dim=0), call=False, update=False)
+    rule.eval()
+
+
+mistake("never called", "evaluated", "`enc`", "no call", alone=never_called, hosts=(HAND,))
+mistake(
+    "updated and never called",
+    "evaluated",
+    "`enc`",
+    "no call",
+    alone=updated_and_never_called,
+    hosts=(HAND,),
+)
+mistake(
+    "never called, until eval()", "evaluated", "`enc`", "no call", alone=left_by_eval, hosts=(HAND,)
+)
+
+# ====================================================================== finite
+NAN = float("nan")
+mistake(
+    "weights are NaN from the beginning",
+    "finite",
+    "enc",
+    "nan",
+    "initialized",
+    prepare=lambda net, rule: nn.init.constant_(net.fc.weight, NAN),
+)
+
+
+def poison(net: Any, rule: Any, i: int) -> None:
+    if i == 5:
+        net.fc.weight.data[0, 0] = NAN
+
+
+mistake("weights become NaN", "finite", "enc", "nan", on={"updated": poison})
+
+
+# ====================================================================== active
+def dark(net: Any, x: Tensor, i: int) -> None:
+    whole(net, x * 0, i)
+
+
+mistake("the input is always zero", "active", "`enc`", "input", "always 0", step=dark)
+mistake(
+    "the threshold is too high",
+    "active",
+    "`enc`",
+    "never fired",
+    net=lambda: Net(LIF(OUTPUTS, v_threshold=1e6, time_dim=0)),
+)
+mistake(
+    "the weights are zero",
+    "active",
+    "`enc`",
+    "never fired",
+    prepare=lambda net, rule: nn.init.zeros_(net.fc.weight),
+)
+mistake(
+    "Normalize keeps the weights below the threshold",
+    "active",
+    "`enc`",
+    "fired",
+    prepare=lambda net, rule: attach_updater(net.fc, "weight").register_constraint(
+        la.Normalize(1e-3)
+    ),
+)
+mistake(
+    "the reward is always 0",
+    "active",
+    "`enc`",
+    "`reward`",
+    "always 0",
+    rule=mstdp,
+    inputs=("reward",),
+    step=rewarded(lambda i: torch.zeros(BATCH)),
+)
+mistake(
+    "the reward is False",
+    "active",
+    "`enc`",
+    "`reward`",
+    "always 0",
+    rule=mstdp,
+    step=rewarded(lambda i: False),
+    inputs=("reward",),
+)
+
+
+def blind(net: Any, x: Tensor, i: int) -> Any:
+    whole(net, x, i)
+    return {"error": torch.zeros(BATCH, 2)}
+
+
+FROZEN: dict[str, Any] = {"prepare": lambda net, rule: net.readout.requires_grad_(False)}
+mistake(
+    "the error is always 0",
+    "active",
+    "`enc`",
+    "`error`",
+    "always 0",
+    net=Errors,
+    rule=eprop,
+    step=blind,
+    inputs=("error",),
+    **FROZEN,
+)
+mistake(
+    "the feedback is 0",
+    "active",
+    "`enc`",
+    "feedback",
+    net=Errors,
+    rule=eprop,
+    step=erring,
+    inputs=("error",),
+    prepare=lambda net, rule: nn.init.zeros_(net.readout.requires_grad_(False).weight),
+)
+
+
+# ====================================================================== applied
+def never_updated() -> None:
+    loop(Net(), STDP(0.01, -0.008, time_dim=0), update=False)
+
+
+def cleared() -> None:
+    net, rule = Net(), STDP(0.01, -0.008, time_dim=0)
+    rule.register_cell("enc", Cell(net.fc, net.lif))
+    for i, x in enumerate(spikes(100)):
+        whole(net, x, i)
+        rule(carry=False)
+        rule.updater_of("enc").clear()
+        rule.update()
+
+
+def deleted_changes() -> None:
+    net, rule = Net(), STDP(0.01, -0.008, time_dim=0)
+    rule.register_cell("enc", Cell(net.fc, net.lif))
+    for i, x in enumerate(spikes(100)):
+        whole(net, x, i)
+        rule(carry=False)
+        del rule.updater_of("enc").weight
+        rule.update()
+
+
+def new_rule_in_each_batch() -> None:
+    net = Net()
+    for i, x in enumerate(spikes(60)):
+        rule = STDP(0.01, -0.008, time_dim=0)
+        rule.register_cell("enc", Cell(net.fc, net.lif))
+        whole(net, x, i)
+        rule(carry=False)
+
+
+mistake(
+    "never updated",
+    "applied",
+    "`enc`",
+    "none applied",
+    "update()",
+    alone=never_updated,
+    hosts=(HAND,),
+)
+mistake("changes are cleared", "applied", "`weight`", "cleared", alone=cleared, hosts=(HAND,))
+mistake(
+    "changes are deleted", "applied", "`weight`", "cleared", alone=deleted_changes, hosts=(HAND,)
+)
+mistake(
+    "a new rule in each batch",
+    "applied",
+    "`weight`",
+    "no update",
+    alone=new_rule_in_each_batch,
+    hosts=(HAND,),
+)
+mistake("step() is never called", "applied", "`enc`", "step()", update=False, hosts=(FABRIC,))
+
+
+def accumulate_only() -> None:
+    net, learner = Net(), FabricCellTrainer(STDP(0.01, -0.008, time_dim=0), ENC)
+    learner.setup(net)
+    for x in spikes(24):
+        with learner.batch():
+            whole(net, x, 0)
+    learner.release()
+
+
+mistake(
+    "batches that are never evaluated",
+    ("evaluated", "applied"),
+    "step()",
+    alone=accumulate_only,
+    hosts=(FABRIC,),
+)
+
+
+class Own(Lit):
+    """Has an UpdateOptimizer of its own, and steps it or not."""
+
+    steps = True
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        super().training_step(batch, batch_idx)
+        if self.steps:
+            self.optimizers().step()
+
+    def configure_optimizers(self) -> Any:
+        return UpdateOptimizer(self.fc.parameters())
+
+
+class Unstepped(Own):
+    steps = False
+
+
+class OfAnother(Own):
+    """Its optimizer holds another layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(2, 2)
+
+    def configure_optimizers(self) -> Any:
+        return UpdateOptimizer(self.head.parameters())
+
+
+class Late(Lit):
+    """Registers a cell in the midst of its fit."""
+
+    def __init__(self, rule: Any) -> None:
+        super().__init__()
+        self.rule = [rule]
+        self.fc2, self.lif2 = uniform(nn.Linear(INPUTS, 4, False)), LIF(4, time_dim=0)
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        if batch_idx == 0 and self.current_epoch == 0:
+            self.rule[0].register_cell("late", Cell(self.fc2, self.lif2))
+        super().training_step(batch, batch_idx)
+        self.lif2.reset()
+        self.lif2(self.fc2(batch.transpose(0, 1)))
+
+
+def late_cell() -> None:
+    rule = STDP(0.01, -0.008, time_dim=0)
+    fit(Late(rule), learner(rule))
+
+
+def interrupted() -> None:
+    """A fit that ends before its first update is due."""
+
+    class Fails(Lit):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            super().training_step(batch, batch_idx)
+            if batch_idx == 10:
+                raise OSError
+
+    with contextlib.suppress(OSError):
+        fit(Fails(), learner(apply_every_n_batches=50), data=spikes(14))
+
+
+def no_callback() -> None:
+    fit(Own())
+
+
+mistake(
+    "the module's own optimizer is never stepped",
+    "applied",
+    "`enc`",
+    "UpdateOptimizer",
+    "not stepped",
+    alone=lambda: fit(Unstepped(), learner()),
+    hosts=(CALLBACK,),
+)
+mistake(
+    "the module's own optimizer holds another layer",
+    ("applied", "trained"),
+    "UpdateOptimizer",
+    "parameters",
+    alone=lambda: fit(OfAnother(), learner()),
+    hosts=(CALLBACK,),
+)
+mistake(
+    "an UpdateOptimizer without a callback",
+    ("applied", "trained"),
+    "UpdateOptimizer",
+    "updaters",
+    alone=no_callback,
+    hosts=(CALLBACK,),
+)
+mistake(
+    "a cell that is registered during the fit",
+    "applied",
+    "`late`",
+    "optimizer",
+    alone=late_cell,
+    hosts=(CALLBACK,),
+)
+mistake(
+    "a fit that stops before its first update",
+    "applied",
+    "`enc`",
+    "none applied",
+    alone=interrupted,
+    hosts=(CALLBACK,),
+)
+
+
+def exported(step: bool = True, zero: bool = True, early: bool = False) -> Callable[[], None]:
+    """Hands changes over to SGD, or forgets a part of it."""
+
+    def program() -> None:
+        from lightning_accum.optim import updates_as_gradients
+
+        net, rule = Net(), STDP(0.01, -0.008, time_dim=0)
+        rule.register_cell("enc", Cell(net.fc, net.lif))
+        sgd = torch.optim.SGD(net.fc.parameters(), lr=1.0)
+        for i, x in enumerate(spikes(24)):
+            whole(net, x, i)
+            rule(carry=False)
+            if zero:
+                sgd.zero_grad()
+            updates_as_gradients(rule.updater_of("enc"))
+            if early:
+                sgd.zero_grad()
+            if step:
+                sgd.step()
+
+    return program
+
+
+mistake(
+    "exported changes that no optimizer steps",
+    "applied",
+    "`weight`",
+    "gradients",
+    alone=exported(step=False),
+    hosts=(HAND,),
+)
+mistake(
+    "exported changes that are emptied before the step",
+    "applied",
+    "`weight`",
+    "zero_grad()",
+    alone=exported(early=True),
+    hosts=(HAND,),
+)
+mistake(
+    "gradients that are never emptied",
+    ("applied", "trained"),
+    "gradients",
+    "zero_grad()",
+    alone=exported(zero=False),
+    hosts=(HAND,),
+)
+
+
+# ====================================================================== kept
+mistake(
+    "the reward is NaN",
+    "kept",
+    "nan",
+    "dropped",
+    rule=mstdp,
+    inputs=("reward",),
+    step=rewarded(lambda i: torch.full((BATCH,), NAN)),
+    prepare=lambda net, rule: attach_updater(net.fc, "weight", nonfinite="skip"),
+)
+
+
+class Poison(STDP):
+    """Its terms are NaN."""
+
+    def terms(self, window: Any, h: Any) -> Any:
+        return [la.Term(NAN, t.post, t.pre) for t in super().terms(window, h)]
+
+
+mistake(
+    "the terms of a rule are NaN",
+    "kept",
+    "nan",
+    "dropped",
+    rule=lambda net: Poison(0.01, -0.008, time_dim=0),
+    prepare=lambda net, rule: attach_updater(net.fc, "weight", nonfinite="skip"),
+)
+
+
+# ====================================================================== moved
+mistake("the scale is 0", "moved", "`weight`", "multiplied by 0", scale=0.0, hosts=(HAND, FABRIC))
+
+
+def at_limit(net: Any, rule: Any) -> None:
+    nn.init.ones_(net.fc.weight)
+    attach_updater(net.fc, "weight").weight.fullbound(bound_sharp, 1.0, 0.0)
+
+
+mistake(
+    "all weights are at a limit",
+    "moved",
+    "`weight`",
+    "at a limit",
+    rule=lambda net: STDP(0.01, 0.01, time_dim=0),
+    prepare=at_limit,
+)
+
+
+def held(net: Any, rule: Any) -> None:
+    nn.init.constant_(net.fc.weight, 0.3)
+    attach_updater(net.fc, "weight").register_constraint(Clamp(max=0.3))
+
+
+mistake(
+    "a constraint holds all weights",
+    "moved",
+    "`weight`",
+    "at a limit",
+    rule=lambda net: STDP(0.1, 0.1, time_dim=0),
+    prepare=held,
+)
+mistake(
+    "rates that are lost in rounding",
+    "moved",
+    "`weight`",
+    "raise",
+    rule=lambda net: STDP(1e-12, -1e-12, time_dim=0),
+)
+
+
+def narrow() -> Any:
+    return Net(fc=uniform(nn.Linear(INPUTS, OUTPUTS, bias=False), 0.2, 0.6).bfloat16())
+
+
+mistake(
+    "weights in bfloat16",
+    "moved",
+    "`weight`",
+    "bfloat16",
+    net=narrow,
+    rule=lambda net: STDP(1e-6, -1e-6, time_dim=0),
+    step=lambda net, x, i: whole(net, x.bfloat16(), i),
+)
+
+
+def keeps_first(net: Any, rule: Any) -> None:
+    first = net.fc.weight.detach().clone()
+
+    def keep(weight: Tensor) -> None:
+        weight.copy_(first)
+
+    attach_updater(net.fc, "weight").register_constraint(keep)
+
+
+mistake(
+    "a constraint copies the first weights", "moved", "`weight`", "constraint", prepare=keeps_first
+)
+mistake(
+    "a constraint rounds changes away",
+    "moved",
+    "`weight`",
+    "constraint",
+    rule=lambda net: STDP(1e-5, -4e-6, time_dim=0),
+    prepare=lambda net, rule: attach_updater(net.fc, "weight").register_constraint(
+        lambda weight: weight.mul_(4).round_().div_(4)
+    ),
+)
+mistake(
+    "a reduction that returns 0",
+    "moved",
+    "`weight`",
+    "reduc",
+    rule=lambda net: STDP(0.01, -0.008, time_dim=0, batch_reduction=lambda v, dim: v.sum(dim) * 0),
+)
+mistake(
+    "a rule without terms",
+    "moved",
+    "`weight`",
+    "terms",
+    rule=lambda net: NoTerms(time_dim=0),
+)
+
+
+class NoTerms(la.Rule):
+    """Returns nothing."""
+
+    def terms(self, window: Any, h: Any) -> Any:
+        return []
+
+
+# ====================================================================== lasting
+def initialize(net: Any, x: Tensor, i: int) -> None:
+    nn.init.constant_(net.fc.weight, 0.3)
+    whole(net, x, i)
+
+
+def restores(event: str) -> dict[str, Any]:
+    """Loads the first weights again at an event."""
+    first: dict[str, Any] = {}
+
+    def keep(net: Any, rule: Any) -> None:
+        first.update(copy.deepcopy(net.state_dict()))
+
+    def load(net: Any, rule: Any, i: int) -> None:
+        net.load_state_dict(first)
+
+    return {"prepare": keep, "on": {event: load}}
+
+
+mistake("an initialization in forward", "lasting", "`enc`", "set", step=initialize, hosts=HOSTED)
+mistake(
+    "the first weights are loaded after each update",
+    "lasting",
+    "`enc`",
+    "set",
+    hosts=HOSTED,
+    **restores("updated"),
+)
+
+
+# ====================================================================== shared
+def apart() -> None:
+    """A loop by hand in one of two processes."""
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    try:
+        loop(Net(), STDP(0.01, -0.008, time_dim=0))
+    finally:
+        dist.destroy_process_group()
+
+
+mistake("processes that update apart", "shared", "processes", alone=apart, hosts=(HAND,))
+
+
+# ====================================================================== delays, streams
+def delayed() -> Any:
+    net = Net(fc=DelayedLinear(INPUTS, OUTPUTS, 5.0, time_dim=0))
+    net.fc.weight.requires_grad_(False).fill_(0.3)
+    return net
+
+
+mistake(
+    "delays leave their range",
+    ("lasting", "moved", "kept", "range"),
+    "delays",
+    "`enc`",
+    "max_delay",
+    net=delayed,
+    rule=lambda net: la.DelayAdjustedSTDP(8.0, -8.0, params=["delay"], time_dim=0),
+)
+
+
+def unrested(net: Any, x: Tensor, i: int) -> None:
+    net(x)
+
+
+def leaking(net: Any, x: Tensor, i: int) -> None:
+    net.lif.reset()
+    net.leak(net(x))
+
+
+def exchanged(net: Any, x: Tensor, i: int) -> None:
+    net.rest()
+    net.lif(net.fc(x))
+
+
+mistake(
+    "neurons are never reset",
+    ("probes", "lasting"),
+    "reset()",
+    "carry=True",
+    step=unrested,
+    hosts=HOSTED,
+)
+mistake(
+    "neurons are reset in each batch of a stream",
+    ("probes", "lasting"),
+    "reset",
+    "stream",
+    carry=True,
+    hosts=HOSTED,
+)
+mistake(
+    "a readout keeps its state",
+    "probes",
+    "leak`",
+    "rest",
+    net=lambda: Net(leak=LeakyIntegrator(OUTPUTS, time_dim=0)),
+    step=leaking,
+    hosts=HOSTED,
+)
+
+
+# ====================================================================== set-up
+mistake(
+    "time and batch are exchanged",
+    "setup",
+    "`enc`",
+    "time",
+    "first",
+    step=exchanged,
+    hosts=(CALLBACK,),
+)
+mistake(
+    "an encoder with another dt",
+    "setup",
+    "`dt`",
+    net=lambda: Net(leak=LeakyIntegrator(OUTPUTS, dt=0.1, time_dim=0)),
+    step=leaking,
+    hosts=HOSTED,
+)
+mistake(
+    "the same cell in two callbacks",
+    "setup",
+    "twice",
+    alone=lambda: fit(Lit(), learner(), learner(name="again")),
+    hosts=(CALLBACK,),
+)
+mistake(
+    "the same cell twice in a rule",
+    "setup",
+    "twice",
+    cells={"enc": CellSpec("fc", "lif"), "again": CellSpec("fc", "lif")},
+)
+mistake(
+    "an input that the rule does not read",
+    "setup",
+    "`reward`",
+    step=rewarded(lambda i: (-1.0) ** i),
+    inputs=("reward",),
+)
+
+
+class Updates(Lit):
+    """Calls its rule by hand in a fit of its callback."""
+
+    def __init__(self, rule: Any) -> None:
+        super().__init__()
+        self.rule = [rule]
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        super().training_step(batch, batch_idx)
+        self.rule[0](carry=False)
+        self.rule[0].update()
+
+
+def by_hand_beside() -> None:
+    rule = STDP(0.01, -0.008, time_dim=0)
+    fit(Updates(rule), learner(rule))
+
+
+mistake(
+    "updates by hand beside a callback",
+    "setup",
+    "STDP",
+    "callback",
+    alone=by_hand_beside,
+    hosts=(CALLBACK,),
+)
+
+
+# ====================================================================== probes
+class Deep(Net):
+    """Two layers of one size."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            fc2=uniform(nn.Linear(OUTPUTS, OUTPUTS, False), 0.2, 0.6), lif2=LIF(4, time_dim=0)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.lif2(self.fc2(super().forward(x)))
+
+
+mistake(
+    "the neuron of another layer",
+    "probes",
+    "`enc`",
+    "lif2",
+    net=Deep,
+    cells={"enc": CellSpec("fc", "lif2")},
+    hosts=HOSTED,
+)
+
+
+# ====================================================================== trained
+mistake(
+    "a readout that nothing trains",
+    "trained",
+    "readout.weight",
+    net=Errors,
+    rule=eprop,
+    step=erring,
+    inputs=("error",),
+    hosts=HOSTED,
+)
+
+
+class Below(Net):
+    """An optimizer trains what is below neurons that pass no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            SurrogateLIF(OUTPUTS, time_dim=0),
+            below=nn.Linear(INPUTS, INPUTS),
+            first=SurrogateLIF(INPUTS, v_threshold=0.2, time_dim=0),
+            head=nn.Linear(OUTPUTS, 2),
+        )
+
+    def loss(self, x: Tensor) -> Tensor:
+        spikes = self.lif(self.fc(self.first(self.below(x.transpose(0, 1)))))
+        return self.head(spikes.mean(0)).square().mean()
+
+
+def backward(net: Any, x: Tensor, i: int) -> Any:
+    net.rest()
+    return {"loss": net.loss(x)}
+
+
+mistake(
+    "an optimizer below neurons that pass no gradient",
+    "trained",
+    "below.weight",
+    "gradient",
+    net=Below,
+    step=backward,
+    optimizer=lambda net: torch.optim.SGD([*net.below.parameters(), *net.head.parameters()], 0.1),
+    hosts=HOSTED,
+    epochs=10,
+)
+
+
+# ====================================================================== errors
+def call_without_cells() -> None:
+    STDP(0.01, -0.008)()
+
+
+mistake("a rule without cells", "error", "STDP", "cell", alone=call_without_cells, hosts=(HAND,))

@@ -1,0 +1,425 @@
+"""A program is described once, and run by hand, under the callback and under Fabric."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+import lightning_accum as la
+from lightning_accum import MSTDP, STDP, CellSpec
+from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
+from lightning_accum.nn import LIF, LeakyIntegrator, Linear, SurrogateLIF
+from lightning_accum.rules import SymmetricFeedback
+
+INPUTS, OUTPUTS, STEPS, BATCH = 8, 4, 15, 4
+HAND, CALLBACK, FABRIC = "by hand", "callback", "fabric"
+EVERYWHERE, HOSTED = (HAND, CALLBACK, FABRIC), (CALLBACK, FABRIC)
+
+
+# ---------------------------------------------------------------------- networks, data, steps
+def uniform(connection: nn.Module, low: float = 0.0, high: float = 0.35) -> Any:
+    """Returns the connection with weights of one seed."""
+    weight = connection.weight
+    nn.init.uniform_(weight, low, high, generator=torch.Generator().manual_seed(1))
+    return connection
+
+
+class Net(nn.Module):
+    """A layer of neurons, which is called once per sequence."""
+
+    def __init__(
+        self, lif: nn.Module | None = None, fc: nn.Module | None = None, **more: nn.Module
+    ) -> None:
+        super().__init__()
+        self.fc = uniform(Linear(INPUTS, OUTPUTS, bias=False)) if fc is None else fc
+        self.lif = LIF(OUTPUTS, time_dim=0) if lif is None else lif
+        for name, module in more.items():
+            self.add_module(name, module)
+
+    def rest(self) -> None:
+        """Resets what has a state."""
+        for module in self.modules():
+            if module is not self and hasattr(module, "reset"):
+                module.reset()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Takes ``[B, T, inputs]``, returns ``[T, B, outputs]``."""
+        return self.lif(self.fc(x.transpose(0, 1)))
+
+
+def spikes(batches: int = 8, rate: float = 0.2, steps: int = STEPS, batch: int = BATCH) -> Any:
+    """Batches of spikes ``[B, T, inputs]``."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(batches, batch, steps, INPUTS, generator=generator) < rate
+    return list(x.float())
+
+
+def whole(net: Any, x: Tensor, i: int) -> Any:
+    """Runs a batch from rest."""
+    net.rest()
+    net(x)
+
+
+def stepwise(net: Any, x: Tensor, i: int) -> Any:
+    """Runs a batch from rest, step by step."""
+    net.rest()
+    for each in x.transpose(0, 1):
+        net.lif(net.fc(each))
+
+
+def stdp(net: Any) -> la.Rule:
+    """Returns STDP of sequences."""
+    return STDP(0.01, -0.008, time_dim=0)
+
+
+def rewarded(value: Callable[[int], Any]) -> Any:
+    def step(net: Any, x: Tensor, i: int) -> Any:
+        whole(net, x, i)
+        return {"reward": value(i)}
+
+    return step
+
+
+def mstdp(net: Any) -> Any:
+    return MSTDP(0.01, -0.008, time_dim=0)
+
+
+class Errors(Net):
+    """Surrogate neurons and a readout."""
+
+    def __init__(self, threshold: float = 1.0, **lif: Any) -> None:
+        super().__init__(
+            SurrogateLIF(OUTPUTS, v_threshold=threshold, time_dim=0, **lif),
+            uniform(nn.Linear(INPUTS, OUTPUTS, bias=False)),
+            readout=nn.Linear(OUTPUTS, 2, bias=False),
+            leak=LeakyIntegrator(2, time_dim=0),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.leak(self.readout(super().forward(x)))
+
+
+def erring(net: Any, x: Tensor, i: int) -> Any:
+    net.rest()
+    y = net(x).mean(0)
+    label = (x.sum((1, 2)) > x.sum((1, 2)).median()).long()
+    return {"error": (y.softmax(-1) - nn.functional.one_hot(label, 2)).detach()}
+
+
+def eprop(net: Any, **options: Any) -> Any:
+    feedback = options.pop("feedback", None) or SymmetricFeedback(net.readout)
+    return la.EProp(0.05, feedback, tc_readout=20.0, time_dim=0, **options)
+
+
+def nothing(net: Any, rule: Any) -> None:
+    """Prepares nothing."""
+
+
+# ---------------------------------------------------------------------- a program
+At = Callable[[Any, Any, int], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """A network, a rule, and what happens in each batch.
+
+    Attributes:
+        name: what the program is or does.
+        link: the link of the chain that breaks, or several names of it; none in a correct program.
+        words: parts of the message, in any case.
+        advice: parts of one line of the summary; an empty tuple if there should be no line.
+        error: the type of the error that ends the program.
+        hosts: which of them run it.
+        alone: the whole program, if it makes sense in one host only.
+        net, rule, cells, data, epochs: what is trained, on what.
+        step: runs a batch, and returns the inputs of the rule, and ``loss``.
+        prepare: is called with the network and the rule before cells are registered.
+        on: what else happens, by ``"batch"`` (before it), ``"ran"`` (after it, before the rule),
+            ``"updated"``, ``"epoch"`` (at its end) or ``"end"``.
+        optimizer: of the loss, for all hosts.
+        carry, every, scale, update: whether batches are a stream; batches between updates; the
+            factor of updates; whether there are any.
+        inputs: names of the rule's inputs.
+        callback, trainer: more options of the callback and of the Trainer.
+        learners: more callbacks of the Trainer.
+    """
+
+    name: str
+    link: str | tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    advice: tuple[str, ...] | None = None
+    error: type[Exception] | None = None
+    hosts: tuple[str, ...] = EVERYWHERE
+    alone: Callable[[], object] | None = None
+    net: Callable[[], Any] = Net
+    rule: Callable[[Any], Any] = stdp
+    cells: Mapping[str, CellSpec] = field(default_factory=lambda: {"enc": CellSpec("fc", "lif")})
+    data: Callable[[], Sequence[Tensor]] = spikes
+    epochs: int = 2
+    step: Callable[[Any, Tensor, int], Any] = whole
+    prepare: Callable[[Any, Any], object] = nothing
+    on: Mapping[str, At] = field(default_factory=dict)
+    optimizer: Callable[[Any], torch.optim.Optimizer] | None = None
+    carry: bool = False
+    every: int = 1
+    scale: float = 1.0
+    update: bool = True
+    inputs: tuple[str, ...] = ()
+    callback: Mapping[str, Any] = field(default_factory=dict)
+    trainer: Mapping[str, Any] = field(default_factory=dict)
+    learners: Callable[[], list[pl.Callback]] = list
+
+    def at(self, event: str, net: Any, rule: Any, i: int) -> None:
+        """Does what happens at an event."""
+        if event in self.on:
+            self.on[event](net, rule, i)
+
+    def loss_of(self, given: Any) -> tuple[dict[str, Any], Tensor | None]:
+        """Returns the inputs of the rule, and the loss."""
+        given = dict(given or {})
+        return given, given.pop("loss", None)
+
+
+# ---------------------------------------------------------------------- hosts
+def by_hand(p: Program) -> None:
+    """A loop of the user's own."""
+    net = p.net()
+    rule = p.rule(net)
+    p.prepare(net, rule)
+    for name, spec in p.cells.items():
+        params = {} if spec.params is None else {"params": spec.params}
+        rule.register_cell(name, spec.find(net), **params, **spec.overrides)
+    optimizer = p.optimizer(net) if p.optimizer else None
+    i = 0
+    for _ in range(p.epochs):
+        for x in p.data():
+            p.at("batch", net, rule, i)
+            inputs, loss = p.loss_of(p.step(net, x, i))
+            p.at("ran", net, rule, i)
+            if optimizer is not None and loss is not None:
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            rule(**inputs, carry=p.carry)
+            i += 1
+            if p.update and i % p.every == 0:
+                rule.update(scale=p.scale)
+            p.at("updated", net, rule, i - 1)
+        p.at("epoch", net, rule, i)
+    p.at("end", net, rule, i)
+
+
+def fabric(p: Program) -> None:
+    """A loop with a FabricCellTrainer."""
+    net = p.net()
+    rule = p.rule(net)
+    p.prepare(net, rule)
+    learner = FabricCellTrainer(rule, dict(p.cells) or None, carry=p.carry)
+    learner.setup(net)
+    optimizer = p.optimizer(net) if p.optimizer else None
+    i = 0
+    for _ in range(p.epochs):
+        for x in p.data():
+            p.at("batch", net, rule, i)
+            with learner.batch():
+                inputs, loss = p.loss_of(p.step(net, x, i))
+                p.at("ran", net, rule, i)
+            if optimizer is not None and loss is not None:
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            learner.accumulate(**inputs)
+            i += 1
+            if p.update and i % p.every == 0:
+                learner.step(scale=p.scale)
+            p.at("updated", net, rule, i - 1)
+        p.at("epoch", net, rule, i)
+    p.at("end", net, rule, i)
+    learner.release()
+
+
+class Module(pl.LightningModule):
+    """Runs a program's step."""
+
+    def __init__(self, p: Program) -> None:
+        super().__init__()
+        self.net, self.p = p.net(), p
+        self.rule = [p.rule(self.net)]  # not a submodule
+        self.automatic_optimization = p.optimizer is not None or p.every > 1
+        self.i = 0
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        self.p.at("batch", self.net, self.rule[0], self.i)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        given = self.p.step(self.net, batch, self.i)
+        self.p.at("ran", self.net, self.rule[0], self.i)
+        self.i += 1
+        if self.p.optimizer is None and self.automatic_optimization:
+            return None
+        return given
+
+    def configure_optimizers(self) -> Any:
+        return self.p.optimizer(self.net) if self.p.optimizer else None
+
+
+class After(pl.Callback):
+    """Does what happens after updates; it stands behind the learner."""
+
+    def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
+        module.p.at("updated", module.net, module.rule[0], module.i - 1)
+
+    def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
+        module.p.at("epoch", module.net, module.rule[0], module.i)
+
+
+def quiet_trainer(*callbacks: pl.Callback, **options: Any) -> pl.Trainer:
+    """Returns a Trainer that writes nothing."""
+    quiet: dict[str, Any] = {
+        "accelerator": "cpu",
+        "devices": 1,
+        "logger": False,
+        "max_epochs": 1,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "num_sanity_val_steps": 0,
+        "log_every_n_steps": 1,
+    }
+    return pl.Trainer(callbacks=list(callbacks), **{**quiet, **options})
+
+
+def callback(p: Program) -> None:
+    """A fit with a CellTrainerCallback."""
+    module = Module(p)
+    rule = module.rule[0]
+    p.prepare(module.net, rule)
+    cells = {
+        name: CellSpec(f"net.{s.connection}", f"net.{s.neuron}", s.params, s.overrides)
+        for name, s in p.cells.items()
+    }
+    options: dict[str, Any] = {"input_keys": p.inputs, "carry": p.carry, "lr": p.scale}
+    if p.every > 1:
+        options["apply_every_n_batches"] = p.every
+    use = CellTrainerCallback(rule, cells or None, **{**options, **p.callback})
+    trainer = quiet_trainer(use, *p.learners(), After(), max_epochs=p.epochs, **p.trainer)
+    trainer.fit(module, loader(p.data()))
+    p.at("end", module.net, rule, module.i)
+
+
+RUN: dict[str, Callable[[Program], None]] = {HAND: by_hand, CALLBACK: callback, FABRIC: fabric}
+
+
+# ---------------------------------------------------------------------- programs of one host
+ENC = {"enc": CellSpec("fc", "lif")}
+
+
+class Lit(pl.LightningModule):
+    """The layer as a LightningModule, without an optimizer; a subclass says what differs."""
+
+    automatic = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = self.automatic
+        self.fc = uniform(Linear(INPUTS, OUTPUTS, bias=False))
+        self.lif = LIF(OUTPUTS, time_dim=0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.lif.reset()
+        return self.lif(self.fc(x.transpose(0, 1)))
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self(batch)
+
+    def configure_optimizers(self) -> Any:
+        return None
+
+
+def fit(module: Any, *callbacks: pl.Callback, data: Any = None, **trainer: Any) -> pl.Trainer:
+    """Fits a module, and returns the Trainer."""
+    made = quiet_trainer(*callbacks, **{"max_epochs": 2, **trainer})
+    made.fit(module, loader(data))
+    return made
+
+
+def loader(data: Any = None) -> DataLoader[Any]:
+    """Returns batches as a loader, which knows their size if they are of one shape."""
+    data = list(spikes() if data is None else data)
+    if len({each.shape for each in data}) > 1:
+        return DataLoader(data, batch_size=None)
+    return DataLoader(torch.cat(data), batch_size=len(data[0]))
+
+
+def learner(rule: Any = None, cells: Any = None, **options: Any) -> CellTrainerCallback:
+    """Returns a callback that trains the layer."""
+    rule = rule or STDP(0.01, -0.008, time_dim=0)
+    return CellTrainerCallback(rule, ENC if cells is None else cells, **options)
+
+
+# ---------------------------------------------------------------------- what is said
+class Said(NamedTuple):
+    """The warnings of this package, the lines of the summary, and the error that ended it."""
+
+    warnings: list[warnings.WarningMessage]
+    lines: list[str]
+    error: Exception | None
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts of the warnings."""
+        return [str(each.message) for each in self.warnings]
+
+
+class Lines(logging.Handler):
+    """Keeps the lines of summaries."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if text.startswith("Local learning"):
+            self.lines += [each for each in text.splitlines()[1:] if each.endswith(".")]
+
+
+def ours(found: warnings.WarningMessage) -> bool:
+    """Whether a warning is this package's, and not a remark of Lightning or torch."""
+    text = str(found.message)
+    return issubclass(found.category, RuntimeWarning) or " should " in text
+
+
+def run(p: Program, host: str) -> Said:
+    """Runs a program to its end, and until everything of it is deleted."""
+    torch.manual_seed(0)
+    logger, handler = logging.getLogger("lightning_accum"), Lines()
+    level, error = logger.level, None
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            try:
+                RUN[host](p) if p.alone is None else p.alone()
+            except Exception as raised:
+                if p.error is None:
+                    raise
+                error = raised.with_traceback(None)
+                with suppress(AttributeError):
+                    error.__context__ = None
+            gc.collect()
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+    return Said([each for each in found if ours(each)], handler.lines, error)
