@@ -8,12 +8,14 @@ DEMO := $(VENV)/.ready-demo
 TESTS := $(VENV)/.ready-tests
 DEV := $(VENV)/.ready-dev
 RIVALS := $(VENV)/.ready-rivals
+# Says of which sources the kernel beside it is, or why there is none.
+KERNEL := lightning_accum/sparse/kernel/kernel.json
 DOCS_OUT := docs/_build
 # Libraries that the tests try.
 ALONE := neurons events bindsnet inferno-ai
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test doctest crash mutate lint format types docs notebooks outputs zoo examples bench-smoke bench build release-check matrix ci clean
+.PHONY: help setup kernel demo test doctest crash mutate lint format types docs notebooks outputs zoo examples bench-smoke bench build release-check matrix ci clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -41,6 +43,15 @@ $(DEV): pyproject.toml scripts/install.py scripts/install_alone.py | $(PY)
 $(RIVALS): $(TESTS)
 	$(PY) scripts/install_alone.py rivals
 	@touch $@
+
+# pip has built it; this does so again after an edit of the sources. Plain torch does without.
+$(KERNEL): scripts/build_kernel.py $(wildcard lightning_accum/sparse/kernel/*.[ch]) | $(PY)
+	$(PY) scripts/build_kernel.py || true
+
+demo test doctest crash mutate docs outputs zoo examples bench-smoke bench: $(KERNEL)
+
+kernel: $(PY) ## build the compiled kernel in place
+	$(PY) scripts/build_kernel.py
 
 demo: $(DEMO) ## learn handwritten digits with STDP; options by ARGS="..."
 	$(PY) examples/digits_stdp.py $(ARGS)
@@ -102,7 +113,7 @@ bench: $(RIVALS) ## the page of benchmarks, or some of it by ARGS="competitors g
 	$(PY) scripts/bench_front.py
 
 # From the files that git tracks: whatever else lies in the folders stays out.
-build: $(DEV) ## the wheel and the source distribution, in dist/
+build: $(DEV) ## the wheel for this platform and the source distribution, in dist/
 	rm -rf dist build
 	mkdir -p build/tracked
 	git ls-files -z | tar -c --null -T - | tar -x -C build/tracked
@@ -120,5 +131,5 @@ matrix: ## the tests with other versions of all; some by ARGS="floors --tests te
 
 clean: ## remove what the other targets made, .venv too
 	rm -rf $(VENV) .matrix dist build $(DOCS_OUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutants.jsonl
-	rm -rf lightning_logs checkpoints
+	rm -rf lightning_logs checkpoints lightning_accum/sparse/kernel/kernel.so $(KERNEL)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -26,8 +26,8 @@ import torch
 from _measure import setting, table
 from _windows import NET, RULES, Found, Window, measure
 
-from lightning_accum.sparse.build import SWITCH
 from lightning_accum.sparse.compiled import has_kernel
+from lightning_accum.sparse.library import SWITCH
 
 FITTED = [
     Window(784, neurons, batch, steps, density)

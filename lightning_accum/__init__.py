@@ -1,5 +1,6 @@
 """Local learning rules, accumulated updates and update statistics for PyTorch Lightning."""
 
+from lightning_accum._versions import show_versions
 from lightning_accum.cells import Cell, CellSpec, CellTrainer, IndependentCellTrainer, Layer, Serial
 from lightning_accum.engine import Term
 from lightning_accum.rules import (
@@ -79,4 +80,5 @@ __all__ = [
     "WeightDependentSTDP",
     "attach_updater",
     "get_updater",
+    "show_versions",
 ]

@@ -37,6 +37,8 @@ def findings(path: Path) -> tuple[list[str], list[str]]:
     message = email.message_from_string(metadata(path))
     version, page = message["Version"], str(message.get_payload())
     open_, wrong = [], []
+    if path.name.endswith("-any.whl"):
+        wrong.append("A wheel should have the compiled kernel. Found a pure one: no C compiler?")
 
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     if not re.search(rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d$", changelog, re.M):

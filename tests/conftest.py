@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from lightning_accum.sparse.library import REBUILD, library, why_not
+
 SUPPORT = Path(__file__).parent / "_support"
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(SUPPORT), os.environ.get("PYTHONPATH")])
@@ -19,6 +21,13 @@ DEVICE = os.environ.get("LIGHTNING_ACCUM_TEST_DEVICE", "cpu")
 
 # By folder: what takes long, and what starts several processes.
 MARKERS = {"science": "slow", "survival": "slow", "examples": "slow", "distributed": "distributed"}
+
+
+def pytest_sessionstart() -> None:
+    library(torch.float32)
+    reason = why_not() or ""
+    if REBUILD in reason:
+        pytest.exit(f"Expected the compiled kernel of these sources. Found that {reason}.", 4)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -20,6 +20,7 @@ LAYERS = (
     {"_metric", "_state"},
     {"functional", "plot"},
     {"sparse", "distributed"},
+    {"_versions"},
     {"updates", "observe", "accumulators"},
     {"optim"},
     {"nn", "engine"},

@@ -21,12 +21,14 @@ AT = f"Project-URL: Repository, {URL}\n"
 DATED = "[0.1.0] - 2026-12-01"
 
 
-def check(tmp_path: Path, page: str, url: str, dated: str) -> subprocess.CompletedProcess[str]:
+def check(
+    tmp_path: Path, page: str, url: str, dated: str, platform: str = "manylinux_2_28_x86_64"
+) -> subprocess.CompletedProcess[str]:
     """Runs the script of a repository with this changelog on a wheel with this page."""
     (tmp_path / "scripts").mkdir()
     script = shutil.copy(ROOT / "scripts" / "release_check.py", tmp_path / "scripts")
     (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## {dated}\n", encoding="utf-8")
-    wheel = tmp_path / "lightning_accum-0.1.0-py3-none-any.whl"
+    wheel = tmp_path / f"lightning_accum-0.1.0-py3-none-{platform}.whl"
     head = f"Metadata-Version: 2.4\nName: lightning-accum\nVersion: 0.1.0\n{url}"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("lightning_accum-0.1.0.dist-info/METADATA", f"{head}\n{page}\n")
@@ -78,6 +80,12 @@ def test_what_is_wrong_is_told(tmp_path: Path, page: str, url: str, dated: str, 
     assert done.returncode == 1
     assert told in done.stdout
     assert not done.stdout.splitlines()[-1].startswith("Not decided yet")
+
+
+def test_a_pure_wheel_is_told(tmp_path: Path) -> None:
+    done = check(tmp_path, f"[start]({URL})", AT, DATED, platform="any")
+    assert done.returncode == 1
+    assert "should have the compiled kernel" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from lightning_accum.callbacks._summary import Summary
 from lightning_accum.callbacks._watcher import Watcher
 from lightning_accum.cells.state import rates_in
 from lightning_accum.optim import UpdateOptimizer
-from lightning_accum.sparse.build import why_not
+from lightning_accum.sparse.library import why_not
 
 
 class Report:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lightning_accum._compat import is_traced
 from lightning_accum.sparse.buffers import Scratch
-from lightning_accum.sparse.build import library
+from lightning_accum.sparse.library import Kernel, library
 
 Int, Real, At = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
@@ -30,7 +30,7 @@ def has_kernel(device: torch.device, dtype: torch.dtype) -> bool:
     return not is_traced() and device.type == "cpu" and library(dtype) is not None
 
 
-def kernel_for(dtype: torch.dtype) -> ctypes.CDLL | None:
+def kernel_for(dtype: torch.dtype) -> Kernel | None:
     """Returns the kernel for a dtype, unless torch traces a function or there is none."""
     return None if is_traced() else library(dtype)
 

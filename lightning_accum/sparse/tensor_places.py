@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import torch
@@ -81,7 +81,7 @@ class Places:
             self.bytes.buffer_info()[0], ctypes.addressof(elements),
         )  # fmt: skip
         try:
-            code = _locked(library).find_places(ctypes.byref(task))
+            code = _find_places(library)(ctypes.byref(task))
         except RuntimeError:  # a tensor has no memory, or none that a CPU could read
             return False
         self.elements = elements.value
@@ -110,9 +110,10 @@ def _addresses(arrays: list[array[int]]) -> ctypes.Array[ctypes.c_void_p]:
 
 
 @cache
-def _locked(library: ctypes.CDLL) -> ctypes.PyDLL:
-    """Returns a library whose functions run while Python's lock is held."""
-    return ctypes.PyDLL(library._name, handle=library._handle)
+def _find_places(library: ctypes.CDLL) -> Callable[..., int]:
+    """Returns the search, which runs while Python's lock is held."""
+    address = ctypes.cast(library.find_places, At).value
+    return ctypes.PYFUNCTYPE(ctypes.c_int, At)(address or 0)
 
 
 @cache

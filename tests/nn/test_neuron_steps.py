@@ -18,7 +18,7 @@ from lightning_accum.sparse.compiled import has_kernel
 STEPS = 4
 
 needs_kernel = pytest.mark.skipif(
-    not has_kernel(torch.device("cpu"), torch.float64), reason="there is no compiled kernel"
+    not has_kernel(torch.device("cpu"), torch.float64), reason="needs the compiled kernel"
 )
 
 

@@ -8,11 +8,13 @@ from optimizer_cases import CASES, give_gradients, parameters, run, same
 
 from lightning_accum.optim import AdaBelief, Noam, RAdam, WeightDecay
 from lightning_accum.sparse import tensor_places
-from lightning_accum.sparse.build import library
 from lightning_accum.sparse.kernel_moments import step_moments
+from lightning_accum.sparse.library import library
 from lightning_accum.sparse.tensor_places import Places
 
-needs_kernel = pytest.mark.skipif(library(torch.float32) is None, reason="there is no kernel")
+needs_kernel = pytest.mark.skipif(
+    library(torch.float32) is None, reason="needs the compiled kernel"
+)
 # Empty, a number, less and more than a piece, and enough for a second thread.
 SIZES = ((0,), (), (5,), (3, 7), (4097,), (300, 1001))
 FORMS = {
@@ -76,7 +78,7 @@ WAYS = ["compiled", "plain"]
 
 @pytest.fixture(params=WAYS)
 def way(request, monkeypatch):
-    """Both ways to find memory: in C, where torch and a compiler allow it, and in Python."""
+    """Both ways to find memory: in C, where torch and the kernel allow it, and in Python."""
     if request.param == "plain":
         monkeypatch.setattr(tensor_places, "_export", lambda: None)
     elif tensor_places._export() is None or library(torch.float32) is None:

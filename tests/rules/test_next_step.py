@@ -82,7 +82,7 @@ RULES: dict[str, Callable[[str], la.Rule]] = {
 }
 
 needs_kernel = pytest.mark.skipif(
-    not has_kernel(torch.device("cpu"), torch.float64), reason="there is no compiled kernel"
+    not has_kernel(torch.device("cpu"), torch.float64), reason="needs the compiled kernel"
 )
 
 

@@ -50,7 +50,7 @@ def step_by_step(rule: la.Rule, layer: nn.Module, inputs: Tensor) -> Tensor:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Notes for each call whether the compiled loop ran."""
     if _online_loop.run_online(*_online_case()) is None:
-        pytest.skip("no C compiler")
+        pytest.skip("needs the compiled kernel")
     ran: list[bool] = []
 
     def noting(*args: object) -> object:

@@ -22,7 +22,7 @@ from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.kernel_pairs import Latest, Visit, pair_events
 
 pytestmark = pytest.mark.skipif(
-    not compiled.has_kernel(torch.device("cpu"), torch.float32), reason="needs a C compiler"
+    not compiled.has_kernel(torch.device("cpu"), torch.float32), reason="needs the compiled kernel"
 )
 KERNELS: dict[str, Callable[[Tensor], Tensor]] = {
     "exponential": ExponentialKernel(0.3, -0.2, tc_post=8.0, tc_pre=12.0),

@@ -28,7 +28,7 @@ def kernel(request, monkeypatch) -> bool:
     if not request.param:
         monkeypatch.setattr(compiled, "library", lambda dtype: None)
     elif not compiled.has_kernel(torch.device("cpu"), torch.float32):
-        pytest.skip("needs a C compiler")
+        pytest.skip("needs the compiled kernel")
     return request.param
 
 

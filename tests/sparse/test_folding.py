@@ -24,15 +24,15 @@ from lightning_accum.functional import (
 from lightning_accum.functional.eligibility import Eligibility
 from lightning_accum.nn import Linear, SurrogateLIF
 from lightning_accum.rules import Feedback, SymmetricFeedback, _folded
-from lightning_accum.sparse import build, compiled, costs, eligibility
+from lightning_accum.sparse import compiled, costs, eligibility, library
 from lightning_accum.sparse.event_sums import outer_sum_into
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.folding import MOST_CLASSES, Folding
 from lightning_accum.sparse.kernel_eligibility import Potential
 from lightning_accum.sparse.kernel_sums import Rows
 
-needs_compiler = pytest.mark.skipif(
-    not compiled.has_kernel(torch.device("cpu"), torch.float32), reason="needs a C compiler"
+needs_kernel = pytest.mark.skipif(
+    not compiled.has_kernel(torch.device("cpu"), torch.float32), reason="needs the compiled kernel"
 )
 quick = settings(deadline=None, derandomize=True, max_examples=30)
 decays = st.sampled_from([0.0, 0.7, 0.95, 1.0])
@@ -53,7 +53,7 @@ def folding(width: int = 6, classes: int = 2, dtype: torch.dtype = torch.float64
     return Folding(lambda: errors, errors, feedback.to(dtype), potential, (0.9, 0.3, 0.8))
 
 
-@needs_compiler
+@needs_kernel
 @pytest.mark.parametrize("surrogate", [Triangular(0.4, 0.8), FastSigmoid(3.0), ArcTan(1.5)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @quick
@@ -110,7 +110,7 @@ class Own(Surrogate):
         return torch.exp(-x.square())
 
 
-@needs_compiler
+@needs_kernel
 def test_a_signal_is_folded_first_where_memory_is_not_as_the_kernel_reads_it() -> None:
     good = folding()
     potential = good.potential
@@ -134,7 +134,7 @@ def test_a_signal_is_folded_first_where_memory_is_not_as_the_kernel_reads_it() -
     assert not folding(classes=MOST_CLASSES + 1).suits_kernel()
 
 
-@needs_compiler
+@needs_kernel
 def test_rows_that_the_kernel_does_not_fold_are_left_to_torch() -> None:
     good, raster = folding(), Events(spikes(T * B, 5, seed=0))
     total = torch.full((6, 5), torch.nan, dtype=torch.float64)
@@ -152,7 +152,7 @@ def test_rows_that_the_kernel_does_not_fold_are_left_to_torch() -> None:
     assert not total.isnan().any()
 
 
-@needs_compiler
+@needs_kernel
 def test_no_folded_sum_depends_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "_SHARE", 64)
     threads, totals = torch.get_num_threads(), []
@@ -219,11 +219,11 @@ def test_a_rule_folds_on_the_way(
     elements: int,
 ) -> None:  # fmt: skip
     with monkeypatch.context() as patch:
-        patch.setenv(build.SWITCH, "0")
-        patch.setattr(build, "_failures", {})
-        build.library.cache_clear()
+        patch.setenv(library.SWITCH, "0")
+        patch.setattr(library, "_failures", {})
+        library.library.cache_clear()
         expected = changes(beta, feedback, carry, calls=calls)
-    build.library.cache_clear()
+    library.library.cache_clear()
     dear = costs.KERNEL._replace(multiply=1.0)  # so that events are cheaper
     monkeypatch.setattr(costs, "KERNEL", dear)
     monkeypatch.setattr(costs, "TORCH", dear)

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -15,7 +10,7 @@ from torch import Tensor
 
 from lightning_accum import STDP, Cell, nn
 from lightning_accum.functional.traces import reverse_trace, trace
-from lightning_accum.sparse import build, compiled, kernel_neurons, kernel_sums
+from lightning_accum.sparse import compiled, kernel_neurons, kernel_sums
 from lightning_accum.sparse.event_sums import event_matmul, outer_sum_into
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.kernel_sums import Rows
@@ -23,7 +18,7 @@ from lightning_accum.sparse.traces import last_trace_of_events
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.skipif(
-    not compiled.has_kernel(CPU, torch.float32), reason="needs a C compiler"
+    not compiled.has_kernel(CPU, torch.float32), reason="needs the compiled kernel"
 )
 REALS = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 quick = settings(deadline=None, derandomize=True, max_examples=25)
@@ -311,77 +306,3 @@ def test_what_c_would_not_read_as_torch_does_is_left_to_torch():
         (torch.ones(3, 2, 4), torch.ones(3, 2, 4)),
     ):
         assert not kernel_neurons.integrate_neurons(current, out, v, None, None, constants, 0)
-
-
-PROGRAM = """
-import os, torch, lightning_accum.nn
-from lightning_accum.sparse import build, compiled
-print(os.listdir(os.environ["XDG_CACHE_HOME"]), end=" ")
-print(compiled.has_kernel(torch.device("cpu"), torch.float32), build.why_not())
-"""
-
-
-def start(folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], env={**os.environ, "XDG_CACHE_HOME": str(folder)},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-
-
-def test_processes_that_start_together_build_one_file_and_none_at_import(tmp_path):
-    for process in [start(tmp_path) for _ in range(2)]:
-        out, errors = process.communicate()
-        assert out.endswith("] True None\n")
-        assert (errors, process.returncode) == ("", 0)
-    assert out.startswith(("[]", "['lightning_accum']"))  # the other one may have built it
-    (built,) = (tmp_path / "lightning_accum").iterdir()
-    assert built.stat().st_mode & 0o022 == 0
-
-
-@pytest.fixture
-def unbuilt(tmp_path, monkeypatch):
-    """A process and a user that have not built anything."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    known = dict(build._failures)
-    build.library.cache_clear()
-    yield tmp_path / "lightning_accum"
-    build.library.cache_clear()
-    build._failures.clear()
-    build._failures.update(known)
-
-
-@pytest.mark.parametrize(
-    ("variable", "value", "reason"),
-    [
-        ("LIGHTNING_ACCUM_COMPILE", "0", "LIGHTNING_ACCUM_COMPILE=0 switches it off"),
-        ("CC", "no-such-compiler", "no C compiler `no-such-compiler` was found"),
-        ("CC", "false", "false` failed (no message)"),
-        ("PATH", "/nowhere", "there is no C compiler"),
-    ],
-)
-def test_without_it_plain_torch_says_why(unbuilt, monkeypatch, variable, value, reason):
-    monkeypatch.setenv(variable, value)
-    raster, table = torch.ones(2, 2, dtype=torch.bool), torch.ones(2, 1)
-    assert event_matmul(raster, table).tolist() == [[2], [2]]
-    assert reason in build.why_not()
-    assert not unbuilt.exists() or not list(unbuilt.iterdir())
-
-
-def test_it_is_built_once(unbuilt):
-    assert build.library(torch.float32) is not None
-    (built,) = unbuilt.iterdir()
-    when = built.stat().st_mtime_ns
-    build.library.cache_clear()
-    assert build.library(torch.float32) is not None
-    assert [each.stat().st_mtime_ns for each in unbuilt.iterdir()] == [when]
-    assert build.why_not() is None
-    assert build.library(torch.float16) is None
-    assert build.why_not() is None
-
-
-def test_a_folder_of_somebody_else_is_not_loaded_from(tmp_path):
-    own = os.stat(tmp_path).st_uid
-    assert build._is_own(tmp_path, own)
-    assert build._is_own(tmp_path / "missing", own)
-    if own:
-        assert not build._is_own(tmp_path, own + 1)

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from lightning_accum.functional import ArcTan, FastSigmoid, Surrogate, Triangular, fold_eligibility
 from lightning_accum.nn import SurrogateLIF
-from lightning_accum.sparse import build, compiled, kernel_surrogate
+from lightning_accum.sparse import compiled, kernel_surrogate, library
 from lightning_accum.sparse.eligibility import fold_in_blocks
 from lightning_accum.sparse.kernel_eligibility import Potential, fold_steps
 from lightning_accum.sparse.kernel_search import count_events
 from lightning_accum.sparse.kernel_surrogate import integrate_surrogate_neurons
 
-needs_compiler = pytest.mark.skipif(
-    not compiled.has_kernel(torch.device("cpu"), torch.float32), reason="needs a C compiler"
+needs_kernel = pytest.mark.skipif(
+    not compiled.has_kernel(torch.device("cpu"), torch.float32), reason="needs the compiled kernel"
 )
 quick = settings(deadline=None, derandomize=True, max_examples=25)
 decays = st.sampled_from([0.0, 0.7, 0.95, 1.0])
@@ -30,12 +30,12 @@ betas = st.sampled_from([0.0, 0.3])
 @pytest.fixture(params=["compiled", "plain"])
 def either_form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     if request.param == "plain":
-        monkeypatch.setenv(build.SWITCH, "0")
-        monkeypatch.setattr(build, "_failures", {})
-    build.library.cache_clear()
+        monkeypatch.setenv(library.SWITCH, "0")
+        monkeypatch.setattr(library, "_failures", {})
+    library.library.cache_clear()
     yield
     monkeypatch.undo()
-    build.library.cache_clear()
+    library.library.cache_clear()
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def test_a_fold_in_blocks_equals_that_of_the_whole_window(
     close(tuple(found), tuple(expected), dtype)
 
 
-@needs_compiler
+@needs_kernel
 def test_a_fold_is_left_to_torch_where_memory_is_not_as_the_kernel_reads_it() -> None:
     signal, membrane = numbers(4, 2, 6, seed=0), numbers(4, 2, 6, seed=1)
     out, behind = torch.full_like(signal, torch.nan), signal.new_zeros(2, 2, 6).unbind(0)
@@ -141,7 +141,7 @@ def test_the_loop_of_neurons_equals_their_steps(
     assert spikes.any() or steps * batch * size < 100
 
 
-@needs_compiler
+@needs_kernel
 def test_the_loop_is_left_to_torch_where_memory_is_not_as_the_kernel_reads_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -172,7 +172,7 @@ def test_the_loop_is_left_to_torch_where_memory_is_not_as_the_kernel_reads_it(
     assert not membrane.isnan().any()
 
 
-@needs_compiler
+@needs_kernel
 def test_no_result_depends_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "_SHARE", 64)
     threads, found = torch.get_num_threads(), []

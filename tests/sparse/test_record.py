@@ -13,7 +13,7 @@ from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.kernel_record import SpikeRows
 
 needs_kernel = pytest.mark.skipif(
-    not has_kernel(torch.device("cpu"), torch.float32), reason="needs a C compiler"
+    not has_kernel(torch.device("cpu"), torch.float32), reason="needs the compiled kernel"
 )
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 others = pytest.mark.parametrize("value", [0.5, 2.0, -1.0, math.nan, math.inf])

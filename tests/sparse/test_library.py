@@ -1,0 +1,264 @@
+"""The compiled kernel is loaded as it was built, or its absence says why; nothing is started."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import lightning_accum as la
+from lightning_accum import nn
+from lightning_accum.sparse import library
+from lightning_accum.sparse.event_sums import event_matmul
+
+ROOT = Path(__file__).parents[2]
+KERNEL = Path(library.__file__).with_name("kernel")
+BUILT = library.library(torch.float32)
+needs_kernel = pytest.mark.skipif(BUILT is None, reason="needs the compiled kernel")
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process that has not asked for the kernel."""
+    monkeypatch.setattr(library, "_failures", {})
+    library.library.cache_clear()
+    yield
+    monkeypatch.undo()
+    library.library.cache_clear()
+
+
+@pytest.fixture
+def folder(fresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of what was built, which is looked for there."""
+    copied = tmp_path / "kernel"
+    shutil.copytree(KERNEL, copied, ignore=shutil.ignore_patterns(".build-*"))
+    monkeypatch.setattr(library, "_FOLDER", copied)
+    return copied
+
+
+def found() -> str | None:
+    """What a sum over spikes, which plain torch can compute, says of the kernel."""
+    raster, table = torch.ones(2, 2, dtype=torch.bool), torch.ones(2, 1)
+    assert event_matmul(raster, table).tolist() == [[2], [2]]
+    assert library.library(torch.float16) is None
+    return library.why_not()
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("0", "LIGHTNING_ACCUM_KERNEL=0 switches it off"),
+        pytest.param("avx3", "should be 0, 1 or one of baseline", marks=needs_kernel),
+    ],
+)
+def test_switched_off(
+    fresh: None, monkeypatch: pytest.MonkeyPatch, value: str, reason: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv(library.SWITCH, value)
+    assert reason in (found() or "")
+    la.show_versions()
+    assert f"none: {library.why_not()}" in capsys.readouterr().out
+
+
+@needs_kernel
+def test_the_best_level_is_taken(fresh: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert found() is None
+    assert BUILT is not None
+    la.show_versions()
+    said = capsys.readouterr().out
+    assert f"for {BUILT.level}" in said
+    assert la.__version__ in said
+    assert torch.__version__ in said
+
+
+@needs_kernel
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("level", ["baseline", "avx2", "avx512"])
+def test_levels_agree_with_plain_torch(
+    fresh: None, monkeypatch: pytest.MonkeyPatch, level: str, dtype: torch.dtype
+) -> None:
+    def learned(switch: str) -> tuple[torch.Tensor, ...]:
+        monkeypatch.setenv(library.SWITCH, switch)
+        library.library.cache_clear()
+        torch.manual_seed(0)
+        fc, lif = nn.Linear(70, 35, bias=False, dtype=dtype), nn.LIF(35, time_dim=0).to(dtype)
+        with torch.no_grad():
+            fc.weight.abs_()
+        rule = la.STDP(0.01, -0.02, time_dim=0)
+        rule.register_cell("cell", la.Cell(fc, lif))
+        spikes = lif(fc((torch.rand(20, 3, 70) < 0.1).to(dtype)))
+        rule()
+        rule.update()
+        return fc.weight.detach(), spikes
+
+    plain = learned("0")
+    ours = learned(level)
+    kernel = library.library(dtype)
+    if kernel is None:
+        pytest.skip(f"this processor has no {level}")
+    assert kernel.level == level
+    assert plain[1].any()
+    for one, two in zip(ours, plain, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)
+
+
+def cut(folder: Path) -> None:
+    os.truncate(folder / "kernel.so", 4096)
+
+
+def flip(folder: Path) -> None:
+    data = bytearray((folder / "kernel.so").read_bytes())
+    data[len(data) // 2] ^= 1
+    (folder / "kernel.so").write_bytes(data)
+
+
+def remove(folder: Path) -> None:
+    (folder / "kernel.so").unlink()
+
+
+def forget(folder: Path) -> None:
+    (folder / "kernel.json").unlink()
+
+
+def scribble(folder: Path) -> None:
+    (folder / "kernel.json").write_bytes(b"\xff{")
+
+
+def empty(folder: Path) -> None:
+    (folder / "kernel.json").write_text("{}")
+
+
+def edit(folder: Path) -> None:
+    with (folder / "sums.c").open("a") as file:
+        file.write("\n")
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (cut, "its file is damaged; install the package again"),
+        (flip, "its file is damaged"),
+        (remove, "it could not be loaded"),
+        (forget, "it was not built; run `python scripts/build_kernel.py`"),
+        (scribble, "it was not built"),
+        (empty, "its sources have changed"),
+        (edit, "its sources have changed since it was built; run `python"),
+    ],
+)
+def test_what_is_damaged_is_not_loaded(
+    folder: Path, damage: Callable[[Path], None], reason: str
+) -> None:
+    damage(folder)
+    assert (found() or "").startswith(reason)
+
+
+@needs_kernel
+def test_installed_it_has_no_sources(folder: Path) -> None:
+    for source in folder.glob("*.[ch]"):
+        source.unlink()
+    assert found() is None
+    assert library.library(torch.float64) is not None
+
+
+PROGRAM = """
+import sys, torch
+seen = []
+def watch(event, args):
+    writes = event == "open" and (args[2] or 0) & 3 != 0  # O_WRONLY or O_RDWR
+    if writes or event in ("subprocess.Popen", "os.posix_spawn", "os.exec", "os.fork", "os.mkdir"):
+        seen.append((event, args))
+sys.addaudithook(watch)
+import lightning_accum as la
+import lightning_accum.nn
+from lightning_accum.sparse import library
+fc, neuron = torch.nn.Linear(4, 3, bias=False), la.nn.LIF(3)
+rule = la.STDP(0.1, -0.1)
+rule.register_cell("cell", la.Cell(fc, neuron))
+neuron(fc(torch.ones(2, 4)))
+rule()
+rule.update()
+print(library.library(torch.float32) is None, seen)
+"""
+
+
+def test_nothing_is_started_or_written() -> None:
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", PROGRAM], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == (f"{BUILT is None} []\n", "")
+
+
+def build(root: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Builds from a copy of the sources."""
+    shutil.copytree(
+        KERNEL, root / "lightning_accum/sparse/kernel", ignore=shutil.ignore_patterns(".build-*")
+    )
+    (root / "scripts").mkdir()
+    script = shutil.copy(ROOT / "scripts/build_kernel.py", root / "scripts")
+    return subprocess.run(
+        [sys.executable, script], env={**os.environ, **environ}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "reason"),
+    [
+        ("CC", "no-such-compiler", "no C compiler `no-such-compiler` was found"),
+        ("CC", "false -x", "the C compiler `false` failed (no message)"),
+        ("CC", "gcc '", "`CC` cannot be read (No closing quotation)"),
+        ("PATH", "/nowhere", "no C compiler was found"),
+    ],
+)
+def test_without_a_compiler_it_is_not_built(
+    fresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str,
+    reason: str,
+) -> None:  # fmt: skip
+    done = build(tmp_path, **{"CC": "", variable: value})
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"The compiled kernel could not be built: {reason}.\n"
+    kernel = tmp_path / "lightning_accum/sparse/kernel"
+    assert not (kernel / "kernel.so").exists()  # of other sources, perhaps
+    assert not list(kernel.glob(".build-*"))
+    monkeypatch.setattr(library, "_FOLDER", kernel)
+    assert found() == f"it was not built with the package ({reason})"
+
+
+@needs_kernel
+@pytest.mark.slow
+def test_built_by_hand(fresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = tmp_path / "lightning_accum/sparse/kernel"
+    done = build(tmp_path, CFLAGS="-O0")
+    if "no C compiler" in done.stderr:
+        pytest.skip(done.stderr)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {"sources", "library"} == set(json.loads((kernel / "kernel.json").read_text()))
+    monkeypatch.setattr(library, "_FOLDER", kernel)
+    assert found() is None
+
+
+def test_without_a_compiler_the_wheel_is_pure(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling")
+    root = tmp_path / "tree"
+    for name in ("pyproject.toml", "README.md", "LICENSE", "hatch_build.py", ".gitignore"):
+        (root / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, root / name)
+    shutil.copytree(ROOT / "lightning_accum", root / "lightning_accum")
+    (root / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts/build_kernel.py", root / "scripts")
+    done = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--target", "wheel"], cwd=root,
+        env={**os.environ, "CC": "no-such-compiler"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "Without the compiled kernel: no C compiler `no-such-compiler`" in done.stderr
+    (wheel,) = (root / "dist").iterdir()
+    assert wheel.name.endswith("-py3-none-any.whl")
