@@ -1,6 +1,6 @@
 """Imports the installed package as its user does, and checks what a checkout cannot show.
 
-    python check_wheel.py kernel     or `plain`, for a wheel that was built without a compiler
+python check_wheel.py kernel     or `plain`, for a wheel that was built without a compiler
 """
 
 from __future__ import annotations
