@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -12,9 +13,8 @@ from torch import Tensor
 from torchmetrics.utilities import rank_zero_warn
 
 from lightning_accum._checks import quoted
-from lightning_accum.accumulators._base import State, StreamAccumulator
-from lightning_accum.accumulators._copies import copied
-from lightning_accum.accumulators._links import AccumulatorLink
+from lightning_accum.accumulators.base import State, StreamAccumulator, copied
+from lightning_accum.accumulators.stage import Parameters, parameters
 
 _VERBS = ("forward", "calculate", "reset")
 
@@ -63,11 +63,7 @@ class _ByVerbs(StreamAccumulator):
             )
 
     def _check_kept(self, before: dict[str, Any]) -> None:
-        """Warns, once, of attributes that the first value has changed and no state dict holds.
-
-        Args:
-            before: all attributes before it.
-        """
+        """Warns, once, of attributes that the first value has changed and no state dict holds."""
         changed = (k for k, v in vars(self).items() if before.get(k, before) is not v)
         lost = [name for name in changed if not name.startswith("_") and name not in self._defaults]
         if lost and not self._told:
@@ -171,17 +167,14 @@ class CustomAccumulator(_ByVerbs):
         self._update_signature = inspect.signature(self.own_forward)
         self.add_data()
 
-    def link(self) -> AccumulatorLink:
-        """Returns a part that takes the arguments of ``forward``."""
-        return AccumulatorLink(self, type(self).own_forward)
+    @cached_property
+    def takes(self) -> Parameters | None:
+        """The parameters of ``forward``."""
+        return parameters(type(self).own_forward)
 
 
 class VerbAdapter(_ByVerbs):
-    """An object with the three verbs, of any class, as an accumulator.
-
-    Args:
-        accumulator: the object.
-    """
+    """An object with the three verbs, of any class, as an accumulator."""
 
     def __init__(self, accumulator: Any) -> None:
         super().__init__()

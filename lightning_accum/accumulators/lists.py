@@ -1,14 +1,72 @@
-"""A list of all values, in order."""
+"""Accumulators that keep the values themselves: a list, and the mean of the last ones."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from lightning_utilities import apply_to_collection
 from torch import Tensor
 
-from lightning_accum.accumulators._keeping import Keeping
+from lightning_accum.accumulators.arithmetic import by_parts
+from lightning_accum.accumulators.base import Moves, State, StreamAccumulator
+from lightning_accum.accumulators.elementwise import STREAMED, check_shape, double, wide
+
+
+class Keeping(StreamAccumulator):
+    """An accumulator of the values themselves, in order."""
+
+    values: list[Any]
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        # Extra state rather than a state of torchmetrics, which compares the shapes of elements in
+        # a collection, moves all elements as tensors, and so rejects numbers.
+        self.values = []
+
+    def reset(self) -> None:
+        """Forgets all values."""
+        super().reset()
+        # A new list, since a result of `compute` or a merged state may refer to the old one.
+        self.values = []
+
+    def get_extra_state(self) -> dict[str, list[Any]]:
+        """Returns the values, for the state dict."""
+        return {"values": apply_to_collection(self.values, Tensor, torch.clone)}
+
+    def set_extra_state(self, state: dict[str, list[Any]]) -> None:
+        """Takes the values from a state dict, on this metric's device."""
+        moved = apply_to_collection(state["values"], Tensor, lambda t: t.to(self.device))
+        self._take_states({"values": apply_to_collection(moved, Tensor, self._owned)})
+        self._renew()
+
+    def _check_states(self, states: State, names: list[str]) -> None:
+        super()._check_states(states, names)
+        state = states["_extra_state"]
+        if not isinstance(state, dict) or not isinstance(state.get("values"), list):
+            raise ValueError(
+                f"its state should be a dictionary with a list `values`. Found {state!r}."
+            )
+
+    def _owned(self, tensor: Tensor) -> Tensor:
+        """Returns a copy without a graph."""
+        return tensor.detach().clone()
+
+    def _take_states(self, states: State) -> None:
+        self.values = list(states["values"])
+        self._update_count = max(self._update_count, len(self.values))
+
+    def _copy_state_dict(self) -> State:
+        return {"values": list(self.values)}
+
+    def _merged(self, parts: Sequence[State]) -> State:
+        return {"values": [value for part in parts for value in part["values"]]}
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = ()) -> Any:
+        super()._apply(fn, exclude_state)
+        self.values = apply_to_collection(self.values, Tensor, Moves(fn))
+        return self
 
 
 class List(Keeping):
@@ -34,11 +92,7 @@ class List(Keeping):
     """
 
     def update(self, value: Any) -> None:
-        """Adds a value.
-
-        Args:
-            value: any object.
-        """
+        """Adds any object."""
         self.values.append(apply_to_collection(value, Tensor, self._owned))
 
     def compute(self) -> list[Any]:
@@ -48,3 +102,66 @@ class List(Keeping):
     def _owned(self, tensor: Tensor) -> Tensor:
         tensor = tensor.detach()
         return tensor.cpu() if self.compute_on_cpu and not tensor.is_cpu else tensor.clone()
+
+
+class Window(Keeping):
+    r"""The mean of the last values, element by element.
+
+    .. math:: \bar x = \frac{1}{n} \sum_{i = N - n + 1}^{N} x_i
+
+    or the mean of all values while there are fewer. It is computed in float64 if the device has it,
+    and returned in the values' dtype. Before any value it is nan, with one warning. Over several
+    processes it is the mean of the windows of all. After ``merge_state`` it holds both windows, the
+    other one as the newer, until the next update shortens it to its length again.
+
+    Args:
+        length: number of values :math:`n`.
+        **kwargs: passed to :class:`torchmetrics.Metric`.
+
+    Raises:
+        ValueError: if the length is not a positive integer.
+
+    Example:
+        >>> import torch
+        >>> from lightning_accum.accumulators import Window
+        >>> window = Window(2)
+        >>> [window(torch.tensor(value)) for value in (1.0, 2.0, 6.0)]
+        [tensor(1.), tensor(1.5000), tensor(4.)]
+    """
+
+    values: list[Tensor]
+
+    def __init__(self, length: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if not isinstance(length, int) or isinstance(length, bool) or length < 1:
+            raise ValueError(
+                f"Argument `length` should be a positive integer. Found `length = {length!r}`."
+            )
+        self.length = length
+
+    def update(self, value: Tensor | float) -> None:
+        """Adds a tensor of one shape, or a number, and drops the oldest if the window is full."""
+        tensor = wide(value, self.device)
+        if self.values:
+            check_shape("Window", tensor, self.values[-1])
+        self.values.append(tensor.clone())
+        del self.values[: -self.length]
+
+    def compute(self) -> Tensor:
+        """Returns the mean, of the values' shape."""
+        if not self.values:
+            return torch.tensor(torch.nan)
+        values = torch.stack(self.values)
+        summed = values.to(double(values.dtype, values.device))
+        mean: Tensor = by_parts(lambda part: part.mean(0), summed)
+        return mean.to(values.dtype)
+
+    def _check_states(self, states: State, names: list[str]) -> None:
+        super()._check_states(states, names)
+        values = states["_extra_state"]["values"]
+        fit = [v for v in values if isinstance(v, Tensor) and v.dtype in STREAMED]
+        if len(fit) < len(values) or len({v.shape for v in fit}) > 1:
+            raise ValueError(f"its `values` should be tensors of one shape. Found {values}.")
+
+    def _is_empty(self) -> bool:
+        return not self.values

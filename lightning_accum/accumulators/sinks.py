@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+import weakref
+from typing import Any, NamedTuple
 
 import torch.distributed as dist
 from torch import Tensor, nn
 from torchmetrics.utilities import rank_zero_warn
 
-from lightning_accum.accumulators._links import Link
-from lightning_accum.accumulators._same_name import note_logged
-from lightning_accum.accumulators._stage import Stage
+from lightning_accum.accumulators.stage import Stage
 
 _logger = logging.getLogger("lightning_accum")
 
@@ -58,28 +57,22 @@ class Log(Stage, nn.Module):
         self._owner = (module,)
         return self
 
-    def is_heard(self) -> bool:
-        """Returns whether a logged value is shown anywhere."""
-        return bool(self._owner) or _logger.isEnabledFor(logging.INFO)
-
-    def link(self) -> LogLink:
-        """Returns a part that can be bound to a LightningModule."""
-        return LogLink(self, Log.forward)
+    def check(self) -> None:
+        """Warns if nothing would be logged."""
+        if not self._owner and not _logger.isEnabledFor(logging.INFO):
+            rank_zero_warn(
+                f"`{self}` should be bound to a LightningModule. Found none, so that nothing"
+                " is logged: give the module to the source, `Source(self)`, or to the pipe,"
+                " `pipe.bind(self)`, or let Python's logger `lightning_accum` show level INFO."
+            )
 
     def forward(self, value: Any) -> Any:
-        """Logs a value.
-
-        Args:
-            value: a number or a tensor of one element.
-
-        Returns:
-            The value.
-        """
+        """Logs a number or a tensor of one element, and returns it."""
         for module in self._owner:
             # Lightning warns of integer tensors.
             whole = isinstance(value, Tensor) and not value.is_floating_point()
             module.log(self.name, value.float() if whole else value, **self.kwargs)
-            note_logged(module, self, self.name)
+            _note_logged(module, self, self.name)
         if not self._owner and _logger.isEnabledFor(logging.INFO):
             shown = value.tolist() if isinstance(value, Tensor) else value
             _logger.info("%s: %s", self.name, shown)
@@ -88,23 +81,6 @@ class Log(Stage, nn.Module):
     def extra_repr(self) -> str:
         """Returns the name."""
         return repr(self.name)
-
-
-class LogLink(Link):
-    """The part of a ``Log``, which logs through the module of the pipe."""
-
-    def begin(self) -> None:
-        """Warns if nothing would be logged."""
-        if not self.stage.is_heard():
-            rank_zero_warn(
-                f"`{self.stage}` should be bound to a LightningModule. Found none, so that nothing"
-                " is logged: give the module to the source, `Source(self)`, or to the pipe,"
-                " `pipe.bind(self)`, or let Python's logger `lightning_accum` show level INFO."
-            )
-
-    def bind(self, module: Any) -> None:
-        """Has the stage log through a LightningModule."""
-        self.stage.bind(module)
 
 
 class Scalar(Stage, nn.Module):
@@ -136,14 +112,7 @@ class Scalar(Stage, nn.Module):
         self.step = 0
 
     def forward(self, value: Any) -> Any:
-        """Writes a value.
-
-        Args:
-            value: a number or a tensor of one element.
-
-        Returns:
-            The value.
-        """
+        """Writes a number or a tensor of one element, and returns it."""
         if not dist.is_available() or not dist.is_initialized() or dist.get_rank() == 0:
             if self._folder is not None:
                 self.writer, self._folder = _open(self._folder), None
@@ -176,6 +145,53 @@ class Scalar(Stage, nn.Module):
 
 
 def _open(folder: str) -> Any:
+    """Returns a new writer to a folder."""
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(folder)
+
+
+class _Logged(NamedTuple):
+    """Who logged a name last, and in which epoch of which run."""
+
+    stage: weakref.ref[nn.Module]
+    epoch: tuple[Any, ...]
+    warned: bool
+
+
+_LAST: weakref.WeakKeyDictionary[Any, dict[str, _Logged]] = weakref.WeakKeyDictionary()
+
+
+def _note_logged(module: Any, stage: nn.Module, name: str) -> None:
+    """Warns, once for a name, if another stage has logged it in the same epoch of a fit."""
+    epoch = _epoch(module)
+    if epoch is None:
+        return
+    names = _LAST.setdefault(module, {})
+    last = names.get(name)
+    other = None if last is None or last.epoch != epoch else last.stage()
+    warned = last is not None and last.warned
+    if other is not None and other is not stage and not warned:
+        warned = True
+        rank_zero_warn(
+            f"Each name should be logged by one `Log` of a LightningModule. Found `{name}` logged"
+            f" in one epoch by {_place(module, other)} and by {_place(module, stage)}, so that one"
+            " value overwrites the other, or is averaged with it: rename one of them."
+        )
+    names[name] = _Logged(weakref.ref(stage), epoch, warned)
+
+
+def _epoch(module: Any) -> tuple[Any, ...] | None:
+    """Returns the run and the epoch of a LightningModule; ``None`` if it is not in a run."""
+    try:
+        trainer = module.trainer
+        return id(trainer), trainer.state.fn, trainer.current_epoch
+    except (AttributeError, RuntimeError):  # Lightning's property raises without a Trainer
+        return None
+
+
+def _place(module: Any, stage: nn.Module) -> str:
+    """Returns where a stage stands in a module."""
+    paths = (path for path, each in module.named_modules() if each is stage)
+    path = next(paths, None)
+    return "a pipe that is not an attribute of it" if path is None else f"`{path}`"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -11,10 +12,9 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from lightning_accum._compat import is_synchronised, known_keywords, local_result
-from lightning_accum.accumulators._base import State, StreamAccumulator
-from lightning_accum.accumulators._links import AccumulatorLink
-from lightning_accum.accumulators._stage import link
+from lightning_accum.accumulators.base import State, StreamAccumulator
 from lightning_accum.accumulators.custom import VerbAdapter, has_verbs
+from lightning_accum.accumulators.stage import Parameters, as_stage
 
 
 class Except(StreamAccumulator):
@@ -159,20 +159,19 @@ class Except(StreamAccumulator):
             return self.accumulator.result_so_far()
         return local_result(self.accumulator)
 
-    def keep_local(self) -> None:
+    def settle(self) -> None:
         """Has the accumulator compute the result of this process only."""
-        super().keep_local()
-        if isinstance(self.accumulator, StreamAccumulator):
-            self.accumulator.keep_local()
+        super().settle()
+        as_stage(self.accumulator).settle()
 
-    def link(self) -> AccumulatorLink:
-        """Returns a part that takes the arguments of the accumulator."""
-        own = AccumulatorLink(self, type(self).update)
-        own.parameters = link(self.accumulator).parameters
-        return own
+    @cached_property
+    def takes(self) -> Parameters | None:
+        """The parameters of the accumulator."""
+        return as_stage(self.accumulator).takes
 
 
 def _integer(name: str, value: Any) -> int:
+    """Returns a position, checked."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -186,6 +185,7 @@ def _integer(name: str, value: Any) -> int:
 
 
 def _integers(name: str, value: Any) -> list[int]:
+    """Returns the positions of an argument."""
     if not isinstance(value, Tensor):
         return [_integer(name, value)]
     if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
@@ -197,6 +197,7 @@ def _integers(name: str, value: Any) -> list[int]:
 
 
 def _ranges(begin: Any, end: Any) -> tuple[tuple[int, int], ...]:
+    """Returns the first and the last position of each range."""
     if begin is None and end is None:
         raise ValueError(
             "Arguments `begin` and `end` should not both be missing. Found `begin = None` and"
@@ -225,6 +226,7 @@ def _ranges(begin: Any, end: Any) -> tuple[tuple[int, int], ...]:
 
 
 def _covers(ranges: tuple[tuple[int, int], ...], period: int) -> bool:
+    """Returns whether ranges leave no position of a period."""
     reached = 0
     for first, last in sorted(ranges):
         if first > reached:

@@ -11,14 +11,13 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_integers
-from lightning_accum.accumulators._arithmetic import add, by_parts
-from lightning_accum.accumulators._base import State
-from lightning_accum.accumulators._elementwise import Summed
-from lightning_accum.accumulators._values import as_tensor, double
+from lightning_accum.accumulators.arithmetic import add, by_parts
+from lightning_accum.accumulators.base import State
+from lightning_accum.accumulators.elementwise import ElementWise, as_tensor, double
 from lightning_accum.sparse.attributes import assign
 
 
-class _Summing(Summed):
+class _Summing(ElementWise):
     """An accumulator whose first state is a sum of tensors or of other objects."""
 
     total: Any
@@ -37,6 +36,19 @@ class _Summing(Summed):
                 raise
             return True
         return False
+
+    def _add(self, value: Any, weight: Tensor | float = 1) -> None:
+        """Adds a value times a weight."""
+        if self._is_object(value):
+            number = weight.item() if isinstance(weight, Tensor) else weight
+            assign(self, total=self._with_object(value if number == 1 else value * number))
+            return
+        tensor, like, narrow = self._entering(value)
+        if isinstance(weight, Tensor) or weight != 1:
+            tensor = by_parts(lambda part: part * weight, tensor).to(tensor.dtype)
+        self._check_shape(tensor, self.total)
+        total, rest = add(self.total, self.rest, tensor, narrow)
+        assign(self, total=total, rest=rest, like=like)
 
     def _with_object(self, value: Any) -> Any:
         """Returns the sum after adding an object."""
@@ -71,7 +83,7 @@ class _Summing(Summed):
 
 
 def _is_addable(value: Any) -> bool:
-    # Like Python's `sum`, this rejects text and sequences, which `+` joins.
+    """Returns whether objects can be added; like Python's `sum`, not text and sequences."""
     return hasattr(value, "__add__") and not isinstance(value, str | bytes | Sequence)
 
 
@@ -116,13 +128,7 @@ class Sum(_Summing):
             TypeError: if it cannot be added.
             ValueError: if the shape differs from that of the values before.
         """
-        if self._is_object(value):
-            assign(self, total=self._with_object(value))
-            return
-        tensor, like, narrow = self._entering(value)
-        self._check_shape(tensor, self.total)
-        total, rest = add(self.total, self.rest, tensor, narrow)
-        assign(self, total=total, rest=rest, like=like)
+        self._add(value)
 
     def compute(self) -> Any:
         """Returns the sum, of the values' shape and dtype."""
@@ -166,7 +172,9 @@ class Mean(_Summing):
     def __init__(self, **kwargs: Any) -> None:
         zero = torch.tensor(0.0)
         # The weight is an integer while it can be: a float32 count would stop at 2 ** 24.
-        super().__init__({"total": zero, "rest": zero, "weight": torch.tensor(0)}, **kwargs)
+        super().__init__(
+            {"total": zero, "rest": zero, "weight": torch.tensor(0)}, torch.float32, **kwargs
+        )
 
     def update(self, value: Any, weight: Tensor | float = 1) -> None:
         """Adds a value.
@@ -185,17 +193,8 @@ class Mean(_Summing):
             check_integers(weight=int(weight))
         else:
             weight = self._weight(weight)
-        if self._is_object(value):
-            number = weight.item() if isinstance(weight, Tensor) else weight
-            total = self._with_object(value if number == 1 else value * number)
-            assign(self, total=total, weight=self.weight + weight)
-            return
-        tensor, like, narrow = self._entering(value)
-        if isinstance(weight, Tensor) or weight != 1:
-            tensor = by_parts(lambda part: part * weight, tensor).to(tensor.dtype)
-        self._check_shape(tensor, self.total)
-        total, rest = add(self.total, self.rest, tensor, narrow)
-        assign(self, total=total, rest=rest, weight=self.weight + weight, like=like)
+        self._add(value, weight)
+        assign(self, weight=self.weight + weight)
 
     def compute(self) -> Any:
         """Returns the mean, of the values' shape and dtype."""

@@ -354,3 +354,11 @@ def test_the_parts_of_a_pipe_move_with_it():
     pipe.to("meta")
     assert pipe.stages[2].total.is_meta
     assert pipe.stages[3].maximum.is_meta
+
+
+def test_a_split_passes_several_selected_items_on():
+    found = []
+    pipe = Mean() ** (lambda value: (value, 2)) ** Select(a=0, b=1)
+    pipe = pipe ** Split(lambda a, b: found.append((float(a), b)))
+    pipe.run([1.0, 3.0])
+    assert found == [(2.0, 2)]

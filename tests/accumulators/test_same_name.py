@@ -82,8 +82,8 @@ def test_each_name_that_is_logged_once_in_an_epoch_is_fine(tmp_path):
 @pytest.mark.parametrize(
     ("names", "places"),
     [
-        (("loss", "loss", "val"), ("steps.pipes.branches.0", "steps.pipes.branches.0")),
-        (("loss", "max", "loss"), ("val_steps.", "steps.pipes.")),
+        (("loss", "loss", "val"), ("steps.stages.0.branches.0", "steps.stages.0.branches.0")),
+        (("loss", "max", "loss"), ("val_steps.", "steps.stages.")),
     ],
 )
 def test_two_stages_of_one_name_are_told_once_with_both_places(tmp_path, names, places):

@@ -1,28 +1,47 @@
-"""The base of all accumulators: a torchmetrics metric that streams values."""
+"""The base of all accumulators, a metric that streams values, and the synchronisation of many."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 from lightning_utilities import apply_to_collection
-from torch import Tensor
+from torch import Tensor, nn
 from torchmetrics import Metric
 from torchmetrics.utilities import rank_zero_warn
 from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
-from lightning_accum._metric import PersistentMetric
-from lightning_accum.accumulators._copies import Moves, copied
-from lightning_accum.accumulators._links import AccumulatorLink
-from lightning_accum.accumulators._stage import Stage
+from lightning_accum._metric import PersistentMetric, representable
+from lightning_accum.accumulators.stage import Parameters, Stage, parameters
 from lightning_accum.distributed.gather import CAPACITY, gather_bytes
 from lightning_accum.distributed.packing import from_bytes, to_bytes
 from lightning_accum.sparse.attributes import assign
 
 State = dict[str, Any]
+
+
+def copied(value: Any) -> Any:
+    """Returns a value with copies of its tensors."""
+    if isinstance(value, Tensor):
+        return value.clone()
+    return apply_to_collection(value, Tensor, torch.clone)
+
+
+class Moves:
+    """Moves a tensor as ``fn`` does, but keeps its dtype, as with ``.to(torch.bfloat16)``."""
+
+    def __init__(self, fn: Callable[[Tensor], Tensor]) -> None:
+        self.fn = fn
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        """Returns the tensor where ``fn`` moves it."""
+        device = self.fn(torch.empty(0, device=tensor.device)).device
+        tensor = representable(tensor, device)
+        moved = self.fn(tensor)
+        return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
 
 
 class StreamAccumulator(Stage, PersistentMetric):
@@ -43,6 +62,7 @@ class StreamAccumulator(Stage, PersistentMetric):
         (tensor(1), tensor(3))
     """
 
+    accumulates = only_computes = True
     owns_states: ClassVar[bool] = True
     """Whether it has states of its own, rather than those of an accumulator within."""
 
@@ -108,7 +128,7 @@ class StreamAccumulator(Stage, PersistentMetric):
         self._renew()
 
     # torchmetrics hashes the states, but lists and dictionaries have no hash.
-    __hash__ = torch.nn.Module.__hash__
+    __hash__ = nn.Module.__hash__
 
     def _merged(self, parts: Sequence[State]) -> State:
         """Returns the state of one stream that consists of these in order; some may be empty."""
@@ -126,10 +146,7 @@ class StreamAccumulator(Stage, PersistentMetric):
         return False
 
     def _undefined(self) -> str | None:
-        """Returns why the result is nan whatever the values, for a warning; ``None`` if it is not.
-
-        A subclass adds its own reasons.
-        """
+        """Returns why the result is nan whatever the values, ``None`` if it is not."""
         if not self._is_empty():
             return None
         return (
@@ -145,15 +162,26 @@ class StreamAccumulator(Stage, PersistentMetric):
         """Returns the result of this process, without caching it."""
         return type(self).compute(self)
 
-    def keep_local(self) -> None:
+    @functools.cached_property
+    def takes(self) -> Parameters | None:
+        """The parameters of ``update``."""
+        return parameters(type(self).update)
+
+    def take(self, item: Any) -> None:
+        """Adds an item of a step of a pipe."""
+        args, kwargs = self.arguments(item)
+        self.update(*args, **kwargs)
+
+    def forget(self) -> None:
+        """Resets what an iteration of a pipe has accumulated."""
+        self.reset()
+
+    def settle(self) -> None:
         """Has :meth:`compute` return the result of this process only."""
         self.sync_on_compute = self._to_sync = False
 
-    def link(self) -> AccumulatorLink:
-        """Returns the part that this accumulator takes in a pipe."""
-        return AccumulatorLink(self, type(self).update)
-
     def _take_states(self, states: State) -> None:
+        """Replaces the states by name."""
         for name, value in states.items():
             setattr(self, name, value)
 
@@ -225,3 +253,64 @@ class StreamAccumulator(Stage, PersistentMetric):
         for name in objects:
             setattr(self, name, apply_to_collection(getattr(self, name), Tensor, fn))
         return self
+
+
+def synchronize(accumulators: Any, capacity: int | None = None) -> None:
+    """Computes many accumulators over all processes, with a single all-reduce.
+
+    Each following ``compute`` returns the result computed here, without communication, until the
+    accumulator is updated or reset; its states stay those of this process. All processes have to
+    call this with the same accumulators in the same order, whether or not they have seen any
+    values. With a single process, nothing happens.
+
+    Args:
+        accumulators: an accumulator, a module that has some anywhere within, such as a
+            ``LightningModule``, a ``MetricCollection`` or a pipe, or a list or dictionary of these.
+            Other metrics, and accumulators with ``sync_on_compute=False``, are left out.
+        capacity: bytes of a process that fit into the all-reduce, the same in all processes; by
+            default 4096 for each accumulator. A second all-reduce follows if a process has more.
+
+    Raises:
+        ValueError: if the accumulators are of several process groups.
+
+    Example:
+        >>> from lightning_accum.accumulators import Max, Mean, synchronize
+        >>> found = {"loss": Mean(), "worst": Max()}
+        >>> for accumulator in found.values():
+        ...     accumulator.update(2.0)
+        >>> synchronize(found)
+        >>> found["loss"].compute()
+        tensor(2., dtype=torch.float64)
+    """
+    found = [a for a in dict.fromkeys(_within(accumulators)) if a.sync_on_compute]
+    found = [a for a in found if a.distributed_available_fn()]
+    if not found:
+        return
+    group = found[0].process_group
+    if any(a.process_group is not group for a in found):
+        raise ValueError(
+            "Argument `accumulators` should have one process group. Found several: call"
+            " `synchronize` once for each."
+        )
+    data = to_bytes([a.metric_state for a in found])
+    capacity = CAPACITY * len(found) if capacity is None else capacity
+    rows = [from_bytes(row) for row in gather_bytes(data, capacity, found[0].device, group)]
+    for accumulator, parts in zip(found, zip(*rows, strict=True), strict=True):
+        accumulator.compute_over(parts)
+
+
+def _within(accumulators: Any) -> Iterable[StreamAccumulator]:
+    """Gives the accumulators in a module or a collection."""
+    if isinstance(accumulators, nn.Module):
+        for module in accumulators.modules():
+            if isinstance(module, StreamAccumulator) and module.owns_states:
+                yield module
+    else:
+        several = accumulators.values() if isinstance(accumulators, Mapping) else accumulators
+        if isinstance(several, (str, bytes, Tensor)) or not isinstance(several, Iterable):
+            raise TypeError(
+                "Argument `accumulators` should be an accumulator, a module that has some, or a"
+                f" list or dictionary of these. Found `{type(several).__name__}`."
+            )
+        for accumulator in several:
+            yield from _within(accumulator)

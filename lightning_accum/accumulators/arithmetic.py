@@ -23,14 +23,7 @@ def add(total: Tensor, rest: Tensor, value: Tensor, narrow: bool) -> tuple[Tenso
     with the error :math:`e` of the addition computed exactly, so that no small value is lost, and
     :math:`s'` is the sum to about one rounding.
 
-    Args:
-        total: the sum :math:`s`, of any shape.
-        rest: its rounding error :math:`r`, of the same shape or without dimensions.
-        value: the value, of the same shape, or of any shape if the sum has no dimensions.
-        narrow: whether the sum is only as wide as its values.
-
-    Returns:
-        The new sum and its rounding error.
+    The sum and its rest are of one shape, or the rest has no dimensions.
 
     Source:
         Knuth, The Art of Computer Programming 2, 4.2.2, theorem B; Kahan (1965),
@@ -43,6 +36,7 @@ def add(total: Tensor, rest: Tensor, value: Tensor, narrow: bool) -> tuple[Tenso
 
 
 def _add_to_both(total: Tensor, rest: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Adds a real value to a sum that is kept as two numbers."""
     added = total + value
     shift = added - total
     rest = rest + ((total - (added - shift)) + (value - shift))
@@ -53,18 +47,9 @@ def _add_to_both(total: Tensor, rest: Tensor, value: Tensor) -> tuple[Tensor, Te
 
 
 def by_parts(function: Callable[..., Any], *tensors: Tensor) -> Any:
-    """Evaluates a function of real tensors, and of complex ones for each part separately.
-
-    torch adds and subtracts complex tensors with a multiplication by a complex 1, which spreads
-    NaN and infinity from one part to the other.
-
-    Args:
-        function: returns a tensor or a tuple of tensors, element by element.
-        *tensors: its arguments.
-
-    Returns:
-        The result of the function, complex if an argument is complex.
-    """
+    """Evaluates a function, element by element, for both parts of complex tensors separately."""
+    # torch adds and subtracts complex tensors with a multiplication by a complex 1, which spreads
+    # NaN and infinity from one part to the other.
     for tensor in tensors:
         if tensor.is_complex():
             break
@@ -98,14 +83,6 @@ def with_value(moments: Moments, value: Tensor, narrow: bool) -> Moments:
 
     for complex values with the mean of each part, and :math:`M` for both parts together.
 
-    Args:
-        moments: the moments of :math:`n - 1` values.
-        value: :math:`x_n`, of their shape.
-        narrow: whether the sums are only as wide as their values.
-
-    Returns:
-        The moments of :math:`n` values.
-
     Source:
         Welford (1962), doi:10.1080/00401706.1962.10490022.
     """
@@ -134,6 +111,7 @@ def _welford(
     rest: Tensor,
     narrow: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Adds a real value to the mean and the sum of squares, both with their rests."""
     before = value - mean
     if not narrow:
         mean = torch.add(mean, before, alpha=1 / count)
@@ -151,13 +129,6 @@ def merge_moments(first: Moments, second: Moments) -> Moments:
         \delta = \bar b - \bar a, \qquad
         \bar{ab} = \bar a + \delta \frac{n_b}{n_a + n_b}, \qquad
         M_{ab} = M_a + M_b + |\delta|^2 \frac{n_a n_b}{n_a + n_b}
-
-    Args:
-        first: the moments of one stream.
-        second: the moments of the other.
-
-    Returns:
-        The moments of both streams.
 
     Source:
         Chan, Golub & LeVeque (1979), Stanford STAN-CS-79-773, eq. 2.1.

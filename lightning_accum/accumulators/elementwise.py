@@ -1,0 +1,190 @@
+"""The base of accumulators that keep the values' shape, and the conversion of values to tensors."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lightning_accum._metric import has_double, representable
+from lightning_accum.accumulators.base import State, StreamAccumulator
+
+_DOUBLE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+_KEPT = {*_DOUBLE, *_DOUBLE.values()}
+#: The dtypes that values are converted to.
+STREAMED = {torch.int64, *_KEPT}
+
+
+def double(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """Returns the dtype of sums of a dtype, which is double precision if the device has it."""
+    return _DOUBLE.get(dtype, dtype) if has_double(device) else dtype
+
+
+def wide(value: Any, device: torch.device, integers: torch.dtype | None = None) -> Tensor:
+    """Returns the value as a tensor without a graph, in at least single precision."""
+    # integers and booleans become floats of double precision by default
+    tensor = value.detach() if isinstance(value, Tensor) else as_tensor("value", value, device)
+    if tensor.dtype not in _KEPT:
+        if tensor.is_floating_point():
+            tensor = tensor.float()
+        elif tensor.is_complex():
+            tensor = tensor.to(torch.complex64)
+        else:
+            tensor = tensor.to(integers or double(torch.float32, tensor.device))
+    return tensor
+
+
+def as_tensor(name: str, value: Any, device: torch.device) -> Tensor:
+    """Returns what torch can make a tensor of as one; floats of Python become double."""
+    try:
+        tensor = torch.as_tensor(value, device="cpu")
+        if tensor.dtype in _DOUBLE and not isinstance(value, np.ndarray | np.generic):
+            tensor = torch.as_tensor(value, dtype=_DOUBLE[tensor.dtype], device="cpu")
+    except (TypeError, RuntimeError, OverflowError, ValueError) as error:
+        raise TypeError(
+            f"Argument `{name}` should be a tensor or a number. Found `{type(value).__name__}`:"
+            f" {error}."
+        ) from None
+    return representable(tensor, device).to(device)
+
+
+def check_shape(owner: str, value: Tensor, before: Tensor) -> None:
+    """Raises a ``ValueError`` if a value has another shape than the values before."""
+    if value.shape != before.shape:
+        raise ValueError(
+            f"Argument `value` should have shape {tuple(before.shape)}, as before. Found"
+            f" `value.shape = {tuple(value.shape)}`: keep one `{owner}` for each shape, reset it,"
+            " or reduce ragged batches to one value each."
+        )
+
+
+class ElementWise(StreamAccumulator):
+    """An accumulator whose states are tensors of the values' shape, which the first value sets.
+
+    The first state has the values' shape. A dtype ``like`` is for states wider than the values: it
+    is the dtype of the result before any value, which the dtypes of values widen.
+    """
+
+    like: Tensor
+    # The dtype of integers and booleans; by default they become floats of double precision.
+    integers: torch.dtype | None = None
+    # Names of the states that are never complex.
+    real: tuple[str, ...] = ()
+
+    def __init__(self, states: State, like: torch.dtype | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        # In a collection, torchmetrics lets metrics share states that have equal names and, after
+        # the first update, equal values. Before 1.7 it compares the first state only, so the first
+        # state has to differ if the metrics do.
+        if like is not None:
+            states = {**states, "like": torch.empty(0, dtype=like)}
+        for name, default in {**states, "updates": torch.tensor(0)}.items():
+            self.add_state(name, default, persistent=True)
+
+    @property
+    def updates(self) -> Tensor:
+        """The number of values added: the count of the metric as a state, saved and merged."""
+        return torch.tensor(self._update_count)
+
+    @updates.setter
+    def updates(self, value: Tensor) -> None:
+        self._update_count = int(value)
+
+    def _value(self, value: Any) -> Tensor:
+        """Returns a value as a tensor of a dtype that is streamed."""
+        return wide(value, self.device, self.integers)
+
+    def _entering(self, value: Any) -> tuple[Tensor, Tensor, bool]:
+        """Returns a value in the dtype of sums, the new ``like``, and whether both are as wide."""
+        tensor, like = self._value(value), self.like
+        if tensor.dtype != like.dtype:
+            like = like.new_empty(0, dtype=torch.promote_types(like.dtype, tensor.dtype))
+        tensor = tensor.to(double(like.dtype, tensor.device))
+        return tensor, like, tensor.dtype == like.dtype != torch.int64
+
+    def _check_shape(self, value: Tensor, before: Tensor) -> None:
+        """Raises if a value has another shape than the values before."""
+        if value.shape != before.shape and self._update_count:
+            check_shape(type(self).__name__, value, before)
+
+    def _is_empty(self) -> bool:
+        return self._update_count == 0
+
+    def _merged(self, parts: Sequence[State]) -> State:
+        like = None
+        if "like" in self._defaults:
+            dtypes = [part["like"].dtype for part in parts]
+            like = self.like.new_empty(0, dtype=reduce(torch.promote_types, dtypes))
+        updates = [int(part["updates"]) for part in parts]
+        held = [part for part, count in zip(parts, updates, strict=True) if count]
+        if not held:
+            return {**parts[0], **({} if like is None else {"like": like})}
+        held = [{name: _on(self.device, state) for name, state in part.items()} for part in held]
+        for name in self._shaped():
+            found = {tuple(getattr(part[name], "shape", ())) for part in held}
+            if len(found) > 1:
+                raise ValueError(
+                    f"State `{name}` should have one shape in all parts that are merged. Found"
+                    f" shapes {sorted(found)}: give every process values of the same shape."
+                )
+        merged = {**self._combined(held), "updates": torch.tensor(sum(updates))}
+        return merged if like is None else {**merged, "like": like}
+
+    def _shaped(self) -> list[str]:
+        """Returns the names of the states that have the values' shape in all parts."""
+        return list(self._defaults)[:1]
+
+    @abstractmethod
+    def _combined(self, parts: list[State]) -> State:
+        """Returns the state of one stream that consists of these in order, none of them empty."""
+
+    def _check_states(self, states: State, names: list[str]) -> None:
+        super()._check_states(states, names)
+        count = states["updates"]
+        if count.numel() != 1 or count.is_floating_point() or int(count) < 0:
+            raise ValueError(f"state `updates` should be a count. Found {count.tolist()}.")
+        held = {name: states[name] for name in self._defaults if name not in ("updates", "like")}
+        shapes = {name: tuple(getattr(state, "shape", ())) for name, state in held.items()}
+        first = shapes[self._shaped()[0]] if int(count) else ()
+        if any(_joined(shape, first) != first for shape in shapes.values()):
+            raise ValueError(f"states should have the values' shape. Found shapes {shapes}.")
+        like, value = states.get("like"), states[self._shaped()[0]]
+        if like is not None and like.shape != (0,):
+            raise ValueError(f"state `like` should be empty. Found {like.tolist()}.")
+        if like is not None and isinstance(value, Tensor) and _kind(value) != _kind(like):
+            raise ValueError(f"state `like` should be like {value.dtype}. Found {like.dtype}.")
+
+    def _check_state(self, name: str, state: Any, default: Any) -> None:
+        kinds = "real numbers" if name in (*self.real, "updates") else "numbers"
+        fits = isinstance(state, Tensor) and state.dtype in STREAMED
+        if not fits or (state.is_complex() and kinds == "real numbers"):
+            raise ValueError(
+                f"state `{name}` should be a tensor of {kinds}. Found"
+                f" `{getattr(state, 'dtype', type(state).__name__)}`."
+            )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = ()) -> Any:
+        return super()._apply(fn, [*exclude_state, "updates"])
+
+
+def _kind(tensor: Tensor) -> tuple[bool, bool]:
+    """Returns whether a tensor has real or complex floats."""
+    return tensor.is_floating_point(), tensor.is_complex()
+
+
+def _on(device: torch.device, state: Any) -> Any:
+    """Returns a state on a device."""
+    return state.to(device) if isinstance(state, Tensor) else state
+
+
+def _joined(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...] | None:
+    """Returns the shape to which two broadcast, if they do."""
+    try:
+        return tuple(torch.broadcast_shapes(first, second))
+    except RuntimeError:
+        return None

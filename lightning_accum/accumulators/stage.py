@@ -1,0 +1,229 @@
+"""Stages of a pipe: what ``**`` joins, and how each stage takes part in an iteration."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from numbers import Number
+from typing import Any, ClassVar, NamedTuple
+
+from torch import Tensor, nn
+from torchmetrics import Metric, MetricCollection
+
+#: Calls that send the results of an iteration on.
+Ends = Iterator[Callable[[], Any]]
+
+
+class Selection(dict[str, Any]):
+    """Items by name, which become the arguments of the next stage."""
+
+
+class Parameters(NamedTuple):
+    """The arguments that a function takes by name, and whether it takes any other name too."""
+
+    names: tuple[str, ...]
+    any_name: bool
+
+
+def parameters(function: Callable[..., Any], bound: int = 1) -> Parameters | None:
+    """Returns what a function takes after the first ``bound``; ``None`` if only in order."""
+    try:
+        found = list(inspect.signature(function).parameters.values())[bound:]
+    except (TypeError, ValueError):  # Some builtins have no signature.
+        return None
+    kinds = {parameter.kind for parameter in found}
+    if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY}:
+        return None
+    last = inspect.Parameter.VAR_KEYWORD
+    return Parameters(tuple(p.name for p in found if p.kind is not last), last in kinds)
+
+
+class Stage:
+    """A stage of a pipe, on either side of ``**``.
+
+    A pipe is made of stages and is itself a stage of other pipes, so this file cannot import its
+    class: the class registers itself by :meth:`join_with`.
+    """
+
+    _pipe: ClassVar[Callable[..., Any]]
+
+    accumulates = False
+    """Whether items stop here until the iteration ends."""
+
+    only_computes = False
+    """Whether it has no effect, so that its result is lost unless another stage takes it."""
+
+    @staticmethod
+    def join_with(pipe: Callable[..., Any]) -> None:
+        """Has ``**`` join stages by ``pipe(*stages)``."""
+        Stage._pipe = pipe
+
+    def __pow__(self, other: Any) -> Any:
+        """Returns a pipe that ends with another stage; of a metric, its power by a number."""
+        power = getattr(super(), "__pow__", None) if isinstance(other, Number | Tensor) else None
+        return Stage._pipe(self, other) if power is None else power(other)
+
+    def __rpow__(self, other: Any) -> Any:
+        """Returns a pipe that begins with another stage; of a metric, the power of a number."""
+        power = getattr(super(), "__rpow__", None) if isinstance(other, Number | Tensor) else None
+        return Stage._pipe(other, self) if power is None else power(other)
+
+    @cached_property
+    def takes(self) -> Parameters | None:
+        """The parameters of this stage; ``None`` if it takes arguments in order only."""
+        return parameters(type(self).forward)  # type: ignore[attr-defined]
+
+    def arguments(self, item: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Returns the arguments of this stage for an item, several for a :class:`Selection`."""
+        if not isinstance(item, Selection):
+            return (item,), {}
+        if self.takes is None:
+            return tuple(item.values()), {}
+        free = [name for name in self.takes.names if name not in item]
+        others = [name for name in item if name not in self.takes.names]
+        if len(others) > len(free) and not self.takes.any_name:
+            raise TypeError(
+                f"Stage `{self}` should take the items that were selected before it, {list(item)}."
+                f" Found its arguments {list(self.takes.names)}: select fewer items, or put a"
+                " function in between."
+            )
+        renamed = dict(zip(others, free, strict=False))
+        return (), {renamed.get(name, name): value for name, value in item.items()}
+
+    def send(self, item: Any) -> Any:
+        """Sends an accumulated result through this stage, and returns the stage's result."""
+        args, kwargs = self.arguments(item)
+        return self(*args, **kwargs)  # type: ignore[operator]
+
+    def take(self, item: Any) -> Any:
+        """Takes an item of a step, and returns the stage's result."""
+        return self.send(item)
+
+    def forget(self) -> None:
+        """Resets everything accumulated since the iteration began."""
+
+    def ends(self) -> Ends:
+        """Computes and resets the accumulated results, and yields calls that send them on."""
+        self.forget()
+        return iter(())
+
+    def check(self) -> None:
+        """Warns, before the first item, of results that would be lost."""
+
+    def bind(self, module: Any) -> Any:
+        """Logs through a LightningModule from now on."""
+
+    def settle(self) -> None:
+        """Has accumulators compute in this process only, since they get results of all."""
+
+
+class Function(Stage, nn.Module):
+    """A function as a module, since a pipe holds its stages as submodules."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    @cached_property
+    def takes(self) -> Parameters | None:
+        """The parameters of the function."""
+        return parameters(self.function, bound=0)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns the result of the function."""
+        return self.function(*args, **kwargs)
+
+    def extra_repr(self) -> str:
+        """Returns the name of the function."""
+        return getattr(self.function, "__qualname__", repr(self.function))
+
+
+class Foreign(Stage):
+    """A module of another library as a stage; a metric is reset at the end of an iteration."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.only_computes = isinstance(module, Metric | MetricCollection)
+
+    @cached_property
+    def takes(self) -> Parameters | None:
+        """The parameters of the module, those of its ``update`` if it is a metric."""
+        if isinstance(self.module, Metric):
+            return parameters(type(self.module).update)
+        return parameters(type(self.module).forward)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the module."""
+        return self.module(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return repr(self.module)
+
+    def forget(self) -> None:
+        """Resets a metric."""
+        if isinstance(self.module, Metric | MetricCollection):
+            self.module.reset()
+
+
+def as_stage(module: nn.Module) -> Stage:
+    """Returns a module as a stage."""
+    return module if isinstance(module, Stage) else Foreign(module)
+
+
+class Select(Stage, nn.Module):
+    """Selects items by index or key, and names them.
+
+    A single item is passed on unchanged. Of several items, each becomes the argument of its name in
+    the next stage, and items of other names fill the remaining arguments in order: for
+    ``update(preds, target)``, both ``Select(pred=1, target=2)`` and ``Select(target=2, pred=1)``
+    mean the same.
+
+    Args:
+        **items: for each name an index, or a key if steps return dictionaries.
+
+    Raises:
+        ValueError: if no item is named.
+
+    Example:
+        >>> import torch
+        >>> from lightning_accum.accumulators import Mean, Select
+        >>> loss = Select(value=0, weight=2) ** Mean()
+        >>> loss((torch.tensor(1.0), "logits", 32))
+        >>> loss((torch.tensor(4.0), "logits", 16))
+        >>> loss.end()
+        tensor(2.)
+    """
+
+    only_computes = True
+
+    def __init__(self, **items: Any) -> None:
+        super().__init__()
+        if not items:
+            raise ValueError(
+                "Argument `items` should name at least one item. Found none: give a name and an"
+                " index, as in `Select(pred=1)`."
+            )
+        self.items = items
+
+    def forward(self, data: Any) -> Any:
+        """Returns the selected item, or a dictionary of several.
+
+        Args:
+            data: the result of a step: a sequence, or a dictionary.
+
+        Raises:
+            ValueError: if it lacks an item.
+        """
+        try:
+            found = Selection((name, data[place]) for name, place in self.items.items())
+        except (LookupError, TypeError) as error:
+            raise ValueError(
+                f"Argument `data` should have the items that are selected, {self.items}. Found"
+                f" `{type(data).__name__}`, which lacks one: {error}."
+            ) from error
+        return found if len(found) > 1 else found.popitem()[1]
+
+    def extra_repr(self) -> str:
+        """Returns the items."""
+        return ", ".join(f"{name}={place!r}" for name, place in self.items.items())

@@ -1,0 +1,259 @@
+"""The variance, the moving average, and the extremes of all values."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_accum._checks import check_numbers
+from lightning_accum.accumulators.arithmetic import Moments, by_parts, merge_moments, with_value
+from lightning_accum.accumulators.base import State
+from lightning_accum.accumulators.elementwise import ElementWise
+from lightning_accum.sparse.attributes import assign
+
+_SUMS = Moments._fields[1:]
+
+
+class Variance(ElementWise):
+    r"""The variance of all values, element by element, by Welford's updates.
+
+    .. math::
+        \bar x_n = \bar x_{n-1} + \frac{x_n - \bar x_{n-1}}{n}, \qquad
+        M_n = M_{n-1} + (x_n - \bar x_{n-1})(x_n - \bar x_n), \qquad
+        \sigma^2 = \frac{M_n}{n - c}
+
+    and of complex values the mean of :math:`|x - m|^2`. The sums are in float64 and keep their
+    rounding error, like :class:`Sum`, so they are exact after :math:`10^9` values. The result has
+    the dtype of the values, or of their real part. Like :func:`torch.var`, it is nan if
+    :math:`n \le c`, with one warning. The variances of several processes
+    are combined exactly.
+
+    Args:
+        correction: number :math:`c` subtracted from the number of values; 1 for an unbiased
+            variance.
+        **kwargs: passed to :class:`torchmetrics.Metric`.
+
+    Example:
+        >>> import torch
+        >>> from lightning_accum.accumulators import Variance
+        >>> variance = Variance()
+        >>> for value in (1.0, 3.0, 5.0):
+        ...     variance.update(value)
+        >>> variance.compute(), variance.mean
+        (tensor(4., dtype=torch.float64), tensor(3., dtype=torch.float64))
+
+    Source:
+        Welford (1962), doi:10.1080/00401706.1962.10490022.
+    """
+
+    mean: Tensor
+    mean_rest: Tensor
+    squares: Tensor
+    squares_rest: Tensor
+    real = ("squares", "squares_rest")
+
+    def __init__(self, correction: float = 1, **kwargs: Any) -> None:
+        super().__init__({name: torch.tensor(0.0) for name in _SUMS}, torch.float32, **kwargs)
+        check_numbers(correction=correction)
+        self.correction = correction
+
+    def update(self, value: Tensor | float) -> None:
+        """Adds a tensor of any shape, the same in every call, or a number."""
+        tensor, like, narrow = self._entering(value)
+        self._check_shape(tensor, self.mean)
+        moments = Moments(self._update_count, *(getattr(self, name) for name in _SUMS))
+        found = with_value(moments, tensor, narrow)[1:]
+        assign(self, like=like, **dict(zip(_SUMS, found, strict=True)))
+
+    def compute(self) -> Tensor:
+        """Returns the variance, of the values' shape."""
+        if self._is_empty():
+            return torch.full_like(self.squares, torch.nan)
+        variance = self.squares / max(self._update_count - self.correction, 0)
+        return variance.to(self.like.real.dtype)
+
+    def _undefined(self) -> str | None:
+        if self._is_empty() or self._update_count > self.correction:
+            return super()._undefined()
+        return (
+            f"`Variance(correction={self.correction})` should have more than {self.correction}"
+            f" values. Found {self._update_count}, of shape {tuple(self.squares.shape)}, so that"
+            " the result is nan: each call of `update` adds one value, and the elements of a tensor"
+            " are separate; pass `correction=0` for the variance of these values themselves."
+        )
+
+    def _combined(self, parts: list[State]) -> State:
+        moments = (Moments(int(p["updates"]), *(p[name] for name in _SUMS)) for p in parts)
+        return dict(zip(_SUMS, reduce(merge_moments, moments)[1:], strict=True))
+
+
+class EMA(ElementWise):
+    r"""The exponential moving average of the values, element by element, without a start-up bias.
+
+    .. math::
+        s_n = \beta s_{n-1} + (1 - \beta) x_n, \qquad
+        w_n = \beta w_{n-1} + (1 - \beta), \qquad
+        \mathrm{EMA}_n = \frac{s_n}{w_n}
+
+    The average is computed in float64 if the device has it, and returned in the values' dtype.
+    Before any value it is nan, with one warning. Over several processes it is the mean of their
+    averages, weighed by :math:`w_n`.
+
+    Args:
+        decay: :math:`\beta`, in (0, 1): the average reaches back about :math:`1 / (1 - \beta)`
+            values.
+        **kwargs: passed to :class:`torchmetrics.Metric`.
+
+    Raises:
+        ValueError: if the decay is out of range.
+
+    Example:
+        >>> import torch
+        >>> from lightning_accum.accumulators import EMA
+        >>> average = EMA(decay=0.5)
+        >>> average(torch.tensor(1.0)), average(torch.tensor(4.0))
+        (tensor(1.), tensor(3.))
+    """
+
+    scaled: Tensor
+    weight: Tensor
+    real = ("weight",)
+
+    def __init__(self, decay: float = 0.9, **kwargs: Any) -> None:
+        # The weight is first, since it differs between averages of different decay.
+        zero = torch.tensor(0.0)
+        super().__init__({"weight": zero, "scaled": zero}, torch.float32, **kwargs)
+        check_numbers(decay=decay)
+        if not 0 < decay < 1:
+            raise ValueError(
+                f"Argument `decay` should be between 0 and 1. Found `decay = {decay}`: give 0.9 for"
+                " an average over about 10 values, 0.99 for 100."
+            )
+        self.decay = decay
+
+    def update(self, value: Tensor | float) -> None:
+        """Adds a tensor of any shape, the same in every call, or a number."""
+        tensor, like, _ = self._entering(value)
+        self._check_shape(tensor, self.scaled)
+        share = 1 - self.decay
+        scaled = by_parts(
+            lambda scaled, value: torch.add(scaled * self.decay, value, alpha=share),
+            *(self.scaled, tensor),
+        )
+        # As wide as the values: a wider weight would not make the quotient more exact.
+        weight = self.weight.to(scaled.real.dtype) * self.decay + share
+        assign(self, scaled=scaled, weight=weight, like=like)
+
+    def compute(self) -> Tensor:
+        """Returns the average, of the values' shape."""
+        average: Tensor = by_parts(lambda part: part / self.weight, self.scaled)
+        return average.to(self.like.dtype)
+
+    def _shaped(self) -> list[str]:
+        return ["scaled"]
+
+    def _combined(self, parts: list[State]) -> State:
+        scaled, weight = parts[0]["scaled"], parts[0]["weight"]
+        for part in parts[1:]:
+            scaled = by_parts(torch.add, scaled, part["scaled"])
+            weight = weight + part["weight"]
+        return {"scaled": scaled, "weight": weight}
+
+
+class _Extreme(ElementWise):
+    """The base of the largest and the smallest value, element by element."""
+
+    integers = torch.int64
+    # The name differs by class, since a collection shares states of equal names and values.
+    state: str
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__({self.state: torch.tensor(torch.nan)}, **kwargs)
+        self.real = (self.state,)
+
+    @staticmethod
+    @abstractmethod
+    def _pick(first: Tensor, second: Tensor) -> Tensor:
+        """Returns the extreme of two values."""
+
+    def update(self, value: Tensor | float) -> None:
+        """Adds a real tensor of any shape, the same in every call, or a number."""
+        tensor, before = self._value(value), getattr(self, self.state)
+        if tensor.is_complex():
+            raise TypeError(
+                "Argument `value` should be real, since complex numbers have no order. Found"
+                f" `value.dtype = {tensor.dtype}`: pass its absolute value or its parts."
+            )
+        self._check_shape(tensor, before)
+        assign(
+            self,
+            **{self.state: self._pick(before, tensor) if self._update_count else tensor.clone()},
+        )
+
+    def compute(self) -> Tensor:
+        """Returns the extreme, of the values' shape."""
+        extreme: Tensor = getattr(self, self.state)
+        return extreme.clone()
+
+    def _combined(self, parts: list[State]) -> State:
+        return {self.state: reduce(self._pick, (part[self.state] for part in parts))}
+
+
+class Max(_Extreme):
+    r"""The largest of all values, element by element.
+
+    .. math:: \max_i x_i
+
+    If a value is nan, so is the result. The dtype is float32 for half precision, and int64 for
+    integers. Before any value, the result is nan, with one warning.
+
+    Args:
+        **kwargs: passed to :class:`torchmetrics.Metric`.
+
+    Example:
+        >>> import torch
+        >>> from lightning_accum.accumulators import Max
+        >>> largest = Max()
+        >>> largest.update(torch.tensor([1.0, 5.0]))
+        >>> largest(torch.tensor([2.0, 3.0]))
+        tensor([2., 5.])
+    """
+
+    state = "maximum"
+    maximum: Tensor
+
+    @staticmethod
+    def _pick(first: Tensor, second: Tensor) -> Tensor:
+        return torch.maximum(first, second)
+
+
+class Min(_Extreme):
+    r"""The smallest of all values, element by element.
+
+    .. math:: \min_i x_i
+
+    If a value is nan, so is the result. The dtype is float32 for half precision, and int64 for
+    integers. Before any value, the result is nan, with one warning.
+
+    Args:
+        **kwargs: passed to :class:`torchmetrics.Metric`.
+
+    Example:
+        >>> import torch
+        >>> from lightning_accum.accumulators import Min
+        >>> smallest = Min()
+        >>> smallest.update(torch.tensor([1.0, 5.0]))
+        >>> smallest(torch.tensor([2.0, 3.0]))
+        tensor([1., 3.])
+    """
+
+    state = "minimum"
+    minimum: Tensor
+
+    @staticmethod
+    def _pick(first: Tensor, second: Tensor) -> Tensor:
+        return torch.minimum(first, second)
