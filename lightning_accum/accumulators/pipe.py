@@ -387,7 +387,7 @@ class Source(Flow):
         """Sends the result of a step down all pipes."""
         self.begin()
         self._check_epoch()
-        super().forward(item)
+        self._stages[0].take(item)
 
     def check(self) -> None:
         """Warns if there is no pipe, and of results that the pipes would lose."""

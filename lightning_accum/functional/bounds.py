@@ -59,8 +59,10 @@ Share = Callable[[Tensor], Tensor]
 
 def _power(power: float = 1.0, range: float = 1.0) -> Share:
     """Returns the function that takes a power of the room relative to a range."""
-    _check_powers(power=power)
-    check_finite(range=range)
+    if power != 1:
+        _check_powers(power=power)
+    if range != 1:
+        check_finite(range=range)
     if not range > 0:
         raise ValueError(
             "Argument `range` should be positive, the upper limit minus the lower one."
@@ -72,6 +74,9 @@ def _power(power: float = 1.0, range: float = 1.0) -> Share:
         return left if power == 1 else left.pow(float(power))
 
     return share
+
+
+_ROOM = _power()
 
 
 def _powers(
@@ -152,7 +157,7 @@ def bound_upper_multiplicative(param: Tensor, update: Tensor, limit: float) -> T
         >>> bound_upper_multiplicative(torch.tensor([0.75, 1.5]), torch.tensor(2.0), 1.0)
         tensor([0.5000, 0.0000])
     """
-    return _half(_power(), param, update, limit, upper=True)
+    return _half(_ROOM, param, update, limit, upper=True)
 
 
 def bound_lower_multiplicative(param: Tensor, update: Tensor, limit: float) -> Tensor:
@@ -168,7 +173,7 @@ def bound_lower_multiplicative(param: Tensor, update: Tensor, limit: float) -> T
         >>> bound_lower_multiplicative(torch.tensor([0.25, -0.5]), torch.tensor(2.0), 0.0)
         tensor([0.5000, 0.0000])
     """
-    return _half(_power(), param, update, limit, upper=False)
+    return _half(_ROOM, param, update, limit, upper=False)
 
 
 def bound_multiplicative(
@@ -194,8 +199,7 @@ def bound_multiplicative(
     Source:
         Rubin, Lee & Sompolinsky (2001), doi:10.1103/PhysRevLett.86.364.
     """
-    share = _power()
-    return _both((share, share), param, pos, neg, max, min)
+    return _both((_ROOM, _ROOM), param, pos, neg, max, min)
 
 
 def bound_upper_scaled_multiplicative(
