@@ -74,13 +74,14 @@ class WeightVJP(ABC):
             pre: presynaptic activity of the window.
 
         Raises:
-            ValueError: if the connection takes indices, for which no value means one.
+            ValueError: if the connection may take indices, for which no value means one.
         """
-        if is_indices(pre):
+        if is_indices(pre) and not isinstance(self.module, (nn.Linear, *_CHANNELS_FIRST)):
             raise ValueError(
                 f"Parameter {self.place} should have a rule without a constant input, because its"
-                " connection takes indices. Found a rule with one, as in a decay or a target:"
-                " choose a rule whose terms all use `window.pre`."
+                f" connection takes {str(pre.dtype).removeprefix('torch.')}, which may be indices."
+                " Found a rule with one, as in a decay or a target: choose a rule whose terms all"
+                " use `window.pre`, or give the connection numbers in floating point."
             )
         return post.new_ones(()).expand(pre.shape)
 

@@ -126,6 +126,23 @@ def test_indices_are_no_constant_input(rule):
         rule()
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64])
+def test_integers_of_a_connection_that_converts_them_are_numbers(dtype):
+    class Converts(nn.Linear):
+        def forward(self, x):
+            return super().forward(x.to(self.weight.dtype))
+
+    found = []
+    for kind in (torch.float32, dtype):
+        fc, neuron, rule = Converts(4, 3, bias=False), nn.ReLU(), la.Oja(0.1)
+        nn.init.constant_(fc.weight, 0.3)
+        rule.register_cell("c", la.Cell(fc, neuron))
+        neuron(fc(torch.arange(8).view(2, 4).to(kind)))
+        rule()
+        found.append(la.get_updater(fc).weight.update(fc.weight))
+    torch.testing.assert_close(found[1], found[0])
+
+
 @pytest.mark.parametrize("delay", [None, 1.0, torch.ones(3), torch.ones(1, 1), torch.ones(2, 3, 1)])
 def test_delays_have_the_shape_of_the_weight(delay):
     layer = la.Serial(nn.Linear(3, 2, bias=False), nn.Hardtanh(0, 1))
