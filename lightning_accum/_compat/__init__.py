@@ -8,6 +8,7 @@ from lightning_accum._compat.compiling import (
     is_compiler_failure,
     is_traced,
 )
+from lightning_accum._compat.fallback import attempt
 from lightning_accum._compat.kernels import (
     foreach,
     fused_adam,
@@ -31,20 +32,21 @@ from lightning_accum._compat.modules import (
 )
 from lightning_accum._compat.trainer import (
     batches_that_stepped,
-    clear_trainer_optimizers,
+    count_steps,
     log_again,
     logs_hyperparameters,
     logs_now,
-    mock_optimizer,
-    replaces_no_optimizer,
+    replace_methods,
+    restore_methods,
     skips_backward,
 )
 
 __all__ = [
+    "attempt",
     "batches_that_stepped",
     "child_of",
-    "clear_trainer_optimizers",
     "compiled_from",
+    "count_steps",
     "default_states",
     "foreach",
     "forget_compiled",
@@ -63,10 +65,10 @@ __all__ = [
     "logs_hyperparameters",
     "logs_now",
     "mark_updated",
-    "mock_optimizer",
     "own_tensor",
     "remove_hooks",
-    "replaces_no_optimizer",
+    "replace_methods",
+    "restore_methods",
     "skips_backward",
     "step_is_watched",
     "version",

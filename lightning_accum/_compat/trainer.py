@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +16,8 @@ def batches_that_stepped(trainer: Any) -> int:
     Args:
         trainer: a Lightning ``Trainer`` in a fit.
     """
-    return int(trainer.fit_loop.epoch_loop._batches_that_stepped)
+    count = getattr(trainer.fit_loop.epoch_loop, "_batches_that_stepped", None)
+    return trainer.global_step if count is None else count  # type: ignore[no-any-return]
 
 
 def logs_now(trainer: Any) -> bool:
@@ -70,35 +70,58 @@ def skips_backward(trainer: Any) -> bool:
     return bool(trainer.fit_loop._skip_backward)
 
 
-def replaces_no_optimizer(optimizer: object) -> bool:
-    """Returns whether Lightning made this optimizer because ``configure_optimizers`` returned none.
-
-    The public list ``trainer.optimizers`` holds it like any other optimizer.
-
-    Args:
-        optimizer: an optimizer of a Lightning ``Trainer``.
-    """
-    module: Any = sys.modules["lightning.pytorch.core.optimizer"]
-    return isinstance(optimizer, module._MockOptimizer)
-
-
-def mock_optimizer() -> Any:
-    """Returns the optimizer that Lightning makes if ``configure_optimizers`` returns ``None``."""
-    module: Any = sys.modules["lightning.pytorch.core.optimizer"]
-    return module._MockOptimizer()
-
-
-def clear_trainer_optimizers(trainer: Any) -> None:
-    """Empties ``trainer.optimizers``, and keeps what ``self.optimizers()`` returns to the module.
-
-    Assigning ``trainer.optimizers = []`` empties both.
+def count_steps(trainer: Any, steps: int) -> None:
+    """Adds steps to ``trainer.global_step``, which Lightning counts for its optimizers only.
 
     Args:
         trainer: a Lightning ``Trainer`` in a fit.
+        steps: the number of steps, which may be negative.
+
+    Raises:
+        RuntimeError: if this version of Lightning keeps the count elsewhere.
     """
-    shown = trainer.strategy._lightning_optimizers
-    trainer.optimizers = []
-    trainer.strategy._lightning_optimizers = shown
+    loop = trainer.fit_loop.epoch_loop
+    try:
+        if trainer.lightning_module.automatic_optimization:
+            progress = loop.automatic_optimization.optim_progress.optimizer.step
+        else:
+            progress = loop.manual_optimization.optim_step_progress
+        counts = progress.total, progress.current
+    except AttributeError as error:
+        raise RuntimeError(
+            "Lightning should count optimizer steps where its versions 2.5 and 2.6 do, so that"
+            f" applied updates count too. Found another version, in which {error}: install one of"
+            " these, or return an optimizer from `configure_optimizers`."
+        ) from error
+    for count in counts:
+        count.ready += steps
+        count.completed += steps
+
+
+def replace_methods(owner: Any, *methods: Any) -> None:
+    """Sets bound methods of another object on an object, in place of its own of the same names.
+
+    Lightning has no hook around the training step only, nor one around a step of an optimizer with
+    its closure.
+
+    Args:
+        owner: the object, such as the strategy of a Lightning ``Trainer``.
+        *methods: the methods.
+    """
+    for method in methods:
+        setattr(owner, method.__name__, method)
+
+
+def restore_methods(owner: Any, *methods: Any) -> None:
+    """Gives an object its own methods back, unless somebody has replaced them again.
+
+    Args:
+        owner: the object.
+        *methods: what :func:`replace_methods` has set on it.
+    """
+    for method in methods:
+        if vars(owner).get(method.__name__) == method:
+            delattr(owner, method.__name__)
 
 
 def logs_hyperparameters(holder: Any) -> bool:

@@ -9,7 +9,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.utilities import rank_zero_only
 from torch.optim import Optimizer
 
-from lightning_accum._compat import logs_now, skips_backward
+from lightning_accum._compat import attempt, logs_now, skips_backward
 from lightning_accum.callbacks._combining import Combining
 from lightning_accum.callbacks._early_export import EarlyExport
 from lightning_accum.callbacks._epoch_watch import EpochWatch
@@ -80,7 +80,7 @@ class Fit:
             trainer: the Lightning trainer.
             resuming: whether the fit resumes one whose state was saved.
         """
-        self._scaled, self._epochs.may_be_empty = scales_gradients(trainer.strategy), resuming
+        self._scaled, self._epochs.may_be_empty = scales_gradients(trainer), resuming
         self._ascends = ascending(trainer, self._host.updaters.values())
         check_recorded_gradients(self._host.trainer, self._scaled)
         self._appliers.find(trainer)
@@ -88,7 +88,7 @@ class Fit:
         # Monitors register their hooks before the first compiled call, and keep them: in validation
         # the recording is off, and each hook checks the mode of its module.
         self._host.trainer.train()
-        StepGate.on(trainer.strategy).register(self._recording)
+        StepGate.on(trainer).register(self._recording)
 
     def updates_as_gradients(self, **inputs: Any) -> None:
         """Moves the updates of the batch to the gradients of the parameters.
@@ -132,7 +132,7 @@ class Fit:
         self._appliers.batch_begins(trainer)
         self._plan.own_steps.batch_begins(batch_idx, trainer.is_last_batch)
         self.report.batch_begins(trainer, self._plan.batches_between(trainer))
-        if not skips_backward(trainer):
+        if not attempt(skips_backward, trainer, otherwise=False):
             self._combine(trainer)  # before the module evaluates pieces of the batch by hand
             self._recording.begin_batch()
 
@@ -153,11 +153,11 @@ class Fit:
         self._host.finish_batch(**inputs)
         if inputs:
             self._inputs.note(inputs)
-        if logs_now(trainer):
+        if attempt(logs_now, trainer, otherwise=True):
             self._loss.note(outputs, trainer)
         self._recording.end_batch()
         if self._plan.batch_ended(trainer) and self._appliers.by == "callback":
-            self._step()
+            self._step(trainer)
         self.report.log(trainer, pl_module)
         assert self.health is not None
         self.health.batch_ended()
@@ -168,7 +168,7 @@ class Fit:
         self._recording.end_batch()  # the module may have skipped the batch's end
         if self._plan.update_left() and self._appliers.by == "callback":
             self.report.batches_ended()
-            self._step()
+            self._step(trainer)
         self._plan.schedule.passed("epoch")
         self.report.epoch_ended()
         assert self.health is not None
@@ -223,8 +223,8 @@ class Fit:
         at_once = self._appliers.by == "callback" and self._plan.batches_between(trainer) == 1
         self._combining.begin(at_once, record=self.report.measuring)
 
-    def _step(self) -> None:
-        self._appliers.step()
+    def _step(self, trainer: pl.Trainer) -> None:
+        self._appliers.step(trainer)
         self._plan.schedule.passed("update")
 
     def _before_apply(self, optimizer: UpdateOptimizer) -> None:

@@ -6,12 +6,14 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import lightning.pytorch as pl
 from lightning.pytorch.plugins.precision import Precision
-from lightning.pytorch.strategies import Strategy
 from torch.optim import Optimizer
 
+from lightning_accum._compat import count_steps, replace_methods, restore_methods
 from lightning_accum.callbacks._gradients import scales_gradients
 from lightning_accum.callbacks._host import CellHost
+from lightning_accum.callbacks._optimizers import optimizes_nothing
 from lightning_accum.observe import unobserved
 from lightning_accum.optim import UpdateOptimizer
 
@@ -62,23 +64,22 @@ class StepGate:
     All recordings of a run share one gate. The last recording that leaves restores the strategy.
 
     Args:
-        strategy: the strategy whose methods are wrapped.
+        trainer: the Lightning trainer, whose strategy's methods are wrapped.
     """
 
-    def __init__(self, strategy: Strategy) -> None:
-        self._strategy = strategy
+    def __init__(self, trainer: pl.Trainer) -> None:
+        self._trainer = trainer
         self._recordings: list[Recording] = []
-        self._training_step = strategy.training_step
-        self._optimizer_step = strategy.optimizer_step
+        self._training_step = trainer.strategy.training_step
+        self._optimizer_step = trainer.strategy.optimizer_step
 
     @classmethod
-    def on(cls, strategy: Strategy) -> StepGate:
-        """Returns the gate of a strategy, which gets one if it has none."""
-        gate = getattr(strategy.training_step, "__self__", None)
+    def on(cls, trainer: pl.Trainer) -> StepGate:
+        """Returns the gate of a trainer's strategy, which gets one if it has none."""
+        gate = getattr(trainer.strategy.training_step, "__self__", None)
         if not isinstance(gate, StepGate):
-            gate = cls(strategy)
-            strategy.training_step = gate.training_step  # type: ignore[method-assign]
-            strategy.optimizer_step = gate.optimizer_step  # type: ignore[method-assign]
+            gate = cls(trainer)
+            replace_methods(trainer.strategy, gate.training_step, gate.optimizer_step)
         return gate
 
     def register(self, recording: Recording) -> None:
@@ -90,11 +91,8 @@ class StepGate:
         """Deregisters a recording; the last one restores the strategy's methods."""
         self._recordings = [known for known in self._recordings if known is not recording]
         recording.gate = None
-        if self._recordings:
-            return
-        for name in ("training_step", "optimizer_step"):
-            if getattr(getattr(self._strategy, name), "__self__", None) is self:
-                delattr(self._strategy, name)
+        if not self._recordings:
+            restore_methods(self._trainer.strategy, self.training_step, self.optimizer_step)
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the strategy's training step, and has it recorded."""
@@ -112,14 +110,17 @@ class StepGate:
         """Runs the strategy's optimizer step, in which only the first call of the closure is seen.
 
         An UpdateOptimizer bypasses the gradient scaler: it has no gradients, which the scaler would
-        reject, and updates are not scaled.
+        reject, and updates are not scaled. Lightning also counts the steps of what stands in for no
+        optimizer, which are taken back: applied updates are counted instead.
         """
         once = _Once(closure)
-        if isinstance(optimizer, UpdateOptimizer) and scales_gradients(self._strategy):
-            precision = self._strategy.precision_plugin
-            model = model or self._strategy.lightning_module
-            return Precision.optimizer_step(precision, optimizer, model, once, **kwargs)
-        return self._optimizer_step(optimizer, once, model, **kwargs)
+        if isinstance(optimizer, UpdateOptimizer) and scales_gradients(self._trainer):
+            model = model or self._trainer.lightning_module
+            return Precision().optimizer_step(optimizer, model, once, **kwargs)
+        result = self._optimizer_step(optimizer, once, model, **kwargs)
+        if optimizes_nothing(optimizer):
+            count_steps(self._trainer, -1)
+        return result
 
 
 class _Once:

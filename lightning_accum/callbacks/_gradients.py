@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import lightning.pytorch as pl
-from lightning.pytorch.strategies import Strategy
 
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.updates import Updater
 
 
-def scales_gradients(strategy: Strategy) -> bool:
-    """Returns whether a gradient scaler multiplies the loss, as with ``precision="16-mixed"``."""
-    return getattr(strategy.precision_plugin, "scaler", None) is not None
+def scales_gradients(trainer: pl.Trainer) -> bool:
+    """Returns whether a gradient scaler multiplies the loss."""
+    return trainer.precision == "16-mixed"
 
 
 def ascending(trainer: pl.Trainer, updaters: Iterable[Updater]) -> str | None:

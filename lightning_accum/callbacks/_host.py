@@ -114,7 +114,10 @@ class CellHost:
             ValueError: if there is no cell.
         """
         loaded, self._loaded = self._loaded, None
-        forget_compiled(model)  # code that was compiled before would not call the hooks
+        try:  # code that was compiled before would not call the hooks
+            forget_compiled(model)
+        except Exception:  # a private name of torch has changed
+            torch.compiler.reset()
         self._binding.bind(model)
         self.trainer.bind_model(model)
         check_exchangeable(self.trainer)

@@ -9,7 +9,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
-from lightning_accum._compat import batches_that_stepped, log_again
+from lightning_accum._compat import attempt, batches_that_stepped, log_again
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def log_values(
     made = torch.tensor([*numbers.values()], dtype=torch.float32, device="cpu").unbind()
     values = {name: value for name, value in found.items() if isinstance(value, Tensor)}
     values.update(zip(numbers, made, strict=True))
-    if log_again(pl_module, values):
+    if attempt(log_again, pl_module, values, otherwise=False):
         return
     shown = {name: v for name, v in values.items() if prog_bar and name.endswith("/ratio")}
     rest = {name: v for name, v in values.items() if name not in shown}

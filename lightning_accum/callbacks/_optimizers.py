@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
+from torch.optim import Optimizer
 
-from lightning_accum._compat import step_is_watched
+from lightning_accum._compat import attempt, count_steps, step_is_watched
 from lightning_accum.callbacks._counts import By
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.callbacks._no_optimizer import replace_missing_optimizer, steps_to_count
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.updates import Updater
 
@@ -38,7 +39,7 @@ class Appliers:
         self._keys = keys
         self._hooks = prepare, finish
         self._listed: list[Any] = []  # the Trainer's optimizers when these were found
-        self._progress: Any = None  # Lightning's count of steps, if updates have to advance it
+        self._counts = False  # whether applied updates are the steps that the Trainer counts
         self._steps_before = 0
 
     @property
@@ -65,8 +66,6 @@ class Appliers:
                 f" {[*self._keys.values()]}: return no UpdateOptimizer from"
                 " `configure_optimizers`."
             )
-        if not own:
-            replace_missing_optimizer(trainer)
         if own or self.made is None:
             self.detach()
             self.by = "module" if own else "callback"
@@ -74,35 +73,33 @@ class Appliers:
             self.optimizers = own or [UpdateOptimizer(list(dict.fromkeys(params)), self._lr)]
             for optimizer in self.optimizers:
                 optimizer.attach(updaters, *self._hooks)
-        self._listed, self._progress = trainer.optimizers, steps_to_count(trainer)
+        self._counts = all(map(optimizes_nothing, trainer.optimizers))
+        if not trainer.optimizers and trainer.lightning_module.automatic_optimization:
+            trainer.optimizers = [NoOptimizer()]  # Lightning steps the first one
+        self._listed = trainer.optimizers
 
     def detach(self) -> None:
         """Detaches the updaters and the hooks from the optimizers."""
         for optimizer in self.optimizers:
             optimizer.detach(self._host.updaters.values(), *self._hooks)
-        self.optimizers, self._listed, self._progress = [], [], None
+        self.optimizers, self._listed = [], []
 
     def batch_begins(self, trainer: pl.Trainer) -> None:
         """Finds the optimizers again if the Trainer has set up others, and notes the step count."""
         if trainer.optimizers is not self._listed:
             self.find(trainer)
-        if self._progress is not None:
-            self._steps_before = self._progress.total.completed
+        if self._counts:
+            self._steps_before = trainer.global_step
 
-    def step(self) -> None:
-        """Applies updates, and counts a step in ``trainer.global_step`` unless the batch has."""
-        progress = self._progress
-        if progress is not None and progress.total.completed != self._steps_before:
-            progress = None
-        if progress is not None:
-            progress.increment_ready()
+    def step(self, trainer: pl.Trainer) -> None:
+        """Applies updates, and counts a step unless another callback has in this batch."""
         for optimizer in self.optimizers:
-            if step_is_watched(optimizer):
+            if attempt(step_is_watched, optimizer, otherwise=True):
                 optimizer.step()
             else:  # nothing listens to the step
                 optimizer.apply_pending()
-        if progress is not None:
-            progress.increment_completed()
+        if self._counts and trainer.global_step == self._steps_before:
+            count_steps(trainer, 1)
 
 
 def own_optimizers(trainer: pl.Trainer, updaters: Sequence[Updater]) -> list[UpdateOptimizer]:
@@ -129,3 +126,23 @@ def own_optimizers(trainer: pl.Trainer, updaters: Sequence[Updater]) -> list[Upd
             " add them, or return no UpdateOptimizer, and the callback makes one."
         )
     return own
+
+
+def optimizes_nothing(optimizer: Optimizer) -> bool:
+    """Returns whether it stands in for none, as what Lightning makes for ``None`` does."""
+    return not optimizer.param_groups  # torch rejects an optimizer without parameters
+
+
+class NoOptimizer(Optimizer):
+    """Runs the closure of automatic optimization, if ``configure_optimizers`` returned ``[]``."""
+
+    def __init__(self) -> None:
+        super().__init__([torch.zeros(1)], {})
+        self.param_groups.clear()
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Calls the closure."""
+        return None if closure is None else closure()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Loads nothing."""

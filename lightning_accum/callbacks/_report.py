@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 import lightning.pytorch as pl
 from torch import Tensor
 
-from lightning_accum._compat import logs_now
+from lightning_accum._compat import attempt, logs_now
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._logging import LogOptions, log_is_near, log_values
 from lightning_accum.callbacks._measure import Before, activities, parameters_before
@@ -53,7 +53,7 @@ class Report:
             every: number of batches from one update to the next.
         """
         if self._options.log:
-            self._observing = logs_now(trainer)
+            self._observing = attempt(logs_now, trainer, otherwise=True)
             self.measuring = self._observing or (every > 1 and log_is_near(trainer, every))
             self._exported = []
 

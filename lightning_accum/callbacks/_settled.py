@@ -5,13 +5,11 @@ from __future__ import annotations
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from lightning_accum._checks import nearest
-
 
 class Settled:
     """An object whose arguments are read once: assigning to one of them later raises an error.
 
-    So does assigning to an attribute that the class lacks; a subclass may have others of its own.
+    Any other attribute may be set, as on any object.
     """
 
     _kind: type | None = None  # the class whose arguments are read, once they are
@@ -32,17 +30,11 @@ class Settled:
             super().__setattr__(name, value)
 
     def _check(self, kind: type, name: str) -> None:
-        arguments = [*signature(kind).parameters]
-        if name in arguments:
-            found, remedy = "an argument", f"make a new one with `{name}=...`."
-            if name == "lr":
-                remedy = "pass a schedule as `lr_scheduler`, or " + remedy
-        elif type(self) is kind and name not in vars(self) and not hasattr(kind, name):
-            found, remedy = f"not one of its arguments {arguments}", nearest(name, arguments)[2:]
-            remedy = remedy or "keep it in an object of your own."
-        else:
+        if name not in signature(kind).parameters:
             return
+        remedy = "pass a schedule as `lr_scheduler`, or " if name == "lr" else ""
         raise AttributeError(
-            f"What a {kind.__name__} does should be given when it is made. Found `{name}`, {found},"
-            f" assigned to it afterwards, which would have no effect: {remedy}"
+            f"What a {kind.__name__} does should be given when it is made. Found `{name}`, an"
+            " argument, assigned to it afterwards, which would have no effect:"
+            f" {remedy}make a new one with `{name}=...`."
         )

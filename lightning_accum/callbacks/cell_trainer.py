@@ -19,7 +19,6 @@ from lightning_accum.callbacks._inputs import keys_by_input
 from lightning_accum.callbacks._logging import LogOptions
 from lightning_accum.callbacks._logging_methods import own_state, remove_lent
 from lightning_accum.callbacks._lost_constraints import LostConstraints
-from lightning_accum.callbacks._no_optimizer import stand_in_for_tuner
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler
 from lightning_accum.callbacks._settled import Settled
 from lightning_accum.callbacks._twins import check_own_trainer, warn_of_twins
@@ -40,8 +39,8 @@ class CellTrainerCallback(Settled, Callback):
 
     If ``configure_optimizers`` returns no :class:`~lightning_accum.optim.UpdateOptimizer`, the
     callback makes one, which ``trainer.optimizers`` does not list. If it returns one, updates are
-    applied when the module steps it. ``trainer.global_step`` counts the steps of the module's
-    optimizers, or applied updates if nothing else is optimized.
+    applied when the module steps it. If it returns any optimizer, ``trainer.global_step`` counts
+    the steps of those it returned, and no others; otherwise it counts applied updates.
 
     Updates are applied whether or not parameters require grad: call ``eval()`` on the modules of a
     cell to freeze it. Callbacks that average weights should come after this one.
@@ -228,7 +227,6 @@ class CellTrainerCallback(Settled, Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Adds the states of the other processes: of their cells and of this package's modules."""
-        stand_in_for_tuner(trainer)
         others = self._processes.others(self.state_dict, pl_module)
         if others is not None and self.state_key in checkpoint.get("callbacks", {}):
             checkpoint["callbacks"][self.state_key]["others"] = others

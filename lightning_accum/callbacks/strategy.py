@@ -10,8 +10,7 @@ import torch.distributed as dist
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
 
-from lightning_accum._compat import replaces_no_optimizer
-from lightning_accum.callbacks._no_optimizer import NoOptimizer
+from lightning_accum.callbacks._optimizers import optimizes_nothing
 from lightning_accum.callbacks._processes_agree import compare
 from lightning_accum.callbacks.buffers import AverageBuffers
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback
@@ -81,8 +80,7 @@ class LocalDDPStrategy(DDPStrategy):
     @property
     def _minimizes(self) -> bool:
         """Whether an optimizer of the module uses gradients."""
-        without = (NoOptimizer, UpdateOptimizer)
         return not all(
-            isinstance(optimizer, without) or replaces_no_optimizer(optimizer)
+            isinstance(optimizer, UpdateOptimizer) or optimizes_nothing(optimizer)
             for optimizer in self.optimizers
         )

@@ -84,8 +84,8 @@ class TunedAlone(Tuned):
     def training_step(self, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
         self(batch[0])
 
-    def configure_optimizers(self) -> Any:
-        return []
+    def configure_optimizers(self) -> None:  # type: ignore[override]
+        return None
 
 
 class AtEpochs(LearningRateFinder):

@@ -10,6 +10,7 @@ import torch
 from callback_helpers import (
     OUTPUTS,
     Net,
+    Probe,
     callback,
     clean,
     close,
@@ -21,6 +22,7 @@ from callback_helpers import (
 from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from lightning_accum import CellSpec
 from lightning_accum.optim import UpdateOptimizer
@@ -252,3 +254,106 @@ def test_the_module_sees_the_optimizers_that_it_returned(tmp_path: Path) -> None
     run = trainer(tmp_path, one, two)
     run.fit(net, loader(3))
     assert [type(o) for o in run.optimizers] == [torch.optim.SGD]
+
+
+class Alternating(ManualHeads):
+    """Trains one head in some batches, and the other one in others."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        self.manual_backward(sum(self.losses(batch), torch.zeros(())))
+        self.optimizers()[batch_idx % 3 == 0].step()
+
+
+class AccumulatesByHand(ManualHead):
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        self.manual_backward(self.losses(batch)[0])
+        if batch_idx % 4 == 3:
+            self.optimizers().step()
+            self.optimizers().zero_grad()
+
+
+class FillsItsBuffer(ManualHead):
+    """Steps nothing until it has seen some batches."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        if self.trainer.current_epoch or batch_idx > 5:
+            super().training_step(batch, batch_idx)
+
+
+class WithoutLoss(AutomaticHead):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = super().training_step(batch, batch_idx)
+        return loss if batch_idx % 2 else None
+
+
+COUNTED: dict[str, tuple[type[Net], dict[str, Any]]] = {
+    "accumulated by hand": (AccumulatesByHand, {}),
+    "replay buffer": (FillsItsBuffer, {}),
+    "two in turn": (Alternating, {}),
+    "accumulated": (AutomaticHead, {"accumulate_grad_batches": 4}),
+    "no loss": (WithoutLoss, {}),
+}
+
+
+@pytest.mark.parametrize("every", [None, 1, 3])
+@pytest.mark.parametrize("case", COUNTED)
+def test_the_modules_optimizers_count_as_without_a_learner(
+    case: str, every: int | None, tmp_path: Path
+) -> None:
+    model, options = COUNTED[case]
+
+    def run(folder: Path, *learners: Any) -> tuple[list[int], list[str]]:
+        steps = Probe("on_train_batch_end", lambda run, _: run.global_step)
+        saver = ModelCheckpoint(folder, "{step}", every_n_train_steps=2, save_top_k=-1)
+        run = trainer(
+            folder, *learners, steps, saver, max_epochs=-1, max_steps=6, enable_checkpointing=True,
+            **options,
+        )  # fmt: skip
+        run.fit(model(), loader(8))
+        assert run.global_step == 6
+        return steps.found, sorted(path.stem for path in folder.glob("*.ckpt"))
+
+    assert run(tmp_path / "with", callback(apply_every_n_batches=every)) == run(tmp_path / "out")
+
+
+class StandsIn(Optimizer):
+    """What another distribution of Lightning makes if there is no optimizer."""
+
+    def __init__(self) -> None:
+        super().__init__([torch.zeros(1)], {})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Holds nothing."""
+
+    def step(self, closure: Any = None) -> Any:
+        return None if closure is None else closure()
+
+
+class StepsNothing(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        self(batch[0])
+        self.optimizers().step()
+
+
+NOTHING: dict[str, Any] = {
+    "none": Net,
+    "stands in": lambda: Net(StandsIn()),
+    "stands in, and is stepped": lambda: StepsNothing(StandsIn()),
+    "none, and is stepped": StepsNothing,
+    "automatic none": Automatic,
+    "automatic, stands in": lambda: Automatic(StandsIn()),
+    "automatic, empty": lambda: Automatic([]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*should be trained once:UserWarning")
+@pytest.mark.parametrize("learners", [1, 2])
+@pytest.mark.parametrize("case", NOTHING)
+def test_without_an_optimizer_applied_updates_count(
+    case: str, learners: int, tmp_path: Path
+) -> None:
+    steps = Probe("on_train_batch_end", lambda run, _: run.global_step)
+    both = [callback(apply_every_n_batches=3 * i, name=f"{i}") for i in (1, 2)][:learners]
+    run = trainer(tmp_path, *both, steps)
+    run.fit(NOTHING[case](), loader(8))
+    assert steps.found == [0, 0, 1, 1, 1, 2, 2, 3]
