@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import runpy
 import sys
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
 import pytest
 import torch
+from callback_helpers import Net, callback, loader, trainer
 from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 from torch.optim.optimizer import (
@@ -224,9 +227,9 @@ def test_is_compiler_failure():
 class Looked(pl.LightningModule):
     """Calls a function in every training batch, without a loss and without an optimizer."""
 
-    def __init__(self, look: Any) -> None:
+    def __init__(self, look: Any, automatic: bool) -> None:
         super().__init__()
-        self.automatic_optimization = False
+        self.automatic_optimization = automatic
         self.look = look
         self.found: list[Any] = []
 
@@ -240,12 +243,12 @@ class Looked(pl.LightningModule):
         return None
 
 
-def looked(tmp_path: Any, look: Any, **options: Any) -> list[Any]:
+def looked(tmp_path: Any, look: Any, automatic: bool = False, **options: Any) -> list[Any]:
     """What ``look(module)`` returned in each of five batches."""
     quiet = dict.fromkeys(
         ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
     )
-    model = Looked(look)
+    model = Looked(look, automatic)
     shared = {"accelerator": "cpu", "default_root_dir": tmp_path, "max_epochs": 1}
     pl.Trainer(**{**quiet, **shared, **options}).fit(model)
     return model.found
@@ -294,20 +297,33 @@ def test_skips_backward(tmp_path: Any) -> None:
     assert looked(tmp_path, look, callbacks=[Last()]) == [True] * 5
 
 
-def test_replaces_no_optimizer(tmp_path):
-    found = looked(tmp_path, lambda module: [*module.trainer.optimizers])
-    assert [_compat.replaces_no_optimizer(each) for each in found[0]] == [True]
-    assert not _compat.replaces_no_optimizer(torch.optim.SGD([torch.zeros(1)], lr=1.0))
-    assert _compat.replaces_no_optimizer(_compat.mock_optimizer())
+@pytest.mark.parametrize("automatic", [True, False])
+def test_count_steps(automatic: bool, tmp_path: Any) -> None:
+    def look(module: Any) -> int:
+        _compat.count_steps(module.trainer, 2)
+        _compat.count_steps(module.trainer, -1)
+        return int(module.trainer.global_step)
+
+    # Lightning itself counts a step in each batch of automatic optimization
+    expected = [1, 3, 5, 7, 9] if automatic else [1, 2, 3, 4, 5]
+    assert looked(tmp_path, look, automatic=automatic) == expected
 
 
-def test_clear_trainer_optimizers(tmp_path):
-    def look(module: Any) -> Any:
-        shown = module.optimizers()
-        _compat.clear_trainer_optimizers(module.trainer)
-        return module.trainer.optimizers, module.optimizers() is shown
+def test_methods_are_replaced_and_restored() -> None:
+    class Speaker:
+        def __init__(self, text: str) -> None:
+            self.text = text
 
-    assert looked(tmp_path, look)[0] == ([], True)
+        def say(self) -> str:
+            return self.text
+
+    one, two, three = Speaker("one"), Speaker("two"), Speaker("three")
+    _compat.replace_methods(one, two.say)
+    assert one.say() == "two"
+    _compat.restore_methods(one, three.say)  # it is not what was set
+    assert one.say() == "two"
+    _compat.restore_methods(one, two.say)
+    assert (one.say(), vars(one)) == ("one", {"text": "one"})
 
 
 def test_logs_hyperparameters():
@@ -407,3 +423,71 @@ def test_a_step_is_watched_by_hooks_a_scheduler_or_a_profiler() -> None:
     assert not step_is_watched(one)
     torch.optim.lr_scheduler.StepLR(one, 1)
     assert step_is_watched(one)
+
+
+# -------------------------------------------- versions of torch and Lightning with other names
+ESSENTIAL: dict[str, Callable[[], Any]] = {
+    "child_of": lambda: child_of(object(), "fc"),
+    "compiled_from": lambda: compiled_from(object()),
+    "count_steps": lambda: _compat.count_steps(object(), 1),
+    "foreach": lambda: foreach("add_"),
+    "in_backward": in_backward,
+    "own_tensor": lambda: own_tensor(object(), "weight"),
+}
+WITHOUT_RISK = {"attempt", "forward_methods", "is_traced", "lacking"}  # borrow nothing, or try it
+WITHOUT_RISK |= {"replace_methods", "restore_methods"}
+
+
+@pytest.fixture(name="weight_of_a_fit")
+def _weight_of_a_fit(tmp_path: Any) -> Callable[..., Tensor]:
+    def run(log: bool = True) -> Tensor:
+        net = Net()
+        trainer(tmp_path, callback(log=log)).fit(net, loader(3))
+        return net.fc.weight.detach()
+
+    return run
+
+
+@pytest.mark.parametrize("log", [True, False])
+@pytest.mark.parametrize("name", sorted({*_compat.__all__} - {*ESSENTIAL} - WITHOUT_RISK))
+def test_a_plain_fit_goes_on_without(
+    name: str, log: bool, weight_of_a_fit: Any, monkeypatch: Any
+) -> None:
+    def gone(*args: Any) -> None:
+        raise AttributeError(name)
+
+    expected, borrowed = weight_of_a_fit(), getattr(_compat, name)
+    for module in [m for n, m in sys.modules.items() if n.startswith("lightning_accum")]:
+        for alias, value in list(vars(module).items()):
+            if value is borrowed:
+                monkeypatch.setattr(module, alias, gone)
+    assert torch.equal(weight_of_a_fit(log), expected)
+
+
+@pytest.mark.parametrize("name", ESSENTIAL)
+def test_what_a_fit_cannot_do_without_is_named(name: str, monkeypatch: Any) -> None:
+    monkeypatch.delattr(torch._C, "_current_graph_task_id")
+    monkeypatch.delattr(torch, "_foreach_add_")
+    package = "lightning" if name == "count_steps" else "torch"
+    expected = rf"^{package} should have .* Found version \d.*, and .*: install an earlier version"
+    with pytest.raises(RuntimeError, match=expected):
+        ESSENTIAL[name]()
+
+
+def test_without_transforms_and_modes(monkeypatch: Any) -> None:
+    monkeypatch.delattr(torch._C, "_functorch")
+    monkeypatch.delattr(torch.utils, "_python_dispatch")
+    found = runpy.run_path(_compat.compiling.__file__)
+    assert not found["is_traced"]()
+    assert not found["in_dispatch_mode"]()
+
+
+def test_batches_are_counted_by_steps_if_lightning_does_not(tmp_path: Any) -> None:
+    def look(module: Any) -> int:
+        del module.trainer.fit_loop.epoch_loop._batches_that_stepped
+        try:
+            return _compat.batches_that_stepped(module.trainer)
+        finally:
+            module.trainer.fit_loop.epoch_loop._batches_that_stepped = len(module.found)
+
+    assert looked(tmp_path, look, automatic=True) == [0, 1, 2, 3, 4]

@@ -8,7 +8,7 @@ from lightning_accum._compat.compiling import (
     is_compiler_failure,
     is_traced,
 )
-from lightning_accum._compat.fallback import attempt
+from lightning_accum._compat.fallback import attempt, lacking
 from lightning_accum._compat.kernels import (
     foreach,
     fused_adam,
@@ -60,6 +60,7 @@ __all__ = [
     "is_synchronised",
     "is_traced",
     "known_keywords",
+    "lacking",
     "local_result",
     "log_again",
     "logs_hyperparameters",

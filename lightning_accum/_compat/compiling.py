@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from lightning_accum._compat.fallback import lacking
+
 
 def in_backward() -> bool:
     """Whether a backward pass runs: what is called in it is computed again, as by checkpointing.
@@ -18,7 +20,12 @@ def in_backward() -> bool:
         >>> in_backward()
         False
     """
-    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+    if torch.compiler.is_compiling():
+        return False
+    try:
+        return torch._C._current_graph_task_id() != -1
+    except AttributeError as error:
+        raise lacking("torch", error) from error
 
 
 def forget_compiled(model: nn.Module) -> None:
@@ -78,7 +85,8 @@ def is_traced() -> bool:
     return torch.compiler.is_compiling() or _transform_level() is not None
 
 
-_transform_level = torch._C._functorch.maybe_current_level
+_functorch = getattr(torch._C, "_functorch", None)
+_transform_level = getattr(_functorch, "maybe_current_level", lambda: None)
 
 
 def in_dispatch_mode() -> bool:
@@ -94,7 +102,8 @@ def in_dispatch_mode() -> bool:
     return _is_in_mode()
 
 
-_is_in_mode = torch.utils._python_dispatch.is_in_torch_dispatch_mode
+_dispatch = getattr(torch.utils, "_python_dispatch", None)
+_is_in_mode = getattr(_dispatch, "is_in_torch_dispatch_mode", lambda: False)
 
 
 def compiled_from(module: nn.Module) -> nn.Module:
@@ -108,7 +117,10 @@ def compiled_from(module: nn.Module) -> nn.Module:
         >>> compiled_from(torch.compile(fc)) is compiled_from(fc) is fc
         True
     """
-    children = module._modules
+    try:
+        children = module._modules
+    except AttributeError as error:
+        raise lacking("torch", error) from error
     return children["_orig_mod"] if "_orig_mod" in children else module  # type: ignore[return-value]
 
 

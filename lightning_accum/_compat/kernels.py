@@ -6,7 +6,9 @@ import math
 from typing import Any
 
 import torch
-from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+from torch.optim import optimizer as optimizers
+
+from lightning_accum._compat.fallback import lacking
 
 
 def foreach(name: str) -> Any:
@@ -25,7 +27,10 @@ def foreach(name: str) -> Any:
         >>> counts
         [tensor(1.), tensor(2.)]
     """
-    return getattr(torch, f"_foreach_{name}")
+    try:
+        return getattr(torch, f"_foreach_{name}")
+    except AttributeError as error:
+        raise lacking("torch", error) from error
 
 
 def fused_adam(decoupled: bool) -> Any:
@@ -37,7 +42,10 @@ def fused_adam(decoupled: bool) -> Any:
     Args:
         decoupled: whether the weight decay is AdamW's.
     """
-    return torch._fused_adamw_ if decoupled else torch._fused_adam_
+    try:
+        return torch._fused_adamw_ if decoupled else torch._fused_adam_
+    except AttributeError as error:
+        raise lacking("torch", error) from error
 
 
 def step_is_watched(optimizer: torch.optim.Optimizer) -> bool:
@@ -52,8 +60,8 @@ def step_is_watched(optimizer: torch.optim.Optimizer) -> bool:
     return bool(
         optimizer._optimizer_step_pre_hooks
         or optimizer._optimizer_step_post_hooks
-        or _global_optimizer_pre_hooks
-        or _global_optimizer_post_hooks
+        or optimizers._global_optimizer_pre_hooks
+        or optimizers._global_optimizer_post_hooks
         or "step" in vars(optimizer)
         or torch.autograd.profiler._is_profiler_enabled
     )

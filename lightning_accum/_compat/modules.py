@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from lightning_accum._compat.fallback import lacking
+
 
 def forward_methods(module: nn.Module) -> list[str]:
     """Returns the Python module of each method with which a torch module computes its output.
@@ -79,7 +81,10 @@ def child_of(module: nn.Module, name: str) -> nn.Module:
         >>> child_of(layers, "0") is layers[0]
         True
     """
-    return module._modules[name]  # type: ignore[return-value]
+    try:
+        return module._modules[name]  # type: ignore[return-value]
+    except AttributeError as error:
+        raise lacking("torch", error) from error
 
 
 def own_tensor(module: nn.Module, name: str) -> Tensor | None:
@@ -93,5 +98,8 @@ def own_tensor(module: nn.Module, name: str) -> Tensor | None:
         >>> own_tensor(fc, "weight") is fc.weight, own_tensor(fc, "gain")
         (True, None)
     """
-    found = module._parameters.get(name)
-    return module._buffers.get(name) if found is None else found
+    try:
+        found = module._parameters.get(name)
+        return module._buffers.get(name) if found is None else found
+    except AttributeError as error:
+        raise lacking("torch", error) from error

@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
+from lightning_accum._compat.fallback import lacking
+
 
 def batches_that_stepped(trainer: Any) -> int:
     """Returns how many training batches have passed, by the count on a logger's x axis.
@@ -78,21 +80,17 @@ def count_steps(trainer: Any, steps: int) -> None:
         steps: the number of steps, which may be negative.
 
     Raises:
-        RuntimeError: if this version of Lightning keeps the count elsewhere.
+        RuntimeError: if this version of Lightning keeps its count elsewhere.
     """
-    loop = trainer.fit_loop.epoch_loop
     try:
+        loop = trainer.fit_loop.epoch_loop
         if trainer.lightning_module.automatic_optimization:
             progress = loop.automatic_optimization.optim_progress.optimizer.step
         else:
             progress = loop.manual_optimization.optim_step_progress
         counts = progress.total, progress.current
     except AttributeError as error:
-        raise RuntimeError(
-            "Lightning should count optimizer steps where its versions 2.5 and 2.6 do, so that"
-            f" applied updates count too. Found another version, in which {error}: install one of"
-            " these, or return an optimizer from `configure_optimizers`."
-        ) from error
+        raise lacking("lightning", error) from error
     for count in counts:
         count.ready += steps
         count.completed += steps

@@ -9,7 +9,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.utilities import rank_zero_only
 from torch.optim import Optimizer
 
-from lightning_accum._compat import attempt, logs_now, skips_backward
+from lightning_accum._compat import attempt, skips_backward
 from lightning_accum.callbacks._combining import Combining
 from lightning_accum.callbacks._early_export import EarlyExport
 from lightning_accum.callbacks._epoch_watch import EpochWatch
@@ -25,7 +25,7 @@ from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._inputs import inputs_for
 from lightning_accum.callbacks._layout import check_layout
 from lightning_accum.callbacks._logger import logger
-from lightning_accum.callbacks._logging import LogOptions
+from lightning_accum.callbacks._logging import LogOptions, is_logging_step
 from lightning_accum.callbacks._loss_watch import LossWatch
 from lightning_accum.callbacks._module_checks import ModuleChecks
 from lightning_accum.callbacks._optimizers import Appliers
@@ -153,7 +153,7 @@ class Fit:
         self._host.finish_batch(**inputs)
         if inputs:
             self._inputs.note(inputs)
-        if attempt(logs_now, trainer, otherwise=True):
+        if is_logging_step(trainer):
             self._loss.note(outputs, trainer)
         self._recording.end_batch()
         if self._plan.batch_ended(trainer) and self._appliers.by == "callback":

@@ -9,7 +9,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
-from lightning_accum._compat import attempt, batches_that_stepped, log_again
+from lightning_accum._compat import attempt, batches_that_stepped, log_again, logs_now
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,11 @@ class LogOptions:
                 raise TypeError(
                     f"Argument `{name}` should be a bool. Found `{type(value).__name__}`."
                 )
+
+
+def is_logging_step(trainer: pl.Trainer) -> bool:
+    """Returns whether this batch is a logging step; every one may be if Lightning does not tell."""
+    return attempt(logs_now, trainer, otherwise=True)
 
 
 def log_is_near(trainer: pl.Trainer, batches: int) -> bool:

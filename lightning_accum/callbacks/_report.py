@@ -8,9 +8,8 @@ from collections.abc import Collection, Iterable, Sequence
 import lightning.pytorch as pl
 from torch import Tensor
 
-from lightning_accum._compat import attempt, logs_now
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.callbacks._logging import LogOptions, log_is_near, log_values
+from lightning_accum.callbacks._logging import LogOptions, is_logging_step, log_is_near, log_values
 from lightning_accum.callbacks._measure import Before, activities, parameters_before
 from lightning_accum.callbacks._summary import Summary
 from lightning_accum.callbacks._watcher import Watcher
@@ -53,7 +52,7 @@ class Report:
             every: number of batches from one update to the next.
         """
         if self._options.log:
-            self._observing = attempt(logs_now, trainer, otherwise=True)
+            self._observing = is_logging_step(trainer)
             self.measuring = self._observing or (every > 1 and log_is_near(trainer, every))
             self._exported = []
 
@@ -112,7 +111,7 @@ class Report:
 
     def log(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Logs the latest values, if this is a logging step."""
-        if self._unlogged and logs_now(trainer):
+        if self._unlogged and is_logging_step(trainer):
             log_values(pl_module, self._unlogged, self._options.prog_bar)
             self._unlogged = {}
             for watcher in self.watchers:

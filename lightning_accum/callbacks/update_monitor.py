@@ -12,8 +12,8 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lightning_accum._compat import batches_that_stepped, logs_now
-from lightning_accum.callbacks._logging import log_is_near, log_values
+from lightning_accum._compat import batches_that_stepped
+from lightning_accum.callbacks._logging import is_logging_step, log_is_near, log_values
 from lightning_accum.callbacks._logging_methods import own_state, remove_lent
 from lightning_accum.callbacks._steps import StepWatch
 from lightning_accum.functional.statistics import Change, change_statistics
@@ -149,7 +149,7 @@ class _MonitoredFit:
         if now > self._stepped_at.get(key, now):
             pauses.append(now - self._stepped_at[key])
         self._stepped_at[key] = now
-        if not (logs_now(self.trainer) or log_is_near(self.trainer, max(pauses))):
+        if not (is_logging_step(self.trainer) or log_is_near(self.trainer, max(pauses))):
             return []
         names = self._names()
         params = (param for group in optimizer.param_groups for param in group["params"])
@@ -177,7 +177,7 @@ class _MonitoredFit:
 
     def log(self) -> None:
         """Logs what was measured, if this is a logging step."""
-        if not self._unlogged or not logs_now(self.trainer):
+        if not self._unlogged or not is_logging_step(self.trainer):
             return
         groups: dict[str, list[Change]] = {}
         for name, change in self._unlogged.items():
