@@ -14,8 +14,7 @@ from lightning_accum.cells.independent import IndependentCellTrainer, cells_for
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.world import is_first
 from lightning_accum.updates import Updater, attach_updater, get_updater
-from lightning_accum.updates.attached import set_updater
-from lightning_accum.updates.claims import claim, release
+from lightning_accum.updates.attached import claim, release, set_updater
 
 
 def check_carry(trainer: object, carry: bool) -> None:

@@ -11,7 +11,6 @@ from lightning_accum._compat import forget_compiled
 from lightning_accum._state import ANOTHER_VERSION, MAPPING, TEXT, check_state, named
 from lightning_accum.callbacks._binding import Binding, check_carry, check_rule
 from lightning_accum.callbacks._exchange import check_exchangeable, exchange_pending
-from lightning_accum.callbacks._exported_constraints import ExportedConstraints
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.cells.undo import Undo
@@ -69,7 +68,6 @@ class CellHost:
         self.trainer = trainer
         self.carry = carry
         self.nonfinite = nonfinite
-        self._constraints = ExportedConstraints()
         self._sharded: list[Any] = []  # modules of the model, under FSDP2
         self._undo: Undo | None = None  # of a batch that was evaluated in part
         self._loaded: dict[str, Any] | None = None  # a state that waits for `bind`
@@ -122,7 +120,6 @@ class CellHost:
         self.trainer.bind_model(model)
         check_exchangeable(self.trainer)
         self._sharded = shard_holders(model, self.updaters.values())
-        self._constraints = ExportedConstraints()
         self.trainer.recording = False
         self.trainer.clear()
         self.trainer.to(next((p.device for p in model.parameters()), torch.device("cpu")))
@@ -191,7 +188,6 @@ class CellHost:
 
     def export_as_gradients(self) -> None:
         """Exports the pending changes of all processes as gradients; each has to call this."""
-        self._constraints.check(self.updaters)
         self.exchange()
         updates_as_gradients(*self.updaters.values())
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from lightning_accum._checks import name_of, quoted
-from lightning_accum.updates.registered_constraints import Constraint
+from lightning_accum.updates.constraints import Constraint
 
 
 def overruled(constraints: Sequence[Constraint], value: Tensor) -> str:

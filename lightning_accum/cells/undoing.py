@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import name_of, quoted
-from lightning_accum.updates.registered_constraints import Constraint
+from lightning_accum.updates.constraints import Constraint
 
 _SMALL = 1e-3  # change as a share of the mean size of the weights
 

@@ -12,11 +12,11 @@ from lightning_accum._checks import quoted
 from lightning_accum._compat import version
 from lightning_accum.optim.update import checked_updaters
 from lightning_accum.updates import Updater
-from lightning_accum.updates.exports import EXPORTED
-from lightning_accum.updates.uninterrupted import call_uninterrupted
+from lightning_accum.updates.changes import call_uninterrupted
 
 # An exported gradient has, as an attribute, the versions of itself and of its parameter, and how
 # often in a row it was added to an export with which the parameter had been stepped already.
+_EXPORTED = "_lightning_accum_exported"
 _STALE = 3  # times in a row before a warning
 
 
@@ -57,9 +57,11 @@ def updates_as_gradients(*updaters: Updater) -> None:
     grads: dict[int, tuple[Tensor, Tensor]] = {}
     labels: dict[int, str] = {}
     consume: list[partial[Any]] = []
+    exported: dict[Updater, list[str]] = {}
     for updater in dict.fromkeys(checked_updaters(updaters)):
         found, calls = updater.gradients()
         consume += calls
+        exported[updater] = [*found]
         for name, grad in found.items():
             param = updater.target(name)
             known = grads[id(param)][1] if id(param) in grads else param.grad
@@ -71,11 +73,11 @@ def updates_as_gradients(*updaters: Updater) -> None:
     ]
     # An interrupt leaves the updates exported and no longer pending, or neither.
     call_uninterrupted(*export, *consume)
-    for updater in updaters:
-        updater.clear()
+    for updater, changed in exported.items():
+        updater.end_export(changed)
     for key, (param, grad) in grads.items():
         if not (grad.is_inference() or param.is_inference()):  # which have no version
-            setattr(grad, EXPORTED, (version(grad), version(param), stale[key]))
+            setattr(grad, _EXPORTED, (version(grad), version(param), stale[key]))
     if _STALE in stale.values():
         names = quoted((labels[key] for key, times in stale.items() if times == _STALE), ", ")
         warnings.warn(
@@ -89,7 +91,7 @@ def updates_as_gradients(*updaters: Updater) -> None:
 
 def _times_stale(param: Tensor) -> int:
     """Returns how often in a row a parameter was stepped and its exported gradient stayed."""
-    noted = getattr(param.grad, EXPORTED, None)
+    noted = getattr(param.grad, _EXPORTED, None)
     if param.grad is None or noted is None:
         return 0
     of_grad, of_param, times = noted

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from lightning_accum._checks import check_factor
 from lightning_accum.distributed.shards import is_sharded
-from lightning_accum.optim._idle import IdleSteps
 from lightning_accum.updates import Updater
 
 
@@ -60,7 +59,6 @@ class UpdateOptimizer(torch.optim.Optimizer):
 
     def _begin(self) -> None:
         """Begins without any updaters."""
-        self._idle = IdleSteps()
         self._updaters: list[Updater] = []
         # The parameter last seen under each updater's name.
         self._found: dict[tuple[int, str], Tensor] = {}
@@ -202,13 +200,19 @@ class UpdateOptimizer(torch.optim.Optimizer):
             scales = {n: float(lr[id(param)]) for n, param in params.items() if id(param) in lr}
             if scales:
                 scaled.append((updater, scales))
-        if not self._prepare:  # a callback that prepares the changes has looked at them
-            self._idle.look(scaled)
+        if not scaled:
+            updaters = f"{len(targets)} updaters, none of them of a parameter in its groups"
+            raise RuntimeError(
+                "An UpdateOptimizer should have updaters of its parameters to apply. Found"
+                f" {updaters if targets else 'none'}, so that its steps change nothing: give"
+                " it the parameters that cells train, such as the `weight` of each connection,"
+                " whose updaters a CellTrainerCallback attaches when a fit begins, or pass"
+                " `updaters=[attach_updater(module)]`; an optimizer that replaces another during"
+                " the fit has none."
+            )
         ready = [updater.prepare(*scales, scale=scales) for updater, scales in scaled]
         for apply in ready:  # Every updater is prepared, so either all are applied or none.
             apply()
-        if not ready:
-            self._idle.warn_of_none(len(self._updaters))
         for finish in self._finish:
             finish(self)
 

@@ -10,7 +10,7 @@ from lightning_accum.cells.tally import Tally
 from lightning_accum.cells.why_nothing import why_not_called, why_nothing
 from lightning_accum.engine.recording import Given
 from lightning_accum.rules._link import Link
-from lightning_accum.updates.tallied import count_at, forget_count
+from lightning_accum.updates._watch import count_at, forget_count
 
 _LATE = 8  # cells in a row before a warning
 

@@ -1,10 +1,9 @@
 """A parameter's pending change: accumulators, updaters, and modules that carry them."""
 
 from lightning_accum.updates.accumulator import Accumulator
-from lightning_accum.updates.attached import attach_updater, get_updater
+from lightning_accum.updates.attached import Updatable, attach_updater, get_updater
 from lightning_accum.updates.constraints import Clamp, Normalize
 from lightning_accum.updates.nonfinite import NonFiniteUpdateError
-from lightning_accum.updates.updatable import Updatable
 from lightning_accum.updates.updater import Updater
 
 __all__ = [

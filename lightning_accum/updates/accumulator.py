@@ -1,29 +1,36 @@
-"""The accumulator of one parameter: a pending change, and the bounds that it is applied within."""
+"""The accumulator of one parameter: both parts of its pending change, and their bounds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
-from lightning_accum._checks import check_taken, check_tensors
+from lightning_accum._checks import check_taken, check_tensors, name_of
 from lightning_accum._state import COUNT, FLAG, MAPPING, TEXT, check_state, check_that, named
-from lightning_accum.updates.bounded import BoundedChange
-from lightning_accum.updates.bounds import saved_bounds
-from lightning_accum.updates.known import check_known
-from lightning_accum.updates.part import Part
-from lightning_accum.updates.part_state import check_part
-
-_ATTRIBUTES = (
-    "assign to `pos`, `neg` or `keep_parts`, or call `upperbound`, `lowerbound`, `fullbound` or"
-    " `reduction`"
+from lightning_accum.functional.bounds import FullBounding, HalfBounding
+from lightning_accum.functional.reductions import Reduction, ReductionFn
+from lightning_accum.functional.reductions import reduction as find_reduction
+from lightning_accum.sparse.products import Write
+from lightning_accum.updates._watch import WatchedAccumulator
+from lightning_accum.updates.bounds import Bounds, Side, saved_bounds
+from lightning_accum.updates.part import (
+    Part,
+    check_part,
+    checked_contribution,
+    checked_products,
 )
+from lightning_accum.updates.products import Product, StackedProducts
+
+_SETTERS = frozenset({"reduction", "upperbound", "lowerbound", "fullbound"})
 
 
-class Accumulator(BoundedChange):
+class Accumulator(WatchedAccumulator):
     r"""Accumulates the potentiating and the depressing part of a parameter's change.
 
     .. math:: \Delta w = B_+(w, \operatorname{reduce}(\mathrm{pos}))
@@ -52,16 +59,424 @@ class Accumulator(BoundedChange):
         tensor([1.5000, 1.5000])
     """
 
-    _complete = False
-
     def __init__(self, shape: torch.Size | None = None, *, name: str = "parameter") -> None:
-        super().__init__(shape, name=name)
-        self._complete = type(self) is Accumulator  # a subclass may have attributes of its own
+        super().__init__()
+        try:
+            self.shape = None if shape is None else torch.Size(shape)
+        except (TypeError, RuntimeError):
+            raise TypeError(
+                "Argument `shape` should be the shape of a parameter, or None. Found"
+                f" `{type(shape).__name__}`."
+            ) from None
+        self.name = name
+        self.keep_parts: bool | None = None
+        self.may_combine = False  # used if `keep_parts` is None
+        self.records: list[Self] = []
+        self.of_all_processes = False  # whether the changes of all processes are pending
+        self._pos, self._neg = Part(), Part()
+        self._bounds = Bounds()
+        self._combined = False
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if self._complete and name not in self.__dict__:
-            check_known(self, name, f"`{self.name}`", _ATTRIBUTES)
+        if name in ("pos", "neg"):
+            # nn.Module would register an nn.Parameter that is assigned here.
+            object.__setattr__(self, name, value)
+            return
+        if name in _SETTERS:
+            found = name_of(value)
+            raise AttributeError(
+                f"`{name}` of `{self.name}` should be called to be set. Found `{found}` assigned"
+                f" to it, which would have no effect: call `{name}({found}, ...)`."
+            )
         super().__setattr__(name, value)
+
+    # ------------------------------------------------------------------ contributions
+    @property
+    def pos(self) -> Tensor | None:
+        """A copy of the potentiating part; assigning adds to the part, and ``del`` empties it."""
+        self.note_look()
+        return self._readable(self._pos).read()
+
+    @pos.setter
+    def pos(self, value: Tensor | None) -> None:
+        self._pos.check_new(f"{self.name}.pos", value)
+        self.accumulate(pos=value)
+
+    @pos.deleter
+    def pos(self) -> None:
+        self._readable(self._pos).clear()
+
+    @property
+    def neg(self) -> Tensor | None:
+        """A copy of the depressing part; assigning adds to the part, and ``del`` empties it."""
+        self.note_look()
+        return self._readable(self._neg).read()
+
+    @neg.setter
+    def neg(self, value: Tensor | None) -> None:
+        self._neg.check_new(f"{self.name}.neg", value)
+        self.accumulate(neg=value)
+
+    @neg.deleter
+    def neg(self) -> None:
+        self._readable(self._neg).clear()
+
+    def accumulate(self, pos: Tensor | None = None, neg: Tensor | None = None) -> None:
+        """Adds a contribution to each part that is given.
+
+        Args:
+            pos: change upwards, non-negative, broadcastable to the parameter's shape.
+            neg: change downwards, non-negative; it will be subtracted.
+
+        Raises:
+            TypeError: if a contribution is not a tensor.
+            ValueError: if a contribution does not fit the parameter's shape.
+        """
+        up = checked_contribution(f"{self.name}.pos", pos, *self._shapes(self._pos))
+        down = checked_contribution(f"{self.name}.neg", neg, *self._shapes(self._neg))
+        with torch.no_grad():
+            for part, value in (self._pos, up), (self._neg, down):
+                if value is not None:
+                    part.add(value)
+
+    def accumulate_outer(
+        self,
+        post: Tensor | Sequence[Tensor],
+        pre: Tensor | Sequence[Tensor],
+        scale: float | Sequence[float] = 1.0,
+        *,
+        negative: bool = False,
+        keep: bool = False,
+    ) -> None:
+        r"""Adds ``scale`` · :math:`\sum_k \mathrm{post}_k \otimes \mathrm{pre}_k` to one part.
+
+        The product is added to the running sum or mean directly, without a tensor of the
+        parameter's size in between. Several products, given as sequences, are one contribution. If
+        both sides are smaller than the parameter and there is no bound, copies of them are kept,
+        and an updater that finds nothing else pending multiplies them into the parameter itself.
+
+        Args:
+            post: ``[K, out]``, or a sequence of such tensors.
+            pre: ``[K, in]``, or a sequence of the same length; spikes may be boolean.
+            scale: a factor, non-negative by convention, or a sequence with one for each product.
+            negative: whether to add to the depressing part instead of the potentiating one.
+            keep: whether the sides themselves may be kept, because nobody changes them.
+
+        Raises:
+            TypeError: if a side is not a tensor, or a factor is not a number.
+            ValueError: if a product does not have the parameter's shape.
+
+        Example:
+            >>> import torch
+            >>> from lightning_accum import Accumulator
+            >>> acc = Accumulator()
+            >>> acc.accumulate_outer(torch.ones(3, 2), torch.ones(3, 1))
+            >>> acc.pos
+            tensor([[3.],
+                    [3.]])
+        """
+        which, part = ("neg", self._neg) if negative else ("pos", self._pos)
+        label, shapes = f"{self.name}.{which}", self._shapes(part)
+        products = checked_products(label, post, pre, scale, *shapes)
+        if products:
+            part.add_products(products, defer=not self.bounded, keep=keep)
+
+    def accumulate_written(
+        self,
+        write: Write,
+        shape: torch.Size,
+        dtype: torch.dtype,
+        device: torch.device,
+        *,
+        negative: bool = False,
+    ) -> None:
+        """Adds a contribution that the caller writes into the memory in which it is kept.
+
+        Args:
+            write: ``write(total, onto=...)`` writes the contribution to a tensor of the shape, and
+                of the dtype or a wider one, or adds it there.
+            shape: the shape of the contribution.
+            dtype: its dtype.
+            device: its device.
+            negative: whether to add to the depressing part, as in :meth:`accumulate_outer`.
+
+        Raises:
+            ValueError: if the contribution does not fit the parameter's shape.
+        """
+        which, part = ("neg", self._neg) if negative else ("pos", self._pos)
+        like = torch.empty(shape, device="meta")
+        checked_contribution(f"{self.name}.{which}", like, *self._shapes(part))
+        part.add_written(write, shape, dtype, device)
+
+    def _shapes(self, part: Part) -> tuple[torch.Size | None, torch.Size | None]:
+        """Returns the parameter's shape or, if it is not known, that of what a part holds."""
+        return self.shape, part.shape if self.shape is None else None
+
+    def hold(self, stacked: StackedProducts) -> None:
+        """Holds products as the only contribution, without copying them.
+
+        Args:
+            stacked: the products, of the parameter's shape; nobody changes them while they are
+                pending.
+        """
+        self._pos.hold(stacked.raised, stacked)
+        self._neg.hold(stacked.lowered, stacked)
+
+    def replace(self, pos: Tensor, neg: Tensor) -> None:
+        """Replaces what is pending by its sum over processes, which may have combined both parts.
+
+        Args:
+            pos: the potentiating part of all processes.
+            neg: the depressing part of all processes.
+        """
+        combined = self.combines or self.combined
+        self._pos.clear()
+        self._neg.clear()
+        self.accumulate(pos, neg)
+        self._combined, self.of_all_processes = combined, True
+
+    def clear(self, **kwargs: Any) -> None:
+        """Drops everything that is pending; the reduction and the bounds stay."""
+        self.note_cleared()
+        self._pos.clear()
+        self._neg.clear()
+        if self._combined or self.of_all_processes:
+            self._combined = self.of_all_processes = False
+        self.records.clear()
+
+    def emptying_calls(self) -> list[partial[None]]:
+        """Returns calls that empty both parts; :meth:`clear` then frees their memory."""
+        calls = [partial(setattr, part, "count", 0) for part in (self._pos, self._neg)]
+        if self._combined:
+            # The `__setattr__` of modules is Python code, in which an interrupt could leave this
+            # half empty.
+            calls.append(partial(object.__setattr__, self, "_combined", False))
+        if self.records:
+            calls.append(partial(self.records.clear))
+        return calls
+
+    # ------------------------------------------------------------------ what is pending
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is pending."""
+        return self._pos.count == 0 and self._neg.count == 0
+
+    @property
+    def contributions(self) -> int:
+        """The number of pending contributions, to the part that has more of them."""
+        return max(self._pos.count, self._neg.count)
+
+    @property
+    def deferred(self) -> list[Product]:
+        """The change as products with signed factors; empty if it holds anything else."""
+        pos, neg = self._pos, self._neg
+        raised, lowered = pos.deferred, neg.deferred
+        if self._bounds or (pos.count and not raised) or (neg.count and not lowered):
+            return []
+        return [*raised, *[(left, right, -factor) for left, right, factor in lowered]]
+
+    @property
+    def stacked(self) -> StackedProducts | None:
+        """The change as products that are stacked; ``None`` if it holds anything else."""
+        found = self._pos.stacked
+        return None if found is not self._neg.stacked or self._bounds else found
+
+    @property
+    def is_free(self) -> bool:
+        """Whether :meth:`hold` may be called: nothing is pending, and nothing but sums."""
+        return (
+            self._pos.count == 0 == self._neg.count
+            and self._pos.reduction.adds
+            and not (self._bounds or self.records)
+        )
+
+    def parts(self, param: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Returns the reduced parts in ``param``'s shape, on its device.
+
+        They may share memory with this object.
+
+        Raises:
+            ValueError: if the pending contributions do not fit ``param``.
+        """
+        return self._fitted(self._pos.value(), param), self._fitted(self._neg.value(), param)
+
+    def _fitted(self, value: Tensor | None, param: Tensor) -> Tensor | None:
+        """Expands a reduced part to the shape of a parameter, on its device."""
+        if value is None:
+            return None
+        if value.shape != param.shape:
+            try:
+                value = value.expand(param.shape)
+            except RuntimeError:
+                raise ValueError(
+                    f"The change pending for `{self.name}` should fit the parameter's shape"
+                    f" {tuple(param.shape)}. Found shape {tuple(value.shape)}: drop it with"
+                    " `clear()` and add contributions of the parameter's shape."
+                ) from None
+        return value.to(param.device)
+
+    def known_parts(self) -> tuple[Tensor | None, Tensor | None]:
+        """Returns both reduced parts, which may share memory with this object, without copies.
+
+        They hold what is pending until something else is accumulated.
+        """
+        self.note_look()
+        return self._readable(self._pos).value(), self._readable(self._neg).value()
+
+    def _readable(self, part: Part) -> Part:
+        """Returns a part, or its record if the difference of both is pending."""
+        if self.combined and self.records:
+            return self.records[0]._pos if part is self._pos else self.records[0]._neg
+        self._check_apart("read")
+        return part
+
+    # ------------------------------------------------------------------ the difference of both
+    @property
+    def sums(self) -> bool:
+        """Whether contributions are summed, so that one may be added in pieces."""
+        return self._pos.reduction.adds and not self._pos.reduction.averages
+
+    @property
+    def combines(self) -> bool:
+        """Whether the difference of both parts may be added, because nothing needs each part."""
+        wanted = self.may_combine if self.keep_parts is None else not self.keep_parts
+        return wanted and self.sums and not self._bounds
+
+    @property
+    def combined(self) -> bool:
+        """Whether a difference of both parts is pending."""
+        return self._combined and not self.empty
+
+    def note_combined(self) -> None:
+        """Notes that what was added to the potentiating part is the difference of both."""
+        self._combined = True
+
+    def record_parts(self, record: Self | None = None) -> Self:
+        """Returns a record, to which rules add both parts too, until this is cleared.
+
+        Args:
+            record: an earlier record, whose memory is used again.
+        """
+        if record is None:
+            record = type(self)(self.shape, name=self.name)
+        record.clear()
+        if not self.empty:
+            record.accumulate(*(part.value() for part in (self._pos, self._neg)))
+        self.records[:] = [record]
+        return record
+
+    def _check_apart(self, what: str) -> None:
+        """Raises a ``RuntimeError`` if the difference of both parts is pending."""
+        if self.combined:
+            raise RuntimeError(
+                f"Both parts of the change of `{self.name}` should be known to be {what}. Found"
+                " their difference, which a rule has added: apply it, or drop it with `clear()`,"
+                " and set `keep_parts = True` of the accumulator before the rule runs."
+            )
+
+    # ------------------------------------------------------------------ settings
+    def reduction(self, fn: ReductionFn | str | None = None) -> None:
+        """Sets how contributions to a part are reduced.
+
+        Args:
+            fn: ``fn(stacked, dim) -> Tensor``; ``None`` is :func:`torch.sum`. Sum, mean, amax and
+                amin stream, in the memory of one tensor; any other callable sees every
+                contribution.
+
+        Raises:
+            RuntimeError: if contributions are pending.
+        """
+        self._pos.reduction = self._neg.reduction = self.check_reduction(fn)
+
+    def check_reduction(self, fn: ReductionFn | str | None) -> Reduction:
+        """Returns the reduction that :meth:`reduction` would set, or raises its error."""
+        new = find_reduction(fn)
+        if not self.empty and new != self._pos.reduction:
+            raise RuntimeError(
+                f"The reduction of `{self.name}` cannot change while contributions are pending:"
+                " apply them with the updater, or drop them with `clear()`, first."
+            )
+        return new
+
+    def _set_bound(
+        self, side: Side, bound: Any, limits: dict[str, float | None], options: dict[str, Any]
+    ) -> None:
+        if bound is not None:
+            self._check_apart("bounded")
+        # Limits that are not given by position may come by name.
+        limits = {k: options.pop(k, None) if v is None else v for k, v in limits.items()}
+        self._bounds.set(side, bound, limits, options)
+
+    def upperbound(
+        self, bound: HalfBounding | None, max: float | None = None, /, **kw: Any
+    ) -> None:
+        """Sets the bound on the potentiating part; replaces a full bound.
+
+        Args:
+            bound: ``bound(param, update, limit, **kw)``, or ``None`` for none.
+            max: the upper limit.
+            **kw: passed to the bound.
+
+        Raises:
+            ValueError: if there is a bound and no limit, or the upper limit is not above the lower.
+        """
+        self._set_bound("upper", bound, {"max": max}, kw)
+
+    def lowerbound(
+        self, bound: HalfBounding | None, min: float | None = None, /, **kw: Any
+    ) -> None:
+        """Sets the bound on the depressing part; replaces a full bound.
+
+        Args:
+            bound: ``bound(param, update, limit, **kw)``, or ``None`` for none.
+            min: the lower limit.
+            **kw: passed to the bound.
+
+        Raises:
+            ValueError: if there is a bound and no limit, or the upper limit is not above the lower.
+        """
+        self._set_bound("lower", bound, {"min": min}, kw)
+
+    def fullbound(
+        self,
+        bound: FullBounding | None,
+        max: float | None = None,
+        min: float | None = None,
+        /,
+        **kw: Any,
+    ) -> None:
+        """Sets the bound on both parts; replaces half bounds, and ``None`` removes them all.
+
+        Args:
+            bound: ``bound(param, pos, neg, max, min, **kw)``, or ``None`` for none.
+            max: the upper limit.
+            min: the lower limit.
+            **kw: passed to the bound.
+
+        Raises:
+            ValueError: if there is a bound and a limit is missing.
+
+        Example:
+            >>> import torch
+            >>> from lightning_accum import Accumulator
+            >>> from lightning_accum.functional import bound_power
+            >>> acc = Accumulator()
+            >>> acc.fullbound(bound_power, 1.0, 0.0, power=2.0)
+            >>> acc.pos = torch.ones(1)
+            >>> acc.update(torch.full((1,), 0.5))
+            tensor([0.2500])
+        """
+        self._set_bound("full", bound, {"max": max, "min": min}, kw)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether any bound is set."""
+        return bool(self._bounds)
+
+    @property
+    def limits(self) -> tuple[float | None, float | None]:
+        """The lower and the upper limit, ``None`` for a side without."""
+        return self._bounds.limits
 
     def sibling(self) -> Accumulator:
         """Returns an empty accumulator for the same parameter, which shares the bounds."""
@@ -170,7 +585,17 @@ class Accumulator(BoundedChange):
         self._combined = state["combined"]
         self.records.clear()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "may_combine": False}  # a copy is not in the fit of its original
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        device = fn(torch.empty(0, device=self._pos.device or self._neg.device)).device
+        for part in (self._pos, self._neg):
+            part.move(device)
+        return self
+
     def extra_repr(self) -> str:
         """Shows name, shape, reduction and bounds."""
         shape, how = "?" if self.shape is None else tuple(self.shape), self._pos.reduction.name
-        return f"{self.name}, {shape}, reduction={how}, bounds={self._bounds.sides}"
+        return f"{self.name}, {shape}, reduction={how}, bounds={list(self._bounds)}"

@@ -1,8 +1,9 @@
-"""The updater of a module: how it is made, found and replaced."""
+"""The updater of a module: how it is made, found, replaced, shared, and shown as an attribute."""
 
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 from torch import nn
 
@@ -10,7 +11,6 @@ from lightning_accum._checks import check_module
 from lightning_accum._compat import compiled_from
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.nonfinite import NonFinite
-from lightning_accum.updates.unattached import forget_unattached, warn_of_unattached
 from lightning_accum.updates.updater import Updater
 
 # The updater is kept in the module's __dict__, not among its submodules: it is copied and pickled
@@ -70,8 +70,6 @@ def set_updater(module: nn.Module, updater: Updater | None) -> None:
             f"Argument `updater` should be an Updater or None. Found `{type(updater).__name__}`."
         )
     updater.bind(module)
-    updater.attached = True
-    forget_unattached(module)
     module.__dict__[_SLOT] = updater
 
 
@@ -109,7 +107,6 @@ def attach_updater(
         >>> updater()
     """
     updater = get_updater(module)
-    warn_of_unattached(compiled_from(module))
     if updater is None:
         updater = Updater(module, *params, reduction=reduction, nonfinite=nonfinite or "raise")
         set_updater(module, updater)
@@ -117,3 +114,125 @@ def attach_updater(
         updater.add(*params)
         updater.configure(reduction, nonfinite)
     return updater
+
+
+def claim(updater: Updater, user: object) -> Updater:
+    """Returns ``updater``, or another one for the same parameters if it has another user.
+
+    The pending changes of two users stay apart, as do the times and rates at which they apply
+    them. They share constraints and bounds.
+
+    Args:
+        updater: the updater of a module.
+        user: the object that accumulates; it is referenced weakly, until :func:`release`.
+
+    Example:
+        >>> from torch import nn
+        >>> class Learner: ...
+        >>> one, two, fc = Learner(), Learner(), nn.Linear(2, 1)
+        >>> updater = Updater(fc)
+        >>> claim(updater, one) is updater, claim(updater, two) is updater
+        (True, False)
+    """
+    if updater.user is not None and updater.user is not user:
+        return updater.sibling()
+    updater.user = user
+    return updater
+
+
+def release(updater: Updater, user: object) -> None:
+    """Gives up the claim of ``user`` on an updater, so that others can claim it.
+
+    Args:
+        updater: the updater of a module.
+        user: the object that no longer accumulates.
+    """
+    if updater.user is user:
+        updater.user = None
+
+
+class Updatable:
+    """Mixin for modules with parameters that accumulate updates.
+
+    Example:
+        >>> from torch import nn
+        >>> import torch
+        >>> class Scale(Updatable, nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.gain = nn.Parameter(torch.ones(1))
+        >>> scale = Scale()
+        >>> scale.updater = scale.defaultupdater("gain")
+        >>> scale.updater.gain = torch.tensor([0.5])
+        >>> scale.update()
+        >>> scale.gain.item()
+        1.5
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if issubclass(cls, nn.Module) and cls.__mro__.index(nn.Module) < cls.__mro__.index(
+            Updatable
+        ):
+            raise TypeError(
+                f"Updatable should stand before torch.nn.Module among the bases of"
+                f" `{cls.__name__}`. Found it after: write `class {cls.__name__}(Updatable, ...)`."
+            )
+
+    @property
+    def updatable(self) -> bool:
+        """Whether there is an updater."""
+        return self.updater is not None
+
+    @property
+    def updater(self) -> Updater | None:
+        """The updater, or ``None``; assign one to set it, ``del`` removes it.
+
+        :func:`attach_updater` makes one, as does a rule with which a cell is registered.
+        """
+        return get_updater(self)  # type: ignore[arg-type]
+
+    @updater.setter
+    def updater(self, value: Updater | None) -> None:
+        set_updater(self, value)  # type: ignore[arg-type]
+
+    @updater.deleter
+    def updater(self) -> None:
+        set_updater(self, None)  # type: ignore[arg-type]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "updater":
+            # nn.Module would register the updater as a submodule.
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def defaultupdater(self, *includes: str) -> Updater:
+        """Makes an updater for the named parameters, all the module's own if none is named."""
+        return Updater(self, *includes)  # type: ignore[arg-type]
+
+    def update(self, clear: bool = True, **kwargs: Any) -> None:
+        """Applies what is pending for every parameter.
+
+        Args:
+            clear: whether the accumulators drop what was applied.
+            **kwargs: passed to the updater.
+        """
+        if (updater := self.updater) is not None:
+            updater(clear=clear, **kwargs)
+
+    def updatesome(self, *params: str, clear: bool = True, **kwargs: Any) -> None:
+        """Applies what is pending for the named parameters; nothing if none is named.
+
+        Args:
+            *params: names of parameters.
+            clear: whether the accumulators drop what was applied.
+            **kwargs: passed to the updater.
+        """
+        if params and (updater := self.updater) is not None:
+            updater(*params, clear=clear, **kwargs)
+
+    def clear(self, **kwargs: Any) -> None:
+        """Drops what is pending."""
+        if (updater := self.updater) is not None:
+            updater.clear(**kwargs)

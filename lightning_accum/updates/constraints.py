@@ -1,13 +1,25 @@
-"""Constraints that hold after each update: hard limits, and a fixed norm."""
+"""Constraints that hold after each update: hard limits, a fixed norm, and those of the user."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
+from lightning_accum.distributed.shards import is_sharded, local
 from lightning_accum.functional.constraints import clamp_, normalize_
+from lightning_accum.updates.targets import Target
+
+Constraint: TypeAlias = Callable[[Tensor], Any]
+"""Changes a parameter in place."""
+
+Limits: TypeAlias = "tuple[float | None, float | None]"
+"""A lower and an upper limit, each of which may be missing."""
 
 
 @dataclass(frozen=True)
@@ -67,3 +79,150 @@ class Normalize:
     def __call__(self, param: Tensor) -> None:
         """Normalizes each slice of ``param`` along its first dimension, in place."""
         normalize_(param, self.norm, self.order)
+
+
+class Constraints(OrderedDict[int, tuple[Constraint, tuple[str, ...]]]):
+    """Constraints in the order of their registration, each for some parameters or for all."""
+
+    def register(
+        self,
+        fn: Constraint,
+        names: tuple[str, ...],
+        params: Mapping[str, Tensor | None],
+        bounds: Mapping[str, Limits],
+    ) -> RemovableHandle:
+        """Adds a constraint.
+
+        Args:
+            fn: the constraint.
+            names: the parameters that it is for; all of them if empty.
+            params: those parameters by name; it is tried on copies of them.
+            bounds: the limits of their bounds by name.
+
+        Returns:
+            A handle that removes it.
+
+        Raises:
+            TypeError: if ``fn`` is not callable, or returns a new tensor.
+            ValueError: if limits leave no room, its own or with those of another constraint or of
+                a bound.
+        """
+        if not callable(fn) or isinstance(fn, type):
+            kind = type(fn).__name__
+            found = f"the class `{fn.__name__}`" if isinstance(fn, type) else f"`{kind}`"
+            raise TypeError(
+                "Argument `fn` should be a callable that changes a parameter in place. Found"
+                f" {found}: pass a function or an object, such as `Clamp(0.0, 1.0)`."
+            )
+        self._check_room(fn, names)
+        for name, limits in bounds.items():
+            _check_bound(fn, name, limits)
+        for name, param in params.items():
+            if param is not None and not is_sharded(param):
+                _try(fn, name, param)
+        handle = RemovableHandle(self)
+        while handle.id in self:  # pickled in another process
+            handle = RemovableHandle(self)
+        self[handle.id] = (fn, names)
+        return handle
+
+    def _check_room(self, fn: Constraint, names: tuple[str, ...]) -> None:
+        """Raises a ``ValueError`` if a parameter would have no room between its limits."""
+        lowest, highest = _limits(fn)
+        if _leaves_no_room(lowest, highest):
+            raise ValueError(
+                f"The limits of a constraint should leave room for weights to change. Found `{fn}`,"
+                " which sets all to one value: give it a `max` above its `min`, or give the"
+                " rule only the `params` that should learn."
+            )
+        for other, of in self.values():
+            if names and of and not {*names} & {*of}:
+                continue
+            lower, upper = _limits(other)
+            if _leaves_no_room(lowest, upper) or _leaves_no_room(lower, highest):
+                raise ValueError(
+                    f"Constraints on one parameter should leave room for it to change. Found"
+                    f" `{fn}` and `{other}`, which no two values satisfy: call `remove()` on the"
+                    " handle of the other, name the parameter that each is for, or correct the"
+                    " limits."
+                )
+
+    def check_bounds(self, bounds: Mapping[str, Limits]) -> None:
+        """Raises a ``ValueError`` if a constraint and bounds leave a parameter no room."""
+        for name, limits in bounds.items():
+            for fn in self.of(name):
+                _check_bound(fn, name, limits)
+
+    def of(self, name: str) -> list[Constraint]:
+        """Returns the constraints of a parameter."""
+        return [fn for fn, names in self.values() if not names or name in names]
+
+    @torch.no_grad()
+    def run(self, targets: Iterable[Target]) -> None:
+        """Runs every constraint on those of its parameters that have changed.
+
+        Raises:
+            TypeError: if a constraint returns a new tensor instead of changing its own.
+        """
+        for fn, only in self.values():
+            for name, param, *_ in targets:
+                if not only or name in only:
+                    _check_in_place(name, param, fn(param))
+
+    def limits(self, name: str, lower: float | None, upper: float | None) -> Limits:
+        """Returns the limits of a parameter, those of its bounds if no constraint sets others.
+
+        A constraint that keeps a parameter between limits has them as ``weight_limits``.
+        """
+        for fn in self.of(name):
+            lowest, highest = _limits(fn)
+            lower = lower if lowest is None else lowest
+            upper = upper if highest is None else highest
+        return lower, upper
+
+
+def _limits(fn: Constraint) -> Limits:
+    limits: Limits = getattr(fn, "weight_limits", (None, None))
+    return limits
+
+
+def _leaves_no_room(lowest: float | None, highest: float | None) -> bool:
+    return lowest is not None and highest is not None and lowest >= highest
+
+
+def _check_bound(fn: Constraint, name: str, bound: Limits) -> None:
+    (lowest, highest), (lower, upper) = _limits(fn), bound
+    if _leaves_no_room(lowest, upper) or _leaves_no_room(lower, highest):
+        limits = f"from {'-inf' if lower is None else lower} to {'inf' if upper is None else upper}"
+        raise ValueError(
+            f"A constraint and the bounds of a parameter should leave room for it to change. Found"
+            f" `{fn}`, and bounds of `{name}` that keep it {limits}: correct the limits of one"
+            " of them, or name the parameter that the constraint is for."
+        )
+
+
+@torch.no_grad()
+def _try(fn: Constraint, name: str, param: Tensor) -> None:
+    """Raises a ``TypeError`` if a constraint does not change a parameter in place."""
+    copy = param.detach().clone()
+    try:
+        result = fn(copy)
+    except Exception:
+        # It may expect weights of another kind than these first ones; if not, it will raise again
+        # when it runs on them.
+        return
+    _check_in_place(name, copy, result)
+
+
+def _check_in_place(name: str, param: Tensor, result: Any) -> None:
+    if isinstance(result, Tensor) and not _share_memory(result, param):
+        raise TypeError(
+            f"The constraint on `{name}` should change the parameter in place. Found one that"
+            " returns a new tensor, which would be lost: use `clamp_`, `copy_` and the like."
+        )
+
+
+def _share_memory(result: Tensor, param: Tensor) -> bool:
+    """Returns whether a tensor is a parameter or a part of it."""
+    mine, its = (local(each).untyped_storage().data_ptr() for each in (result, param))
+    return mine == its

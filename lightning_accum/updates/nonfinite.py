@@ -12,6 +12,7 @@ from torch import Tensor
 from lightning_accum._state import REAL, Kind, check_that, named
 from lightning_accum.distributed.shards import any_process
 from lightning_accum.updates.products import Product
+from lightning_accum.updates.targets import Target
 
 NonFinite = Literal["raise", "skip", "ignore"]
 
@@ -37,26 +38,13 @@ class NonFiniteGuard:
     """
 
     def __init__(self, policy: NonFinite) -> None:
+        check_policy(policy)
         self.policy = policy
         self.counts: dict[str, Tensor] = {}
         self.loaded: dict[str, Tensor] = {}  # those of an earlier run
 
-    @property
-    def policy(self) -> NonFinite:
-        """The policy: ``"raise"``, ``"skip"`` or ``"ignore"``."""
-        return self._policy
-
-    @policy.setter
-    def policy(self, policy: NonFinite) -> None:
-        check_policy(policy)
-        self._policy: NonFinite = policy
-
     def filtered(
-        self,
-        label: str,
-        deltas: dict[str, Tensor],
-        params: Sequence[Tensor],
-        factors: Sequence[float],
+        self, label: str, targets: Sequence[Target], deltas: list[Tensor]
     ) -> tuple[list[Tensor], dict[str, Tensor]]:
         """Applies the policy to changes, with one reduction each.
 
@@ -64,9 +52,8 @@ class NonFiniteGuard:
 
         Args:
             label: the name of the module, for the message.
-            deltas: the changes by the parameters' names.
-            params: the parameters.
-            factors: by which the changes are to be multiplied.
+            targets: the parameters.
+            deltas: their changes, before they are multiplied by the factors.
 
         Returns:
             The changes, zero for those that are dropped, and how often a change of each parameter
@@ -75,41 +62,34 @@ class NonFiniteGuard:
         Raises:
             NonFiniteUpdateError: if a change holds NaN or Inf and the policy is ``"raise"``.
         """
-        changes = list(deltas.values())
-        if self.policy == "ignore" or not changes:
-            return changes, {}
-        bad = [
-            any_process(_overflows(delta, param, factor), param)
-            for delta, param, factor in zip(changes, params, factors, strict=True)
-        ]
+        if self.policy == "ignore" or not deltas:
+            return deltas, {}
+        names, bad = [target.name for target in targets], []
+        for target, delta in zip(targets, deltas, strict=True):
+            overflows = _overflows(delta, target.param, target.factor)
+            bad.append(any_process(overflows, target.param) if target.sharded else overflows)
         if self.policy == "raise":
-            names = [name for name, is_bad in zip(deltas, bad, strict=True) if bool(is_bad)]
-            if names:
+            wrong = [name for name, is_bad in zip(names, bad, strict=True) if bool(is_bad)]
+            if wrong:
                 raise NonFiniteUpdateError(
-                    f"The update of parameter{'s' * (len(names) > 1)} {', '.join(names)} of"
+                    f"The update of parameter{'s' * (len(wrong) > 1)} {', '.join(wrong)} of"
                     f" `{label}` holds NaN or Inf. Nothing was applied: look at the activity and"
                     " the rates, and drop the update with `clear()`, or set `nonfinite = 'skip'`."
                 )
-            return changes, {}
+            return deltas, {}
         counts = {}
-        for name, is_bad in zip(deltas, bad, strict=True):
+        for name, is_bad in zip(names, bad, strict=True):
             known = self.counts.get(name)
             counts[name] = is_bad.long() if known is None else known.to(is_bad.device) + is_bad
-        return [d.masked_fill(b, 0) for d, b in zip(changes, bad, strict=True)], counts
+        return [d.masked_fill(b, 0) for d, b in zip(deltas, bad, strict=True)], counts
 
     def passes(self, product: Product) -> bool:
         """Returns whether a product may be applied without computing and checking its elements."""
         return self.policy == "ignore" or _is_small(product)
 
     def passes_bound(self, bound: float, factor: float, dtype: torch.dtype) -> bool:
-        """Returns whether a change may be applied without checking its elements.
-
-        Args:
-            bound: no element is larger; NaN if one may be NaN.
-            factor: by which they are to be multiplied.
-            dtype: the dtype of the change.
-        """
-        return self._policy == "ignore" or bound * max(1.0, abs(factor)) < _largest(dtype)
+        """Returns whether a change with a bound of its elements may be applied unchecked."""
+        return self.policy == "ignore" or bound * max(1.0, abs(factor)) < _largest(dtype)
 
     def counts_with(self, name: str) -> dict[str, Tensor]:
         """Returns a count of zero for a parameter whose dropped changes should be counted."""
@@ -126,13 +106,7 @@ class NonFiniteGuard:
         return {name: count.clone() for name, count in self.counts.items()}
 
     def check(self, label: str, names: Sequence[str], state: Any) -> None:
-        """Raises a ``RuntimeError`` unless :meth:`load` can take this state.
-
-        Args:
-            label: the name of the module, for the message.
-            names: the parameters that may have a count.
-            state: the state that is about to be loaded.
-        """
+        """Raises a ``RuntimeError`` unless :meth:`load` can take this state of ``label``."""
         place = f"the updater of `{label}`"
         check_that(_COUNTS.fits(state), place, _COUNTS.should, state)
         check_that(state.keys() <= set(names), place, f"names among {names}", [*state])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_numbers, check_tensors
+from lightning_accum._state import COUNT, REAL, Kind, check_state, check_that, list_of, optional
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.reductions import reduction as find_reduction
@@ -22,7 +25,6 @@ from lightning_accum.updates.products import (
     product_dtype,
     product_shape,
 )
-from lightning_accum.updates.read_copy import ReadCopy
 
 
 class Part:
@@ -46,7 +48,7 @@ class Part:
         self._kept: list[Tensor] = []
         self._deferred: list[Product] = []
         self._stacked: StackedProducts | None = None
-        self.copy = ReadCopy()
+        self._read: weakref.ref[Tensor] | None = None  # the copy that was read last
 
     @property
     def deferred(self) -> Sequence[Product]:
@@ -96,8 +98,8 @@ class Part:
 
         Args:
             products: at least one, all of the same shape; spikes may be boolean.
-            defer: whether copies of both sides may be kept instead, if they are smaller.
-            keep: whether the sides themselves may be kept, in float32, because nobody changes them.
+            defer: whether copies of both sides may be held instead, if they are smaller.
+            keep: whether the sides themselves may be held, because nobody changes them.
         """
         if self.count == 0:
             self.clear()
@@ -110,12 +112,7 @@ class Part:
         self.add_written(partial(multiply_into, products=products), shape, dtype, device)
 
     def hold(self, products: list[Product], stacked: StackedProducts) -> None:
-        """Holds deferred products as the only contribution, or nothing if there are none.
-
-        Args:
-            products: the products.
-            stacked: those of both parts, in one product.
-        """
+        """Holds products, ``stacked`` with those of the other part, as the only contribution."""
         self._kept = []
         self._deferred, self._stacked, self.count = products, stacked, 1 if products else 0
 
@@ -132,15 +129,7 @@ class Part:
     def add_written(
         self, write: Write, shape: torch.Size, dtype: torch.dtype, device: torch.device
     ) -> None:
-        """Adds a contribution that the caller writes into the memory in which it is kept.
-
-        Args:
-            write: ``write(total, onto=...)`` writes the contribution to a tensor of the shape, and
-                of the dtype or a wider one, or adds it there.
-            shape: the shape of the contribution.
-            dtype: its dtype.
-            device: its device.
-        """
+        """Adds a contribution that ``write(total, onto=...)`` writes to the running value."""
         if self.count == 0:
             self.clear()
         self._materialize()
@@ -179,9 +168,24 @@ class Part:
         assert self._total is not None
         return self.reduction.finish(self._total, self.count)
 
-    def emptying_call(self) -> partial[None]:
-        """Returns the one call that empties the part; :meth:`clear` then frees its memory."""
-        return partial(setattr, self, "count", 0)
+    def read(self) -> Tensor | None:
+        """Returns a copy of the reduced part, and remembers it."""
+        value = self.value()
+        if value is None:
+            return None
+        copy = value.clone()
+        self._read = weakref.ref(copy)
+        return copy
+
+    def check_new(self, label: str, value: Tensor | None) -> None:
+        """Raises a ``ValueError`` if a value is the copy that was read last, as with ``+=``."""
+        if value is not None and self._read is not None and value is self._read():
+            raise ValueError(
+                f"A value assigned to `{label}` should be a new contribution, which is added to"
+                " what is pending. Found the tensor that was read from there, as with `+=`, by"
+                f" which what is pending would count twice: write `{label} = value` to add"
+                f" `value`, and `del {label}` before it to replace what is pending."
+            )
 
     def clear(self) -> None:
         """Empties the part and keeps the memory of the running value."""
@@ -217,7 +221,7 @@ class Part:
     def __getstate__(self) -> dict[str, Any]:
         # Memory that waits for the next contribution is not copied.
         needed = self.count > 0 and not self._deferred
-        return self.__dict__ if needed else {**self.__dict__, "_total": None}
+        return {**self.__dict__, "_read": None, "_total": self._total if needed else None}
 
     def state(self) -> dict[str, Any]:
         """Returns copies of everything that is pending, as tensors and builtins."""
@@ -230,10 +234,178 @@ class Part:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Loads a copy of a state that :func:`~.part_state.check_part` has passed."""
+        """Loads a copy of a state that :func:`check_part` has passed."""
         self.count = state["count"]
         self._total = None if state["total"] is None else state["total"].clone()
         self._kept = [value.clone() for value in state["kept"]]
         self._deferred = [
             (left.clone(), right.clone(), by) for left, right, by in state["deferred"]
         ]
+
+
+def checked_contribution(
+    label: str, value: Tensor | None, shape: torch.Size | None, pending: torch.Size | None
+) -> Tensor | None:
+    """Returns a contribution in the parameter's shape; ``None`` stays ``None``.
+
+    Args:
+        label: the names of the parameter and of the part, for messages.
+        value: the contribution.
+        shape: the parameter's shape, if it is known.
+        pending: the shape of what is pending already, if anything is.
+
+    Raises:
+        TypeError: if it is not a dense tensor of real numbers.
+        ValueError: if it does not fit the parameter's shape.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            f"A contribution to `{label}` should be a tensor or None."
+            f" Found `{type(value).__name__}`: wrap it with `torch.as_tensor`."
+        )
+    if value.is_complex():
+        raise TypeError(
+            f"A contribution to `{label}` should be real. Found `{value.dtype}`: take its real"
+            " part, or its magnitude."
+        )
+    if value.layout is not torch.strided:
+        raise TypeError(
+            f"A contribution to `{label}` should be dense. Found `{value.layout}`: pass its"
+            " `to_dense()`."
+        )
+    _check_shape(label, value.shape, shape, pending)
+    return value if shape is None else value.expand(shape)
+
+
+def checked_products(
+    label: str,
+    post: Tensor | Sequence[Tensor],
+    pre: Tensor | Sequence[Tensor],
+    scale: float | Sequence[float],
+    shape: torch.Size | None,
+    pending: torch.Size | None,
+) -> list[Product]:
+    """Returns products that can be added to a part, as one contribution.
+
+    Raises:
+        TypeError: if a side is not a tensor, or a factor is not a number.
+        ValueError: if the sequences differ in length, or a product does not have the shape.
+    """
+    posts: list[Any] = list(post) if isinstance(post, (list, tuple)) else [post]
+    pres: list[Any] = list(pre) if isinstance(pre, (list, tuple)) else [pre]
+    scales = list(scale) if isinstance(scale, Sequence) else [scale] * len(posts)
+    for factor in scales:
+        if type(factor) is not float:
+            check_numbers(**{f"scale[{i}]": scale for i, scale in enumerate(scales)})
+    for left in posts:
+        if not isinstance(left, Tensor):
+            check_tensors(post=left)
+    for right in pres:
+        if not isinstance(right, Tensor):
+            check_tensors(pre=right)
+    if not len(posts) == len(pres) == len(scales):
+        raise ValueError(
+            "Arguments `post`, `pre` and `scale` should be as many as each other. Found"
+            f" {len(posts)}, {len(pres)} and {len(scales)}."
+        )
+    products = list(zip(posts, pres, scales, strict=True))
+    for product in products:
+        left, right, _ = product
+        if left.ndim != 2 or right.ndim != 2 or left.shape[0] != right.shape[0]:
+            raise ValueError(
+                "Arguments `post` and `pre` should be matrices `[K, out]` and `[K, in]`."
+                f" Found shapes {tuple(left.shape)} and {tuple(right.shape)}."
+            )
+        if shape is None:
+            shape = product_shape(product)
+            _check_shape(label, shape, None, pending)
+        elif (left.shape[1], right.shape[1]) != shape:
+            raise ValueError(
+                f"A product added to `{label}` should have the shape {tuple(shape)}. Found shape"
+                f" {tuple(product_shape(product))}."
+            )
+    return products
+
+
+def _check_shape(
+    label: str, found: torch.Size, shape: torch.Size | None, pending: torch.Size | None
+) -> None:
+    """Raises a ``ValueError`` unless a shape broadcasts to the parameter's, or with the pending."""
+    whose, expected = "the parameter's", shape
+    if shape is None:
+        whose, expected = "the pending contributions'", pending
+    if expected is None or found == expected:
+        return
+    try:
+        joined = torch.broadcast_shapes(found, expected)
+    except RuntimeError:
+        joined = None
+    if joined is None or (shape is not None and joined != expected):
+        raise ValueError(
+            f"A contribution to `{label}` should have, or broadcast to, {whose} shape"
+            f" {tuple(expected)}. Found shape {tuple(found)}."
+        )
+
+
+def check_part(
+    place: str, state: object, reduction: Reduction, shape: torch.Size | None = None
+) -> None:
+    """Raises a ``RuntimeError`` unless a state is one that :meth:`Part.state` returns.
+
+    Args:
+        place: the name of the part, for messages.
+        state: the state that is about to be loaded.
+        reduction: the reduction of the part that is to take it.
+        shape: the parameter's shape, if it is known.
+    """
+    kinds = {"count": COUNT, "total": optional(_PENDING), "kept": _KEPT, "deferred": _DEFERRED}
+    found = check_state(place, state, kinds)
+    count, total, kept, deferred = (found[key] for key in ("count", "total", "kept", "deferred"))
+    streams = reduction.merge is not None
+    held = [total is not None, bool(kept), bool(deferred)]
+    expected = [count > 0 and streams and not deferred, count > 0 and not streams, bool(deferred)]
+    complete = streams or len(kept) == count
+    deferrable = not deferred or (count == 1 and reduction.adds)
+    should = f"what {count} contributions make under the reduction `{reduction.name}`"
+    check_that(held == expected and complete and deferrable, place, should, state)
+    products = [product_shape(product) for product in deferred]
+    try:
+        torch.broadcast_shapes(*(value.shape for value in kept), *products[:1])
+    except RuntimeError:
+        check_that(False, place, "contributions of shapes that broadcast", state)
+    check_that(len(set(products)) <= 1, place, "products of one shape", state)
+    shapes = [value.shape for value in [total, *kept] if value is not None] + products[:1]
+    for each in shapes:
+        if shape is not None and each != shape:
+            raise RuntimeError(
+                f"The state of {place} should have the parameter's shape {tuple(shape)}. Found"
+                f" {tuple(each)}: it belongs to another network."
+            )
+
+
+def _is_pending(value: object) -> bool:
+    """Returns whether this is a dense tensor in a dtype that contributions are kept in."""
+    if not REAL.fits(value) or not isinstance(value, Tensor):
+        return False
+    return value.is_floating_point() and at_least_float32(value.dtype) == value.dtype
+
+
+def _is_product(value: object) -> bool:
+    """Returns whether this is two matrices with equally many rows, and a factor."""
+    if not isinstance(value, (tuple, list)) or len(value) != 3:
+        return False
+    left, right, factor = value
+    sides = all(_is_pending(side) and side.ndim == 2 for side in (left, right))
+    return (
+        sides
+        and left.dtype == right.dtype
+        and len(left) == len(right)
+        and isinstance(factor, float)
+    )
+
+
+_PENDING = Kind("a dense tensor of at least single precision", _is_pending)
+_KEPT = list_of(_PENDING)
+_DEFERRED = list_of(Kind("two matrices `[K, ...]` and a factor", _is_product))

@@ -53,16 +53,7 @@ def product_dtype(products: Sequence[Product]) -> torch.dtype:
 
 
 def multiply_into(total: Tensor, products: Sequence[Product], onto: bool) -> Tensor:
-    """Writes the sum of products to a tensor, or adds it there.
-
-    Args:
-        total: the tensor, of the products' shape and of :func:`product_dtype` or wider.
-        products: at least one; spikes may be boolean.
-        onto: whether the sum is added to the values of ``total``, or replaces them.
-
-    Returns:
-        ``total``.
-    """
+    """Writes the sum of products to a tensor of their shape and dtype, or adds it ``onto`` it."""
     beta = float(onto)
     for left, right, factor in products:
         for rows, columns in zip(left.split(_ROWS), right.split(_ROWS), strict=True):

@@ -1,6 +1,10 @@
-"""The tensors of a module that can be updated, and messages for those that cannot."""
+"""The parameters of a module that can be updated, and messages for those that cannot."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +12,27 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
 
 from lightning_accum._compat import own_tensor
+from lightning_accum.updates.accumulator import Accumulator
+
+
+class Target(NamedTuple):
+    """A parameter for which a change is pending, for one call of its updater.
+
+    Args:
+        name: the parameter's name.
+        param: the parameter.
+        accumulator: holds the change.
+        sharded: whether the parameter is spread over processes.
+        factor: multiplies the bounded change.
+        options: keywords for the bounds that take them.
+    """
+
+    name: str
+    param: Tensor
+    accumulator: Accumulator
+    sharded: bool = False
+    factor: float = 1.0
+    options: Mapping[str, Any] = MappingProxyType({})
 
 
 def parameter_of(module: nn.Module, name: str) -> Tensor | None:

@@ -2,40 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from lightning_accum._checks import check_taken
-from lightning_accum._compat import hook_count
+from lightning_accum._checks import check_module, check_numbers, check_taken, names_in
+from lightning_accum._compat import compiled_from, hook_count
+from lightning_accum._events import SILENT, Events
+from lightning_accum.distributed.shards import is_sharded
 from lightning_accum.functional.reductions import ReductionFn
-from lightning_accum.updates.alone import Alone
+from lightning_accum.updates._watch import WatchedUpdater
+from lightning_accum.updates.accumulator import Accumulator
 from lightning_accum.updates.changes import (
     Change,
-    Pending,
+    call_uninterrupted,
     checked_change,
-    checked_factors,
     gradients,
     stacked_change,
 )
-from lightning_accum.updates.exports import Exports
-from lightning_accum.updates.guarded import GuardedAccumulators
-from lightning_accum.updates.kept import Kept
-from lightning_accum.updates.nonfinite import NonFinite
-from lightning_accum.updates.registered_constraints import Constraint, RegisteredConstraints
-from lightning_accum.updates.targets import parameter_of
-from lightning_accum.updates.uninterrupted import call_uninterrupted
+from lightning_accum.updates.constraints import Constraint, Constraints
+from lightning_accum.updates.nonfinite import NonFinite, NonFiniteGuard, check_policy
+from lightning_accum.updates.targets import Target, parameter_of, updatable_param
 
 
-class Updater(GuardedAccumulators):
+class Updater(WatchedUpdater):
     """Accumulated updates of a module's parameters, applied in place on the same parameters.
 
     ``updater.weight`` is the :class:`Accumulator` of the parameter ``weight``. Assigning a tensor
-    adds to its potentiating part, assigning a pair adds to both, ``del`` clears both.
+    adds to its potentiating part, assigning a pair adds to both, ``del`` clears both. Names are
+    looked up in the module at each call, so that a parameter that was replaced by another of its
+    shape is found.
 
     Args:
         module: the module whose parameters are updated; it is referenced weakly.
@@ -63,7 +64,15 @@ class Updater(GuardedAccumulators):
         ([[1.0, 0.5]], None)
     """
 
-    keywords = ("clear", "scale")
+    keywords: ClassVar[tuple[str, ...]] = ("clear", "scale")
+    """The keywords that a call takes in addition to the options of bounds."""
+
+    events: Events = SILENT
+    """Is told of changes that are applied; copies have one that is silent."""
+
+    _accumulators: dict[str, Accumulator] = {}  # noqa: RUF012 - none before `__init__`
+    _parent: weakref.ref[nn.Module] | None = None
+    _user: weakref.ref[Any] | None = None
 
     def __init__(
         self,
@@ -74,21 +83,232 @@ class Updater(GuardedAccumulators):
         **kwargs: Any,
     ) -> None:
         check_taken(type(self).__name__, kwargs, ("reduction", "nonfinite"))
-        super().__init__(module, reduction, nonfinite)
-        self._constraints = RegisteredConstraints()
-        self._alone, self.exports, self._kept = Alone(), Exports(), Kept()
-        own = self.parent.named_parameters(recurse=False)
+        super().__init__()
+        check_module(module=module)
+        module = compiled_from(module)
+        self.label = type(module).__name__
+        self._reduction = reduction
+        self._accumulators = {}
+        self._guard = NonFiniteGuard(nonfinite)
+        self._constraints = Constraints()
+        self.bind(module)
+        own = module.named_parameters(recurse=False)
         self.add(*(params or [name for name, _ in own]))
-        self._complete = type(self) is Updater  # a subclass may have attributes of its own
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the parameters, in the order in which they were added."""
+        return tuple(self._accumulators)
+
+    def add(self, *params: str) -> None:
+        """Makes further parameters of the module updatable; known ones stay unchanged.
+
+        Args:
+            *params: names of the module's own parameters or buffers.
+
+        Raises:
+            AttributeError: if the module lacks one of ``params``, or computes it.
+            TypeError: if one of them does not hold floating-point numbers.
+            ValueError: if a name collides with an attribute of ``Updater``, or a parameter has no
+                shape yet.
+        """
+        module, new = self.parent, {}
+        if all(type(name) is str and name in self._accumulators for name in params):
+            return
+        for name in names_in("params", params):
+            if name in self._accumulators or name in new:
+                continue
+            param = updatable_param(module, name)
+            if hasattr(self, name):
+                raise ValueError(
+                    f"Argument `params` should not name an attribute that every Updater has. Found"
+                    f" `{name}`: rename the parameter of `{self.label}`."
+                )
+            new[name] = Accumulator(param.shape, name=name)
+            new[name].reduction(self._reduction)
+        for name, accumulator in new.items():
+            self._put(name, accumulator)
+
+    def _put(self, name: str, accumulator: Accumulator) -> None:
+        """Sets the accumulator of a parameter."""
+        self.add_module(name, accumulator)
+        self._accumulators[name] = accumulator
 
     def sibling(self) -> Updater:
         """Returns an empty updater for the same parameters, with these constraints and bounds."""
         other = Updater(self.parent, *self.names, nonfinite=self.nonfinite)
         other.label, other._reduction = self.label, self._reduction
-        other._constraints, other.attached = self._constraints, True
+        other._constraints = self._constraints
         for name in self.names:
             other._put(name, self._accumulators[name].sibling())
         return other
+
+    # ------------------------------------------------------------------ the module
+    @property
+    def parent(self) -> nn.Module:
+        """The module whose parameters are updated.
+
+        Raises:
+            RuntimeError: if it no longer exists, or this is a copy without its module.
+        """
+        parent = None if self._parent is None else self._parent()
+        if parent is None:
+            raise RuntimeError(
+                f"The module `{self.label}` of this updater no longer exists, or this is a copy"
+                " that was made apart from its module: bind it with `updater.bind(module)`."
+            )
+        return parent
+
+    @property
+    def known_parent(self) -> nn.Module | None:
+        """The module; ``None`` if it no longer exists, or this is a copy without its module."""
+        return None if self._parent is None else self._parent()
+
+    def bind(self, module: nn.Module) -> None:
+        """Makes ``module`` the parent, weakly; its parameters take the accumulators by name."""
+        self._parent = weakref.ref(module)
+
+    @property
+    def user(self) -> object | None:
+        """The object that has claimed this, referenced weakly; ``None`` if it does not exist."""
+        return None if self._user is None else self._user()
+
+    @user.setter
+    def user(self, user: object | None) -> None:
+        self._user = None if user is None else weakref.ref(user)
+
+    def target(self, name: str) -> Tensor:
+        """Returns the parameter that the module has under a name now.
+
+        Args:
+            name: one of :attr:`names`.
+
+        Raises:
+            RuntimeError: if the module no longer has such a parameter.
+            ValueError: if it has another shape now.
+        """
+        return self._found(self.parent, name)
+
+    def _found(self, parent: nn.Module, name: str) -> Tensor:
+        """Returns the parameter that the module has under a name, as :meth:`target` does."""
+        param, shape = parameter_of(parent, name), self._accumulators[name].shape
+        if param is None:
+            raise RuntimeError(
+                f"`{name}` should stay a parameter of `{self.label}` while it is trained. Found"
+                " that it is gone, or computed from others by now: change the module before its"
+                " cell is registered, and name its new parameters in `params`."
+            )
+        if param.shape != shape:
+            raise ValueError(
+                f"The updater of `{self.label}` should fit the parameter's shape"
+                f" {tuple(param.shape)}. Found one that was made when `{name}` had the shape"
+                f" {tuple(shape or ())}: remove it with `set_updater(module, None)`, and register"
+                " the cell again."
+            )
+        return param
+
+    def clear(self, **kwargs: Any) -> None:
+        """Drops everything that is pending."""
+        for accumulator in self._accumulators.values():
+            accumulator.clear()
+
+    # ------------------------------------------------------------------ accumulators by name
+    def checked_names(self, params: Sequence[str]) -> Sequence[str]:
+        """Returns ``params``, all names if it is empty.
+
+        Raises:
+            AttributeError: if one of them is unknown.
+        """
+        for name in params:
+            if name not in self._accumulators:
+                raise AttributeError(
+                    f"Argument `params` should name parameters of this updater, {self.names}."
+                    f" Found `{name}`: name it when the updater is made, or call `add({name!r})`."
+                )
+        return params or self.names
+
+    def takes(self, keyword: str) -> bool:
+        """Returns whether a call takes a keyword, or a bound of one of the parameters does."""
+        accumulators = self._accumulators.values()
+        return keyword in self.keywords or any(each.takes(keyword) for each in accumulators)
+
+    @staticmethod
+    def _getacc_(self: Updater, attr: str) -> Accumulator:
+        """Returns the accumulator of a parameter."""
+        return self._accumulators[attr]
+
+    @staticmethod
+    def _setacc_(
+        self: Updater,
+        value: tuple[Tensor | None, Tensor | None] | Tensor | None,
+        attr: str,
+    ) -> None:
+        """Adds to the accumulator of a parameter: a tensor to ``pos``, a pair to both parts."""
+        pair = value if isinstance(value, (tuple, list)) else (value, None)
+        if len(pair) != 2:
+            raise ValueError(
+                f"A value assigned to `updater.{attr}` should be a tensor, None, or a pair"
+                f" `(pos, neg)`. Found {len(pair)} values."
+            )
+        self._getacc_(self, attr).accumulate(*pair)
+
+    @staticmethod
+    def _delacc_(self: Updater, attr: str) -> None:
+        """Clears both parts of a parameter's accumulator."""
+        self._getacc_(self, attr).clear()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self._accumulators:
+            self._setacc_(self, value, name)
+        elif isinstance(getattr(type(self), name, None), property):
+            # nn.Module would register a module or an nn.Parameter that is assigned here.
+            object.__setattr__(self, name, value)
+        else:
+            if not name.startswith("_") and isinstance(value, (Tensor, tuple)):
+                self.checked_names((name,))  # a change of a parameter that has no accumulator
+            super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if name in self._accumulators:
+            self._delacc_(self, name)
+        else:
+            super().__delattr__(name)
+
+    # ------------------------------------------------------------------ settings
+    @property
+    def nonfinite(self) -> NonFinite:
+        """The policy for an update with NaN or Inf: ``"raise"``, ``"skip"`` or ``"ignore"``."""
+        return self._guard.policy
+
+    @nonfinite.setter
+    def nonfinite(self, policy: NonFinite) -> None:
+        check_policy(policy)
+        self._guard.policy = policy
+
+    def configure(
+        self, reduction: ReductionFn | str | None = None, nonfinite: NonFinite | None = None
+    ) -> None:
+        """Changes how the contributions to all parameters are reduced, and the policy.
+
+        Args:
+            reduction: as for :meth:`Accumulator.reduction`; ``None`` leaves it unchanged.
+            nonfinite: the policy; ``None`` leaves it unchanged.
+
+        Raises:
+            RuntimeError: if the reduction would change while contributions are pending; then
+                nothing has changed.
+            ValueError: if one of them is unknown; then nothing has changed.
+        """
+        if nonfinite is not None:
+            check_policy(nonfinite)
+        if reduction is not None:
+            for accumulator in self._accumulators.values():
+                accumulator.check_reduction(reduction)
+            for accumulator in self._accumulators.values():
+                accumulator.reduction(reduction)
+            self._reduction = reduction
+        if nonfinite is not None:
+            self.nonfinite = nonfinite
 
     def register_constraint(self, fn: Constraint, *params: str) -> RemovableHandle:
         """Runs ``fn(param)`` after each applied update, to change ``param`` in place.
@@ -112,18 +332,17 @@ class Updater(GuardedAccumulators):
         names, parent = self.checked_names(params), self.known_parent
         found = {} if parent is None else {name: parameter_of(parent, name) for name in names}
         bounds = {name: self._accumulators[name].limits for name in names}
-        handle = self._constraints.register(fn, tuple(names), found, bounds)
-        self.note_limit(f"`{fn}`")
-        return handle
+        return self._constraints.register(fn, tuple(names), found, bounds)
 
     def constraints_of(self, name: str) -> list[Constraint]:
         """Returns the constraints that run after each update of a parameter."""
-        return list(self._constraints.of(name))
+        return self._constraints.of(name)
 
     def limits(self, name: str) -> tuple[float | None, float | None]:
         """Returns the lower and the upper limit of a parameter, by a clamp or else its bounds."""
         return self._constraints.limits(name, *self._accumulators[name].limits)
 
+    # ------------------------------------------------------------------ changes
     def forward(
         self,
         *params: str,
@@ -167,17 +386,19 @@ class Updater(GuardedAccumulators):
             it before anything else is accumulated.
         """
         check_taken(type(self).__name__, kwargs, self.keywords, self.takes)
-        _ = self.parent  # raises if it no longer exists, also if nothing is pending
         names = self.checked_names(params)
         if self._constraints:  # bounds may have been set since they were registered
             bounds = {name: self._accumulators[name].limits for name in names}
             self._constraints.check_bounds(bounds)
-        factors = checked_factors(names, scale)
+        factors = scale if isinstance(scale, dict) else dict.fromkeys(names, scale)
+        for name, factor in factors.items():
+            if type(factor) is not float:
+                check_numbers(**{f"scale[{name!r}]": factor})
         if isinstance(scale, dict):
-            self.checked_names(list(factors))
-        change = checked_change(self.label, self._pending(names, factors, kwargs), self._guard)
-        zeroed = (name for name in change.names if not factors.get(name, 1.0))
-        return partial(self._apply_change, change, names if clear else (), *zeroed)
+            self.checked_names(list(scale))
+        targets = self._targets(names, factors, kwargs)
+        change = checked_change(self.label, targets, self._guard)
+        return partial(self._apply_change, change, names if clear else ())
 
     def apply_stacked(self) -> bool:
         """Calls the updater without arguments, if one stacked product is all that is pending.
@@ -188,62 +409,95 @@ class Updater(GuardedAccumulators):
         pending = [name for name, each in self._accumulators.items() if not each.empty]
         if len(pending) != 1 or hook_count(self):
             return False
-        (name,) = pending
-        only = Pending(name, self._accumulators[name], self.target(name), 1.0)
-        change = stacked_change(only, self._guard)
+        (target,) = self._targets(pending, {}, {})
+        change = stacked_change(target, self._guard)
         if change is not None:
             self._apply_change(change, self.names)
         return change is not None
 
-    def _pending(
+    def _targets(
         self, names: Sequence[str], factors: dict[str, float], options: dict[str, Any]
-    ) -> list[Pending]:
+    ) -> list[Target]:
         """Returns the named parameters for which a change is pending."""
-        found = ((name, self._accumulators[name]) for name in names)
-        return [
-            Pending(name, each, self.target(name), float(factors.get(name, 1.0)), options)
-            for name, each in found
-            if not each.empty
-        ]
+        parent, found = self.parent, []  # raises if it no longer exists, also for no change
+        for name in names:
+            accumulator = self._accumulators[name]
+            if not accumulator.empty:
+                param = self._found(parent, name)
+                factor = float(factors.get(name, 1.0))
+                found.append(Target(name, param, accumulator, is_sharded(param), factor, options))
+        return found
 
-    def _apply_change(self, change: Change, consumed: Sequence[str], *zeroed: str) -> None:
+    def _apply_change(self, change: Change, consumed: Sequence[str]) -> None:
         """Applies a checked change, and empties the accumulators that held it."""
+        names = [target.name for target in change.targets]
+        self.events.applying(self, names)
         accumulators = [self._accumulators[name] for name in consumed]
         emptying = [call for each in accumulators for call in each.emptying_calls()]
         # An interrupt leaves the change applied and consumed, or neither. Constraints may raise.
         call_uninterrupted(*change.calls, *emptying)
         self._guard.counts.update(change.counts)
-        self.note_applied(change.names)
-        self._ledger.note_zeroed(zeroed)
+        self.note_targets(change.targets, consumed)
         for accumulator in accumulators:
             accumulator.clear()
-        for name in consumed:  # also what was empty: its rule may have made only changes of 0
-            self.held.setdefault(name, self.target(name))
-        self._kept.note(self.label, () if consumed else change.names, self._accumulators)
-        self._constraints.run(change.names, self.target)
-
-    def note_applied(self, names: Sequence[str], times: int = 1) -> None:
-        """Counts that changes of parameters were applied."""
-        self._alone.check(self.label, names, self._accumulators)
-        for name in names:
-            self.held[name] = self.target(name)
-        self._ledger.note_applied(names, times)
+        if self._constraints:
+            self._constraints.run(change.targets)
+        self.events.applied(self, names, {target.name: target.factor for target in change.targets})
 
     def gradients(self) -> tuple[dict[str, Tensor], list[partial[Any]]]:
         """Returns what is pending as gradients of a descent, and calls that consume it.
 
         Raises:
             NonFiniteUpdateError: if a change holds NaN or Inf and the policy is ``"raise"``.
+            ValueError: if there is a constraint, which the updater could not run.
         """
         with torch.no_grad():
-            pending = self._pending(self.names, {}, {})
-            found, counts = gradients(self.label, pending, self._guard)
-        self._alone.check(self.label, found, self._accumulators, exported=True)
-        params = {name: self.target(name) for name in found}
-        self.exports.check(self.label, params, self._constraints, found, self._ledger.applied)
+            targets = self._targets(self.names, {}, {})
+            for name, fn in [(t.name, fn) for t in targets for fn in self.constraints_of(t.name)]:
+                raise ValueError(
+                    "A parameter whose updates become gradients should have no constraint on its"
+                    " updater, which does not run it: the optimizer changes the parameter. Found"
+                    f" `{getattr(fn, '__qualname__', fn)}` on `{name}` of `{self.label}`: do not"
+                    " register it, and call it after each `step()` of the optimizer, such as"
+                    f" `Clamp(0.0, 1.0)(module.{name}.data)`."
+                )
+            grads, counts = gradients(self.label, targets, self._guard)
         accumulators = [self._accumulators[name] for name in self.names]
         consume = [call for each in accumulators for call in each.emptying_calls()]
-        return found, [partial(self._guard.counts.update, counts), *consume]
+        return grads, [partial(self._guard.counts.update, counts), *consume]
+
+    def end_export(self, names: Iterable[str]) -> None:
+        """Drops the memory of what has become gradients, and tells of it."""
+        self.clear()
+        self.events.exported(self, list(names))
+
+    # ------------------------------------------------------------------ state
+    @property
+    def skipped(self) -> dict[str, int]:
+        """How often each parameter's update was dropped for NaN or Inf; waits for the device."""
+        return {name: int(count) for name, count in self._guard.counts.items()}
+
+    def get_extra_state(self) -> dict[str, Tensor]:
+        """Returns how often updates were dropped."""
+        return self._guard.state()
+
+    def check_extra_state(self, state: Any) -> None:
+        """Raises a ``RuntimeError`` if this is not what :meth:`get_extra_state` returns."""
+        self._guard.check(self.label, self.names, state)
+
+    def set_extra_state(self, state: dict[str, Tensor]) -> None:
+        """Loads a copy of the state that :meth:`get_extra_state` returned.
+
+        Raises:
+            RuntimeError: if it is anything else; then nothing has changed.
+        """
+        self.check_extra_state(state)
+        self._guard.load(state)
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = {"events", "_parent", "_user", "_watchers"}  # of the original
+        state = {name: value for name, value in self.__dict__.items() if name not in own}
+        return {**state, "held": {}}
 
     def extra_repr(self) -> str:
         """Shows the module's type and the policy."""

@@ -10,8 +10,10 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 from lightning_accum import Accumulator, Clamp, NonFiniteUpdateError, Updater
+from lightning_accum._events import SILENT, Events
 from lightning_accum.functional import bound_upper_multiplicative, bound_upper_sharp
-from lightning_accum.updates.claims import claim, release
+from lightning_accum.optim import updates_as_gradients
+from lightning_accum.updates.attached import claim, release
 
 
 def linear(dtype: torch.dtype = torch.float32) -> nn.Linear:
@@ -303,50 +305,44 @@ def test_a_part_that_is_read_is_a_copy():
     assert updater.weight.pos.tolist() == [[1.0] * 3] * 2
 
 
-def test_changes_that_are_kept_and_applied_again_and_again():
-    updater = Updater(fc := linear())
-    for _ in range(3):
-        updater.weight = torch.ones(2, 3)
-        updater(clear=False)
+class Noted(Events):
+    def __init__(self, fc: nn.Linear) -> None:
+        self.fc, self.seen = fc, []
+
+    def applying(self, updater, names):
+        self.seen.append(("applying", *names, self.fc.bias[0].item()))
+
+    def applied(self, updater, names, scale):
+        self.seen.append(("applied", *names, self.fc.bias[0].item(), scale))
+
+    def exported(self, updater, names):
+        self.seen.append(("exported", *names, updater.bias.empty))
+
+
+def test_an_observer_is_told_of_what_is_applied_and_exported():
+    fc = linear()
+    updater = Updater(fc, "weight", "bias")
+    assert updater.events is SILENT
+    updater.register_constraint(Clamp(max=0.5), "bias")
+    updater.events = noted = Noted(fc)
+    updater.bias = torch.ones(2)
+    updater(scale=2.0)
+    assert noted.seen == [("applying", "bias", 0.0), ("applied", "bias", 0.5, {"bias": 2.0})]
+    updater.bias = torch.ones(2)
+    with pytest.raises(
+        ValueError, match=r"Found `Clamp\(min=None, max=0.5\)` on `bias` of `Linear`"
+    ):
+        updates_as_gradients(updater)
+    assert fc.bias.grad is None
+    assert not updater.bias.empty
+    updater.clear()
     updater.weight = torch.ones(2, 3)
-    with pytest.warns(UserWarning, match=r"of `weight` of `Linear` .* applied earlier changes"):
-        updater(clear=False)
-    updater.weight = torch.ones(2, 3)
-    updater(clear=False)  # told once
-    assert fc.weight[0, 0].item() == 1 + 2 + 3 + 4 + 5
-
-
-def test_changes_that_are_kept_and_dropped_by_hand():
-    updater = Updater(fc := linear())
-    for k in range(9):
-        for _ in range(k + 1):  # more each time
-            updater.weight = torch.ones(2, 3)
-        updater(clear=False)
-        updater.clear()
-    for _ in range(9):  # one change, applied often
-        updater(clear=False)
-        updater.weight = torch.ones(2, 3)
-        updater(clear=False)
-        updater(clear=False)
-        updater()
-    assert fc.weight.count_nonzero() == 6
-
-
-def test_an_attribute_that_is_unknown_is_rejected() -> None:
-    updater, dw = Updater(nn.Linear(2, 1), "weight"), torch.ones(1, 2)
-    for name in ("positive", "potentiation", "max"):
-        with pytest.raises(AttributeError, match=rf"Found `{name}` .* `weight`.*: assign to `pos`"):
-            setattr(updater.weight, name, dw)
-    for name, value in {"constraint": Clamp(0.0, 0.5), "lr": 0.1, "wheight": 1.0}.items():
-        with pytest.raises(AttributeError, match=rf"Found `{name}` .* one of \('weight',\)"):
-            setattr(updater, name, value)
-    for copied in (copy.deepcopy(updater), pickle.loads(pickle.dumps(updater))):
-        with pytest.raises(AttributeError, match="Found `positive`"):
-            copied.weight.positive = dw
-        with pytest.raises(AttributeError, match="Found `constraint`"):
-            copied.constraint = Clamp(0.0, 0.5)
-        copied.weight.pos, copied.weight.keep_parts, copied.nonfinite = dw, True, "skip"
-    assert updater.weight.pos is None
+    updates_as_gradients(updater)
+    assert noted.seen[2:] == [("exported", "weight", True)]
+    updater()
+    assert noted.seen[3:] == [("applying", 0.5), ("applied", 0.5, {})]
+    for other in (copy.deepcopy(updater), pickle.loads(pickle.dumps(updater)), updater.sibling()):
+        assert other.events is SILENT
 
 
 def test_subclasses_have_attributes_of_their_own() -> None:
