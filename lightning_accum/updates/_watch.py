@@ -85,7 +85,6 @@ class WatchedUpdater(CheckedState):
         self._zero_times: dict[str, int] = {}
 
     if TYPE_CHECKING:
-        _guard: Any
         _parent: weakref.ref[nn.Module] | None
 
         def target(self, name: str) -> Tensor: ...
@@ -117,7 +116,7 @@ class WatchedUpdater(CheckedState):
     @property
     def lately_skipped(self) -> dict[str, int]:
         """How often updates were dropped since a state was loaded; waits for the device."""
-        counts: dict[str, int] = self._guard.counts_of()
+        counts: dict[str, int] = getattr(self, "_guard").counts_of()  # noqa: B009
         return counts
 
     def note_applied(self, names: Sequence[str], times: int = 1) -> None:

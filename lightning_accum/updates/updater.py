@@ -453,18 +453,23 @@ class Updater(WatchedUpdater):
         """
         with torch.no_grad():
             targets = self._targets(self.names, {}, {})
-            for name, fn in [(t.name, fn) for t in targets for fn in self.constraints_of(t.name)]:
-                raise ValueError(
-                    "A parameter whose updates become gradients should have no constraint on its"
-                    " updater, which does not run it: the optimizer changes the parameter. Found"
-                    f" `{getattr(fn, '__qualname__', fn)}` on `{name}` of `{self.label}`: do not"
-                    " register it, and call it after each `step()` of the optimizer, such as"
-                    f" `Clamp(0.0, 1.0)(module.{name}.data)`."
-                )
+            self._check_unconstrained(targets)
             grads, counts = gradients(self.label, targets, self._guard)
         accumulators = [self._accumulators[name] for name in self.names]
         consume = [call for each in accumulators for call in each.emptying_calls()]
         return grads, [partial(self._guard.counts.update, counts), *consume]
+
+    def _check_unconstrained(self, targets: Iterable[Target]) -> None:
+        """Raises a ``ValueError`` if constraints of parameters would not run."""
+        fns = [(t.name, fn) for t in targets for fn in self._constraints.of(t.name)]
+        if fns:
+            found = ", ".join(f"`{getattr(fn, '__name__', fn)}` on `{name}`" for name, fn in fns)
+            raise ValueError(
+                "A parameter whose updates become gradients should have no constraint on its"
+                " updater, which does not run it: the optimizer changes the parameter. Found"
+                f" {found} of `{self.label}`: do not register it, and call it after each `step()`"
+                " of the optimizer, such as `Clamp(0.0, 1.0)(fc.weight.data)`."
+            )
 
     def end_export(self, names: Iterable[str]) -> None:
         """Drops the memory of what has become gradients, and tells of it."""

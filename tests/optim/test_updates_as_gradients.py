@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import itertools
 import warnings
 
 import pytest
 import torch
 from torch import nn
 
-from lightning_accum import Clamp, NonFiniteUpdateError, Normalize, attach_updater
+from lightning_accum import NonFiniteUpdateError, attach_updater
 from lightning_accum.functional import bound_multiplicative
 from lightning_accum.optim import AdaBelief, Adam, updates_as_gradients
 
@@ -124,135 +123,3 @@ def test_updates_are_exported_in_inference_mode():
             updater.weight = torch.ones(2, 3)
             updates_as_gradients(updater)
     assert torch.equal(fc.weight.grad, torch.full((2, 3), -2.0))
-
-
-def exports(updater, times, *calls):
-    """Exports changes, each time with calls afterwards, and returns the warnings."""
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        for _ in range(times):
-            updater.weight = torch.ones(2, 3)
-            updates_as_gradients(updater)
-            for call in calls:
-                call()
-    assert all(each.filename == __file__ for each in told)
-    return [str(each.message) for each in told]
-
-
-@pytest.mark.parametrize("kind", [AdaBelief, torch.optim.SGD])
-def test_gradients_that_are_emptied_before_the_step_are_told_once(kind):
-    fc, updater = layer()
-    optimizer = kind(fc.parameters(), lr=0.01)
-    (said,) = exports(updater, 20, optimizer.zero_grad, optimizer.step)
-    assert "step `weight` of `Linear`" in said
-    assert "8 exports whose gradients were emptied before a step" in said
-    assert "after `zero_grad()` and before the `step()`" in said
-
-
-@pytest.mark.parametrize("every", [2, 4, 8])
-def test_gradients_that_most_steps_miss_are_told_once(every):
-    fc, updater = layer()
-    optimizer, batches = torch.optim.SGD(fc.parameters(), lr=0.01), itertools.count(1)
-
-    def step():
-        if next(batches) % every == 0:
-            optimizer.step()
-        optimizer.zero_grad()
-
-    (said,) = exports(updater, 60, step)
-    assert "exports whose gradients were emptied before a step" in said
-    assert "`zero_grad()` only after a `step()`" in said
-
-
-def test_a_step_that_is_left_out_now_and_then():
-    fc, updater = layer()
-    optimizer, batches = torch.optim.SGD(fc.parameters(), lr=0.01), itertools.count(1)
-
-    def step():
-        if next(batches) % 3:
-            optimizer.step()
-        optimizer.zero_grad()
-
-    assert not exports(updater, 60, step)
-
-
-def test_steps_that_autograd_does_not_see():
-    fc, updater = layer()
-    batches = itertools.count(1)
-
-    def step():
-        if next(batches) % 4 == 0:
-            fc.weight.data.sub_(fc.weight.grad, alpha=0.01)
-            with torch.no_grad():
-                fc.weight.clamp_(max=100.0)
-        else:
-            fc.weight.data.sub_(fc.weight.grad, alpha=0.01)
-        fc.zero_grad()
-
-    assert not exports(updater, 60, step)
-
-
-def test_an_optimizer_of_other_parameters():
-    fc, updater = layer()
-    before = fc.weight.detach().clone()
-    (said,) = exports(updater, 1100)
-    assert "Found 1024 exports and no step" in said
-    assert torch.equal(fc.weight, before)
-
-
-@pytest.mark.parametrize("by_hand", [False, True])
-def test_steps_that_autograd_does_not_see_are_steps(by_hand):
-    fc, updater = layer()
-    optimizer = torch.optim.Adam(fc.parameters(), lr=0.01, fused=True)
-    for _ in range(40):
-        updater.weight = torch.ones(2, 3)
-        updates_as_gradients(updater)
-        if by_hand:
-            fc.weight.data -= 0.01 * fc.weight.grad
-        else:
-            optimizer.step()
-        optimizer.zero_grad()
-
-
-def test_a_few_steps_that_a_gradient_scaler_skips_are_not_told():
-    fc, updater = layer()
-    optimizer = torch.optim.SGD(fc.parameters(), lr=0.01)
-    for i in range(40):
-        updater.weight = torch.ones(2, 3)
-        updates_as_gradients(updater)
-        if i > 6 and i % 10:  # it begins with a scale that is too large, and tries larger ones
-            optimizer.step()
-        optimizer.zero_grad()
-
-
-def test_a_constraint_that_is_registered_and_never_called():
-    fc, updater = layer()
-    updater.register_constraint(Clamp(0.0, 0.5), "weight")
-    optimizer = torch.optim.SGD(fc.parameters(), lr=1.0)
-    for k in range(9):
-        optimizer.zero_grad()
-        updater.weight, updater.bias = torch.full((2, 3), 0.2), torch.ones(2)
-        if k == 3:
-            with pytest.warns(RuntimeWarning, match=r"do not keep `Clamp\(.*\)` on `weight`:"):
-                updates_as_gradients(updater)
-        else:  # told once
-            updates_as_gradients(updater)
-        optimizer.step()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_constraints_that_are_called_after_each_step(dtype):
-    fc, updater = layer(dtype)
-    updater.register_constraint(Clamp(0.0, 0.5), "weight")
-    updater.register_constraint(Normalize(1.0), "weight")  # breaks the limits again
-    updater.register_constraint(lambda bias: bias.add_(0.01), "bias")  # never at rest
-    optimizer = torch.optim.SGD(fc.parameters(), lr=1.0)
-    for _ in range(9):
-        optimizer.zero_grad()
-        updater.weight, updater.bias = torch.full((2, 3), 0.2), torch.rand(2)
-        updates_as_gradients(updater)
-        optimizer.step()
-        for name in updater.names:
-            for constraint in updater.constraints_of(name):
-                with torch.no_grad():
-                    constraint(getattr(fc, name))

@@ -110,34 +110,6 @@ def test_changes_that_someone_applies_by_hand() -> None:
     assert not said(loop.rule.eval)
 
 
-@pytest.mark.parametrize(("windows", "count"), [(60, 1), (20, 0)])
-def test_a_new_rule_in_each_batch(windows: int, count: int) -> None:
-    loop = Loop()
-    cell = la.Cell(loop.fc, loop.lif)
-    for i in range(windows):
-        loop.rule = la.STDP(0.01, -0.004)
-        loop.rule.register_cell("enc", cell)
-        loop.window(i)
-        loop.rule()
-    del cell
-    told = said(vars(loop).clear)
-    assert len(told) == count
-    assert all("accumulated for `weight` of `Linear`" in each for each in told)
-    assert all("60 and no update: call the updater" in each for each in told)
-
-
-def test_changes_that_are_assigned_and_never_applied() -> None:
-    fc = nn.Linear(2, 1)
-    updater = la.attach_updater(fc, "weight")
-
-    def assign() -> None:
-        for _ in range(3000):
-            updater.weight = torch.ones(1, 2)
-
-    (told,) = said(assign)
-    assert "`weight` of `Linear` should be applied. Found 1024 and no update" in told
-
-
 @pytest.mark.parametrize("use", ["update", "read", "gradient", "copy"])
 def test_changes_that_are_used_otherwise(use: str) -> None:
     fc = nn.Linear(2, 1)
