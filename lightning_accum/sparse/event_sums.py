@@ -1,16 +1,35 @@
-"""Products with a raster, computed by its events."""
+"""Products with a raster, computed by its events, in torch or by the kernel."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from lightning_accum._checks import check_matrix, check_tensors
+from lightning_accum.functional.numbers import as_numbers
+from lightning_accum.functional.traces import reverse_trace, trace
+from lightning_accum.sparse.buffers import Scratch
+from lightning_accum.sparse.compiled import (
+    COLUMN_BYTES,
+    At,
+    Int,
+    Real,
+    are_places,
+    are_values,
+    check_done,
+    is_plain,
+    kernel_for,
+    pointer,
+    threads_for,
+    work_memory,
+)
 from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.kernel_sums import Rows, multiply_events, outer_events
+from lightning_accum.sparse.folding import MOST_CLASSES, Folding
 
 # The rows that events add should stay in the cache: so many elements are gathered from at a time.
 _CACHED = 1 << 18
@@ -141,3 +160,191 @@ def _check_floating(name: str, value: Tensor) -> None:
         raise TypeError(
             f"Argument `{name}` should be of floating point. Found `{name}.dtype = {value.dtype}`."
         )
+
+
+RowTrace: TypeAlias = Literal["none", "cumulative", "nearest", "reverse"]
+_SPAN = 1 << 12  # rows of a piece that are visited together, which take half a megabyte
+_FEW = 16  # events of a column in a span, fewer of which are not worth the visit
+_MODES: tuple[RowTrace, ...] = ("none", "cumulative", "nearest", "reverse")
+
+
+class Rows(NamedTuple):
+    """Rows ``[T, B, ..., D]`` of a sum of outer products: values, or a trace that is not kept.
+
+    Args:
+        values: spikes, or values.
+        trace: which trace of the values.
+        decay: the share of the trace that is left after one step.
+        before: ``[B, ..., D]`` the trace before the first step; zero if ``None``.
+        last: ``[B, ..., D]`` receives the trace of the step that is computed last, which is the
+            first one in reverse.
+        weights: ``[T, B, ...]`` factors of the rows of a trace, or of the values if there is no
+            trace or a reverse one; one if ``None``.
+        folding: if the values are a folded signal, what it is folded of; `values` are then only of
+            its shape and dtype.
+    """
+
+    values: Tensor
+    trace: RowTrace = "none"
+    decay: float = 0.0
+    before: Tensor | None = None
+    last: Tensor | None = None
+    weights: Tensor | None = None
+    folding: Folding | None = None
+
+
+def computed(rows: Rows, dtype: torch.dtype) -> Tensor:
+    """Returns all values of rows, the plain form of what the kernel computes on the way."""
+    kind, decay, before, last, weights, folding = rows[1:]
+    values = as_numbers(rows.values if folding is None else folding.values(), dtype)
+    factors = None if weights is None else weights.unsqueeze(-1)
+    if factors is not None and kind in ("none", "reverse"):
+        values = values * factors
+    if kind == "none":
+        return values
+    if kind == "reverse":
+        found = reverse_trace(values, decay, behind=None if before is None else decay * before)
+    else:
+        found = trace(values, decay, kind, before)
+    if last is not None:
+        last.copy_(found[0 if kind == "reverse" else -1])
+    return found if factors is None or kind == "reverse" else found * factors
+
+
+class _Source(ctypes.Structure):
+    _fields_ = (
+        *((name, At) for name in ("values", "weights", "before", "last", "bits", "folded")),
+        ("decay", Real), ("rate", Real), ("mode", Int),
+    )  # fmt: skip
+
+
+def multiply_events(
+    starts: Tensor, columns: Tensor, table: Tensor, bias: Tensor | None
+) -> Tensor | None:
+    """Returns ``[K, D]``, the sum of the columns of ``table`` that the events of each row select.
+
+    Args:
+        starts: ``[K]`` the place of each row's first event.
+        columns: ``[events]`` the column of each event, in the order of rows.
+        table: ``[D, E]``.
+        bias: ``[D]`` what is added to each row.
+
+    Raises:
+        IndexError: if an event is in none of the columns.
+    """
+    tensors = [table] if bias is None else [table, bias]
+    grads = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
+    fits = bias is None or (bias.dtype == table.dtype and bias.shape == table.shape[:1])
+    places = are_places(starts) and are_places(columns)
+    if grads or not (fits and places and all(map(is_plain, tensors))):
+        return None
+    kernel = kernel_for(table.dtype)
+    if kernel is None:
+        return None
+    (outputs, inputs), rows = table.shape, len(starts)
+    out = torch.empty(rows, outputs, dtype=table.dtype)
+    threads = threads_for(outputs, table.itemsize, len(columns) * outputs)
+    with Scratch() as scratch:
+        memory = work_memory(scratch, threads * inputs * COLUMN_BYTES)
+        sizes = map(Int, (len(columns), rows, inputs, outputs))
+        check_done(
+            kernel.multiply_events(
+                pointer(starts), pointer(columns), *sizes, pointer(table), pointer(bias),
+                pointer(out), memory, threads,
+            )
+        )  # fmt: skip
+    return out
+
+
+def outer_events(
+    total: Tensor,
+    onto: bool,
+    starts: Tensor,
+    rows: Tensor,
+    shares: Tensor | None,
+    sources: Sequence[tuple[float, Rows]],
+    by_event: bool = False,
+) -> bool:
+    """Sums over events what the row of each adds to its column, and returns whether it is done.
+
+    Args:
+        total: ``[D, E]`` receives the sum; ``[E, D]`` if it is ``by_event``.
+        onto: whether the sum is added to the values of ``total``, or replaces them.
+        starts: ``[E]`` the place of each column's first event.
+        rows: ``[events]`` the row of each event, in the order of columns.
+        shares: ``[events]`` factors of the events, in the same order; one when ``None``.
+        sources: what the rows are the sum of, each with a factor.
+        by_event: whether a row of the sum belongs to events, instead of a column.
+
+    Raises:
+        IndexError: if an event is in none of the rows; then nothing has changed.
+    """
+    dtype, shape = total.dtype, sources[0][1].values.shape
+    fits = are_places(starts) and are_places(rows) and is_plain(total) and len(shape) > 1
+    sizes = (shape[-1], len(starts)) if fits else ()
+    if not fits or total.shape != (sizes[::-1] if by_event else sizes):
+        return False
+    kernel = kernel_for(dtype)
+    if kernel is None or not (shares is None or are_values(shares, rows.shape, dtype)):
+        return False
+    if not all(_fits(each, shape, dtype) for _, each in sources):
+        return False
+    steps, batch, outputs = shape[0], shape[1:-1].numel(), shape[-1]
+    found = (_Source * len(sources))()
+    foldings = [None if f is None else f.for_kernel() for f in (r.folding for _, r in sources)]
+    pieces = -(-outputs * dtype.itemsize // COLUMN_BYTES)
+    work = (len(rows) + len(sources) * steps * batch) * outputs
+    threads = threads_for(outputs, dtype.itemsize, work)
+    with Scratch() as scratch:
+        packed: dict[int, Tensor] = {}  # by the memory of spikes, which sources may share
+        for source, folding, (rate, each) in zip(found, foldings, sources, strict=True):
+            place, bits = each.values.data_ptr(), None
+            if each.values.dtype == torch.bool:
+                if place not in packed:
+                    room = scratch.empty((pieces, steps * batch), torch.int32, total.device)
+                    packed[place] = room
+                bits = packed[place]
+            source.values, source.weights = pointer(each.values), pointer(each.weights)
+            source.before, source.last = pointer(each.before), pointer(each.last)
+            source.bits, source.rate, source.decay = pointer(bits), rate, each.decay
+            source.mode = _MODES.index(each.trace)
+            source.folded = None if folding is None else ctypes.addressof(folding)
+        span = _span(steps * batch, len(starts), len(rows))
+        lines = (steps + 1) * batch
+        if span:
+            lines += len(starts) + len(starts) * 4 // COLUMN_BYTES + 1
+        if any(folding is not None for folding in foldings):
+            lines += 2 * batch + MOST_CLASSES
+        memory = work_memory(scratch, threads * lines * COLUMN_BYTES)
+        counts = map(Int, (len(rows), steps, batch, len(starts), outputs))
+        check_done(
+            kernel.outer_events(
+                pointer(starts), pointer(rows), pointer(shares), *counts, found, Int(len(found)),
+                pointer(total), Int(onto), Int(by_event), Int(span), memory,
+                threads,
+            )
+        )  # fmt: skip
+    return True
+
+
+def _span(rows: int, columns: int, events: int) -> int:
+    """Returns how many rows are visited together, so that they stay in the cache; 0 for all."""
+    spans = -(-rows // _SPAN)
+    if spans < 2 or events < _FEW * spans * columns:
+        return 0
+    return -(-rows // spans)
+
+
+def _fits(rows: Rows, shape: torch.Size, dtype: torch.dtype) -> bool:
+    """Returns whether rows are of the shape and dtype of a sum."""
+    values = dtype if rows.values.is_floating_point() else torch.bool
+    edges = [each for each in (rows.before, rows.last) if each is not None]
+    of_rows = rows.weights is None or are_values(rows.weights, shape[:-1], dtype)
+    if rows.folding is not None:
+        of_rows = rows.weights is None and rows.trace == "reverse" and rows.before is None
+        of_rows = of_rows and rows.folding.suits_kernel()
+    return (
+        of_rows
+        and are_values(rows.values, shape, values)
+        and all(are_values(each, shape[1:], dtype) for each in edges)
+    )

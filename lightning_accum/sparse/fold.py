@@ -13,20 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
-from lightning_accum.functional.numbers import as_numbers
+from lightning_accum.functional.numbers import as_bytes, as_numbers
 from lightning_accum.functional.traces import reverse_trace
 from lightning_accum.sparse.buffers import Scratch
 from lightning_accum.sparse.compiled import has_kernel
-from lightning_accum.sparse.event_sums import event_outer_sum, outer_sum_into
-from lightning_accum.sparse.groups import Group, Visit
-from lightning_accum.sparse.kernel_sums import Rows, computed
-from lightning_accum.sparse.operands import Operands
-from lightning_accum.sparse.products import Factor, LinearMap, Product, Side, Sink
+from lightning_accum.sparse.event_sums import Rows, computed, event_outer_sum, outer_sum_into
+from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.products import Factor, LinearMap, Product, Side, Sink, weighs_rows
 from lightning_accum.sparse.step import flat, widest
+
+Scaled: TypeAlias = "list[tuple[float, Rows]]"
 
 
 def add_matrix(
@@ -48,11 +49,7 @@ def add_matrix(
         combine: whether the potentiating part receives the sum of all products, signed.
     """
     with Scratch() as scratch:
-        dtype, (post, _) = widest(products), products[0].operands
-        kernel = events and has_kernel(post.device, dtype)
-        folded = _Folded(side, events, kernel, dtype, scratch, combine)
-        for product in products:
-            folded.add(product)
+        folded = _Folded(products, side, events, scratch, combine)
         folded.into(sink, scale)
 
 
@@ -66,10 +63,28 @@ def add_linear(
 ) -> None:
     """Adds products of any parameter, through its vector-Jacobian product."""
     with Scratch() as scratch:
-        folded = _Folded(side, False, False, widest(products), scratch, combine)
-        for product in products:
-            folded.add(product)
+        folded = _Folded(products, side, False, scratch, combine)
         folded.through(parameter, sink, scale)
+
+
+class _Group(NamedTuple):
+    """Factors of one raster and its weights, by part: each a rate and values, or a trace of them.
+
+    A trace that is not computed yet is only in a group whose events the kernel visits.
+    """
+
+    raster: Tensor
+    weights: Tensor | None
+    factor: Factor | None  # has the raster's events, if they are visited
+    parts: dict[bool, Scaled]
+
+    def events(self) -> tuple[Events, Tensor | None]:
+        """Returns the events of the raster, and their weights as a matrix, or one each."""
+        assert self.factor is not None
+        weights = self.weights
+        if weights is not None and weights.ndim > 1:
+            weights = flat(weights.expand(self.raster.shape))
+        return self.factor.events(), weights
 
 
 class _Folded:
@@ -77,77 +92,92 @@ class _Folded:
 
     def __init__(
         self,
+        products: Sequence[Product],
         side: Side,
         events: bool,
-        kernel: bool,
-        dtype: torch.dtype,
         scratch: Scratch,
         combine: bool,
     ) -> None:
-        self.combine = combine
         self.side: Side = side
-        self.events = events
-        self.dtype = dtype
-        self.kernel = kernel
-        self.operands = Operands(kernel, dtype, scratch)
-        self._groups: dict[tuple[int, int], Group] = {}
+        self.events, self.combine, self.scratch = events, combine, scratch
+        self.dtype, self._device = widest(products), products[0].operands[0].device
+        self.kernel = events and has_kernel(self._device, self.dtype)
+        self._groups: dict[tuple[int, int], _Group] = {}
+        self._traces: dict[tuple[int, float, str], Tensor] = {}
+        self._own: dict[int, Tensor] = {}  # tensors that nothing else reads
+        for product in products:
+            post, pre = product.operands
+            sides = (pre, post) if side == "pre" else (post, pre)
+            self._add(*sides, product.rate < 0, abs(product.rate))
 
-    def add(self, product: Product) -> None:
+    def _add(self, own: Factor, other: Factor, negative: bool, rate: float) -> None:
         """Adds a product, whose trace on the folded side moves to the other side."""
-        post, pre = product.operands
-        own, other = (pre, post) if self.side == "pre" else (post, pre)
-        negative, rate = product.rate < 0, abs(product.rate)
-        by_events = self._by_events(own.activity)
-        factors = self.operands.of_rows(own) if by_events else None
+        activity = own.activity
+        by_events = self.events and activity.dtype == torch.bool
+        factors = self._weights_of_rows(own) if by_events else None
         fixed = own.weights if factors is None else None  # a row's factor may stand on either side
-        if own.decay is None:
-            if by_events:
-                self._group(
-                    own.activity, fixed, negative, rate, self.operands.rows(other, factors), own
-                )
-            else:
-                raster = own.activity if own.weights is None else own.values()
-                self._group(raster, None, negative, rate, Rows(self.operands.numbers(other)))
-            return
         nearest = own.mode == "nearest"
-        unmoved = len(own.activity) == 1 or fixed is not None
-        if unmoved or (nearest and not by_events):
-            self._group(own.values(), None, negative, rate, Rows(self.operands.numbers(other)))
+        moves = own.decay is not None and len(activity) > 1 and fixed is None
+        if by_events and own.decay is None:
+            self._group(activity, fixed, negative, rate, self._rows(other, factors), own)
             return
-        initial = own.initial()
+        if own.decay is None or not moves or (nearest and not by_events):
+            plain = own.decay is None and own.weights is None
+            raster = activity if plain else own.values()
+            self._group(raster, None, negative, rate, Rows(self._numbers(other)))
+            return
+        initial, first = own.initial(), None
         if self.kernel and by_events:
-            rows = self.operands.rows(other, factors, traced=False)
-            first = None if initial is None else torch.empty_like(rows.values[0], dtype=self.dtype)
+            rows = self._rows(other, factors, traced=False)
+            if initial is not None:
+                first = torch.empty_like(rows.values[0], dtype=self.dtype)
             reverse = rows._replace(trace="reverse", decay=own.decay, last=first)
         else:
             plain = other.decay is None and other.weights is None
-            values = other.activity if plain else self.operands.numbers(other)
-            room = self.operands.to_overwrite(values)
+            values = other.activity if plain else self._numbers(other)
+            room = values if id(values) in self._own else self._room(values.shape)
             reverse = Rows(reverse_trace(values, own.decay, room))
             first = None if initial is None else reverse.values[0].clone()
         # The influence of a spike on a nearest trace ends at the next spike, which therefore counts
         # only for what it adds.
         weights = own.shares_of_events() if nearest else None
-        self._group(own.activity, weights, negative, rate, reverse, own)
+        self._group(activity, weights, negative, rate, reverse, own)
         if initial is not None and first is not None:
-            rows = Rows(first.unsqueeze(0))
-            self._group(initial.unsqueeze(0), None, negative, rate * own.decay, rows)
+            before, rows = initial.unsqueeze(0), Rows(first.unsqueeze(0))
+            self._group(before, None, negative, rate * own.decay, rows)
+
+    def _group(
+        self,
+        raster: Tensor,
+        weights: Tensor | None,
+        negative: bool,
+        rate: float,
+        values: Rows,
+        factor: Factor | None = None,
+    ) -> None:
+        """Adds rows to those that multiply a raster."""
+        if self.combine and negative:
+            negative, rate = False, -rate
+        key = id(raster), 0 if weights is None else id(weights)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group(raster, weights, factor, {})
+        group.parts.setdefault(negative, []).append((rate, values))
 
     def into(self, sink: Sink, scale: float) -> None:
         """Adds the sums of all groups as outer products."""
-        visits: dict[bool, list[Visit]] = {False: [], True: []}
+        visits: dict[bool, list[tuple[_Group, Scaled]]] = {False: [], True: []}
         products: dict[bool, list[tuple[Tensor, Tensor, float]]] = {False: [], True: []}
         for group in self._groups.values():
-            by_events, raster = self._by_events(group.raster), flat(group.raster)
+            by_events = self.events and group.raster.dtype == torch.bool
             for negative, parts in group.parts.items():
-                scaled = [(scale * rate, rows) for rate, rows in parts]
                 if by_events:
-                    visits[negative].append((group, scaled))
+                    visits[negative].append((group, [(scale * rate, rows) for rate, rows in parts]))
                     continue
-                rate, values = self.operands.summed([(by, rows.values) for by, rows in scaled])
-                sides = flat(values), raster
+                rate, values = self._summed(parts)
+                sides = flat(values), flat(group.raster)
                 left, right = sides if self.side == "pre" else sides[::-1]
-                products[negative].append((left, right, rate))
+                products[negative].append((left, right, scale * rate))
         for negative, visited in visits.items():
             found = products[negative]
             if visited:
@@ -162,7 +192,7 @@ class _Folded:
 
     def _write(
         self,
-        visits: list[Visit],
+        visits: list[tuple[_Group, Scaled]],
         products: list[tuple[Tensor, Tensor, float]],
         total: Tensor,
         *,
@@ -174,8 +204,8 @@ class _Folded:
             by_event = self.side == "post"
             fits = self.kernel and total.dtype == self.dtype
             if not (fits and outer_sum_into(total, onto, events, scaled, weights, by_event)):
-                found = [(rate, computed(rows, self.dtype)) for rate, rows in scaled]
-                rate, values = self.operands.summed(found)
+                found = [(rate, Rows(computed(rows, self.dtype))) for rate, rows in scaled]
+                rate, values = self._summed(found)
                 gathered = event_outer_sum(events, flat(values), weights).mul_(rate)
                 oriented = gathered if by_event else gathered.T
                 total.add_(oriented) if onto else total.copy_(oriented)
@@ -189,7 +219,7 @@ class _Folded:
         totals: dict[bool, Tensor] = {}
         for group in self._groups.values():
             for negative, parts in group.parts.items():
-                rate, values = self.operands.summed([(rate, rows.values) for rate, rows in parts])
+                rate, values = self._summed(parts)
                 post, pre = values.flatten(0, 1), group.raster.flatten(0, 1)
                 if self.side == "post":
                     post, pre = pre, post
@@ -198,20 +228,64 @@ class _Folded:
                 totals[negative] = found if known is None else known.add_(found)
         sink.accumulate(totals.get(False), totals.get(True))
 
-    def _by_events(self, raster: Tensor) -> bool:
-        return self.events and raster.dtype == torch.bool
+    def _summed(self, parts: Scaled) -> tuple[float, Tensor]:
+        """Returns the sum of several factors as one rate and values; a single one is not copied."""
+        (rate, (total, *_)), *others = parts
+        if others and id(total) not in self._own:
+            total = self._room(total.shape).copy_(total)
+        for other, rows in others:
+            total.add_(rows.values, alpha=other / rate)
+        return rate, total
 
-    def _group(
-        self,
-        raster: Tensor,
-        weights: Tensor | None,
-        negative: bool,
-        rate: float,
-        values: Rows,
-        factor: Factor | None = None,
-    ) -> None:
-        if self.combine and negative:
-            negative, rate = False, -rate
-        key = (id(raster), 0 if weights is None else id(weights))
-        group = self._groups.setdefault(key, Group(raster, weights, factor))
-        group.parts.setdefault(negative, []).append((rate, values))
+    def _room(self, shape: torch.Size) -> Tensor:
+        """Returns work memory that nothing else reads."""
+        room = self.scratch.empty(shape, self.dtype, self._device)
+        self._own[id(room)] = room
+        return room
+
+    def _numbers(self, factor: Factor) -> Tensor:
+        """Returns the values of a factor; each trace is computed once, in work memory."""
+        activity = factor.activity
+        if factor.decay is None:
+            values = as_bytes(activity)
+        else:
+            key = (id(activity), factor.decay, factor.mode)
+            known = self._traces.get(key)
+            if known is None:
+                room = self.scratch.empty(activity.shape, self.dtype, activity.device)
+                known = self._traces[key] = factor.values_in(room).to(self.dtype)
+            values = known
+        if factor.weights is None:
+            return values.to(self.dtype)
+        room = self._room(activity.shape)
+        if values.is_floating_point():
+            return torch.mul(values, factor.weights, out=room)
+        return room.copy_(values).mul_(factor.weights)
+
+    def _rows(self, factor: Factor, factors: Tensor | None, traced: bool = True) -> Rows:
+        """Returns values times further factors, or how the kernel computes them on the way."""
+        own = self._weights_of_rows(factor)
+        if self.kernel and (factor.weights is None or own is not None):
+            both = own if factors is None else factors if own is None else own * factors
+            if factor.folding is not None:
+                like = factor.folding.potential.membrane
+                return Rows(like, weights=both, folding=factor.folding)
+            if factor.decay is None:
+                return Rows(self._taken(factor.activity), weights=both)
+            edges = factor.edges() if traced else None
+            if edges is not None:
+                values = self._taken(factor.activity)
+                return Rows(values, factor.mode, factor.decay, *edges, weights=both)
+        return Rows(self._numbers(factor), weights=factors)
+
+    def _weights_of_rows(self, factor: Factor) -> Tensor | None:
+        """Returns weights ``[T, B, ...]`` that all neurons of a sample share, for the kernel."""
+        if not self.kernel or not weighs_rows(factor):
+            return None
+        assert factor.weights is not None
+        return factor.weights.to(self.dtype).expand(*factor.shape[:-1], 1).squeeze(-1).contiguous()
+
+    def _taken(self, values: Tensor) -> Tensor:
+        """Returns spikes or values in the form that the kernel reads."""
+        values = values if values.dtype == torch.bool else values.to(self.dtype)
+        return values.contiguous()

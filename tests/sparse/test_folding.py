@@ -25,11 +25,10 @@ from lightning_accum.functional.eligibility import Eligibility
 from lightning_accum.nn import Linear, SurrogateLIF
 from lightning_accum.rules import Feedback, SymmetricFeedback, _folded
 from lightning_accum.sparse import compiled, costs, eligibility, library
-from lightning_accum.sparse.event_sums import outer_sum_into
+from lightning_accum.sparse.event_sums import Rows, outer_sum_into
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.folding import MOST_CLASSES, Folding
 from lightning_accum.sparse.kernel_eligibility import Potential
-from lightning_accum.sparse.kernel_sums import Rows
 
 needs_kernel = pytest.mark.skipif(
     not compiled.has_kernel(torch.device("cpu"), torch.float32), reason="needs the compiled kernel"

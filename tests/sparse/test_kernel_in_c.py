@@ -10,10 +10,9 @@ from torch import Tensor
 
 from lightning_accum import STDP, Cell, nn
 from lightning_accum.functional.traces import reverse_trace, trace
-from lightning_accum.sparse import compiled, kernel_neurons, kernel_sums
-from lightning_accum.sparse.event_sums import event_matmul, outer_sum_into
+from lightning_accum.sparse import compiled, event_sums, kernel_neurons
+from lightning_accum.sparse.event_sums import Rows, event_matmul, outer_sum_into
 from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.kernel_sums import Rows
 from lightning_accum.sparse.traces import last_trace_of_events
 
 CPU = torch.device("cpu")
@@ -68,7 +67,7 @@ def test_a_product_by_events_equals_the_dense_one(
     weight = numbers(outputs, inputs, dtype=dtype, seed=seed)
     shift = numbers(outputs, dtype=dtype, seed=seed + 1) if bias else None
     events = Events(raster)
-    found = kernel_sums.multiply_events(events.row_starts(), events.columns, weight, shift)
+    found = event_sums.multiply_events(events.row_starts(), events.columns, weight, shift)
     expected = raster.double() @ weight.double().T + (0 if shift is None else shift)
     close(found, expected)
     torch.testing.assert_close(event_matmul(raster, weight.T, shift), found, rtol=0, atol=0)
@@ -78,7 +77,7 @@ def test_a_product_by_events_equals_the_dense_one(
 @quick
 @given(
     **sizes,
-    traces=st.lists(st.sampled_from(kernel_sums._MODES), min_size=1, max_size=3),
+    traces=st.lists(st.sampled_from(event_sums._MODES), min_size=1, max_size=3),
     graded=st.booleans(),
     edges=st.booleans(),
     weighted=st.booleans(),
@@ -117,7 +116,7 @@ def test_sums_of_outer_products_with_traces_equal_the_plain_form(
     for onto in (False, True):
         assert outer_sum_into(upright, onto, Events(raster), sources, shares, by_event=True)
     close(upright, found.T)
-    by_torch = sum(rate * kernel_sums.computed(rows, dtype) for rate, rows in sources)
+    by_torch = sum(rate * event_sums.computed(rows, dtype) for rate, rows in sources)
     close(by_torch, total)
     for kind, last, expected in lasts:
         if last is not None and kind != "none":
@@ -142,9 +141,9 @@ def test_a_sum_is_the_same_whether_rows_are_visited_in_spans_or_together(
 
     together = summed()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel_sums, "_SPAN", 2)
-        patch.setattr(kernel_sums, "_FEW", 0)
-        assert kernel_sums._span(steps * batch, inputs, 0) > 0 or steps * batch <= 2
+        patch.setattr(event_sums, "_SPAN", 2)
+        patch.setattr(event_sums, "_FEW", 0)
+        assert event_sums._span(steps * batch, inputs, 0) > 0 or steps * batch <= 2
         torch.testing.assert_close(summed(), together, rtol=0, atol=0)
 
 
@@ -186,7 +185,7 @@ def test_a_rule_learns_the_same_with_and_without(
     found = learned(backend, True)
     close(found, learned(backend, False))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel_sums, "_fits", lambda *_: False)  # the kernel declines
+        patch.setattr(event_sums, "_fits", lambda *_: False)  # the kernel declines
         close(found, learned(backend, True))
     if batch:
         close(found, learned("plain", False))
@@ -273,20 +272,20 @@ def test_what_c_would_not_read_as_torch_does_is_left_to_torch():
     events = Events(torch.ones(6, 4, dtype=torch.bool))
     starts, columns = events.row_starts(), events.columns
     good = torch.ones(5, 4)
-    assert kernel_sums.multiply_events(starts, columns, good, None) is not None
+    assert event_sums.multiply_events(starts, columns, good, None) is not None
     for table in (
         good.half(), good.to(torch.complex64), torch.ones(4, 5).T, good.to("meta"),
         good.to_sparse(), torch.ones(5, 8)[:, ::2], good.clone().requires_grad_(),
     ):  # fmt: skip
-        assert kernel_sums.multiply_events(starts, columns, table, None) is None
+        assert event_sums.multiply_events(starts, columns, table, None) is None
     for bias in (torch.ones(4), torch.ones(5).double(), torch.ones(10)[::2]):
-        assert kernel_sums.multiply_events(starts, columns, good, bias) is None
-    assert kernel_sums.multiply_events(starts.long(), columns, good, None) is None
+        assert event_sums.multiply_events(starts, columns, good, bias) is None
+    assert event_sums.multiply_events(starts.long(), columns, good, None) is None
     rows, order = events.ordered()
     total = torch.ones(3, 4)
     for values in (torch.ones(6, 1, 3).double(), torch.ones(6, 1, 6)[..., ::2], torch.ones(3)):
         source = [(1.0, Rows(values))]
-        assert not kernel_sums.outer_events(total, False, order, rows, None, source)
+        assert not event_sums.outer_events(total, False, order, rows, None, source)
     source = [(1.0, Rows(torch.ones(6, 1, 3)))]
     for total in (
         torch.ones(4, 3).T,
@@ -295,7 +294,7 @@ def test_what_c_would_not_read_as_torch_does_is_left_to_torch():
         torch.ones(2, 4),
     ):
         before = total.clone()
-        assert not kernel_sums.outer_events(total, False, order, rows, None, source)
+        assert not event_sums.outer_events(total, False, order, rows, None, source)
         assert torch.equal(total, before)
     v = torch.zeros(2, 3)
     constants = (0.9, 0.0, 1.0, 1.0, 0.0)
