@@ -34,7 +34,7 @@ def show_versions() -> None:
     kernel = library(torch.float32)
     lines["compiled kernel"] = f"none: {why_not()}" if kernel is None else f"for {kernel.level}"
     for name, value in lines.items():
-        print(f"{name:<15} {value}")
+        print(f"{name:<16} {value}")
 
 
 def _version(package: str) -> str:

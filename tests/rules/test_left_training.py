@@ -93,14 +93,16 @@ import sys, torch
 from torch import nn
 import lightning_accum as la
 def train(call, update, pre=-0.05):
-    fc, neuron, rule = nn.Linear(4, 3), nn.Identity(), la.STDP(0.1, pre)
+    fc, neuron = nn.Linear(4, 3), nn.Identity()
+    rule = la.STDP(0.125, pre, trace_mode="nearest")  # traces are 1, and sums exact
+    nn.init.constant_(fc.weight, 0.5)
     rule.register_cell(f"{call}{update}{pre}".replace(".", ""), la.Cell(fc, neuron))
     for _ in range(12):
         fc(torch.ones(2, 4)), neuron(torch.ones(2, 3))
         if call: rule()
         if update: rule.update()
     return fc, neuron, rule
-kept = train(0, 0), train(1, 0), train(1, 1), train(1, 1, -0.1)  # cancels
+kept = train(0, 0), train(1, 0), train(1, 1), train(1, 1, -0.125)  # cancels
 if len(sys.argv) > 1: raise KeyboardInterrupt
 """
 
@@ -143,7 +145,7 @@ def test_at_the_end_of_a_script(args: list[str]) -> None:
     assert len(said) == 3
     assert any("`00-005` by now. Found 12 steps recorded, and no call" in line for line in said)
     assert any("`10-005` by now. Found 12 calls, and none applied" in line for line in said)
-    assert any("moved `weight` of cell `11-01` by now. Found it unchanged" in line for line in said)
+    assert any("moved `weight` of cell `11-0125` by now. Found it unchanged" in line for line in said)
 
 
 def forget(this: TestLeftTraining, first: str) -> None:
