@@ -26,7 +26,7 @@ import torch.distributed as dist
 from _measure import middle, setting, table
 from torch import Tensor
 
-from lightning_accum.distributed.exchange import Share, exchange
+from lightning_accum.distributed.world import Share, exchange
 from lightning_accum.updates import Accumulator
 
 RANKS, SMOKE_RANKS = (2, 4), (2,)

@@ -16,8 +16,7 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from lightning_accum._metric import PersistentMetric, representable
 from lightning_accum.accumulators.stage import Parameters, Stage, parameters
-from lightning_accum.distributed.gather import CAPACITY, gather_bytes
-from lightning_accum.distributed.packing import from_bytes, to_bytes
+from lightning_accum.distributed.world import CAPACITY, from_bytes, gather_bytes, to_bytes
 from lightning_accum.sparse.attributes import assign
 
 State = dict[str, Any]

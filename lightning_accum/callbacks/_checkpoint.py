@@ -10,12 +10,13 @@ import lightning.pytorch as pl
 import torch.distributed as dist
 
 from lightning_accum._state import ANOTHER_VERSION, Kind, check_state
-from lightning_accum.distributed.checkpoint import (
+from lightning_accum.distributed.world import (
+    is_first,
     load_module_states,
     module_states,
+    processes,
     states_of_others,
 )
-from lightning_accum.distributed.world import is_first, processes
 
 
 class ProcessStates:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lightning_accum.cells.trainer import CellTrainer
-from lightning_accum.distributed.exchange import Share, exchange
-from lightning_accum.distributed.world import processes
+from lightning_accum.distributed.world import Share, exchange, processes
 
 
 def shares_of(trainer: CellTrainer, ids: set[int] | None = None) -> list[Share]:

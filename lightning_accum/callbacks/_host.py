@@ -14,7 +14,7 @@ from lightning_accum.callbacks._exchange import check_exchangeable, exchange_pen
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.cells.undo import Undo
-from lightning_accum.distributed.fsdp import shard_holders, whole_parameters
+from lightning_accum.distributed.shards import shard_holders, whole_parameters
 from lightning_accum.distributed.world import is_first
 from lightning_accum.optim import updates_as_gradients
 from lightning_accum.updates import Updater

@@ -9,10 +9,14 @@ import torch
 from torch import Tensor
 
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.distributed.gather import CAPACITY, gather_bytes
-from lightning_accum.distributed.packing import from_bytes, to_bytes
 from lightning_accum.distributed.shards import whole
-from lightning_accum.distributed.world import processes
+from lightning_accum.distributed.world import (
+    CAPACITY,
+    from_bytes,
+    gather_bytes,
+    processes,
+    to_bytes,
+)
 from lightning_accum.functional.statistics import update_statistics
 from lightning_accum.sparse.counts import fast_count_statistics, fast_spike_counts
 from lightning_accum.sparse.statistics import fast_lost_change, summed_statistics

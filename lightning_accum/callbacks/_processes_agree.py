@@ -16,9 +16,8 @@ from lightning_accum._checks import is_number
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._update_plan import UpdatePlan
 from lightning_accum.cells.state import Hyperparameters
-from lightning_accum.distributed.gather import CAPACITY, gather_bytes
 from lightning_accum.distributed.shards import is_sharded
-from lightning_accum.distributed.world import is_first, processes
+from lightning_accum.distributed.world import CAPACITY, gather_bytes, is_first, processes
 
 _REMEDY = "let nothing of the callback or the model depend on the rank, except the data"
 _REMEDIES = {

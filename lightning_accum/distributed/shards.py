@@ -1,15 +1,19 @@
-"""Sharded parameters (torch's ``DTensor``): conversions between whole tensors and local shards.
+"""Sharded parameters: torch's ``DTensor``, and their gathering under FSDP2 while a rule reads them.
 
-All functions return a plain tensor unchanged.
+All conversions return a plain tensor unchanged.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+_NOTHING = nullcontext()
 
 
 def _module() -> Any:
@@ -18,12 +22,7 @@ def _module() -> Any:
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Returns whether this is a ``DTensor``.
-
-    Example:
-        >>> is_sharded(torch.ones(2))
-        False
-    """
+    """Returns whether this is a ``DTensor``."""
     known = _module()
     return known is not None and isinstance(tensor, known.DTensor)
 
@@ -41,12 +40,7 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def shard_like(value: Tensor, param: Tensor) -> Tensor:
-    """Returns the section of ``value`` that matches the shard of ``param`` in this process.
-
-    Args:
-        value: a whole tensor of the shape of ``param``, the same in every process.
-        param: the parameter.
-    """
+    """Returns the section of ``value`` that matches the shard of ``param`` in this process."""
     if not is_sharded(param):
         return value
     mesh: Any = param.device_mesh  # type: ignore[attr-defined]
@@ -56,12 +50,7 @@ def shard_like(value: Tensor, param: Tensor) -> Tensor:
 
 
 def sharded_like(shard: Tensor, param: Tensor) -> Tensor:
-    """Returns a tensor with the layout of ``param`` that is made of every process's ``shard``.
-
-    Args:
-        shard: the shard of this process.
-        param: the parameter.
-    """
+    """Returns a tensor with the layout of ``param`` that is made of every process's ``shard``."""
     if not is_sharded(param):
         return shard
     like: Any = param
@@ -86,3 +75,86 @@ def any_process(flag: Tensor, param: Tensor) -> Tensor:
     mesh: Any = param.device_mesh  # type: ignore[attr-defined]
     largest = [_module().Partial("max")] * mesh.ndim
     return whole(_module().DTensor.from_local(flag.to(torch.uint8), mesh, largest)).bool()
+
+
+class Holder(Protocol):
+    """An object that names parameters of a module, as an ``Updater`` does."""
+
+    label: str
+
+    @property
+    def parent(self) -> nn.Module:
+        """The module."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the parameters."""
+
+    def target(self, name: str) -> Tensor:
+        """Returns the parameter of that name."""
+
+
+def is_fsdp(module: nn.Module) -> bool:
+    """Returns whether ``fully_shard`` was called on this module."""
+    known = sys.modules.get("torch.distributed.fsdp")  # a sharded module has imported it
+    return known is not None and isinstance(module, known.FSDPModule)
+
+
+def shard_holders(model: nn.Module, updaters: Iterable[Holder]) -> list[Any]:
+    """Returns the modules whose ``unshard`` and ``reshard`` move the parameters of ``updaters``.
+
+    All parameters are sharded afterwards.
+
+    Raises:
+        ValueError: if a parameter is sharded, but not by FSDP2.
+    """
+    wrapped = {name: module for name, module in model.named_modules() if is_fsdp(module)}
+    for module in wrapped.values():
+        module.reshard()
+    names = {id(module): name for name, module in model.named_modules()}
+    found: dict[int, Any] = {}
+    for updater in updaters:
+        params: dict[str, Tensor] = {n: updater.target(n) for n in updater.names}
+        sharded = [name for name, param in params.items() if is_sharded(param)]
+        path = names.get(id(updater.parent), "").split(".")
+        above = [".".join(path[:depth]) for depth in range(len(path), -1, -1)]
+        holder = next((wrapped[name] for name in above if name in wrapped), None)
+        if sharded and holder is None:
+            raise ValueError(
+                f"Parameters of {updater.label} that cells train should be plain, or sharded by"
+                f" `torch.distributed.fsdp.fully_shard`. Found DTensors of another kind: {sharded}."
+            )
+        if sharded:
+            found[id(holder)] = holder
+    return list(found.values())
+
+
+def whole_parameters(holders: Sequence[Any]) -> AbstractContextManager[None]:
+    """Gathers parameters inside the context, and shards them afterwards.
+
+    Every process has to enter it.
+    """
+    return _whole(holders) if holders else _NOTHING
+
+
+@contextmanager
+def _whole(holders: Sequence[Any]) -> Iterator[None]:
+    for module in holders:
+        module.unshard()
+    try:
+        yield
+    finally:
+        for module in holders:
+            module.reshard()
+
+
+class WithoutHooks(nn.Module):
+    """Runs a module without its hooks, because those of FSDP2 wait for other processes."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: Tensor) -> Any:
+        """Calls the module's ``forward`` directly."""
+        return self.module.forward(x)

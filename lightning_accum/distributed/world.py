@@ -1,51 +1,187 @@
-"""The number of processes that train together, and the first of them."""
+"""The processes that train together: their number, what they gather, and what they exchange."""
 
 from __future__ import annotations
 
-from typing import Any
+import io
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
+import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+
+State = dict[str, Any]
+
+#: Bytes of one accumulator that fit into the first all-reduce.
+CAPACITY = 4096
+_HEADER = 8
 
 
 def processes(group: Any = None) -> int:
-    """Returns how many processes train together, 1 if training is not distributed.
-
-    Args:
-        group: the process group; the default one when ``None``.
-
-    Example:
-        >>> processes()
-        1
-    """
+    """Returns how many processes train together, 1 if training is not distributed."""
     return dist.get_world_size(group) if dist.is_available() and dist.is_initialized() else 1
 
 
 def is_first(group: Any = None) -> bool:
-    """Returns whether this process has rank 0, or trains without others.
-
-    Args:
-        group: the process group; the default one when ``None``.
-
-    Example:
-        >>> is_first()
-        True
-    """
+    """Returns whether this process has rank 0, or trains without others."""
     return processes(group) == 1 or dist.get_rank(group) == 0
 
 
 def summed(tensor: Tensor, group: Any = None) -> Tensor:
-    """Returns the sum over processes of a tensor, which it may change in place.
-
-    Args:
-        tensor: of the same shape in every process.
-        group: the process group; the default one when ``None``.
-
-    Example:
-        >>> import torch
-        >>> summed(torch.ones(2))
-        tensor([1., 1.])
-    """
+    """Returns the sum over processes of a tensor, which it may change in place."""
     if processes(group) > 1:
         dist.all_reduce(tensor, group=group)
     return tensor
+
+
+def gather_bytes(
+    data: bytes, capacity: int, device: torch.device, group: Any = None
+) -> list[bytes]:
+    """Gathers bytes of any length from all processes, in all processes.
+
+    Each process writes the length of its bytes, and the bytes, to its own row of a table of zeros;
+    the sum of the tables has every row. If a row is too short for the bytes of a process, all
+    processes see it from the lengths, and repeat the sum with rows of the greatest length.
+    """
+    if dist.get_backend(group) == "nccl" and device.type == "cpu":
+        device = torch.device("cuda", torch.cuda.current_device())
+    head = len(data).to_bytes(_HEADER, "little")
+    table = _all_rows((head + data)[: _HEADER + capacity], _HEADER + capacity, device, group)
+    rows = [row.numpy().tobytes() for row in table]
+    lengths = [int.from_bytes(row[:_HEADER], "little") for row in rows]
+    start = _HEADER
+    if max(lengths) > capacity:
+        table = _all_rows(data, max(lengths), device, group)
+        rows, start = [row.numpy().tobytes() for row in table], 0
+    return [row[start : start + length] for row, length in zip(rows, lengths, strict=True)]
+
+
+def _all_rows(row: bytes, width: int, device: torch.device, group: Any) -> Tensor:
+    table = torch.zeros(dist.get_world_size(group), width, dtype=torch.uint8)
+    table[dist.get_rank(group), : len(row)] = torch.frombuffer(bytearray(row), dtype=torch.uint8)
+    table = table.to(device)
+    dist.all_reduce(table, group=group)
+    return table.cpu()
+
+
+def to_bytes(states: Any) -> bytes:
+    """Converts states to bytes; tensors are written compactly, other objects by pickle."""
+    file = io.BytesIO()
+    _Writer(file, protocol=5).dump(states)
+    return file.getvalue()
+
+
+def from_bytes(data: bytes) -> Any:
+    """Returns the states that :func:`to_bytes` converted."""
+    return pickle.loads(data)
+
+
+class _Writer(pickle.Pickler):
+    def reducer_override(self, obj: Any) -> Any:
+        if not isinstance(obj, Tensor):
+            return NotImplemented
+        plain = obj.detach().cpu().resolve_conj().resolve_neg().contiguous()
+        data = plain.reshape(-1).view(torch.uint8).numpy().tobytes()
+        return _tensor, (data, plain.dtype, tuple(plain.shape), obj.device.type)
+
+
+def _tensor(data: bytes, dtype: torch.dtype, shape: tuple[int, ...], device: str) -> Tensor:
+    if not data:
+        return torch.empty(shape, dtype=dtype, device=device)
+    # The device has no index: each process uses its own current device of that type.
+    return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape).to(device)
+
+
+class Pending(Protocol):
+    """An object with a potentiating and a depressing part of a pending change."""
+
+    def parts(self, param: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Returns both reduced parts, ``None`` for an empty one."""
+
+    def replace(self, pos: Tensor, neg: Tensor) -> None:
+        """Puts other parts in the place of what is pending."""
+
+
+class Share(NamedTuple):
+    """The share of this process in the pending change of one parameter."""
+
+    accumulator: Pending
+    param: Tensor
+    samples: int | None
+
+
+def exchange(shares: Sequence[Share], group: Any = None) -> None:
+    r"""Replaces the pending change in each process by that of all processes together.
+
+    .. math::
+        \Delta = \sum_r \Delta_r \quad\text{for sums}, \qquad
+        \Delta = \frac{\sum_r n_r\, \Delta_r}{\sum_r n_r} \quad\text{for means of } n_r
+        \text{ samples},
+
+    for each part by itself, in one all-reduce. A process without samples takes part with zeros.
+    Afterwards all processes hold the same bits. A single process changes nothing.
+    """
+    if processes(group) == 1 or not shares:
+        return
+    dtype = torch.float32
+    for share in shares:
+        dtype = torch.promote_types(dtype, share.param.dtype)
+    device = shares[0].param.device
+    counts = torch.tensor([share.samples or 0 for share in shares], dtype=dtype)
+    sizes = [part for share in shares for part in 2 * [share.param.numel()]]
+    flat = torch.empty(len(shares) + sum(sizes), dtype=dtype, device=device)
+    flat[: len(shares)] = counts
+    places = flat[len(shares) :].split(sizes)
+    for i, share in enumerate(shares):
+        weight = 1 if share.samples is None else share.samples
+        for place, part in zip(places[2 * i :], share.accumulator.parts(share.param), strict=False):
+            if part is not None and weight:
+                torch.mul(part.reshape(-1), weight, out=place)
+            else:
+                place.zero_()
+    dist.all_reduce(flat, group=group)
+    totals = flat[: len(shares)].clamp(min=1)
+    for i, share in enumerate(shares):
+        pos, neg = (place.view(share.param.shape) for place in places[2 * i : 2 * i + 2])
+        if share.samples is not None:
+            pos, neg = pos.div_(totals[i]), neg.div_(totals[i])
+        share.accumulator.replace(pos, neg)
+
+
+def states_of_others(own: Callable[[], State]) -> list[State] | None:
+    """Gathers the states of the other processes in the first one.
+
+    Every process has to call it.
+    """
+    if not is_first():
+        dist.gather_object(own())
+        return None
+    found: list[Any] = [None] * processes()
+    dist.gather_object(None, found)
+    return found[1:]
+
+
+def module_states(model: nn.Module) -> dict[str, State]:
+    """Returns what modules of this package keep in addition to their parameters.
+
+    These are potentials, thresholds, random streams and counts, which differ between processes.
+    """
+    found: dict[str, State] = {}
+    for name, module in model.named_modules():
+        within = any(name.startswith(f"{known}.") for known in found)
+        if within or not type(module).__module__.startswith("lightning_accum."):
+            continue
+        learned = dict(module.named_parameters())
+        state = {key: value for key, value in module.state_dict().items() if key not in learned}
+        if state:
+            found[name] = state
+    return found
+
+
+def load_module_states(model: nn.Module, states: dict[str, State]) -> None:
+    """Loads what :func:`module_states` returned into the modules that still exist."""
+    modules = dict(model.named_modules())
+    for name, state in states.items():
+        if name in modules:
+            modules[name].load_state_dict(state, strict=False)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import grad
 
 from lightning_accum._compat import forward_methods
-from lightning_accum.distributed.fsdp import WithoutHooks, is_fsdp
+from lightning_accum.distributed.shards import WithoutHooks, is_fsdp
 from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.observe import first_tensor, unobserved
 from lightning_accum.observe.copies import copied

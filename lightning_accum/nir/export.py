@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
-from typing import Any, get_args
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from lightning_accum._checks import check_module
 from lightning_accum.cells import Layer, Serial
-from lightning_accum.nir.nodes import NODES, Shape, Solver, Target
-from lightning_accum.nn import LIF, AdaptiveLIF, LeakyIntegrator, PoissonEncoder, SurrogateLIF
+from lightning_accum.nn import (
+    LIF,
+    AdaptiveLIF,
+    Conv1d,
+    Conv2d,
+    LeakyIntegrator,
+    Linear,
+    PoissonEncoder,
+    SurrogateLIF,
+)
 
+Solver = Literal["exact", "euler"]
+Shape = tuple[int, ...]
 _NEURONS = (LIF, AdaptiveLIF, LeakyIntegrator)
 _WHY: dict[type[nn.Module], str] = {
     SurrogateLIF: ", whose spikes subtract the threshold, while those of NIR reset the potential",
@@ -93,7 +105,7 @@ def to_nir(
             f" only one of. Found {steps} ms."
         )
     leading = 2 if any(neuron.time_dim == 0 for neuron in neurons) else 1
-    graph = _Graph(Target(nir, solver, leading))
+    graph = _Graph(_Target(nir, solver, leading))
     given = None if input_shape is None else tuple(input_shape)
     if isinstance(model, Layer):
         graph.add_layer(model, given)
@@ -115,7 +127,7 @@ def _chain(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
 class _Graph:
     """The nodes and edges of a graph, while modules are added to it."""
 
-    def __init__(self, to: Target) -> None:
+    def __init__(self, to: _Target) -> None:
         self.to = to
         self.nodes: dict[str, Any] = {}
         self.edges: list[tuple[str, str]] = []
@@ -143,9 +155,9 @@ class _Graph:
 
     def _add(self, name: str, module: nn.Module, shape: Shape | None, before: list[str]) -> Shape:
         """Adds a module, whose input has a shape; returns the shape of its output."""
-        write = NODES.get(type_before_parametrizations(module))
+        write = _NODES.get(type_before_parametrizations(module))
         if write is None:
-            kinds = sorted({kind.__name__ for kind in NODES})
+            kinds = sorted({kind.__name__ for kind in _NODES})
             why = _WHY.get(type(module), ": pass such modules in the order in which they run")
             raise TypeError(
                 f"A network for NIR should consist of {', '.join(kinds)}, in an nn.Sequential, a"
@@ -191,3 +203,120 @@ def _check_finite(name: str, module: nn.Module) -> None:
                 f"A network for NIR should have finite parameters. Found NaN or Inf in"
                 f" `{name}.{key}`: export it as it was before they came."
             )
+
+
+class _Target(NamedTuple):
+    """The simulator that nodes are written for."""
+
+    nir: Any
+    solver: Solver
+    leading: int  # dimensions before a sample's own: 1 for the batch, 2 with time
+
+
+def _linear(to: _Target, name: str, module: nn.Linear, shape: Shape) -> Any:
+    """Returns the node of a linear connection."""
+    if module.bias is None:
+        return to.nir.Linear(_array(module.weight))
+    return to.nir.Affine(_array(module.weight), _array(module.bias))
+
+
+def _conv(to: _Target, name: str, module: nn.Conv1d | nn.Conv2d, shape: Shape) -> Any:
+    """Returns the node of a convolution, which always has a bias there."""
+    if module.padding_mode != "zeros" or module.groups != 1 or len({*module.kernel_size}) > 1:
+        raise ValueError(
+            "A convolution for NIR should have `padding_mode='zeros'`, `groups=1` and a square"
+            f" kernel, as NIR computes shapes of no others. Found `{module}` as `{name}`."
+        )
+    if len(shape) != len(module.kernel_size) + 1:
+        raise ValueError(
+            f"The input of `{name}` should have {len(module.kernel_size) + 1} dimensions. Found"
+            f" shape {shape}."
+        )
+    bias = torch.zeros(module.out_channels) if module.bias is None else module.bias
+    settings = (module.stride, module.padding, module.dilation)
+    if len(module.kernel_size) == 1:
+        ints = (value if isinstance(value, str) else value[0] for value in settings)
+        return to.nir.Conv1d(shape[1], _array(module.weight), *ints, 1, _array(bias))
+    return to.nir.Conv2d(shape[1:], _array(module.weight), *settings, 1, _array(bias))
+
+
+def _flatten(to: _Target, name: str, module: nn.Flatten, shape: Shape) -> Any:
+    """Returns the node of an ``nn.Flatten``, which has neither time nor batch there."""
+    if module.start_dim != to.leading or module.end_dim != -1:
+        raise ValueError(
+            f"An nn.Flatten for NIR should have `start_dim={to.leading}` and `end_dim=-1`, which"
+            " keep the batch, and time if neurons have `time_dim=0`, and flatten the rest. Found"
+            f" `{module}` as `{name}`."
+        )
+    return to.nir.Flatten({"input": np.array(shape)}, start_dim=0, end_dim=-1)
+
+
+def _lif(to: _Target, name: str, module: LIF | AdaptiveLIF, shape: Shape) -> Any:
+    """Returns the node of integrate-and-fire neurons, with potentials on a scale where R = 1."""
+    for option, off in (("inhibition", None), ("refractory", 0.0)):
+        value = getattr(module, option)
+        if value:
+            raise ValueError(
+                f"Neurons for NIR should have no `{option}`, which its equations do not have. Found"
+                f" `{option} = {value}` in `{name}`: export neurons with `{option}={off}` if the"
+                " network may run without."
+            )
+    threshold = torch.full(module.size, float(module.v_threshold), dtype=torch.float64)
+    if isinstance(module, AdaptiveLIF):
+        if module.training:
+            raise ValueError(
+                "AdaptiveLIF neurons for NIR should be in evaluation mode, in which thresholds do"
+                f" not change. Found `{name}` in training mode: call `model.eval()`."
+            )
+        threshold = threshold + module.theta.detach().to(threshold)
+    tau, gain = _membrane(to, module)
+    ones = np.ones(module.size, np.float32)
+    if tau is None:  # without leak, only the distance from rest counts, where neurons start
+        over, reset = threshold - module.v_rest, module.v_reset - module.v_rest
+        return to.nir.IF(ones, _array(gain * over), np.float32(gain * reset) * ones)
+    return to.nir.LIF(
+        tau=tau * ones,
+        r=ones,
+        v_leak=np.float32(gain * module.v_rest) * ones,
+        v_threshold=_array(gain * threshold),
+        v_reset=np.float32(gain * module.v_reset) * ones,
+    )
+
+
+def _integrator(to: _Target, name: str, module: LeakyIntegrator, shape: Shape) -> Any:
+    """Returns the node of a readout, whose potential is its output, and is not scaled."""
+    tau, gain = _membrane(to, module)
+    ones = np.ones(module.size, np.float32)
+    r = np.float32(1 / gain) * ones
+    return to.nir.I(r) if tau is None else to.nir.LI(tau * ones, r, 0 * ones)
+
+
+def _membrane(
+    to: _Target, module: LIF | AdaptiveLIF | LeakyIntegrator
+) -> tuple[np.float32 | None, float]:
+    """Returns tau in seconds, ``None`` without leak, and what a current of 1 adds in a step."""
+    step = module.dt / 1000
+    if math.isinf(module.tc_mem):
+        return None, step
+    gain = -math.expm1(-module.dt / module.tc_mem)
+    return np.float32(module.tc_mem / 1000 if to.solver == "exact" else step / gain), gain
+
+
+def _array(values: Tensor) -> Any:
+    """Returns values as an array that shares no memory."""
+    return values.detach().cpu().float().numpy().copy()
+
+
+_NODES: dict[type[nn.Module], Callable[..., Any]] = {
+    Linear: _linear,
+    nn.Linear: _linear,
+    Conv1d: _conv,
+    nn.Conv1d: _conv,
+    Conv2d: _conv,
+    nn.Conv2d: _conv,
+    nn.Flatten: _flatten,
+    LIF: _lif,
+    AdaptiveLIF: _lif,
+    LeakyIntegrator: _integrator,
+}
+"""The function that writes the node of each module."""

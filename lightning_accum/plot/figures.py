@@ -1,8 +1,10 @@
-"""The parts of all pictures: matplotlib, and activity as a matrix of one sample."""
+"""The parts of all pictures: matplotlib, activity as a matrix, and panels of named values."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from math import ceil, inf
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -10,14 +12,7 @@ from lightning_accum._checks import check_finite, check_integers, check_tensors
 
 
 def pyplot(caller: str) -> Any:
-    """Returns ``matplotlib.pyplot``.
-
-    Args:
-        caller: the function or method that draws, for the message.
-
-    Raises:
-        ModuleNotFoundError: if matplotlib is not installed.
-    """
+    """Returns ``matplotlib.pyplot``, for a function or method of that name."""
     try:
         from matplotlib import pyplot
     except ModuleNotFoundError as error:
@@ -29,17 +24,7 @@ def pyplot(caller: str) -> Any:
 
 
 def one_sample(name: str, values: Tensor, sample: int) -> Tensor:
-    """Returns what one sample did, ``[T, N]``, detached and on the CPU.
-
-    Args:
-        name: name of the argument, for the message.
-        values: ``[T, N]`` of a single sample, or ``[T, B, ...]``.
-        sample: which sample of the batch.
-
-    Raises:
-        TypeError: if the values are not a tensor.
-        ValueError: if there are no steps, or the sample does not exist.
-    """
+    """Returns what a sample of ``[T, B, ...]``, or a single one, did: ``[T, N]`` on the CPU."""
     check_tensors(**{name: values})
     check_integers(sample=sample)
     if values.ndim < 2 or not values.numel():
@@ -83,3 +68,57 @@ def count_rows(ax: Any) -> None:
     from matplotlib.ticker import MaxNLocator
 
     ax.yaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
+
+
+class Panel(NamedTuple):
+    """Values that share an axis.
+
+    Each name is drawn in the color of its place. The axis reaches from zero to the largest value,
+    unless there are limits.
+    """
+
+    title: str
+    names: tuple[str, ...]
+    limits: tuple[float, float] | None = None
+
+
+def draw_panels(
+    values: Mapping[str, Tensor] | Sequence[Mapping[str, Tensor]],
+    panels: Sequence[Panel],
+    caller: str,
+) -> tuple[Any, Any]:
+    """Draws present values as bars, or a sequence of them as curves, in a new figure.
+
+    There is an axis for each panel. ``caller`` is the method that draws, for messages.
+    """
+    rows = [values] if isinstance(values, Mapping) else list(values)
+    columns = min(3, len(panels))
+    lines = ceil(len(panels) / columns)
+    figure, axes = pyplot(caller).subplots(
+        lines, columns, figsize=(3.0 * columns, 2.2 * lines), squeeze=False, layout="constrained"
+    )
+    for ax, panel in zip(axes.flat, panels, strict=True):
+        curves = {name: [float(row[name]) for row in rows] for name in panel.names}
+        for i, (name, curve) in enumerate(curves.items()):
+            if len(rows) == 1:
+                ax.bar([i], curve, color=f"C{i}", width=0.6)
+            else:
+                ax.plot(curve, color=f"C{i}", label=name)
+        ax.set_title(panel.title, fontsize="medium")
+        top = max((value for curve in curves.values() for value in curve), default=0.0)
+        ax.set_ylim(panel.limits or (0.0, 1.1 * top if 0 < top < inf else 1.0))
+        _name(ax, panel.names, curves=len(rows) > 1)
+        open_sides(ax)
+    return figure, axes.ravel()
+
+
+def _name(ax: Any, names: Sequence[str], curves: bool) -> None:
+    """Says which value is which."""
+    if not curves:
+        turned = {"rotation": 20, "ha": "right"} if len(names) > 2 else {}
+        ax.set_xticks(range(len(names)), names, fontsize="small", **turned)
+        ax.set_xlim(-0.7, len(names) - 0.3)
+    else:
+        ax.set_xlabel("result", fontsize="small")
+        if len(names) > 1:
+            ax.legend(fontsize="small", frameon=False)

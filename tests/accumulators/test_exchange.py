@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_accum.accumulators import Mean, Sum, synchronize
-from lightning_accum.distributed.gather import gather_bytes
+from lightning_accum.distributed.world import gather_bytes
 
 
 class Collectives(TorchDispatchMode):

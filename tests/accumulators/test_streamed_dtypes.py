@@ -9,7 +9,7 @@ from streams import CASES, stream
 from torch.testing import assert_close
 
 from lightning_accum.accumulators import EMA, List, Max, Mean, Min, Sum, Variance, Window
-from lightning_accum.distributed.packing import from_bytes, to_bytes
+from lightning_accum.distributed.world import from_bytes, to_bytes
 
 NAN_WHEN_EMPTY = {name: make for name, (make, _) in CASES.items() if name not in ("Sum", "List")}
 NAN_WHEN_EMPTY.pop("Except")

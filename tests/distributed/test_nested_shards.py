@@ -11,8 +11,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from lightning_accum import attach_updater
-from lightning_accum.distributed.fsdp import shard_holders, whole_parameters
-from lightning_accum.distributed.shards import is_sharded
+from lightning_accum.distributed.shards import is_sharded, shard_holders, whole_parameters
 
 
 @pytest.fixture

@@ -1,0 +1,203 @@
+"""The statistics of a parameter's updates and of neurons' activity, until they are reset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from lightning_accum._compat import default_states, mark_updated
+from lightning_accum._metric import PersistentMetric
+from lightning_accum.functional.statistics import AVERAGED, spike_counts
+from lightning_accum.plot.figures import Panel, draw_panels
+from lightning_accum.sparse.binary import count_spikes
+from lightning_accum.sparse.statistics import fast_statistics
+
+_NAMES = (*AVERAGED, "nonfinite")
+_PANELS = (
+    Panel("weights", ("weight_norm",)),
+    Panel("change", ("update_norm", "pos_norm", "neg_norm")),
+    Panel("change relative to weights", ("ratio",)),
+    Panel("potentiation or depression", ("balance",), limits=(-1.05, 1.05)),
+    Panel("shares of the weights", ("at_bound", "at_lower", "at_upper", "zero_share"), (0.0, 1.05)),
+    Panel("not finite", ("nonfinite",)),
+)
+
+
+class AdditiveMetric(PersistentMetric):
+    """A metric whose states add up over updates, over processes, and in ``merge_state``.
+
+    The states are in the state dict. A state with one element takes the shape of the first tensor
+    that is added to it. Values of one unit share a panel of the plot and its scale.
+    """
+
+    panels: ClassVar[Sequence[Panel]] = ()
+    """Which values share an axis; without any, torchmetrics draws them."""
+
+    def add_sum(self, name: str, default: Tensor) -> None:
+        """Adds a state that is summed over processes, with its value after ``reset``."""
+        self.add_state(name, default, dist_reduce_fx="sum", persistent=True)
+
+    def _renew(self) -> None:
+        """Forgets the cached result, and notes whether the new states hold data."""
+        super()._renew()
+        if any(bool(getattr(self, name).any()) for name in default_states(self)):
+            mark_updated(self)
+
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Draws present values as bars, or results over time as curves, in panels.
+
+        Args:
+            val: a result of ``compute`` or ``forward``, or a list of them. Default: ``compute()``.
+            ax: matplotlib axes to draw all values in. Default: panels in a new figure, where each
+                has its own scale.
+
+        Returns:
+            The figure, or ``None`` if ``ax`` was given, and the axes of the panels, an array.
+
+        Raises:
+            ModuleNotFoundError: if matplotlib is not installed.
+        """
+        if ax is not None or not self.panels:
+            return super().plot(val, ax)
+        found = self.compute() if val is None else val
+        return draw_panels(found, self.panels, f"{type(self).__name__}.plot")
+
+
+class UpdateStatistics(AdditiveMetric):
+    """Averages the statistics of one parameter's updates since the last reset.
+
+    ``compute`` returns the scalars of
+    :func:`~lightning_accum.functional.statistics.update_statistics` by name: ``update_norm``,
+    ``weight_norm``, ``ratio``, ``pos_norm``, ``neg_norm``, ``balance``, ``at_lower``, ``at_upper``,
+    ``at_bound``, ``zero_share`` and ``nonfinite``, each as its mean over updates: one NaN shows in
+    ``nonfinite`` until the next reset. All names are returned, whichever parts and limits were
+    passed. With several processes, the mean is over the updates of all of them.
+
+    Args:
+        **kwargs: passed to :class:`torchmetrics.Metric`.
+
+    Example:
+        >>> import torch
+        >>> stats = UpdateStatistics()
+        >>> w = torch.tensor([3.0, 4.0])
+        >>> stats.update(w, w * 1.1, pos=w * 0.1)
+        >>> stats.update(w, w * 1.3, pos=w * 0.3)
+        >>> {name: round(float(v), 3) for name, v in stats.compute().items() if "norm" in name}
+        {'update_norm': 1.0, 'weight_norm': 6.0, 'pos_norm': 1.0, 'neg_norm': 0.0}
+    """
+
+    panels = _PANELS
+    totals: Tensor
+    updates: Tensor
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.add_sum("totals", torch.zeros(len(_NAMES)))
+        self.add_sum("updates", torch.zeros((), dtype=torch.long))
+
+    def update(
+        self,
+        before: Tensor,
+        after: Tensor,
+        pos: Tensor | None = None,
+        neg: Tensor | None = None,
+        lower: float | None = None,
+        upper: float | None = None,
+    ) -> None:
+        """Measures one update.
+
+        Args:
+            before: the parameter before the update, of any shape; a copy, not a view.
+            after: the parameter after the update, of the same shape.
+            pos: potentiating part that was pending.
+            neg: depressing part that was pending.
+            lower: lower limit of the parameter.
+            upper: upper limit of the parameter.
+
+        Raises:
+            ValueError: if ``before`` and ``after`` differ in shape, or share their memory.
+        """
+        found = fast_statistics(before, after, pos, neg, lower, upper)
+        if before.data_ptr() == after.data_ptr() != 0:  # 0 without memory
+            raise ValueError(
+                "Argument `before` should be a copy of the parameter, made before the update. Found"
+                " the memory of `after`, in which nothing has changed: pass"
+                " `before = param.detach().clone()`."
+            )
+        # Not in place: a state that was made in inference mode cannot be changed in place.
+        self.totals = self.totals + torch.stack([found[name].float() for name in _NAMES])
+        self.updates = self.updates + 1
+
+    def compute(self) -> dict[str, Tensor]:
+        """Returns the statistics by name, float32 scalars; all are 0 before any update."""
+        means = self.totals / self.updates.clamp(min=1)
+        return dict(zip(_NAMES, means.unbind(), strict=True))
+
+
+class FiringStatistics(AdditiveMetric):
+    """Measures how active neurons were since the last reset.
+
+    ``compute`` returns ``firing_rate``, the mean number of spikes in a step of one sample and
+    neuron, and ``silent_share``, the share of neurons that never fired. The number of neurons is
+    known from the first update; every process needs one before their states are combined.
+
+    Args:
+        **kwargs: passed to :class:`torchmetrics.Metric`.
+
+    Example:
+        >>> import torch
+        >>> stats = FiringStatistics()
+        >>> stats.update(torch.tensor([[[1, 0]], [[1, 0]]]))
+        >>> stats.compute()
+        {'firing_rate': tensor(0.5000), 'silent_share': tensor(0.5000)}
+    """
+
+    panels = (
+        Panel("spikes per step", ("firing_rate",)),
+        Panel("share of the neurons", ("silent_share",), limits=(0.0, 1.05)),
+    )
+    counts: Tensor
+    steps: Tensor
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.add_sum("counts", torch.zeros(1))
+        self.add_sum("steps", torch.zeros((), dtype=torch.long))
+
+    def update(self, spikes: Tensor) -> None:
+        """Counts spikes.
+
+        Args:
+            spikes: activity of shape ``[T, B, ...]`` and any dtype, 0 or 1; its values are checked
+                only on the CPU, where nothing waits for them.
+
+        Raises:
+            ValueError: if there is no neuron dimension, another number of neurons than before, or
+                a value that is neither 0 nor 1.
+        """
+        found = spike_counts(spikes)
+        if spikes.is_cpu and spikes.dtype != torch.bool and count_spikes(spikes) is None:
+            raise ValueError(
+                "Argument `spikes` should be 0 or 1, so that their mean is a firing rate. Found"
+                f" values from {spikes.min():g} to {spikes.max():g}: pass what the neuron fires,"
+                " such as `spikes > 0`, and average graded activity with"
+                " `lightning_accum.accumulators.Mean`."
+            )
+        if self.counts.numel() not in (1, found.numel()):
+            raise ValueError(
+                f"Argument `spikes` should have {self.counts.numel()} neurons, as before. Found"
+                f" {found.numel()} in `spikes.shape = {tuple(spikes.shape)}`: keep one metric for"
+                " each layer, or reset it."
+            )
+        self.counts = self.counts + found
+        self.steps = self.steps + spikes.shape[0] * spikes.shape[1]
+
+    def compute(self) -> dict[str, Tensor]:
+        """Returns the statistics by name, float32 scalars."""
+        return {
+            "firing_rate": self.counts.mean() / self.steps.clamp(min=1),
+            "silent_share": (self.counts == 0).float().mean(),
+        }
