@@ -58,6 +58,7 @@ def gather_bytes(
 
 
 def _all_rows(row: bytes, width: int, device: torch.device, group: Any) -> Tensor:
+    """Returns a row of each process, on the CPU."""
     table = torch.zeros(dist.get_world_size(group), width, dtype=torch.uint8)
     table[dist.get_rank(group), : len(row)] = torch.frombuffer(bytearray(row), dtype=torch.uint8)
     table = table.to(device)
@@ -73,11 +74,14 @@ def to_bytes(states: Any) -> bytes:
 
 
 def from_bytes(data: bytes) -> Any:
-    """Returns the states that :func:`to_bytes` converted."""
+    """Returns the states that :func:`to_bytes` converted in a process of the same job."""
+    # from anywhere else, pickle would run code
     return pickle.loads(data)
 
 
 class _Writer(pickle.Pickler):
+    """Pickles tensors as bytes, with the type of their device."""
+
     def reducer_override(self, obj: Any) -> Any:
         if not isinstance(obj, Tensor):
             return NotImplemented
@@ -87,6 +91,7 @@ class _Writer(pickle.Pickler):
 
 
 def _tensor(data: bytes, dtype: torch.dtype, shape: tuple[int, ...], device: str) -> Tensor:
+    """Returns a tensor from its bytes."""
     if not data:
         return torch.empty(shape, dtype=dtype, device=device)
     # The device has no index: each process uses its own current device of that type.
@@ -108,7 +113,7 @@ class Share(NamedTuple):
 
     accumulator: Pending
     param: Tensor
-    samples: int | None
+    samples: int | None  # that the change is the mean of; None if it is a sum
 
 
 def exchange(shares: Sequence[Share], group: Any = None) -> None:
@@ -150,9 +155,9 @@ def exchange(shares: Sequence[Share], group: Any = None) -> None:
 
 
 def states_of_others(own: Callable[[], State]) -> list[State] | None:
-    """Gathers the states of the other processes in the first one.
+    """Gathers the states of the other processes, from rank 1, in the first one.
 
-    Every process has to call it.
+    Every process has to call it. The first has its own state already, and only it gets the list.
     """
     if not is_first():
         dist.gather_object(own())

@@ -94,14 +94,6 @@ def test_scaled_half_needs_a_positive_range(kind, side, range):
         fn(torch.zeros(2), torch.ones(2), 1.0, range=range)
 
 
-@pytest.mark.parametrize("kind", ["power", "scaled_power"])
-@pytest.mark.parametrize("power", [-0.5, -1e-9, 0, 0.0])
-def test_a_power_that_bounds_nothing_is_refused(kind, power):
-    u = torch.ones(2)
-    with pytest.raises(ValueError, match=r"`power` should be a positive.*take `bound_sharp`"):
-        getattr(bounds, f"bound_{kind}")(u, u, u, 2.0, 0.0, power=power)
-
-
 @pytest.mark.parametrize("power", [0.3, 0.5, 1.0, 2.0, 2.5])
 def test_beyond_a_limit_nothing_is_taken_of_the_outward_part_and_nothing_is_nan(power):
     w, u = torch.tensor([-1e30, -3.0, 3.0, 1e30]), torch.ones(4)
@@ -115,17 +107,12 @@ def test_beyond_a_limit_nothing_is_taken_of_the_outward_part_and_nothing_is_nan(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_update_never_reverses_its_sign(kind):
+def test_no_update_is_reversed_and_none_leads_out_of_a_limit(kind):
     w, u = torch.linspace(-4, 4, 41), torch.ones(41)
     assert (half(kind, "upper")(w, u, HI) >= 0).all()
     assert (half(kind, "lower")(w, u, LO) >= 0).all()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_at_a_limit_nothing_is_taken_of_the_outward_part(kind):
-    u = torch.ones(1)
-    assert half(kind, "upper")(torch.tensor([HI]), u, HI) == 0
-    assert half(kind, "lower")(torch.tensor([LO]), u, LO) == 0
+    assert half(kind, "upper")(torch.tensor([HI]), u[:1], HI) == 0
+    assert half(kind, "lower")(torch.tensor([LO]), u[:1], LO) == 0
 
 
 @pytest.mark.parametrize("scaled", ["", "scaled_"])
@@ -201,12 +188,12 @@ def test_each_side_of_a_full_bound_may_have_its_own_power(kind):
         assert torch.equal(bound(w, pos, neg, HI, LO, **options), up - down)
 
 
-@pytest.mark.parametrize("value", [-1.0, 0.0, math.nan, math.inf])
+@pytest.mark.parametrize("value", [-1.0, -1e-9, 0, 0.0, math.nan, math.inf])
 @pytest.mark.parametrize("name", ["power", "upper_power", "lower_power"])
 @pytest.mark.parametrize("kind", ["power", "scaled_power"])
 def test_a_power_of_a_full_bound_is_finite_and_positive(kind, name, value):
     u = torch.ones(2)
-    with pytest.raises(ValueError, match=f"`{name}` should be"):
+    with pytest.raises(ValueError, match=f"`{name}` should be (finite|.*take `bound_sharp`)"):
         getattr(bounds, f"bound_{kind}")(u, u, u, 2.0, 0.0, **{name: value})
 
 
