@@ -86,7 +86,7 @@ class Source:
 
     def initial(self, decay: float, mode: TraceMode) -> Tensor | None:
         """Returns the trace before the window's first step, ``None`` for zero."""
-        return self._before(self._key(decay, mode), self.activity.shape[1:])
+        return self._before(trace_key(self.side, decay, mode), self.activity.shape[1:])
 
     def values(self, decay: float, mode: TraceMode) -> Tensor:
         """Returns the trace over the window, computed once."""
@@ -180,7 +180,7 @@ class Source:
         if not of_samples:
             return left
         for decay, mode in self._used:
-            left[self._key(decay, mode)] = self._at_the_end(decay, mode)
+            left[trace_key(self.side, decay, mode)] = self._at_the_end(decay, mode)
         if self._steps is not None:
             left[self._age_key] = self._steps
         return left
@@ -200,9 +200,6 @@ class Source:
     @property
     def _age_key(self) -> StateKey:
         return StateKey("sample", f"{self.side} age")
-
-    def _key(self, decay: float, mode: TraceMode) -> StateKey:
-        return trace_key(self.side, decay, mode)
 
     def _average_keys(self, decay: float, power: int) -> tuple[StateKey, StateKey]:
         kind = f"{self.side} average of power {power}"
@@ -346,11 +343,6 @@ class Signal:
     def events(self) -> Events:
         """Returns the spikes' indices in ``[K, neurons]``."""
         return self.source.events()
-
-    @property
-    def known_events(self) -> Events | None:
-        """The spikes' indices, ``None`` if they have not been searched for."""
-        return self.source.known_events
 
     def shares_of_events(self) -> Tensor:
         """Returns ``[events]``, what each spike adds to the nearest trace: one, less the rest."""

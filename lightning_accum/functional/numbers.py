@@ -34,7 +34,9 @@ def as_bytes(values: Tensor) -> Tensor:
 
 def as_numbers(values: Tensor, dtype: torch.dtype) -> Tensor:
     """Converts spikes or values to a floating-point dtype, without a copy if they have it."""
-    return as_bytes(values).to(dtype)
+    if values.dtype != torch.bool or is_traced():  # vmap does not support the view
+        return values.to(dtype)
+    return values.view(torch.uint8).to(dtype)
 
 
 def is_narrowed(device: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Literal, get_args
 
 import torch
@@ -18,6 +19,7 @@ _MODES = get_args(TraceMode)
 _PIECE = 1 << 18
 
 
+@lru_cache(256, typed=True)
 def decay_factor(tc: float, dt: float = 1.0) -> float:
     r"""Returns the factor of an exponential decay over one step, :math:`a = e^{-\Delta t / \tau}`.
 
@@ -169,9 +171,9 @@ def decays_to_the_end(decay: float, steps: int, device: torch.device) -> Tensor:
 def _copied(values: Tensor, dtype: torch.dtype, out: Tensor | None) -> Tensor:
     """Returns the values in a dtype, copied to ``out`` or to a new tensor."""
     values = as_bytes(values)
-    check_tensors(out=values if out is None else out)
     if out is None:
         return values.to(dtype, copy=True, memory_format=torch.contiguous_format)
+    check_tensors(out=out)
     if out.shape != values.shape or torch.promote_types(out.dtype, dtype) != out.dtype:
         raise ValueError(
             f"Argument `out` should have shape {list(values.shape)} and hold {dtype}. Found shape"

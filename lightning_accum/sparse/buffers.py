@@ -41,9 +41,11 @@ class Scratch:
         if device.type != "cpu":
             return torch.empty(shape, dtype=dtype, device=device)
         size = math.prod(shape) * dtype.itemsize
-        fitting = [i for i, block in enumerate(_memory.blocks) if len(block) >= size]
+        fitting = [
+            (len(each), place) for place, each in enumerate(_memory.blocks) if len(each) >= size
+        ]
         if fitting:
-            block = _memory.blocks.pop(min(fitting, key=lambda i: len(_memory.blocks[i])))
+            block = _memory.blocks.pop(min(fitting)[1])
         else:
             with torch.inference_mode(False):
                 block = torch.empty(size, dtype=torch.uint8)

@@ -170,9 +170,9 @@ def _kind(products: Sequence[Product], combine: bool) -> object:
     for each in products:
         found.append(each.rate < 0)
         for side in each.operands:
-            weights = side.weights
+            source, weights = side.source, side.weights
             found += side.shape, side.dtype, side.is_raster, side.decay, side.mode
-            found += sources.setdefault(id(side.source), len(sources)), side.known_events is None
+            found += sources.setdefault(id(source), len(sources)), source.known_events is None
             if weights is not None:
                 found += sources.setdefault(id(weights), len(sources)), weighs_rows(side)
     return tuple(found)
@@ -240,7 +240,7 @@ def possible(products: Sequence[Product], combine: bool) -> dict[Choice, Charge]
         visited = (each for each in products if not _stays(each.operands[place], kernel))
         visits = len({_visit(each, place, kernel, combine) for each in visited})
         costs[side] = Charge(
-            own * (factors[0].known_events is None) * by.search
+            own * (factors[0].source.known_events is None) * by.search
             + n * wide * by.trace
             + weighted[1 - place] * other * by.weight
             + stay * own * (other * by.multiply + by.prepare)
@@ -253,7 +253,7 @@ def possible(products: Sequence[Product], combine: bool) -> dict[Choice, Charge]
 
 def _events(factor: Factor) -> float:
     """Returns the number of events of a raster in one step of a sample, counted or estimated."""
-    known, flat = factor.known_events, factor.activity.flatten(0, -2)
+    known, flat = factor.source.known_events, factor.activity.flatten(0, -2)
     return density(flat) * flat.shape[1] if known is None else len(known) / max(1, len(flat))
 
 

@@ -19,7 +19,8 @@ class Factor(Protocol):
     """One side of a product: recorded activity ``[T, B, ...]``, or a trace of it.
 
     Attributes:
-        source: what it is a signal of, which several factors may share.
+        source: what it is a signal of, which several factors may share, with ``known_events``, the
+            spikes' indices, ``None`` if they have not been searched for.
         folding: what the activity is folded of, if it is computed only when it is read.
         is_raster: whether the activity is spikes, kept as booleans.
         dtype: the dtype of the computation.
@@ -38,10 +39,6 @@ class Factor(Protocol):
     @property
     def activity(self) -> Tensor:
         """The recorded activity."""
-
-    @property
-    def known_events(self) -> Events | None:
-        """The spikes' indices, ``None`` if they have not been searched for."""
 
     def values(self) -> Tensor:
         """Returns all values."""
