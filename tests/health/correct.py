@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import itertools
+import pickle
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import lightning.pytorch as pl
 import pytest
 import torch
 from programs import (
@@ -19,11 +24,16 @@ from programs import (
     INPUTS,
     OUTPUTS,
     Errors,
+    Lit,
     Net,
     Program,
     eprop,
     erring,
+    fit,
+    learner,
+    loader,
     mstdp,
+    quiet_trainer,
     rewarded,
     spikes,
     stepwise,
@@ -50,6 +60,7 @@ from lightning_accum.nn import (
     SurrogateLIF,
     WinnerTakeAll,
 )
+from lightning_accum.optim import UpdateOptimizer, updates_as_gradients
 from lightning_accum.rules import RandomFeedback, learn_online
 
 CORRECT: list[Program] = []
@@ -834,3 +845,778 @@ def best() -> dict[str, Any]:
 
 
 correct("the best weights are loaded at the end", **best())
+
+
+# ====================================================================== parts that rest
+def half_asleep(net: Any, rule: Any) -> None:
+    net.fc2.eval(), net.lif2.eval()
+
+
+def rests_later(net: Any, rule: Any, i: int) -> None:
+    net.lif.eval(), net.fc.eval()
+
+
+correct("a frozen layer beside one that learns", net=Deep, cells=BOTH, prepare=half_asleep)
+correct(
+    "a layer that rests after its first epoch",
+    on={"epoch": rests_later},
+    epochs=3,
+    hosts=HOSTED,
+)
+
+
+def in_turn(net: Any, rule: Any, i: int) -> None:
+    """One layer learns in even epochs, the other one in odd ones."""
+    first = i // 8 % 2 == 0
+    for module in (net.fc, net.lif):
+        module.train(first)
+    for module in (net.fc2, net.lif2):
+        module.train(not first)
+
+
+correct("layers that learn in turn", net=Deep, cells=BOTH, on={"batch": in_turn}, epochs=4)
+
+
+def tested(net: Any, rule: Any, i: int) -> None:
+    """A test in evaluation mode, and with the rule asleep too."""
+    net.eval()
+    for x in spikes(20):
+        whole(net, x, i)
+    net.train()
+    net.rest()
+
+
+correct("a test after each epoch", on={"epoch": tested})
+
+
+# ====================================================================== optimizers beside rules
+class Headed(Net):
+    """A readout that an optimizer trains."""
+
+    def __init__(self) -> None:
+        super().__init__(head=nn.Linear(OUTPUTS, 2))
+
+
+def classified(net: Any, x: Tensor, i: int) -> Any:
+    net.rest()
+    label = (x.sum((1, 2)) > x.sum((1, 2)).median()).long()
+    return {"loss": nn.functional.cross_entropy(net.head(net(x).mean(0).detach()), label)}
+
+
+HEADED: dict[str, Any] = {
+    "net": Headed,
+    "step": classified,
+    "optimizer": lambda net: torch.optim.Adam(net.head.parameters()),
+}
+correct("an optimizer of the readout", **HEADED)
+correct("updates of several batches", every=4)
+correct(
+    "gradients of several batches",
+    **HEADED,
+    trainer={"accumulate_grad_batches": 4},
+    hosts=(CALLBACK,),
+)
+correct("clipped gradients", **HEADED, trainer={"gradient_clip_val": 0.1}, hosts=(CALLBACK,))
+
+
+class Several(Lit):
+    """Manual optimization with two optimizers and its own UpdateOptimizer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(OUTPUTS, 2), nn.Linear(OUTPUTS, 2)
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        rates = self(batch).mean(0).detach()
+        a, b, local = self.optimizers()
+        for layer, optimizer in ((self.a, a), (self.b, b)):
+            optimizer.zero_grad()
+            self.manual_backward(layer(rates).square().mean())
+            optimizer.step()
+        local.step()
+
+    def configure_optimizers(self) -> Any:
+        return [
+            torch.optim.Adam(self.a.parameters()),
+            torch.optim.SGD(self.b.parameters(), 0.1),
+            UpdateOptimizer(self.fc.parameters()),
+        ]
+
+
+class Rarely(Lit):
+    """Steps its own UpdateOptimizer after every fourth batch."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        super().training_step(batch, batch_idx)
+        if batch_idx % 4 == 3:
+            self.optimizers().step()
+
+    def configure_optimizers(self) -> Any:
+        return UpdateOptimizer(self.fc.parameters())
+
+
+class Automatic(Lit):
+    """Automatic optimization without a loss."""
+
+    automatic = True
+
+
+class ByLoss(Lit):
+    """A readout by a loss, in automatic optimization."""
+
+    automatic = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(OUTPUTS, 2)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return self.head(self(batch).mean(0)).square().mean()
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("loss", self.training_step(batch, batch_idx), batch_size=len(batch))
+
+    test_step = validation_step
+
+    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return self(batch)
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.Adam(self.head.parameters())
+
+
+class Exports(Lit):
+    """Hands its updates over to SGD."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        sgd = self.optimizers()
+        sgd.zero_grad()
+        super().training_step(batch, batch_idx)
+        self.trainer.callbacks[0].updates_as_gradients()
+        sgd.step()
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.fc.parameters(), lr=1.0, momentum=0.5)
+
+
+def exported() -> None:
+    net, rule = Net(), STDP(0.01, -0.008, time_dim=0)
+    rule.register_cell("enc", Cell(net.fc, net.lif))
+    adam = torch.optim.Adam(net.fc.parameters(), lr=1e-3)
+    for i, x in enumerate(spikes(24)):
+        whole(net, x, i)
+        rule(carry=False)
+        adam.zero_grad()
+        updates_as_gradients(rule.updater_of("enc"))
+        adam.step()
+
+
+def exported_in_fabric() -> None:
+    net, use = Net(), FabricCellTrainer(STDP(0.01, -0.008, time_dim=0), ENC)
+    use.setup(net)
+    sgd = torch.optim.SGD(net.fc.parameters(), lr=1.0)
+    for i, x in enumerate(spikes(24)):
+        with use.batch():
+            whole(net, x, i)
+        sgd.zero_grad()
+        use.updates_as_gradients()
+        sgd.step()
+    use.release()
+
+
+def in_callback(name: str, program: Callable[[], object], **more: Any) -> None:
+    """Adds a program with a Trainer of its own."""
+    correct(name, alone=program, hosts=(CALLBACK,), **more)
+
+
+def in_loop(name: str, program: Callable[[], object], **more: Any) -> None:
+    """Adds a program that calls its rule by hand."""
+    correct(name, alone=program, hosts=(HAND,), **more)
+
+
+in_callback("several optimizers, by hand", lambda: fit(Several(), learner()))
+in_callback(
+    "the module's own optimizer steps rarely",
+    lambda: fit(Rarely(), learner(apply_every_n_batches=4)),
+)
+in_callback("automatic optimization without a loss", lambda: fit(Automatic(), learner()))
+in_callback("updates as gradients in a fit", lambda: fit(Exports(), learner()))
+in_loop("updates as gradients, by hand", exported)
+correct("updates as gradients under Fabric", alone=exported_in_fabric, hosts=(FABRIC,))
+
+
+def by_optimizer() -> None:
+    net, rule = Net(), STDP(0.01, -0.008, time_dim=0)
+    rule.register_cell("enc", Cell(net.fc, net.lif))
+    optimizer = UpdateOptimizer(net.fc.parameters(), updaters=[rule.updater_of("enc")])
+    for i, x in enumerate(spikes(24)):
+        whole(net, x, i)
+        rule(carry=False)
+        optimizer.step()
+
+
+in_loop("an UpdateOptimizer, by hand", by_optimizer)
+
+
+# ====================================================================== fits
+def control(learn: bool) -> None:
+    """A control run makes its learner, and leaves it out."""
+    use = learner()
+    fit(ByLoss(), *([use] if learn else []))
+
+
+def ablation() -> None:
+    """A table of variants, of which some are never run."""
+    variants = {rate: learner(STDP(rate, -rate, time_dim=0)) for rate in (0.001, 0.01, 0.1)}
+    fit(ByLoss())
+    fit(Lit(), variants[0.01])
+
+
+def folds() -> None:
+    """Each fold trains copies of a prototype."""
+    prototype, use = Lit(), learner()
+    for fold in range(3):
+        fit(copy.deepcopy(prototype), copy.deepcopy(use), data=spikes(8 + fold))
+
+
+def again() -> None:
+    """Several fits of one module, with a learner each."""
+    net = Lit()
+    for _ in range(3):
+        fit(net, learner())
+
+
+def again_with_one() -> None:
+    net, use = Lit(), learner()
+    for _ in range(2):
+        fit(net, use)
+
+
+def of_other_modules() -> None:
+    use = learner()
+    for _ in range(2):
+        fit(Lit(), use)
+
+
+def resumed() -> None:
+    """A fit is saved, and goes on in another process."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/fit.ckpt"
+        fit(Lit(), learner()).save_checkpoint(path)
+        quiet_trainer(learner(), max_epochs=4).fit(Lit(), loader(), ckpt_path=path)
+        quiet_trainer(learner(), max_epochs=4).fit(Lit(), loader(), ckpt_path=path)
+
+
+class Fails(Lit):
+    """Raises an error in its first fit."""
+
+    fails = True
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        super().training_step(batch, batch_idx)
+        if self.fails and batch_idx == 5:
+            raise OSError
+
+
+def interrupted() -> None:
+    net = Fails()
+    with contextlib.suppress(OSError):
+        fit(net, learner())
+    net.fails = False
+    fit(net, learner())
+
+
+def interrupted_at_once() -> None:
+    class AtOnce(Lit):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            self(batch)
+            raise OSError
+
+    with contextlib.suppress(OSError):
+        fit(AtOnce(), learner())
+
+
+def validated() -> None:
+    trainer = quiet_trainer(learner(), max_epochs=2, num_sanity_val_steps=2)
+    net = ByLoss()
+    trainer.fit(net, loader(), loader())
+    trainer.test(net, loader(), verbose=False)
+    trainer.predict(net, loader())
+
+
+def never_fitted() -> None:
+    """Only looks at what a model answers."""
+    trainer, net = quiet_trainer(learner()), ByLoss()
+    trainer.validate(net, loader(), verbose=False)
+    trainer.predict(net, loader())
+
+
+def layer_by_layer() -> None:
+    """The second layer learns when the first one has."""
+
+    class Two(Lit):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc2, self.lif2 = (
+                uniform(nn.Linear(OUTPUTS, 4, False), 0.2, 0.9),
+                LIF(4, time_dim=0),
+            )
+
+        def forward(self, x: Tensor) -> Tensor:
+            spikes = super().forward(x)
+            self.lif2.reset()
+            return self.lif2(self.fc2(spikes))
+
+    net = Two()
+    fit(net, learner())
+    fit(net, learner(cells={"top": CellSpec("fc2", "lif2")}))
+
+
+def swa() -> None:
+    average = pl.callbacks.StochasticWeightAveraging(0.01, swa_epoch_start=1)
+    fit(ByLoss(), learner(), average, max_epochs=3)
+
+
+def ema() -> None:
+    kind = getattr(pl.callbacks, "EMAWeightAveraging", None)
+    if kind is None:
+        pytest.skip("older Lightning")
+    fit(Lit(), learner(), kind(decay=0.9))
+
+
+def stopped_early() -> None:
+    class Worse(ByLoss):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.log("loss", float(self.current_epoch), batch_size=len(batch))
+
+    trainer = quiet_trainer(learner(), pl.callbacks.EarlyStopping("loss", patience=1), max_epochs=8)
+    trainer.fit(Worse(), loader(), loader())
+
+
+class Unending(torch.utils.data.IterableDataset[Tensor]):
+    """A stream without a length."""
+
+    def __iter__(self) -> Any:
+        return itertools.cycle(spikes())
+
+
+def unending() -> None:
+    data = torch.utils.data.DataLoader(Unending(), batch_size=None)
+    quiet_trainer(learner(), max_steps=12, max_epochs=-1).fit(Lit(), data)
+
+
+def both_networks() -> None:
+    """Two learners, of two layers, in one fit."""
+
+    class Pair(Lit):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc2, self.lif2 = uniform(nn.Linear(INPUTS, 4, False)), LIF(4, time_dim=0)
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            super().training_step(batch, batch_idx)
+            self.lif2.reset()
+            self.lif2(self.fc2(batch.transpose(0, 1)))
+
+    other = learner(la.TripletSTDP(0.0005, 0.001, -0.004, -0.001, time_dim=0), TOP)
+    fit(Pair(), learner(), other)
+
+
+TOP = {"top": CellSpec("fc2", "lif2")}
+in_callback("a control run that never fits its learner", lambda: control(learn=False))
+in_callback("the same program with its learner", lambda: control(learn=True))
+in_callback("an ablation with learners to spare", ablation)
+in_callback("copies of a prototype for each fold", folds)
+in_callback("several fits of one module", again)
+in_callback("several fits with one learner", again_with_one)
+in_callback("one learner for several modules", of_other_modules)
+in_callback("a fit that is saved and resumed, twice", resumed)
+in_callback("a fit that fails and is begun again", interrupted)
+in_callback("a fit that fails in its first batch", interrupted_at_once)
+in_callback("validation, test and prediction", validated)
+in_callback("a model that is only validated", never_fitted)
+in_callback("layer by layer", layer_by_layer)
+in_callback("stochastic weight averaging", swa)
+in_callback("a running average of the weights", ema)
+in_callback("a fit that is stopped early", stopped_early)
+in_callback("a stream without end, and max_steps", unending)
+in_callback("two learners in one fit", both_networks)
+in_callback("fast_dev_run", lambda: fit(Lit(), learner(), fast_dev_run=True))
+in_callback("limit_train_batches", lambda: fit(Lit(), learner(), limit_train_batches=2))
+in_callback("no logs and no summary", lambda: fit(Lit(), learner(log=False, summary=False)))
+
+
+# ====================================================================== loops and notebooks
+def registered() -> tuple[Net, Any]:
+    net, rule = Net(), STDP(0.01, -0.008, time_dim=0)
+    rule.register_cell("enc", Cell(net.fc, net.lif))
+    return net, rule
+
+
+def looked_at() -> None:
+    """A rule that is made, and never used."""
+    repr(STDP(0.01, -0.008)), repr(registered()), repr(learner())
+
+
+def tried() -> None:
+    """A few windows, to see what would change."""
+    net, rule = registered()
+    for i, x in enumerate(spikes(4)):
+        whole(net, x, i)
+        rule(carry=False)
+    assert rule.updater_of("enc").weight.pos is not None
+
+
+def ran_only() -> None:
+    """A network that runs a few times while a rule records it."""
+    net, _rule = registered()
+    for x in spikes(1):
+        net.rest()
+        net(x[:, :4])
+
+
+def measured() -> None:
+    """Measures the change of each pair of spikes, from the same weights."""
+    net, rule = registered()
+    first, changes = net.fc.weight.detach().clone(), []
+    for i, x in enumerate(spikes(24)):
+        net.fc.weight.data.copy_(first)
+        whole(net, x, i)
+        rule(carry=False)
+        rule.update()
+        changes.append(net.fc.weight.detach() - first)
+
+
+def read_and_dropped() -> None:
+    """Reads what would change, and drops it."""
+    net, rule = registered()
+    for i, x in enumerate(spikes(24)):
+        whole(net, x, i)
+        rule(carry=False)
+        weight = rule.updater_of("enc").weight
+        assert weight.pos is not None
+        net.fc.weight.data += 0.5 * (weight.pos - weight.neg)
+        weight.clear()
+
+
+def rejected_now_and_then() -> None:
+    """Trials that failed are not learned."""
+    net, rule = registered()
+    for i, x in enumerate(spikes(24)):
+        whole(net, x, i)
+        if i % 3 == 0:
+            rule.clear()
+            continue
+        rule(carry=False)
+        if i % 3 == 1:
+            rule.updater_of("enc").clear()
+        rule.update()
+
+
+def copied() -> None:
+    """Copies go on learning on their own, and are saved and loaded."""
+    net, rule = registered()
+    for i, x in enumerate(spikes(12)):
+        whole(net, x, i)
+        rule(carry=False)
+        rule.update()
+        if i == 5:
+            other, its_rule = copy.deepcopy((net, rule))
+            its_rule.register_cell("enc", Cell(other.fc, other.lif))
+            pickled = pickle.loads(pickle.dumps((net, rule)))
+    for i, x in enumerate(spikes(12)):
+        whole(other, x, i)
+        its_rule(carry=False)
+        its_rule.update()
+    del pickled
+
+
+def learned_once() -> None:
+    """All batches make one update."""
+    net, rule = registered()
+    for i, x in enumerate(spikes(24)):
+        whole(net, x, i)
+        rule(carry=False)
+    rule.update()
+
+
+def trials() -> None:
+    """Steps of a trial, and one call with the reward at its end."""
+    net, rule = Net(LIF(OUTPUTS)), la.MSTDPET(0.01, -0.008)
+    rule.register_cell("enc", Cell(net.fc, net.lif))
+    for i, x in enumerate(spikes(24)):
+        stepwise(net, x, i)
+        rule(reward=(-1.0) ** i, carry=False)
+        rule.update()
+
+
+def without_reset() -> None:
+    """A new network in each of many short runs."""
+    for seed in range(4):
+        torch.manual_seed(seed)
+        net, rule = registered()
+        for i, x in enumerate(spikes(10)):
+            whole(net, x, i)
+            rule(carry=False)
+            rule.update()
+
+
+class OwnRule(pl.LightningModule):
+    """Calls its rule by hand in a fit without a callback."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.net = Net()
+        self.rule = STDP(0.01, -0.008, time_dim=0)
+        self.rule.register_cell("enc", Cell(self.net.fc, self.net.lif))
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        whole(self.net, batch, batch_idx)
+        self.rule(carry=False)
+        self.rule.update()
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        whole(self.net, batch, batch_idx)
+
+    def configure_optimizers(self) -> None:
+        return None
+
+
+def own_rule() -> None:
+    quiet_trainer(max_epochs=2, num_sanity_val_steps=2).fit(OwnRule(), loader(), loader())
+
+
+def asleep_in_tests() -> None:
+    """Calls the rule in a test too, in which nothing is recorded."""
+    net, rule = registered()
+    for i, x in enumerate(spikes(24)):
+        both = nn.ModuleList([net, rule]).train(i % 4 < 2)
+        whole(net, x, i)
+        rule(carry=False)
+        rule.update()
+    both.eval()
+
+
+def ignored() -> None:
+    """Some updates with Inf are dropped, and counted."""
+    net, rule = Net(), la.MSTDP(0.01, -0.008, time_dim=0)
+    attach_updater(net.fc, "weight", nonfinite="skip")
+    rule.register_cell("enc", Cell(net.fc, net.lif))
+    for i, x in enumerate(spikes(24)):
+        whole(net, x, i)
+        rule(reward=float("inf") if i == 11 else (-1.0) ** i, carry=False)
+        rule.update()
+
+
+def plain_updater() -> None:
+    """Assigns changes of its own, and applies them."""
+    fc = nn.Linear(INPUTS, OUTPUTS)
+    updater = attach_updater(fc, "weight")
+    for _ in range(40):
+        updater.weight = 1e-3 * torch.randn(OUTPUTS, INPUTS)
+        updater()
+
+
+for name, program in {
+    "a rule that is looked at": looked_at,
+    "a few windows whose change is read": tried,
+    "a network that runs while a rule records it": ran_only,
+    "changes that are measured from the same weights": measured,
+    "changes that are read, applied and dropped": read_and_dropped,
+    "trials that are not learned": rejected_now_and_then,
+    "copies in the midst of learning": copied,
+    "one update of all batches": learned_once,
+    "trials of steps": trials,
+    "many short runs": without_reset,
+    "a rule by hand in a fit": own_rule,
+    "a rule that is called in tests too": asleep_in_tests,
+    "an update that is dropped": ignored,
+    "changes of one's own": plain_updater,
+}.items():
+    in_loop(name, program)
+
+
+def parts() -> None:
+    """Batches that are evaluated in parts, and applied together."""
+    net, use = Net(), FabricCellTrainer(STDP(0.01, -0.008, time_dim=0), ENC)
+    use.setup(net)
+    for i, x in enumerate(spikes(24)):
+        with use.batch():
+            whole(net, x, i)
+        use.accumulate()
+        if i % 3 == 2:
+            use.step()
+    use.release()
+
+
+def left() -> None:
+    """A loop that is not released."""
+    net, use = Net(), FabricCellTrainer(STDP(0.01, -0.008, time_dim=0), ENC)
+    use.setup(net)
+    for i, x in enumerate(spikes(24)):
+        with use.batch():
+            whole(net, x, i)
+        use.step()
+
+
+def set_up_only() -> None:
+    use = FabricCellTrainer(STDP(0.01, -0.008, time_dim=0), ENC)
+    use.setup(Net())
+    use.release()
+
+
+def restored() -> None:
+    """A loop goes on from a state."""
+    first = None
+    net = Net()
+    for _ in range(2):
+        use = FabricCellTrainer(STDP(0.01, -0.008, time_dim=0), ENC)
+        use.setup(net)
+        if first is not None:
+            use.load_state_dict(first)
+        for i, x in enumerate(spikes(12)):
+            with use.batch():
+                whole(net, x, i)
+            use.step()
+        first = use.state_dict()
+        use.release()
+
+
+for name, program in {
+    "parts of a batch under Fabric": parts,
+    "a loop under Fabric that is not released": left,
+    "a learner that is set up and released": set_up_only,
+    "a loop under Fabric that goes on from a state": restored,
+}.items():
+    correct(name, alone=program, hosts=(FABRIC,))
+
+
+# ====================================================================== advice, and no warning
+correct(
+    "advice: neurons that spike in most steps",
+    net=lambda: Net(LIF(OUTPUTS, v_threshold=0.05, time_dim=0)),
+    advice=("`enc`", "spike in", "of the steps"),
+    hosts=HOSTED,
+)
+correct(
+    "advice: an input that spikes in most steps",
+    data=lambda: spikes(8, rate=0.8),
+    advice=("input of `enc`", "spikes in"),
+    hosts=HOSTED,
+)
+correct(
+    "advice: neurons that fall silent",
+    rule=lambda net: STDP(0.001, -0.3, time_dim=0),
+    prepare=constrained(Clamp(0.0, 1.0)),
+    epochs=4,
+    advice=("`enc`", "fired at first"),
+    hosts=HOSTED,
+)
+correct(
+    "advice: single steps",
+    data=lambda: spikes(40, steps=1, rate=0.8),
+    prepare=lambda net, rule: nn.init.uniform_(net.fc.weight, 0.2, 0.6),
+    advice=("`enc`", "single step"),
+    hosts=HOSTED,
+)
+correct(
+    "advice: a rate of 0",
+    rule=lambda net: STDP(0.0, 0.0, time_dim=0),
+    advice=("enc", "unchanged", "0"),
+    hosts=HOSTED,
+)
+correct(
+    "advice: weights hardly moved",
+    rule=lambda net: STDP(1e-8, -0.8e-8, time_dim=0),
+    epochs=3,
+    advice=("enc", "by a share of"),
+    hosts=HOSTED,
+)
+correct(
+    "advice: weights that grow",
+    rule=lambda net: STDP(0.5, 0.0, time_dim=0),
+    epochs=4,
+    advice=("norm", "enc", "grew"),
+    hosts=HOSTED,
+)
+correct(
+    "advice: a reward that is always the same",
+    rule=mstdp,
+    inputs=("reward",),
+    step=rewarded(lambda i: 1.0),
+    advice=("`reward`", "was 1"),
+    hosts=HOSTED,
+)
+correct(
+    "advice: a reward that is never negative",
+    rule=mstdp,
+    inputs=("reward",),
+    step=rewarded(lambda i: float(i % 2)),
+    epochs=8,
+    advice=("`reward`", "below 0"),
+    hosts=HOSTED,
+)
+correct(
+    "advice: negative outputs under BCM",
+    net=lambda: Net(nn.Identity(), fc=uniform(nn.Linear(INPUTS, OUTPUTS, False), -1.0, 0.5)),
+    rule=lambda net: la.BCM(1e-4),
+    step=run_rates,
+    data=lambda: list(torch.rand(40, 16, INPUTS)),
+    advice=("`enc`", "negative"),
+    hosts=HOSTED,
+)
+correct(
+    "advice: weights beyond the range of the rule",
+    rule=lambda net: la.WeightDependentSTDP(0.002, -0.002, w_min=0.3, w_max=1.0, time_dim=0),
+    advice=("enc", "range"),
+    hosts=HOSTED,
+)
+correct(
+    "advice: neurons that never won",
+    net=lambda: Net(nn.Identity()),
+    rule=lambda net: la.WTAHebb(0.01),
+    prepare=lambda net, rule: nn.init.zeros_(net.fc.weight[1:].detach()),
+    step=run_rates,
+    data=lambda: list(torch.rand(8, BATCH, INPUTS)),
+    advice=("`enc`", "never won"),
+    hosts=HOSTED,
+)
+correct(
+    "advice: neurons that are all alike",
+    prepare=lambda net, rule: nn.init.constant_(net.fc.weight, 0.2),
+    advice=("`enc`", "same weights"),
+    hosts=HOSTED,
+)
+correct(
+    "advice: delays that stay in their step",
+    net=lambda: delayed(),
+    rule=lambda net: la.DelayAdjustedSTDP(1e-4, -1e-4, params=["delay"], time_dim=0),
+    prepare=delays_clamped,
+    advice=("delay", "step"),
+    hosts=HOSTED,
+)
+correct(
+    "advice: a layer that rests from the beginning",
+    net=Deep,
+    cells=BOTH,
+    prepare=half_asleep,
+    advice=("`top`", "evaluation mode"),
+    hosts=HOSTED,
+)
+correct(
+    "advice: a rate that leaves its target",
+    rule=lambda net: la.Homeostasis(-1e-3, target=300.0, time_dim=0),
+    epochs=8,
+    advice=("`enc`", "target"),
+    hosts=HOSTED,
+)
+correct(
+    "advice: a clamp over first weights that are negative",
+    prepare=lambda net, rule: (
+        nn.init.uniform_(net.fc.weight, -0.5, 0.5),
+        constrained(Clamp(0.0, 1.0))(net, rule),
+    ),
+    advice=("enc", "limits"),
+    hosts=HOSTED,
+)

@@ -456,7 +456,7 @@ mistake(
 )
 mistake(
     "the module's own optimizer holds another layer",
-    ("applied", "trained"),
+    ("applied", "trained", "error"),
     "UpdateOptimizer",
     "parameters",
     alone=lambda: fit(OfAnother(), learner()),
@@ -464,7 +464,7 @@ mistake(
 )
 mistake(
     "an UpdateOptimizer without a callback",
-    ("applied", "trained"),
+    ("applied", "trained", "error"),
     "UpdateOptimizer",
     "updaters",
     alone=no_callback,
@@ -723,7 +723,7 @@ def delayed() -> Any:
 
 mistake(
     "delays leave their range",
-    ("lasting", "moved", "kept", "range"),
+    "range",
     "delays",
     "`enc`",
     "max_delay",
@@ -748,7 +748,7 @@ def exchanged(net: Any, x: Tensor, i: int) -> None:
 
 mistake(
     "neurons are never reset",
-    ("probes", "lasting"),
+    "probes",
     "reset()",
     "carry=True",
     step=unrested,
@@ -756,7 +756,7 @@ mistake(
 )
 mistake(
     "neurons are reset in each batch of a stream",
-    ("probes", "lasting"),
+    "probes",
     "reset",
     "stream",
     carry=True,
@@ -917,4 +917,278 @@ def call_without_cells() -> None:
     STDP(0.01, -0.008)()
 
 
-mistake("a rule without cells", "error", "STDP", "cell", alone=call_without_cells, hosts=(HAND,))
+mistake(
+    "a rule without cells",
+    "error",
+    "STDP",
+    "cell",
+    error=Exception,
+    alone=call_without_cells,
+    hosts=(HAND,),
+)
+
+
+class Exports(Lit):
+    """Hands its updates over to SGD, and has a constraint."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        attach_updater(self.fc, "weight").register_constraint(Clamp(0.0, 1.0))
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        sgd = self.optimizers()
+        sgd.zero_grad()
+        super().training_step(batch, batch_idx)
+        self.trainer.callbacks[0].updates_as_gradients()
+        sgd.step()
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.fc.parameters(), lr=1.0)
+
+
+mistake(
+    "constraints of exported changes",
+    "error",
+    "constraint",
+    "gradients",
+    error=Exception,
+    alone=lambda: fit(Exports(), learner()),
+    hosts=(CALLBACK,),
+)
+mistake(
+    "another number of batches than between the steps of the module's own optimizer",
+    "error",
+    "apply_every_n_batches",
+    error=Exception,
+    alone=lambda: fit(Own(), learner(apply_every_n_batches=3)),
+    hosts=(CALLBACK,),
+)
+
+
+class Wrong(la.Rule):
+    """Returns a change, and no terms."""
+
+    def terms(self, window: Any, h: Any) -> Any:
+        return 0.01 * window.post.values().flatten(0, 1).T @ window.pre.values().flatten(0, 1)
+
+
+mistake(
+    "terms that are a tensor",
+    "error",
+    "terms",
+    error=Exception,
+    rule=lambda net: Wrong(time_dim=0),
+)
+mistake(
+    "graded activity for a rule of spikes",
+    "error",
+    "`enc`",
+    "0 or 1",
+    error=Exception,
+    net=lambda: Net(nn.Identity()),
+)
+
+
+def never_set_up() -> None:
+    use = FabricCellTrainer(STDP(0.01, -0.008, time_dim=0), ENC)
+    with use.batch():
+        Net()(spikes()[0])
+
+
+mistake(
+    "a learner that is never set up",
+    "error",
+    "setup",
+    error=RuntimeError,
+    alone=never_set_up,
+    hosts=(FABRIC,),
+)
+
+
+# ====================================================================== more of each link
+mistake(
+    "only the neurons are in evaluation mode",
+    "error",
+    "`enc`",
+    "evaluation mode",
+    error=ValueError,
+    prepare=lambda net, rule: net.lif.eval(),
+)
+
+
+def own_changes() -> None:
+    updater = attach_updater(nn.Linear(2, 1), "weight")
+    for _ in range(1100):
+        updater.weight = torch.ones(1, 2)
+
+
+mistake(
+    "changes of one's own that are never applied",
+    "applied",
+    "`weight`",
+    "no update",
+    alone=own_changes,
+    hosts=(HAND,),
+)
+
+
+def rate_of_zero() -> None:
+    net, rule = Net(), STDP(0.01, -0.008, time_dim=0)
+    rule.register_cell("enc", Cell(net.fc, net.lif))
+    updaters = [rule.updater_of("enc")]
+    optimizer = UpdateOptimizer(net.fc.parameters(), lr=0.0, updaters=updaters)
+    for i, x in enumerate(spikes(24)):
+        whole(net, x, i)
+        rule(carry=False)
+        optimizer.step()
+
+
+mistake(
+    "an UpdateOptimizer with a rate of 0, by hand",
+    "moved",
+    "`weight`",
+    "multiplied by 0",
+    alone=rate_of_zero,
+    hosts=(HAND,),
+)
+mistake(
+    "a kernel of nothing",
+    "moved",
+    "`weight`",
+    "kernel",
+    rule=lambda net: la.KernelSTDP(torch.zeros_like, time_dim=0),
+)
+mistake(
+    "an infinite reward",
+    "kept",
+    "inf",
+    "dropped",
+    rule=mstdp,
+    inputs=("reward",),
+    step=rewarded(lambda i: float("inf")),
+    prepare=lambda net, rule: attach_updater(net.fc, "weight", nonfinite="skip"),
+)
+
+
+def biased() -> Any:
+    fc = uniform(nn.Linear(INPUTS, OUTPUTS))
+    nn.init.constant_(fc.bias, NAN)
+    return Net(fc=fc)
+
+
+mistake("a bias that is NaN", ("active", "finite"), "nan", net=biased)
+
+
+def pruned() -> None:
+    from lightning.pytorch.callbacks import ModelPruning
+
+    net = Lit()
+    prune = ModelPruning("l1_unstructured", [(net.fc, "weight")], amount=0.3)
+    fit(net, prune, learner())
+
+
+mistake(
+    "ModelPruning sets weights back",
+    ("lasting", "moved"),
+    "`enc`",
+    "ModelPruning",
+    alone=pruned,
+    hosts=(CALLBACK,),
+)
+
+
+class Listed(Lit):
+    """Keeps its layer in a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = [uniform(nn.Linear(INPUTS, OUTPUTS, False)), LIF(OUTPUTS, time_dim=0)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        connection, neuron = self.layers
+        neuron.reset()
+        return neuron(connection(x.transpose(0, 1)))
+
+
+def in_a_list() -> None:
+    net, rule = Listed(), STDP(0.01, -0.008, time_dim=0)
+    rule.register_cell("hidden", Cell(*net.layers))
+    fit(net, learner(rule, {}))
+
+
+mistake(
+    "a layer in a plain list",
+    ("setup", "recorded"),
+    "`hidden`",
+    "model",
+    alone=in_a_list,
+    hosts=(CALLBACK,),
+)
+
+
+class Hybrid(Lit):
+    """Adam and a rule change the same weights."""
+
+    automatic = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lif = SurrogateLIF(OUTPUTS, gradient="time", time_dim=0)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return (self(batch).mean() - 0.2).square()
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.Adam(self.fc.parameters(), 1e-3)
+
+
+mistake(
+    "Adam and a rule on the same weights",
+    "trained",
+    "enc.weight",
+    alone=lambda: fit(Hybrid(), learner()),
+    hosts=(CALLBACK,),
+)
+
+
+class Hidden(Net):
+    """A neuron of snnTorch, which keeps its state, and is never reset."""
+
+    def __init__(self) -> None:
+        import pytest
+
+        super().__init__(pytest.importorskip("snntorch").Leaky(beta=0.9, init_hidden=True))
+
+    def run(self, x: Tensor) -> None:
+        for each in x.transpose(0, 1):
+            self.lif(self.fc(each))
+
+
+mistake(
+    "a neuron of another library is never reset",
+    "probes",
+    "rest",
+    net=Hidden,
+    rule=lambda net: STDP(0.01, -0.008),
+    step=lambda net, x, i: net.run(x),
+    hosts=HOSTED,
+)
+
+
+def learned_feedback(net: Any) -> Any:
+    from lightning_accum.rules import LearnedFeedback
+
+    return eprop(net, feedback=LearnedFeedback(net.readout, 2, OUTPUTS))
+
+
+mistake(
+    "learned feedback of a readout that nothing trains",
+    "trained",
+    "readout",
+    net=Errors,
+    rule=learned_feedback,
+    step=erring,
+    inputs=("error",),
+    hosts=HOSTED,
+    **FROZEN,
+)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 NOT_YET: set[str] = {
+    "a bias that is NaN - by hand",
     "a constraint copies the first weights - by hand",
     "a constraint holds all weights - by hand",
+    "a control run that never fits its learner - callback",
     "a rare reward - by hand",
     "a rare reward - fabric",
     "a reward of one sample, once - by hand",
@@ -13,7 +15,14 @@ NOT_YET: set[str] = {
     "a reward that gates - by hand",
     "a reward that gates - fabric",
     "a rule without terms - by hand",
+    "advice: a clamp over first weights that are negative - callback",
+    "advice: a clamp over first weights that are negative - fabric",
+    "advice: a rate that leaves its target - fabric",
+    "advice: a reward that is always the same - fabric",
+    "advice: a reward that is never negative - fabric",
     "all weights are at a limit - by hand",
+    "an ablation with learners to spare - callback",
+    "an update that is dropped - by hand",
     "punishment only - by hand",
     "punishment only - fabric",
     "weights and neurons begin anew in each task - callback",

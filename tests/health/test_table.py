@@ -12,9 +12,10 @@ from mistakes import MISTAKES
 from not_yet import NOT_YET
 from programs import Program, Said, run
 
-import lightning_accum
-
-LocalLearningWarning = getattr(lightning_accum, "LocalLearningWarning", None)
+try:
+    from lightning_accum.health import LocalLearningWarning
+except ImportError:  # it is being written: only the words are compared
+    LocalLearningWarning = None
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -45,17 +46,18 @@ def has(text: str, words: Sequence[str]) -> bool:
 @pytest.mark.parametrize(("program", "host"), each(MISTAKES))
 def test_a_mistake_is_told_by_its_link(program: Program, host: str) -> None:
     said = run(program, host)
-    if program.error is not None:
-        assert isinstance(said.error, program.error), said
+    links = (program.link,) if isinstance(program.link, str) else program.link
+    if said.error is not None:
+        assert "error" in links
         assert has(str(said.error), program.words), said.error
         return
     assert any(has(text, program.words) for text in said.texts), said.texts
     if LocalLearningWarning is None:
         return
+    assert program.error is None
     (only,) = said.warnings  # the first broken link, and nothing else
     assert only.category is LocalLearningWarning
-    links = (program.link,) if isinstance(program.link, str) else program.link
-    assert only.message.key in links  # type: ignore[union-attr]
+    assert only.message.key in links
 
 
 @pytest.mark.parametrize(("program", "host"), each(CORRECT))
@@ -75,4 +77,4 @@ def test_names_are_told_apart() -> None:
 
 def test_the_table_is_large_enough() -> None:
     assert len(MISTAKES) >= 45
-    assert len(CORRECT) >= 80
+    assert sum(not p.advice for p in CORRECT) >= 80
