@@ -456,18 +456,20 @@ mistake(
 )
 mistake(
     "the module's own optimizer holds another layer",
-    ("applied", "trained", "error"),
+    "error",
     "UpdateOptimizer",
     "parameters",
     alone=lambda: fit(OfAnother(), learner()),
+    error=RuntimeError,
     hosts=(CALLBACK,),
 )
 mistake(
     "an UpdateOptimizer without a callback",
-    ("applied", "trained", "error"),
+    "error",
     "UpdateOptimizer",
     "updaters",
     alone=no_callback,
+    error=RuntimeError,
     hosts=(CALLBACK,),
 )
 mistake(

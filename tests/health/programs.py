@@ -391,7 +391,8 @@ class Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if text.startswith("Local learning"):
-            self.lines += [each for each in text.splitlines()[1:] if each.endswith(".")]
+            rows = [each for each in text.splitlines()[1:] if each.endswith(".")]
+            self.lines += [each for each in rows if not each.startswith("Sums over spikes ran")]
 
 
 def ours(found: warnings.WarningMessage) -> bool:
