@@ -74,7 +74,9 @@ class Appliers:
             for optimizer in self.optimizers:
                 optimizer.attach(updaters, *self._hooks)
         self._counts = all(map(optimizes_nothing, trainer.optimizers))
-        if not trainer.optimizers and trainer.lightning_module.automatic_optimization:
+        if self._counts and not trainer.lightning_module.automatic_optimization:
+            trainer.optimizers.clear()  # `self.optimizers()` of the module stays
+        elif not trainer.optimizers:
             trainer.optimizers = [NoOptimizer()]  # Lightning steps the first one
         self._listed = trainer.optimizers
 

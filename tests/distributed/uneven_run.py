@@ -1,0 +1,59 @@
+"""A fit in which the first process has a batch more: `uneven_run.py RANK RANKS PORT FOLDER`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from run_ranks import join, trainer
+from torch import Tensor, nn
+
+from lightning_accum import STDP, CellSpec
+from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.nn import LIF
+
+
+class Head(pl.LightningModule):
+    """A layer that learns by a rule, and a readout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.lif = nn.Linear(6, 4, bias=False).requires_grad_(False), LIF(4, time_dim=0)
+        self.head, self.batches = nn.Linear(4, 2), 0
+
+    def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
+        self.batches += 1
+        self.lif.reset()
+        return self.head(self.lif(self.fc(batch.transpose(0, 1))).mean(0)).square().mean()
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.head.parameters(), 0.1)
+
+
+class Batches(torch.utils.data.IterableDataset[Tensor]):
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __iter__(self) -> Any:
+        return iter(torch.ones(self.count, 5, 7, 6))
+
+
+if __name__ == "__main__":
+    rank, ranks, port = map(int, sys.argv[1:4])
+    folder = Path(sys.argv[4])
+    join(rank, ranks, port)
+    rule = STDP(0.01, -0.01, time_dim=0)
+    learner = CellTrainerCallback(rule, {"enc": CellSpec("fc", "lif")}, log=False, summary=False)
+    net, raised = Head(), ""
+    loader = torch.utils.data.DataLoader(Batches(4 - rank), batch_size=None)
+    try:
+        learners = [learner] if folder.name == "with" else []
+        trainer(ranks, *learners, epochs=1).fit(net, loader)
+    except BaseException as error:
+        raised = type(error).__name__
+    torch.save({"raised": raised, "batches": net.batches}, folder / f"{rank} of {ranks}.pt")
+    os._exit(0)
