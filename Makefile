@@ -15,7 +15,7 @@ DOCS_OUT := docs/_build
 ALONE := neurons events bindsnet inferno-ai
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernel demo test doctest crash mutate lint format types docs notebooks outputs zoo examples bench-smoke bench build release-check matrix ci clean
+.PHONY: help setup kernel demo test doctest crash sanitize mutate lint format types docs notebooks outputs zoo examples bench-smoke bench build release-check matrix ci clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -67,6 +67,14 @@ doctest: $(TESTS) ## the examples in the docstrings alone
 
 crash: $(TESTS) ## kill and resume training fifty times
 	OMP_NUM_THREADS=1 LIGHTNING_ACCUM_CUTS=50 $(PY) -m pytest tests/survival $(ARGS)
+
+# An address that C should not touch, or an operation that C does not define, ends the tests.
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -g -O1
+sanitize: $(TESTS) ## tests of the kernel and of hostile states, under address and undefined-behaviour checks
+	CFLAGS="$(SANITIZE)" LDFLAGS="$(SANITIZE)" $(PY) scripts/build_kernel.py
+	LD_PRELOAD=$$($(CC) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 \
+		$(PY) -m pytest tests/sparse tests/survival/test_hostile_states.py $(ARGS); \
+		status=$$?; $(PY) scripts/build_kernel.py && exit $$status
 
 mutate: $(TESTS) ## break single lines, and list those that no test notices; options by ARGS="..."
 	$(PY) scripts/mutate.py $(ARGS)

@@ -10,6 +10,7 @@ from torchmetrics import Metric
 from torchmetrics.utilities.plot import plot_single_or_multi_val
 
 from lightning_accum._compat import default_states, forget_computed
+from lightning_accum._state import TENSOR, shown
 
 _SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 _EXTRA = "_extra_state"
@@ -129,8 +130,8 @@ class PersistentMetric(Metric):
 
 def check_kind(name: str, state: Any, default: Tensor) -> None:
     """Raises a ``ValueError`` if a state is not a tensor of numbers like its default."""
-    if not isinstance(state, Tensor):
-        raise ValueError(f"state `{name}` should be a tensor. Found `{type(state).__name__}`.")
+    if not TENSOR.fits(state):
+        raise ValueError(f"state `{name}` should be {TENSOR.should}. Found {shown(state)}.")
     if state.dtype.is_floating_point != default.dtype.is_floating_point or state.is_complex():
         raise ValueError(
             f"state `{name}` should be of a dtype such as {default.dtype}. Found {state.dtype}."

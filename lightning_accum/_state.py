@@ -23,7 +23,9 @@ class Kind(NamedTuple):
 
 
 def _is_tensor(value: object) -> bool:
-    return isinstance(value, Tensor) and value.layout is torch.strided and not value.is_meta
+    if not isinstance(value, Tensor) or value.layout is not torch.strided or value.is_meta:
+        return False
+    return value.dtype.itemsize > 1 or not value.is_floating_point()  # of which torch has no sums
 
 
 def _is_count(value: object) -> bool:
@@ -43,6 +45,20 @@ FLOATS = Kind(
 NUMBERS = Kind(
     "a dense tensor of floating-point or complex numbers",
     lambda v: _is_tensor(v) and (v.is_floating_point() or v.is_complex()),
+)
+
+
+def within(kind: Kind, least: float, most: float = math.inf) -> Kind:
+    """Returns the kind of tensors of ``kind`` whose elements are in a closed range, and not NaN."""
+    return Kind(
+        f"{kind.should} from {least:g} to {most:g}",
+        lambda value: kind.fits(value) and bool(((value >= least) & (value <= most)).all()),
+    )
+
+
+FINITE = Kind(
+    "a dense tensor of finite floating-point numbers",
+    lambda value: FLOATS.fits(value) and bool(value.isfinite().all()),
 )
 
 
@@ -123,13 +139,17 @@ def check_state(
 def check_that(fits: bool, place: str, should: str, found: object) -> None:
     """Raises a ``RuntimeError`` unless a state fits."""
     if not fits:
-        raise RuntimeError(f"The state of {place} should hold {should}. Found {_shown(found)}.")
+        raise RuntimeError(f"The state of {place} should hold {should}. Found {shown(found)}.")
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """Returns what was found in a state, for a message."""
     if isinstance(value, Tensor):
         layout = "" if value.layout is torch.strided else f", {value.layout}"
-        return f"a tensor of shape {tuple(value.shape)}, {value.dtype}{layout}, on {value.device}"
+        found = f"a tensor of shape {tuple(value.shape)}, {value.dtype}{layout}, on {value.device}"
+        if FLOATS.fits(value) and value.numel():
+            found += f", from {value.min():g} to {value.max():g}"
+        return found
     plain = value is None or isinstance(value, (str, int, float))
     return f"`{value!r:.80}`" if plain else f"`{type(value).__name__}`"
 
@@ -165,7 +185,10 @@ class CheckedState(nn.Module):
             if isinstance(value, Tensor) and key in state_dict:
                 found = state_dict[key]
                 fits = _is_tensor(found) and found.shape == value.shape
-                check_that(fits, place, f"a tensor of shape {tuple(value.shape)} as `{key}`", found)
+                fits = fits and (value.is_complex() or not found.is_complex())
+                should = f"a dense tensor of shape {tuple(value.shape)} as `{key}`"
+                should = should if value.is_complex() else should.replace("tensor", "real tensor")
+                check_that(fits, place, should, found)
         for path, module in self.named_modules(remove_duplicate=False):
             key = f"{path}._extra_state" if path else "_extra_state"
             if key in state_dict and isinstance(module, CheckedState):

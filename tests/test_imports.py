@@ -17,7 +17,8 @@ ROOT = Path(lightning_accum.__file__).parent
 # From the bottom up. Packages on one line do not import each other.
 LAYERS = (
     {"_compat", "_checks", "_ending", "_events"},
-    {"_metric", "_state"},
+    {"_state"},
+    {"_metric"},
     {"functional", "plot"},
     {"sparse", "distributed"},
     {"_versions"},

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._metric import has_double, representable
+from lightning_accum._state import TENSOR, shown
 from lightning_accum.accumulators.base import State, StreamAccumulator
 
 _DOUBLE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
@@ -161,11 +162,10 @@ class ElementWise(StreamAccumulator):
 
     def _check_state(self, name: str, state: Any, default: Any) -> None:
         kinds = "real numbers" if name in (*self.real, "updates") else "numbers"
-        fits = isinstance(state, Tensor) and state.dtype in STREAMED
+        fits = TENSOR.fits(state) and state.dtype in STREAMED
         if not fits or (state.is_complex() and kinds == "real numbers"):
             raise ValueError(
-                f"state `{name}` should be a tensor of {kinds}. Found"
-                f" `{getattr(state, 'dtype', type(state).__name__)}`."
+                f"state `{name}` should be a dense tensor of {kinds}. Found {shown(state)}."
             )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = ()) -> Any:

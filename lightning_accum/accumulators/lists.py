@@ -9,6 +9,7 @@ import torch
 from lightning_utilities import apply_to_collection
 from torch import Tensor
 
+from lightning_accum._state import shown
 from lightning_accum.accumulators.arithmetic import by_parts
 from lightning_accum.accumulators.base import Moves, State, StreamAccumulator
 from lightning_accum.accumulators.elementwise import STREAMED, check_shape, double, wide
@@ -48,6 +49,7 @@ class Keeping(StreamAccumulator):
             raise ValueError(
                 f"its state should be a dictionary with a list `values`. Found {state!r}."
             )
+        apply_to_collection(state["values"], Tensor, _check_value)
 
     def _owned(self, tensor: Tensor) -> Tensor:
         """Returns a copy without a graph."""
@@ -67,6 +69,11 @@ class Keeping(StreamAccumulator):
         super()._apply(fn, exclude_state)
         self.values = apply_to_collection(self.values, Tensor, Moves(fn))
         return self
+
+
+def _check_value(value: Tensor) -> None:
+    if value.is_meta:
+        raise ValueError(f"its `values` should be in memory. Found {shown(value)}.")
 
 
 class List(Keeping):

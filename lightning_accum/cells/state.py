@@ -11,7 +11,16 @@ from typing import Any, TypeAlias
 from torch import Tensor, nn
 
 from lightning_accum._checks import nearest
-from lightning_accum._state import COUNT, FLOATS, CheckedState, check_state, named
+from lightning_accum._state import (
+    COUNT,
+    FINITE,
+    FLOATS,
+    CheckedState,
+    check_state,
+    check_that,
+    named,
+    within,
+)
 from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.state import StateKey, of_neurons
 from lightning_accum.functional.numbers import at_least_float32
@@ -115,6 +124,13 @@ def _equal(one: object, other: object) -> bool:
     return type(one) is type(other) and (plain or isinstance(one, nn.Module))
 
 
+_CARRIED = {  # by the end of a quantity's name; the first that fits counts
+    " age": within(FLOATS, 0.0),  # infinite where there was no spike
+    ", weight": within(FINITE, 0.0),
+    "": FINITE,
+}
+
+
 class CellState(CheckedState):
     """The hyperparameters of a cell, and the tensors that pass between its windows.
 
@@ -195,10 +211,12 @@ class CellState(CheckedState):
 
     def check_extra_state(self, state: Any) -> None:
         """Raises a ``RuntimeError`` if this is not what :meth:`get_extra_state` returns."""
-        kinds = {"carried": named(FLOATS), "samples": named(COUNT)}
-        check_state("a cell of the trainer", state, kinds)
-        for text in state["carried"]:
-            StateKey.parse(text)
+        place = "a cell of the trainer"
+        check_state(place, state, {"carried": named(FLOATS), "samples": named(COUNT)})
+        for text, value in state["carried"].items():
+            quantity = StateKey.parse(text).kind
+            kind = next(kind for end, kind in _CARRIED.items() if quantity.endswith(end))
+            check_that(kind.fits(value), place, f"{kind.should} as `{text}`", value)
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Loads the state that :meth:`get_extra_state` returned.

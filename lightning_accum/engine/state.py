@@ -43,12 +43,16 @@ class StateKey(NamedTuple):
         """
         scope, _, rest = text.partition(":")
         kind, _, setting = rest.rpartition(":")
+        try:
+            number = float(setting)
+        except ValueError:
+            kind = ""
         if scope not in ("sample", "neuron") or not kind:
             raise RuntimeError(
                 "A name in a cell's state should be 'sample:<kind>:<setting>' or"
                 f" 'neuron:<kind>:<setting>'. Found {text!r}: is this the state of another version?"
             )
-        return cls("sample" if scope == "sample" else "neuron", kind, float(setting))
+        return cls("sample" if scope == "sample" else "neuron", kind, number)
 
 
 @lru_cache(1024)

@@ -33,14 +33,7 @@ def seal(
     Raises:
         ValueError: if it is not a state dict, or the state of a parameter does not fit it.
     """
-    state: Any = state_dict.get("state")
-    groups: Any = state_dict.get("param_groups")
-    if not isinstance(state, Mapping) or not _are_groups(groups):
-        raise ValueError(
-            "Argument `state_dict` should be a result of `state_dict()`, with `state`"
-            f" and `param_groups`. Found the keys {list(state_dict)}: pass the optimizer's own"
-            " entry of a checkpoint."
-        )
+    state, groups = checked_parts(optimizer, state_dict)
     sealed = dict(state)
     for saved, group in zip(groups, optimizer.param_groups, strict=False):
         options = {**optimizer.defaults, **saved}
@@ -61,9 +54,40 @@ def seal(
     return {**state_dict, "state": sealed}
 
 
+def checked_parts(
+    optimizer: torch.optim.Optimizer, state_dict: Mapping[str, Any]
+) -> tuple[Mapping[Any, Any], Sequence[Mapping[str, Any]]]:
+    """Returns the states and the groups of a state dict.
+
+    Args:
+        optimizer: the optimizer that is to load it.
+        state_dict: the state dict to load.
+
+    Raises:
+        ValueError: if it is not a state dict, or has groups of other sizes.
+    """
+    state: Any = state_dict.get("state")
+    groups: Any = state_dict.get("param_groups")
+    if not isinstance(state, Mapping) or not _are_groups(groups):
+        raise ValueError(
+            "Argument `state_dict` should be a result of `state_dict()`, with `state`"
+            f" and `param_groups`. Found the keys {list(state_dict)}: pass the optimizer's own"
+            " entry of a checkpoint."
+        )
+    sizes, own = ([len(each["params"]) for each in g] for g in (groups, optimizer.param_groups))
+    if sizes != own:
+        raise ValueError(
+            f"Entry `param_groups` of the state should have groups of {own} parameters, as the"
+            f" optimizer. Found {sizes}: load the state into an optimizer of the same parameters."
+        )
+    return state, groups
+
+
 def _are_groups(groups: Any) -> bool:
     return isinstance(groups, (list, tuple)) and all(
-        isinstance(group, Mapping) and isinstance(group.get("params"), (list, tuple))
+        isinstance(group, Mapping)
+        and isinstance(group.get("params"), (list, tuple))
+        and all(isinstance(key, (int, str)) for key in group["params"])
         for group in groups
     )
 

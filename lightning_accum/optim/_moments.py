@@ -155,6 +155,13 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
 
     def _check_state(self, group: Group, param: Tensor, state: Mapping[str, Any]) -> None:
         if self._steps_by_formula:
+            self.validate(group)
+            if group["differentiable"] and param.is_leaf and param.requires_grad:
+                raise ValueError(
+                    "Option `differentiable` of a loaded state should be False for parameters that"
+                    " are leaves, which autograd does not follow through a step. Found True: set"
+                    " it to False in `param_groups` of the state."
+                )
             names = self._moment_names(group)
             check_state(type(self).__name__, names, param, state)
             check_values(names, param, state)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_factor
+from lightning_accum._checks import check_factor, check_mapping, is_number
 from lightning_accum.distributed.shards import is_sharded
+from lightning_accum.optim._checkpoint import checked_parts
 from lightning_accum.updates import Updater
 
 
@@ -71,13 +72,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
         Raises:
             ValueError: if its ``lr`` is negative, or its ``weight_decay`` is not 0.
         """
-        check_factor(lr=param_group.get("lr", self.defaults["lr"]))
-        if decay := param_group.get("weight_decay", 0.0):
-            raise ValueError(
-                "An UpdateOptimizer should have no `weight_decay`, which it would not apply. Found"
-                f" `weight_decay = {decay}` in a parameter group: let the rule's depression or a"
-                " constraint such as `Normalize` limit the weights."
-            )
+        check_options({**self.defaults, **param_group})
         super().add_param_group(param_group)
         self._begin_states()
 
@@ -166,6 +161,18 @@ class UpdateOptimizer(torch.optim.Optimizer):
         self._prepare = [fn for fn in self._prepare if fn != prepare]
         self._finish = [fn for fn in self._finish if fn != finish]
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Loads a copy of a state.
+
+        Raises:
+            ValueError: if its groups are of other sizes, or an option is out of its range; then
+                nothing has changed.
+        """
+        check_mapping("state_dict", state_dict)
+        for group in checked_parts(self, state_dict)[1]:
+            check_options({"lr": None, **group})
+        super().load_state_dict(state_dict)
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._begin_states()
@@ -215,6 +222,18 @@ class UpdateOptimizer(torch.optim.Optimizer):
             apply()
         for finish in self._finish:
             finish(self)
+
+
+def check_options(group: Mapping[str, Any]) -> None:
+    """Raises an error if the options of a group are not those of an :class:`UpdateOptimizer`."""
+    check_factor(lr=group["lr"])
+    decay = group.get("weight_decay", 0.0)
+    if not is_number(decay) or decay:
+        raise ValueError(
+            "An UpdateOptimizer should have no `weight_decay`, which it would not apply. Found"
+            f" `weight_decay = {decay}` in a parameter group: let the rule's depression or a"
+            " constraint such as `Normalize` limit the weights."
+        )
 
 
 def checked_updaters(updaters: Iterable[Updater]) -> list[Updater]:

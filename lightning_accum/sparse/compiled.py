@@ -22,6 +22,7 @@ COLUMN_BYTES = 128
 """Bytes of the columns of a sum that a thread works on at a time."""
 _MOST_THREADS = 64
 _SMALL = 1 << 15  # bytes of work memory that a thread keeps
+_EMPTY = ctypes.create_string_buffer(64)
 _SHARE = 1 << 18  # elements from which another thread is worth its start
 
 
@@ -82,8 +83,10 @@ def work_memory(scratch: Scratch, size: int) -> ctypes.c_void_p:
 
 
 def pointer(tensor: Tensor | None) -> ctypes.c_void_p:
-    """Returns where a tensor begins; null for ``None``."""
-    return At(None if tensor is None else tensor.data_ptr())
+    """Returns where a tensor begins; null only for ``None``, which C does not read."""
+    if tensor is None:
+        return At(None)
+    return At(tensor.data_ptr() or ctypes.addressof(_EMPTY))  # torch has 0 for an empty tensor
 
 
 def check_done(code: int) -> None:

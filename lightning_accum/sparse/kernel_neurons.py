@@ -114,7 +114,8 @@ class NeuronSteps:
         """
         self._v, dtype, elements = None, v.dtype, v.numel()
         kernel = kernel_for(dtype)
-        fits = is_plain(v) and is_plain(hold) and spike_dtype in (torch.bool, dtype)
+        fits = v.ndim == 2 and all(are_values(each, v.shape, dtype) for each in (v, hold))
+        fits = fits and spike_dtype in (torch.bool, dtype)
         if kernel is None or not fits or not elements or threads_among(2, elements) > 1:
             return
         self._shape, self._dtype, self._spike_dtype = v.shape, dtype, spike_dtype

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lightning_accum.sparse.compiled import At, Int, Real, kernel_for
+from lightning_accum.sparse.compiled import At, Int, Real, kernel_for, pointer
 
 # Postsynaptic spikes that may wait until the weights of an input are read.
 _ROOM = 1 << 16
@@ -138,7 +138,7 @@ def run_online(
     }
     task = _Online(
         **{"steps": steps, "batch": batch, "inputs": inputs, "neurons": size, "room": room},
-        **{name: None if each is None else each.data_ptr() for name, each in tensors.items()},
+        **{name: pointer(each) for name, each in tensors.items()},
         drive=(1 - neurons.decay) * neurons.rest,
         **{name: getattr(neurons, name) for name in _OF_NEURONS},
         **{name: getattr(rule, name) for name in _OF_RULE},

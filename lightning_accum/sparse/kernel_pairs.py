@@ -107,7 +107,8 @@ def pair_events(
         return False
     change, made = visit.change, _Change()
     if isinstance(change, Tensor):
-        if delay is not None or not (len(change) and change.dtype == dtype and is_plain(change)):
+        fits = change.ndim == 1 and 0 < len(change) < 2**24  # whose places are exact in float32
+        if delay is not None or not (fits and change.dtype == dtype and is_plain(change)):
             return False
         made.table, made.length = pointer(change), len(change)
     else:

@@ -64,11 +64,11 @@ class SpikeRows:
             The number of spikes; -1 if any value is neither 0 nor 1, and the row is then
             undefined; ``None`` if there is no kernel for the step, or no such row.
         """
-        if not self.exist or row >= self._length or step.dtype is not self.dtype:
+        if not self.exist or not 0 <= row < self._length or step.dtype is not self.dtype:
             return None
         if not is_plain(step) or step.shape != self._shape:
             return None
-        count: int = self._write(self._at, At(step.data_ptr()), Int(row))
+        count: int = self._write(self._at, pointer(step), Int(row))
         return count
 
     def forget(self) -> None:

@@ -25,9 +25,8 @@ def find_events(raster: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
 
     It also returns ``[K]``, the place of each row's first entry.
     """
-    if not (raster.dtype == torch.bool and is_plain(raster)) or raster.numel() >= 2**31:
-        return None
-    kernel = kernel_for(torch.float32)
+    fits = raster.dtype == torch.bool and raster.ndim == 2 and is_plain(raster)
+    kernel = kernel_for(torch.float32) if fits and raster.numel() < 2**31 else None
     if kernel is None:
         return None
     starts, room = torch.empty(len(raster), dtype=torch.int32), raster.numel() // USUAL
@@ -87,10 +86,12 @@ def last_trace(
         IndexError: if an event is outside.
     """
     both = are_places(rows) and are_places(columns) and rows.shape == columns.shape
-    kernel = kernel_for(initial.dtype) if both and initial.is_cpu else None
+    fits = both and initial.is_cpu and initial.ndim == 2 and left.ndim == 1
+    kernel = kernel_for(initial.dtype) if fits else None
     if kernel is None:
         return None
-    x, left = initial.clone(memory_format=torch.contiguous_format), left.to(initial.dtype)
+    x = initial.clone(memory_format=torch.contiguous_format)
+    left = left.to("cpu", initial.dtype).contiguous()
     sizes = map(Int, (len(rows), len(left), *x.shape))
     places = pointer(rows), pointer(columns)
     check_done(kernel.last_trace(*places, *sizes, pointer(left), Int(nearest), pointer(x)))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.functional.traces import TraceMode
-from lightning_accum.sparse.compiled import At, Int, Real, is_plain, kernel_for
+from lightning_accum.sparse.compiled import At, Int, Real, is_plain, kernel_for, pointer
 
 _BYTES, _NUMBERS, _SCALED, _CUMULATIVE, _NEAREST = range(5)
 
@@ -89,7 +89,7 @@ class StepMemory:
         operations: list[_Operation] = []
 
         def add(kind: int, factor: float, of: int, source: Tensor, to: Tensor) -> int:
-            pointers = source.data_ptr(), to.data_ptr()
+            pointers = pointer(source), pointer(to)
             operations.append(_Operation(kind, to.numel(), of, factor, 0.0, *pointers))
             return len(operations) - 1
 

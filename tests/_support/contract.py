@@ -216,14 +216,14 @@ def learn_anew(world: World) -> None:
     getattr(world.trainer, name)("cell", world.model.cell)
 
 
-def learn(world: World, i: int) -> Tensor:
+def learn(world: World, i: int, **options: Any) -> Tensor:
     """Leaves a window half recorded, traces carried, and a change pending."""
     dtype = world.model.connection.weight.dtype
     run = backward if isinstance(world.trainer, la.OTTT) else nn.Module.__call__
     for t in range(2):
         run(world.model, raster(2 * i + t, 4, 3).to(dtype))
     if type(world.trainer) is not la.CellTrainer:
-        world.trainer(**inputs_of(world.trainer, i))
+        world.trainer(**inputs_of(world.trainer, i), **options)
     if i:
         world.trainer.update()
     run(world.model, raster(i, 4, 3).to(dtype))

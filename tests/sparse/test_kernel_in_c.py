@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lightning_accum import STDP, Cell, nn
 from lightning_accum.functional.traces import reverse_trace, trace
-from lightning_accum.sparse import compiled, event_sums, kernel_neurons
+from lightning_accum.sparse import compiled, event_sums, kernel_neurons, kernel_pairs, kernel_search
 from lightning_accum.sparse.event_sums import Rows, event_matmul, outer_sum_into
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.traces import last_trace_of_events
@@ -305,3 +305,32 @@ def test_what_c_would_not_read_as_torch_does_is_left_to_torch():
         (torch.ones(3, 2, 4), torch.ones(3, 2, 4)),
     ):
         assert not kernel_neurons.integrate_neurons(current, out, v, None, None, constants, 0)
+
+
+@REALS
+@pytest.mark.parametrize("age", [-10.0, -5.0, -1e5, -(2.0**31), float("nan"), -float("inf")])
+def test_what_is_not_a_number_of_steps_is_far_away(dtype, age):
+    raster = spikes(3, 2, 40, density=0.3, seed=0)
+    events = Events(spikes(6, 5, density=0.5, seed=1))
+    table = torch.tensor([1.0, 0.5, 0.25, 7.0], dtype=dtype)
+
+    def changed(before: float) -> list[Tensor]:
+        edges = (torch.full((2, 40), at, dtype=dtype) for at in (before, 0.0))
+        sums = [torch.empty(5, 40, dtype=dtype) for _ in range(2)]
+        visit = kernel_pairs.Visit(1.0, 0, table, by_spike=True)
+        latest = kernel_pairs.Latest(raster, *edges)
+        assert kernel_pairs.pair_events(*sums, False, events, latest, visit)
+        return sums
+
+    # Ages grow by one in each of the three steps before they are read.
+    far, found = changed(float("inf")), changed(age)
+    torch.testing.assert_close(found, far, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("inputs", [0, 1])
+def test_nothing_is_at_an_address_too(inputs):
+    assert compiled.pointer(None).value is None
+    assert compiled.pointer(torch.empty(0)).value
+    none = torch.empty(0, dtype=torch.int32)
+    ordered, starts, order = kernel_search.order_events(none, none, inputs, True)
+    assert (len(ordered), starts.tolist(), len(order)) == (0, [0] * inputs, 0)

@@ -59,10 +59,12 @@ static inline vec change_of(const change *by, vec delta)
     return a * exponential(far * (l + (REAL)by->c * far)) - (REAL)by->offset;
 }
 
+/* What is not a number of steps, such as NaN, is far away. */
 static inline vec from_table(const change *by, vec steps)
 {
     const REAL end = (REAL)(by->length - 1);
-    whole at = __builtin_convertvector(select_of(steps < end, steps, (vec){0} + end), whole);
+    const whole inside = (steps >= 0) & (steps < end);
+    whole at = __builtin_convertvector(select_of(inside, steps, (vec){0} + end), whole);
     vec found;
     for (int i = 0; i < LANES; i++) found[i] = by->table[at[i]];
     return found;
