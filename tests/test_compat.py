@@ -58,7 +58,30 @@ class Twice(nn.Module):
         return torch.stack([self.relu(row) for row in x])
 
 
-def test_what_is_compiled_of_a_model_is_forgotten_and_the_rest_is_not() -> None:
+def wrapped(model: Twice, x: Tensor) -> Tensor:
+    torch._dynamo.graph_break()
+    return torch.stack([model.relu(row) for row in model.relu(x)])
+
+
+class Decorated(Twice):
+    """Has a function that a decorator wraps."""
+
+    forward = torch.no_grad()(wrapped)
+
+
+class Bound(Twice):
+    """Has such a function as an attribute, and not as a method."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.run = partial(torch.no_grad()(wrapped), self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.run(x)
+
+
+@pytest.mark.parametrize("kind", [Twice, Decorated, Bound])
+def test_what_is_compiled_of_a_model_is_forgotten_and_the_rest_is_not(kind: type[Twice]) -> None:
     torch.compiler.reset()
     compiled: list[Any] = []
 
@@ -66,7 +89,7 @@ def test_what_is_compiled_of_a_model_is_forgotten_and_the_rest_is_not() -> None:
         compiled.append(graph)
         return graph.forward
 
-    model, hits = Twice(), []
+    model, hits = kind(), []
     fast = torch.compile(model, backend="eager")
     double = torch.compile(lambda x: 2 * x, backend=backend)
     x = torch.ones(2, 3)

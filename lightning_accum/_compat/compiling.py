@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
-from collections.abc import Iterator
-from types import CodeType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -35,8 +36,8 @@ def forget_compiled(model: nn.Module) -> None:
     are any. ``torch.compiler.reset()`` would forget what is compiled of everything else too.
 
     Args:
-        model: whose own functions, and those of the modules in it, are forgotten; functions of the
-            same code, as of other objects of the classes, are too.
+        model: whose own functions, those of the modules in it, and what their decorators wrap are
+            forgotten; functions of the same code, as of other objects of the classes, are too.
     """
     conversion: Any = sys.modules.get("torch._dynamo.convert_frame")  # or nothing is compiled
     if conversion is None:
@@ -45,9 +46,8 @@ def forget_compiled(model: nn.Module) -> None:
     wrapper: Any = sys.modules["torch._dynamo.external_utils"]
     # A function may go on behind a graph break in code of its own, which begins at a later line.
     lines: set[tuple[str, int]] = set()
-    for kind in {type(module) for module in model.modules()}:
-        for code in _methods(kind):
-            lines |= _lines(code)
+    for function in _functions(model):
+        lines |= _lines(function.__code__)
     lines |= _lines(wrapper.wrap_inline(len).__code__)  # around modules of torch's own
     for seen in (*conversion.input_codes.seen, *conversion.output_codes.seen):
         code = seen()
@@ -55,12 +55,21 @@ def forget_compiled(model: nn.Module) -> None:
             compiler.reset_code(code)
 
 
-def _methods(kind: type) -> Iterator[CodeType]:
-    for base in kind.__mro__:
-        for member in vars(base).values():
-            code = getattr(getattr(member, "__func__", member), "__code__", None)
-            if isinstance(code, CodeType):
-                yield code
+def _functions(model: nn.Module) -> set[FunctionType]:
+    """The functions of a model's modules and of their classes, and those that these wrap."""
+    owners = {base for module in model.modules() for base in type(module).__mro__}
+    values = [value for owner in (*owners, *model.modules()) for value in vars(owner).values()]
+    found: set[FunctionType] = set()
+    while values:
+        value: Any = values.pop()
+        if isinstance(value, (MethodType, classmethod, staticmethod)):
+            values.append(value.__func__)
+        elif isinstance(value, functools.partial):
+            values.append(value.func)
+        elif isinstance(value, FunctionType) and value not in found:
+            found.add(value)
+            values += inspect.getclosurevars(value).nonlocals.values()  # what a decorator was given
+    return found
 
 
 def _lines(code: CodeType) -> set[tuple[str, int]]:

@@ -201,7 +201,31 @@ class Broken(Firing):
         return self.fast(x.transpose(0, 1))
 
 
-@pytest.mark.parametrize("model", [Method, Broken])
+class Block(nn.Module):
+    """A block without gradients, as a decorator has it."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.fc, self.lif = layers
+
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Tensor:
+        return self.lif(self.fc(x))
+
+
+class NoGrad(Firing):
+    """Compiles such a block in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = Block(self.fc, self.lif)
+        self.block.compile(backend="eager")
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.block(x.transpose(0, 1))
+
+
+@pytest.mark.parametrize("model", [Method, Broken, NoGrad])
 def test_a_compiled_method_that_ran_before(model: type[Firing], tmp_path: Path) -> None:
     net, data = model(), loader(3)
     net(next(iter(data))[0])
