@@ -4,30 +4,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from lightning_accum.optim._options import AdamOptions, MomentOptions
-from lightning_accum.optim.gradients import updates_as_gradients
-from lightning_accum.optim.update import UpdateOptimizer
+from lightning_accum.optim.update import UpdateOptimizer, updates_as_gradients
 from lightning_accum.optim.weight_decay import WeightDecay
 
 # The adaptive ones are imported when they are used: LightningCLI rejects a short name, such as
 # `--optimizer=Adam`, of which torch and another imported module have a class each.
 if TYPE_CHECKING:
     from lightning_accum.optim.adabelief import AdaBelief
-    from lightning_accum.optim.adam import Adam
-    from lightning_accum.optim.amsgrad import AMSGrad
+    from lightning_accum.optim.adam import Adam, AMSGrad
     from lightning_accum.optim.base import GenericAdaptiveOptimizer
-    from lightning_accum.optim.cosine import AdamWarmupCosineDecay
-    from lightning_accum.optim.noam import Noam
     from lightning_accum.optim.radam import RAdam
-    from lightning_accum.optim.warmup import AdamWarmup
+    from lightning_accum.optim.schedules import AdamWarmup, AdamWarmupCosineDecay, Noam
 else:
     _FILES = {
-        "AMSGrad": "amsgrad",
+        "AMSGrad": "adam",
         "AdaBelief": "adabelief",
         "Adam": "adam",
-        "AdamWarmup": "warmup",
-        "AdamWarmupCosineDecay": "cosine",
+        "AdamWarmup": "schedules",
+        "AdamWarmupCosineDecay": "schedules",
         "GenericAdaptiveOptimizer": "base",
-        "Noam": "noam",
+        "Noam": "schedules",
         "RAdam": "radam",
     }
 

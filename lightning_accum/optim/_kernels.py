@@ -18,7 +18,6 @@ from lightning_accum.functional.optimization import (
     moment_step,
     second_moment,
 )
-from lightning_accum.optim._versions import count_versions
 from lightning_accum.sparse.flat_views import flat_alias
 from lightning_accum.sparse.kernel_moments import step_moments
 from lightning_accum.sparse.tensor_lists import (
@@ -30,6 +29,19 @@ from lightning_accum.sparse.tensor_lists import (
     staging,
 )
 from lightning_accum.sparse.tensor_places import Places
+
+# Before, it takes one tensor only.
+_TAKES_LISTS = torch.__version__ >= "2.6"
+
+
+def count_versions(tensors: Sequence[Tensor]) -> None:
+    """Increments the versions of tensors: a backward pass that needs old values then raises."""
+    if _TAKES_LISTS:
+        torch.autograd.graph.increment_version(tensors)  # type: ignore[arg-type, unused-ignore]
+        return
+    for tensor in tensors:
+        torch.autograd.graph.increment_version(tensor)
+
 
 _add, _add_, _sub, _neg, _sqrt = map(foreach, ("add", "add_", "sub", "neg", "sqrt"))
 _mul_, _lerp_, _maximum_ = map(foreach, ("mul_", "lerp_", "maximum_"))
@@ -62,18 +74,7 @@ class Coefficients(NamedTuple):
 def pure_pass(
     param: Tensor, grad: Tensor, moments: Sequence[Tensor], k: Coefficients, belief: bool
 ) -> list[Tensor]:
-    """Computes a step on one tensor, of any layout, in the dtype of its moments.
-
-    Args:
-        param: the parameter, of any shape.
-        grad: its gradient, of the same shape.
-        moments: its first and second moment and, for AMSGrad, the maximum of the second.
-        k: the coefficients.
-        belief: whether the second moment is that of the gradient's distance from the first.
-
-    Returns:
-        The new parameter and moments, as new tensors.
-    """
+    """Computes a step on one tensor, of any layout, in the dtype of its moments."""
     mean, square, *maxima = moments
     wide = param.to(mean.dtype)
     grad = k.sign * grad.to(mean.dtype) + k.penalty * wide
@@ -119,33 +120,14 @@ def _listed_pass(columns: Columns, k: Coefficients, belief: bool) -> None:
 def listed_step(
     columns: Columns, k: Coefficients, belief: bool, staged: bool, together: float
 ) -> None:
-    """Steps many tensors, in chunks.
-
-    Args:
-        columns: the tensors, which change in place, except the gradients.
-        k: the coefficients, as numbers.
-        belief: as for :func:`pure_pass`.
-        staged: whether parameters are of another dtype or layout than their moments.
-        together: elements of a chunk.
-    """
+    """Steps many tensors, in chunks."""
     for chunk in chunks(columns, together):
         with staging(chunk) if staged else nullcontext(chunk) as ready:
             _listed_pass(ready, k, belief)
 
 
 def kernel_step(params: list[Tensor], places: Places, k: Coefficients, belief: bool) -> bool:
-    """Steps many dense tensors by the compiled kernel, in one pass over memory, if there is one.
-
-    Args:
-        params: the parameters.
-        places: the memory of parameters, gradients and moments, which was just found; it changes
-            in place, except that of the gradients.
-        k: the coefficients.
-        belief: as for :func:`pure_pass`.
-
-    Returns:
-        Whether it is done; if not, nothing has changed.
-    """
+    """Steps many dense tensors by the compiled kernel, in one pass over memory, if there is one."""
     count_versions(params)  # The kernel does not tell autograd.
     return step_moments(params[0].dtype, places, k, belief)
 
@@ -158,16 +140,7 @@ def fused_step(
     eps: float,
     staged: bool,
 ) -> None:
-    """Steps many tensors by torch's kernel of Adam, in one pass over memory.
-
-    Args:
-        columns: the tensors, which change in place, except the gradients.
-        steps: the count of each tensor's steps, a float32 0-dim tensor on its device.
-        group: the options of the group.
-        rate: the learning rate of this step.
-        eps: the ε of this step, outside the root.
-        staged: as for :func:`listed_step`.
-    """
+    """Steps many tensors by torch's kernel of Adam, in one pass over memory."""
     near = columns[0][0].is_cpu
     decay, decouple = group["weight_decay"], group["weight_decouple"]
     kernel = fused_adam(decouple)

@@ -1,4 +1,4 @@
-"""The base of optimizers that step by a first and a second moment."""
+"""Optimizers that step by a first and a second moment: their states, scales and backends."""
 
 from __future__ import annotations
 
@@ -6,25 +6,86 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from lightning_accum._checks import check_mapping
 from lightning_accum._compat import foreach
-from lightning_accum.functional.optimization import Number
-from lightning_accum.optim._checks import check, check_rectifies, is_choice, is_flag
+from lightning_accum.functional.optimization import Number, bias_correction, rectification
 from lightning_accum.optim._kernels import (
     Coefficients,
+    compiled_step,
     fused_step,
     kernel_step,
+    listed_step,
     pure_pass,
 )
 from lightning_accum.optim._moment_states import begin, check_state, check_values, prepare
-from lightning_accum.optim._plan import Batch
-from lightning_accum.optim._scales import Scales
-from lightning_accum.optim._step_groups import StepGroup, Traits, step_groups
-from lightning_accum.optim._torch_step import torch_step
+from lightning_accum.optim._options import MomentOptions, check, check_rectifies, is_choice, is_flag
+from lightning_accum.optim._plan import Batch, StepGroup, Traits, step_groups
 from lightning_accum.optim.base import GenericAdaptiveOptimizer, Group, Params, State
 from lightning_accum.optim.weight_decay import WeightDecay, decay_terms, decayed, warn_of_flips
+from lightning_accum.sparse.tensor_lists import CHUNK
+
+Scales = tuple[Number, Number, Number]
+
+
+def adam_scales(group: dict[str, Any], rate: Number, step: Number) -> Scales:
+    """Returns size, root and floor of Adam's step."""
+    first, second = (bias_correction(beta, step) for beta in group["betas"])
+    if group.get("optimized_update"):
+        return rate * second**0.5 / first, 1.0, group["eps"]
+    return rate / first, second**-0.5, group["eps"]
+
+
+def rectified_scales(group: dict[str, Any], rate: Number, step: Number) -> Scales:
+    """Returns size, root and floor of RAdam's step."""
+    first, second = (bias_correction(beta, step) for beta in group["betas"])
+    trust = rectification(step, group["betas"][1])
+    momentum = rate / first if group["degenerate_to_sgd"] else 0.0 * rate
+    # The bias correction of the second moment scales the whole step, or its root only.
+    size, root = (second**0.5, 1.0) if group.get("optimized_update", True) else (1.0, second**-0.5)
+    size = rate * trust * size / first
+    if isinstance(trust, Tensor):
+        # `torch.where` between two Python floats would give float32.
+        adaptive = (trust > 0).to(trust.dtype)
+        floor = adaptive * group["eps"] + (1.0 - adaptive)
+        return torch.where(trust > 0, size, momentum), adaptive * root, floor
+    return (size, root, group["eps"]) if trust > 0 else (momentum, 0.0, 1.0)
+
+
+def torch_step(
+    group: dict[str, Any],
+    members: StepGroup,
+    grads: list[Tensor],
+    k: Coefficients,
+    belief: bool,
+    rate: Number,
+    step: int,
+) -> None:
+    """Steps parameters of one count by the backend of their step group."""
+    columns = members.columns(grads)
+    if members.backend == "fused":
+        # All share one count tensor, since one for each would cost more than the kernel.
+        count = torch.full((), float(step), dtype=torch.float32, device=members.device)
+        eps = group["eps"]
+        if group["optimized_update"]:  # from ε added to √v to ε added to √v̂
+            eps /= bias_correction(group["betas"][1], step) ** 0.5
+        counts = [count] * len(members.params)
+        fused_step(columns, counts, group, rate, eps, members.staged)
+    elif members.backend == "compiled":
+        compiled_step(columns, k, belief)
+    else:
+        together = _together(group["foreach"], members.device)
+        listed_step(columns, k, belief, members.staged, together)
+
+
+def _together(foreach: bool | None, device: torch.device) -> float:
+    """Returns the number of elements of a chunk, which is limited on the CPU only."""
+    if foreach is None:
+        return CHUNK if device.type == "cpu" else float("inf")
+    return float("inf") if foreach else 0.0
 
 
 class MomentOptimizer(GenericAdaptiveOptimizer):
@@ -105,12 +166,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         """Returns size, root and floor of a step."""
 
     def rate(self, group: Group, step: Number) -> Number:
-        """Returns the learning rate of a step, which also scales decoupled weight decay.
-
-        Args:
-            group: the options of a group.
-            step: counts from one; a number, or a 0-dim tensor in a ``capturable`` group.
-        """
+        """Returns the learning rate of a step, which also scales decoupled weight decay."""
         lr: Number = group["lr"]
         return lr
 
@@ -250,3 +306,27 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
 
 def _unset(option: bool | None) -> bool:
     return not option
+
+
+class AdamFormula(MomentOptimizer):
+    """Base of the optimizers that step by Adam's formula, whatever their rate."""
+
+    _is_adam = True
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float | WeightDecay,
+        own: dict[str, Any],
+        *,
+        fused: bool | None = None,
+        **options: Unpack[MomentOptions],
+    ) -> None:
+        own = {**own, "fused": fused}
+        super().__init__(params, lr, betas, eps, weight_decay, own, **options)
+
+    def _scales(self, group: Group, rate: Number, step: Number) -> Scales:
+        return adam_scales(group, rate, step)

@@ -1,16 +1,22 @@
-"""A plan: the parameters, states and layouts of a step, found once and compared at every step."""
+"""The plan of a step: which parameters have a gradient, and which backend steps each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter, is_
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import attrgetter, is_, itemgetter
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 
+from lightning_accum.functional.numbers import at_least_float32
+from lightning_accum.optim._kernels import COMPILED, check_sizes
 from lightning_accum.optim.weight_decay import WeightDecay
-from lightning_accum.sparse.flat_views import same_layout
+from lightning_accum.sparse.flat_views import dense, same_layout
+from lightning_accum.sparse.tensor_lists import SERIAL, Columns
+from lightning_accum.sparse.tensor_places import Places
 
 _grad = attrgetter("grad")
 
@@ -122,12 +128,7 @@ class Plan:
 
     @classmethod
     def of(cls, optimizer: Planned, known: Plan | None) -> tuple[Plan, list[list[Tensor]]]:
-        """Returns a plan, the known one if it still fits, and the gradients of each group.
-
-        Raises:
-            RuntimeError: if a gradient is sparse, or of another shape than its parameter.
-            ValueError: if the state of a parameter cannot be its own.
-        """
+        """Returns a plan, the known one if it still fits, and the gradients of each group."""
         groups = optimizer.param_groups
         grads = [[g for g in map(_grad, group["params"]) if g is not None] for group in groups]
         present = [
@@ -203,16 +204,7 @@ def refuse_capture(group: dict[str, Any], device: torch.device) -> None:
 
 
 def call_in_place(method: Callable[..., object], changes: str, *args: Any) -> None:
-    """Calls a method of the template, which should change one of its arguments in place.
-
-    Args:
-        method: the method.
-        changes: the name of the argument, for the message.
-        *args: the arguments.
-
-    Raises:
-        TypeError: if it returns what it should have written.
-    """
+    """Calls a method of the template, which should change one of its arguments in place."""
     found = method(*args)
     if found is not None:
         by = {"param": "copy_", "state": "update"}[changes]
@@ -221,3 +213,169 @@ def call_in_place(method: Callable[..., object], changes: str, *args: Any) -> No
             f" nothing. Found that it returns a `{type(found).__name__}`, which would be lost: call"
             f" `{changes}.{by}(...)` with it."
         )
+
+
+@dataclass(frozen=True)
+class Traits:
+    """The properties of an optimizer that decide which backends can step its parameters.
+
+    Attributes:
+        optimizer: name of its class.
+        decay: name of the class of its weight decay.
+        moments: names of the moments in its states; none if a subclass defines its own step.
+        by_formula: whether neither the step nor the weight decay are those of a subclass, which
+            would have to be called.
+        is_adam: whether the formula of the step is Adam's.
+        scheduled: whether the learning rate depends on the step.
+    """
+
+    optimizer: str
+    decay: str
+    moments: tuple[str, ...]
+    by_formula: bool
+    is_adam: bool
+    scheduled: bool
+
+
+Backend = Literal["fused", "listed", "compiled", "single"]
+
+
+@dataclass
+class StepGroup:
+    """Parameters of one device and dtype that one backend steps.
+
+    Attributes:
+        backend: torch's fused kernel, lists of tensors, compiled code, or one tensor at a time.
+        staged: whether they differ from their moments in dtype or layout.
+        device: their device.
+        names: names of the moments.
+        params: the parameters.
+        states: their states.
+        index: the positions of their gradients among those of the parameter group.
+        moments: the moments that were checked, a list for each name.
+        found: whether :attr:`places` has their memory, and that of the gradients, at this step.
+    """
+
+    backend: Backend
+    staged: bool
+    device: torch.device
+    names: tuple[str, ...]
+    params: list[Tensor] = field(default_factory=list)
+    states: list[dict[str, Any]] = field(default_factory=list)
+    index: list[int] = field(default_factory=list)
+    moments: list[list[Tensor]] = field(default_factory=list)
+    found: bool = False
+
+    def __post_init__(self) -> None:
+        self.moments = self.moments or [[] for _ in self.names]
+
+    def add(self, index: int, param: Tensor, state: dict[str, Any]) -> None:
+        """Adds a parameter."""
+        self.index.append(index)
+        self.params.append(param)
+        self.states.append(state)
+        for name, column in zip(self.names, self.moments, strict=True):
+            column.append(state[name])
+
+    def part(self, which: list[int]) -> StepGroup:
+        """Returns the step group of some of the parameters."""
+        part = StepGroup(self.backend, self.staged, self.device, self.names)
+        for i in which:
+            part.add(self.index[i], self.params[i], self.states[i])
+        return part
+
+    @cached_property
+    def is_flat(self) -> bool:
+        """Whether the backend goes over the tensors as flat memory of the CPU, without copies."""
+        direct = self.backend != "single" and not self.staged and bool(self.names)
+        return direct and self.device.type == "cpu"
+
+    @cached_property
+    def places(self) -> Places:
+        """The memory of the parameters, their gradients and their moments."""
+        return Places(self.params, self.moments)
+
+    def find(self, grads: list[Tensor]) -> bool:
+        """Finds the memory of the tensors, and returns whether its backend may go over it."""
+        self.found = self.is_flat and self.places.find(grads)
+        return self.found
+
+    def stands(self) -> bool:
+        """Returns whether the states still hold the moments that were checked."""
+        try:
+            for name, known in zip(self.names, self.moments, strict=True):
+                if not all(map(is_, known, map(itemgetter(name), self.states))):
+                    return False
+        except KeyError:
+            return False
+        return True
+
+    def columns(self, grads: list[Tensor]) -> Columns:
+        """Returns the parameters, their gradients and their moments."""
+        columns = [self.params, grads, *self.moments]
+        if self.backend == "fused" and self.device.type == "cpu" and not self.found:
+            check_sizes(columns)
+        return columns
+
+
+def step_groups(traits: Traits, group: dict[str, Any], batch: Batch) -> list[StepGroup]:
+    """Sorts the parameters of a group by backend, with moments in the layout that it expects."""
+    names = traits.moments
+    found: dict[tuple[Any, ...], StepGroup] = {}
+    for i, (param, state) in enumerate(zip(batch.params, batch.states, strict=True)):
+        if len(names) > 2 and names[2] not in state:  # the option was switched on since
+            state[names[2]] = state[names[1]].clone()
+        backend, staged = _backend(traits, group, param), False
+        # Autograd follows the moments unchanged, and a subclass of tensors has its own layout.
+        own = () if group["differentiable"] or not _is_plain(param) else names
+        if own:
+            staged = _fit(own, state, as_real(param))
+        # A staged group has one step count; a captured step needs one for each parameter.
+        if backend == "single" or (staged and group["capturable"]):
+            backend, staged = "single", False
+        else:
+            large = group.get("compile") and param.numel() >= COMPILED
+            if large and backend == "listed" and not staged:
+                backend = "compiled"
+        # The fused kernel steps small tensors in one thread, apart from large ones.
+        small = backend == "fused" and param.numel() < SERIAL
+        key = (backend, staged, small, own, param.device, param.dtype)
+        found.setdefault(key, StepGroup(backend, staged, param.device, own)).add(i, param, state)
+    return list(found.values())
+
+
+def _is_plain(param: Tensor) -> bool:
+    return type(param) in (Tensor, torch.nn.Parameter)
+
+
+def _backend(traits: Traits, group: dict[str, Any], param: Tensor) -> Backend:
+    plain = traits.by_formula and _is_plain(param) and param.is_floating_point()
+    # The kernel reads a rate on the device, but no rate or ε computed from a count on the device.
+    computed = group["capturable"] and (traits.scheduled or group.get("optimized_update"))
+    here = param.device.type in ("cpu", "cuda")
+    fusable = traits.is_adam and plain and here and not computed
+    if group.get("fused") and not fusable:
+        raise ValueError(
+            "Argument `fused` should be left out for parameters that are not plain floating-point"
+            " tensors on a CPU or a CUDA device, with `capturable=True` for a rate or ε that"
+            " depends on the step, and for a subclass with another `step_param` or weight decay."
+            f" Found `fused = True` for a `{type(param).__name__}` with `dtype = {param.dtype}` on"
+            f" {param.device}, in `{traits.optimizer}` with `{traits.decay}`."
+        )
+    if not plain or group["differentiable"]:
+        return "single"
+    if fusable and group.get("fused") is not False and group["foreach"] is None:
+        return "fused"
+    remote = isinstance(group["lr"], Tensor) and not group["lr"].is_cpu
+    return "single" if group["capturable"] or remote else "listed"
+
+
+def _fit(names: tuple[str, ...], state: dict[str, Any], param: Tensor) -> bool:
+    """Gives moments the parameter's layout, and returns whether steps have to be staged."""
+    dtype = at_least_float32(param.dtype)
+    for name in names:
+        moment = state[name]
+        fits = moment.dtype == dtype and moment.device == param.device
+        if not fits or not same_layout(moment, param) or not dense(moment):
+            state[name] = torch.empty_like(param, dtype=dtype).copy_(moment)
+    return dtype != param.dtype or not same_layout(state[names[0]], param)

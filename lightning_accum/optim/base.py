@@ -10,10 +10,9 @@ from torch import Tensor
 
 from lightning_accum._checks import check_mapping
 from lightning_accum.optim._checkpoint import seal, unseal, warn_of_no_maximum
-from lightning_accum.optim._checks import check, is_betas, is_flag, is_rate, non_negative
+from lightning_accum.optim._kernels import count_versions
+from lightning_accum.optim._options import check, is_betas, is_flag, is_rate, non_negative
 from lightning_accum.optim._plan import Batch, Plan, as_real, call_in_place, refuse_capture
-from lightning_accum.optim._unmoved import FirstSteps
-from lightning_accum.optim._versions import count_versions
 from lightning_accum.optim.weight_decay import WeightDecay, check_decay, flattened
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
@@ -79,7 +78,6 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
     ) -> None:
         check_mapping("defaults", defaults)
         self._plan: Plan | None = None
-        self._first = FirstSteps()
         decay = defaults.get("weight_decay", 0.0)
         #: The weight decay, which ``step_param`` calls.
         self.weight_decay = decay if isinstance(decay, WeightDecay) else WeightDecay(decay)
@@ -160,12 +158,10 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
     ) -> None:
         """Steps parameters one at a time, as :meth:`step_param` says."""
         try:
-            self._first.begin(params)
             for param, state, grad in zip(params, states, grads, strict=True):
                 slope = as_real(grad)
                 slope = -slope if group["maximize"] else slope
                 call_in_place(self.step_param, "param", state, group, slope, as_real(param))
-            self._first.end(type(self).__name__, params, grads, group["lr"])
         finally:
             if not group["differentiable"]:  # otherwise autograd follows the step
                 count_versions(params)
@@ -244,7 +240,7 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
             group["betas"] = tuple(group["betas"])
         unseal(state["state"])
         super().__setstate__(state)
-        self._plan, self._first = None, FirstSteps()
+        self._plan = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "weight_decay": self.weight_decay}

@@ -6,9 +6,8 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from lightning_accum.functional.optimization import Number
-from lightning_accum.optim._moments import MomentOptimizer
+from lightning_accum.optim._moments import MomentOptimizer, Scales, rectified_scales
 from lightning_accum.optim._options import MomentOptions
-from lightning_accum.optim._scales import Scales, rectified_scales
 from lightning_accum.optim.base import Group, Params
 from lightning_accum.optim.weight_decay import WeightDecay
 

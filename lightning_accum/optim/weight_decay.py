@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.functional.optimization import Number
-from lightning_accum.optim._checks import check, is_flag, non_negative
+from lightning_accum.optim._options import check, is_flag, non_negative
 
 
 @dataclass(frozen=True)

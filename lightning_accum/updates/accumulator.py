@@ -246,7 +246,7 @@ class Accumulator(WatchedAccumulator):
 
     def emptying_calls(self) -> list[partial[None]]:
         """Returns calls that empty both parts; :meth:`clear` then frees their memory."""
-        calls = [partial(setattr, part, "count", 0) for part in (self._pos, self._neg)]
+        calls = [partial(setattr, self._pos, "count", 0), partial(setattr, self._neg, "count", 0)]
         if self._combined:
             # The `__setattr__` of modules is Python code, in which an interrupt could leave this
             # half empty.
@@ -298,12 +298,15 @@ class Accumulator(WatchedAccumulator):
         Raises:
             ValueError: if the pending contributions do not fit ``param``.
         """
-        return self._fitted(self._pos.value(), param), self._fitted(self._neg.value(), param)
+        pos, neg = self._pos.value(), self._neg.value()
+        if pos is not None and (pos.shape != param.shape or pos.device != param.device):
+            pos = self._fitted(pos, param)
+        if neg is not None and (neg.shape != param.shape or neg.device != param.device):
+            neg = self._fitted(neg, param)
+        return pos, neg
 
-    def _fitted(self, value: Tensor | None, param: Tensor) -> Tensor | None:
+    def _fitted(self, value: Tensor, param: Tensor) -> Tensor:
         """Expands a reduced part to the shape of a parameter, on its device."""
-        if value is None:
-            return None
         if value.shape != param.shape:
             try:
                 value = value.expand(param.shape)

@@ -17,6 +17,7 @@ from lightning_accum.updates.nonfinite import NonFiniteGuard
 from lightning_accum.updates.products import product_shape
 from lightning_accum.updates.targets import Target
 
+_add_, _sub = foreach("add_"), foreach("sub")
 _CALL: Callable[[partial[Any]], Any] = partial.__call__
 
 
@@ -36,11 +37,6 @@ class Change(NamedTuple):
 
 def checked_change(label: str, targets: list[Target], guard: NonFiniteGuard) -> Change:
     """Computes and checks the changes of all parameters, and changes none of them.
-
-    Args:
-        label: the name of the module, for messages.
-        targets: the parameters.
-        guard: the policy for NaN and Inf.
 
     Raises:
         NonFiniteUpdateError: if a change holds NaN or Inf and the policy is ``"raise"``.
@@ -102,26 +98,26 @@ def _sum(label: str, targets: list[Target], guard: NonFiniteGuard) -> Change:
     deltas, counts = guard.filtered(label, targets, _deltas(targets))
     if not targets:
         return Change(targets, [], counts)
-    factor = targets[0].factor
-    if any(target.factor != factor for target in targets):
+    factors, params, versions = set(), [], []
+    for target in targets:
+        param = target.param.detach()
+        if target.sharded:
+            # autograd saved the whole parameter, not the shard of this process
+            versions.append(partial(increment_version, target.param))
+            param = local(param)
+        params.append(param)
+        factors.add(target.factor)
+    factor = factors.pop()
+    if factors:
         deltas = [d * target.factor for d, target in zip(deltas, targets, strict=True)]
         factor = 1.0
-    params = [local(t.param.detach()) if t.sharded else t.param.detach() for t in targets]
-    calls = [partial(foreach("add_"), params, deltas, alpha=factor)]
-    # autograd saved the whole parameter, not the shard of this process
-    calls += [partial(increment_version, t.param) for t in targets if t.sharded]
-    return Change(targets, calls, counts)
+    return Change(targets, [partial(_add_, params, deltas, alpha=factor), *versions], counts)
 
 
 def gradients(
     label: str, targets: Sequence[Target], guard: NonFiniteGuard
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Returns the negative changes of all parameters, and the counts of dropped ones.
-
-    Args:
-        label: the name of the module, for messages.
-        targets: the parameters.
-        guard: the policy for NaN and Inf.
 
     Raises:
         NonFiniteUpdateError: if a change holds NaN or Inf and the policy is ``"raise"``.
@@ -158,7 +154,7 @@ def _deltas(targets: Sequence[Target]) -> list[Tensor]:
             unbounded.append((place, pos, neg))
     if unbounded:
         places, pos_parts, neg_parts = zip(*unbounded, strict=True)
-        for place, delta in zip(places, foreach("sub")(pos_parts, neg_parts), strict=True):
+        for place, delta in zip(places, _sub(pos_parts, neg_parts), strict=True):
             deltas[place] = delta
     return deltas
 
@@ -168,8 +164,5 @@ def call_uninterrupted(*calls: partial[Any]) -> None:
 
     Python looks for an interrupt between its own instructions. None runs between these calls, so
     that after an interrupt either all of them were made, or none.
-
-    Args:
-        *calls: functions written in C, each with its arguments.
     """
     deque(map(_CALL, calls), maxlen=0)

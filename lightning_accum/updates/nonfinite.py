@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import compress
 from typing import Any, Literal, get_args
 
 import torch
@@ -50,11 +51,6 @@ class NonFiniteGuard:
 
         It waits for the device only if the policy is ``"raise"``.
 
-        Args:
-            label: the name of the module, for the message.
-            targets: the parameters.
-            deltas: their changes, before they are multiplied by the factors.
-
         Returns:
             The changes, zero for those that are dropped, and how often a change of each parameter
             has been dropped when these are applied.
@@ -64,12 +60,12 @@ class NonFiniteGuard:
         """
         if self.policy == "ignore" or not deltas:
             return deltas, {}
-        names, bad = [target.name for target in targets], []
+        bad = {}
         for target, delta in zip(targets, deltas, strict=True):
             overflows = _overflows(delta, target.param, target.factor)
-            bad.append(any_process(overflows, target.param) if target.sharded else overflows)
+            bad[target.name] = any_process(overflows, target.param) if target.sharded else overflows
         if self.policy == "raise":
-            wrong = [name for name, is_bad in zip(names, bad, strict=True) if bool(is_bad)]
+            wrong = list(compress(bad, map(bool, bad.values())))
             if wrong:
                 raise NonFiniteUpdateError(
                     f"The update of parameter{'s' * (len(wrong) > 1)} {', '.join(wrong)} of"
@@ -78,10 +74,10 @@ class NonFiniteGuard:
                 )
             return deltas, {}
         counts = {}
-        for name, is_bad in zip(names, bad, strict=True):
+        for name, is_bad in bad.items():
             known = self.counts.get(name)
             counts[name] = is_bad.long() if known is None else known.to(is_bad.device) + is_bad
-        return [d.masked_fill(b, 0) for d, b in zip(deltas, bad, strict=True)], counts
+        return [d.masked_fill(b, 0) for d, b in zip(deltas, bad.values(), strict=True)], counts
 
     def passes(self, product: Product) -> bool:
         """Returns whether a product may be applied without computing and checking its elements."""

@@ -94,13 +94,7 @@ class Part:
     def add_products(
         self, products: Sequence[Product], defer: bool = False, keep: bool = False
     ) -> None:
-        """Adds the sum of products as one contribution.
-
-        Args:
-            products: at least one, all of the same shape; spikes may be boolean.
-            defer: whether copies of both sides may be held instead, if they are smaller.
-            keep: whether the sides themselves may be held, because nobody changes them.
-        """
+        """Adds the sum of products as one contribution."""
         if self.count == 0:
             self.clear()
         if defer and not self.count and self.reduction.adds and are_worth_deferring(products):
@@ -166,6 +160,8 @@ class Part:
             kept = torch.broadcast_tensors(*(value.to(device) for value in self._kept))
             return self.reduction.of(torch.stack(kept))
         assert self._total is not None
+        if not self.reduction.averages:
+            return self._total
         return self.reduction.finish(self._total, self.count)
 
     def read(self) -> Tensor | None:
@@ -247,12 +243,6 @@ def checked_contribution(
     label: str, value: Tensor | None, shape: torch.Size | None, pending: torch.Size | None
 ) -> Tensor | None:
     """Returns a contribution in the parameter's shape; ``None`` stays ``None``.
-
-    Args:
-        label: the names of the parameter and of the part, for messages.
-        value: the contribution.
-        shape: the parameter's shape, if it is known.
-        pending: the shape of what is pending already, if anything is.
 
     Raises:
         TypeError: if it is not a dense tensor of real numbers.
@@ -352,14 +342,7 @@ def _check_shape(
 def check_part(
     place: str, state: object, reduction: Reduction, shape: torch.Size | None = None
 ) -> None:
-    """Raises a ``RuntimeError`` unless a state is one that :meth:`Part.state` returns.
-
-    Args:
-        place: the name of the part, for messages.
-        state: the state that is about to be loaded.
-        reduction: the reduction of the part that is to take it.
-        shape: the parameter's shape, if it is known.
-    """
+    """Raises a ``RuntimeError`` unless a state is one that :meth:`Part.state` returns."""
     kinds = {"count": COUNT, "total": optional(_PENDING), "kept": _KEPT, "deferred": _DEFERRED}
     found = check_state(place, state, kinds)
     count, total, kept, deferred = (found[key] for key in ("count", "total", "kept", "deferred"))

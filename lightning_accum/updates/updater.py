@@ -430,19 +430,23 @@ class Updater(WatchedUpdater):
 
     def _apply_change(self, change: Change, consumed: Sequence[str]) -> None:
         """Applies a checked change, and empties the accumulators that held it."""
-        names = [target.name for target in change.targets]
+        scale = {}
+        for target in change.targets:
+            scale[target.name] = target.factor
+        names = tuple(scale)
         self.events.applying(self, names)
-        accumulators = [self._accumulators[name] for name in consumed]
-        emptying = [call for each in accumulators for call in each.emptying_calls()]
+        emptying: list[partial[None]] = []
+        for name in consumed:
+            emptying += self._accumulators[name].emptying_calls()
         # An interrupt leaves the change applied and consumed, or neither. Constraints may raise.
         call_uninterrupted(*change.calls, *emptying)
         self._guard.counts.update(change.counts)
         self.note_targets(change.targets, consumed)
-        for accumulator in accumulators:
-            accumulator.clear()
+        for name in consumed:
+            self._accumulators[name].clear()
         if self._constraints:
             self._constraints.run(change.targets)
-        self.events.applied(self, names, {target.name: target.factor for target in change.targets})
+        self.events.applied(self, names, scale)
 
     def gradients(self) -> tuple[dict[str, Tensor], list[partial[Any]]]:
         """Returns what is pending as gradients of a descent, and calls that consume it.

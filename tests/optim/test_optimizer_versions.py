@@ -15,7 +15,7 @@ from lightning_accum.optim import (
     GenericAdaptiveOptimizer,
     RAdam,
     UpdateOptimizer,
-    _versions,
+    _kernels,
 )
 from lightning_accum.optim._kernels import COMPILED
 from lightning_accum.sparse.tensor_lists import CHUNK, SERIAL
@@ -94,8 +94,8 @@ def test_an_applied_update(change):
 
 @pytest.mark.parametrize("lists", [False, True])
 def test_versions_are_counted_one_by_one_or_in_lists(lists, monkeypatch):
-    monkeypatch.setattr(_versions, "_TAKES_LISTS", lists and _versions._TAKES_LISTS)
+    monkeypatch.setattr(_kernels, "_TAKES_LISTS", lists and _kernels._TAKES_LISTS)
     params = parameters()
     before = [p._version for p in params]
-    _versions.count_versions(params)
+    _kernels.count_versions(params)
     assert [p._version for p in params] == [version + 1 for version in before]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import Any
 
@@ -194,49 +193,3 @@ def test_a_decay_that_flips_weights_in_a_step() -> None:
         optimizer.step()
     optimizer.step()  # told once
     Noam([weight], lr=1.0, weight_decay=5.0, warmup=4, d_model=16).step()  # its rate is low
-
-
-class Rebinds(GenericAdaptiveOptimizer):
-    """Steps a name of its own instead of the parameter."""
-
-    def __init__(self, params: object, lr: float = 0.1) -> None:
-        super().__init__(params, {}, lr, (0.9, 0.9), 1e-8)
-
-    def step_param(self, state, group, grad, param) -> None:
-        param = param - group["lr"] * grad
-
-
-class Unseen(Rebinds):
-    """Steps in place where autograd does not see it."""
-
-    def step_param(self, state, group, grad, param) -> None:
-        param.data.sub_(group["lr"] * grad)
-
-
-def stepped(optimizer: GenericAdaptiveOptimizer, weights: list[nn.Parameter], steps: int) -> None:
-    for _ in range(steps):
-        for weight in weights:
-            weight.grad = torch.ones(2)
-        optimizer.step()
-
-
-def test_a_step_that_rebinds_the_parameter() -> None:
-    weights = [nn.Parameter(torch.ones(2)) for _ in range(2)]
-    groups = [{"params": [weight]} for weight in weights]
-    for given in (weights, groups):
-        optimizer = Rebinds(given)
-        with pytest.warns(RuntimeWarning, match=r"`step_param` of `Rebinds` .* 16 steps, .* 0.1: "):
-            stepped(optimizer, weights, 16)
-        stepped(optimizer, weights, 40)  # told once
-    with pytest.warns(RuntimeWarning, match="`step_param` of `Rebinds`"):
-        stepped(*copy.deepcopy((optimizer, weights)), 16)
-
-
-def test_steps_that_may_leave_the_parameter_as_it_is() -> None:
-    weights = [nn.Parameter(torch.ones(2))]
-    stepped(Unseen(weights), weights, 20)
-    stepped(Rebinds(weights, lr=0.0), weights, 20)
-    optimizer = Rebinds(weights)
-    for _ in range(20):
-        weights[0].grad = torch.zeros(2)
-        optimizer.step()
