@@ -32,7 +32,7 @@ from lightning_accum.functional.numbers import (
     same_fingerprints,
     sample_of,
 )
-from lightning_accum.nn.delay_range import delays_beyond, step_of_delays
+from lightning_accum.nn.linear import delays_beyond, step_of_delays
 from lightning_accum.updates import Updater
 
 _STILL = 1.002  # times the norm of an epoch before: smaller growth does not count

@@ -1,15 +1,16 @@
 """Layers of connections and neurons, so that the package works without another library."""
 
-from lightning_accum.nn.adaptive_lif import AdaptiveLIF
-from lightning_accum.nn.competition import Competition
+from lightning_accum.nn.competition import (
+    Competition,
+    Inhibition,
+    LateralInhibition,
+    WinnerTakeAll,
+)
 from lightning_accum.nn.conv import Conv1d, Conv2d, Conv3d
-from lightning_accum.nn.delayed_linear import DelayedLinear
 from lightning_accum.nn.encoder import PoissonEncoder
-from lightning_accum.nn.inhibition import Inhibition, LateralInhibition, WinnerTakeAll
 from lightning_accum.nn.leaky_integrator import LeakyIntegrator
-from lightning_accum.nn.lif import LIF
-from lightning_accum.nn.linear import Linear
-from lightning_accum.nn.recurrent_linear import RecurrentLinear
+from lightning_accum.nn.linear import DelayedLinear, Linear, RecurrentLinear
+from lightning_accum.nn.neuron import LIF, AdaptiveLIF
 from lightning_accum.nn.reward_baseline import RewardBaseline
 from lightning_accum.nn.surrogate_lif import SurrogateLIF
 

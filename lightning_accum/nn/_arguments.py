@@ -1,29 +1,18 @@
-"""Checks of the arguments of neurons and connections."""
+"""Checks of the arguments and states of neurons and connections."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from lightning_accum._checks import check_finite, check_integers, check_numbers, check_tensors
-from lightning_accum.nn.inhibition import Inhibition
+from lightning_accum._checks import check_finite, check_numbers, check_tensors
+from lightning_accum._state import check_that
 
 # Steps are counted in single precision, which leaves room for a sequence as long.
 _LONGEST_PERIOD = 1 << 23
-_LONGEST_DELAY = 1 << 16
-
-
-def check_potentials(v_threshold: float, v_reset: float, v_rest: float) -> None:
-    """Raises an error unless the threshold lies above the reset and the resting potential."""
-    check_finite(v_threshold=v_threshold, v_reset=v_reset, v_rest=v_rest)
-    if not max(v_reset, v_rest) < v_threshold:
-        raise ValueError(
-            "Argument `v_threshold` should lie above `v_reset` and `v_rest`. Found "
-            f"`v_threshold = {v_threshold}`, `v_reset = {v_reset}`, `v_rest = {v_rest}`."
-        )
 
 
 def check_times(refractory: float, dt: float, time_dim: object) -> None:
@@ -45,38 +34,18 @@ def check_times(refractory: float, dt: float, time_dim: object) -> None:
         )
 
 
-def check_options(
-    spike_dtype: torch.dtype | None, inhibition: Inhibition | None, compile: bool
-) -> None:
-    """Raises an error unless dtype, inhibition and compilation are valid and fit together."""
+def check_spike_dtype(spike_dtype: torch.dtype | None) -> None:
+    """Raises a ``TypeError`` unless this is a dtype, or ``None``."""
     if spike_dtype is not None and not isinstance(spike_dtype, torch.dtype):
         raise TypeError(
             f"Argument `spike_dtype` should be a torch.dtype, or None. Found `{spike_dtype = }`."
-        )
-    usable = callable(getattr(inhibition, "select", None)) and not isinstance(inhibition, type)
-    if not (inhibition is None or usable):
-        raise TypeError(
-            "Argument `inhibition` should be an inhibition, such as"
-            f" `WinnerTakeAll(steps=0)`, or None. Found `{inhibition!r}`."
-        )
-    if compile and inhibition is not None:
-        raise ValueError(
-            "Argument `compile` should be False if there is `inhibition`, which is not "
-            f"compiled. Found `compile = {compile}`, `inhibition = {inhibition}`."
         )
 
 
 def check_input(
     x: Tensor, size: tuple[int, ...], time_dim: int | None, least_steps: int = 0
 ) -> None:
-    """Raises an error unless an input current has the shape of a layer.
-
-    Args:
-        x: the input.
-        size: shape of the layer, without batch and time.
-        time_dim: ``None`` for ``[B, *size]``, 0 for ``[T, B, *size]``.
-        least_steps: the smallest T that the layer takes.
-    """
+    """Raises an error unless an input is ``[B, *size]``, or ``[T, B, *size]`` with time."""
     check_tensors(x=x)
     lead = ["B"] if time_dim is None else ["T", "B"]
     fits = x.ndim == len(lead) + len(size) and x.shape[len(lead) :] == size
@@ -112,44 +81,11 @@ def layer_shape(size: int | Sequence[int]) -> tuple[int, ...]:
     return sizes
 
 
-def check_sizes(**sizes: int) -> None:
-    """Raises an error unless arguments, passed by their names, are sizes of a layer."""
-    check_integers(**sizes)
-    for name, size in sizes.items():
-        if size < 0:
-            raise ValueError(f"Argument `{name}` should be a size. Found `{name} = {size}`.")
-
-
-def delays_of(weight: Tensor, delay: float | Tensor | None, max_delay: float, dt: float) -> Tensor:
-    """Returns delays for each of a connection's weights, after a check.
-
-    Args:
-        weight: the weights.
-        delay: the delays in ms, or ``None`` to draw them.
-        max_delay: the longest delay, in ms.
-        dt: step, in ms.
-    """
-    check_finite(max_delay=max_delay)
-    if not 0 <= max_delay <= _LONGEST_DELAY * dt:
-        raise ValueError(
-            f"Argument `max_delay` should be from 0 to {_LONGEST_DELAY} steps, in ms. Found"
-            f" `max_delay = {max_delay}`, `dt = {dt}`."
-        )
-    if max_delay and not round(max_delay / dt):
-        raise ValueError(
-            "Argument `max_delay` should be 0, or more than half a step, in ms. Found"
-            f" `max_delay = {max_delay}`, `dt = {dt}`, so that every delay is rounded to 0: give it"
-            " in ms, not in seconds, or shorten `dt`."
-        )
-    if delay is None:
-        return max_delay * torch.rand_like(weight)
-    if not isinstance(delay, Tensor):
-        check_finite(delay=delay)
-        delay = torch.tensor(delay, device=weight.device).expand_as(weight)
-    if delay.shape != weight.shape or not ((delay >= 0) & (delay <= max_delay)).all():
-        raise ValueError(
-            f"Argument `delay` should be a number or a tensor of shape {list(weight.shape)}, from 0"
-            f" to `max_delay = {max_delay}`, in ms. Found shape {list(delay.shape)}, with"
-            f" {delay.flatten()[:4].tolist()}."
-        )
-    return delay.detach().to(weight, copy=True)
+def check_layer_state(layer: nn.Module, state: Mapping[str, Tensor | None], *size: int) -> None:
+    """Raises a ``RuntimeError`` unless each value of a state is ``[B, *size]``, or ``None``."""
+    for key, value in state.items():
+        if value is not None:
+            fits = value.is_floating_point() and value.ndim and tuple(value.shape[1:]) == size
+            shape = ", ".join(["B", *map(str, size)])
+            should = f"floating-point numbers of shape [{shape}] as `{key}`"
+            check_that(bool(fits), f"`{type(layer).__name__}`", should, value)

@@ -5,21 +5,31 @@ Masks are floating-point and buffers are written in place, which is faster than 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from itertools import count
+from types import FunctionType
 
 import torch
 from torch import Tensor
 
-from lightning_accum.nn._fast_compiled import integrate_blocks
-from lightning_accum.nn.inhibition import Inhibition
-from lightning_accum.nn.state import NeuronState
-from lightning_accum.sparse.kernel_neurons import NeuronSteps, integrate_neurons
+from lightning_accum._compat import is_compiler_failure
+from lightning_accum.nn.competition import Inhibition
+from lightning_accum.sparse.compiled import has_kernel
+from lightning_accum.sparse.kernel_neurons import NeuronState, NeuronSteps, integrate_neurons
 from lightning_accum.sparse.kernel_online import SpikingNeurons
 
 # Sequences of up to so many steps are not worth the preparation of the loop for long sequences.
 _SHORT = 3
 # How many steps' spikes are cast to another dtype together.
 _CAST_TOGETHER = 16
+# Steps of a compiled pass: more take longer to compile, and a CPU cannot prefetch from more places.
+BLOCK = 10
+# Up to so many neurons times samples, one thread computes, as in torch itself: to synchronize
+# threads for ten steps gains little, and costs much if other work keeps them busy.
+SERIAL = 1 << 15
+
+_numbers_of_copies = count()
 
 
 def integrate(
@@ -30,25 +40,13 @@ def integrate(
     spike_dtype: torch.dtype,
     compile: bool,
 ) -> tuple[Tensor, NeuronState]:
-    """Integrates a sequence.
+    """Integrates currents ``[T, B, N]``; returns the spikes and the state, changed in place.
 
-    Args:
-        constants: the constants of the equations.
-        inhibition: lateral inhibition.
-        current: input current, ``[T, B, N]``.
-        state: the state before the first step, which is changed in place.
-        spike_dtype: dtype of the spikes.
-        compile: whether to use compiled code, if there is no inhibition.
-
-    Returns:
-        The spikes ``[T, B, N]``, and the state after the last step.
-
-    Raises:
-        RuntimeError: if there is no compiler for ``compile=True``.
+    By the kernel where there is one, otherwise by code that torch compiles if ``compile``.
     """
     r, (v, hold, theta) = constants, state
     out = torch.empty(current.shape, dtype=spike_dtype, device=current.device)
-    if not compile and inhibition is None and _by_kernel(r, current, out, state):
+    if inhibition is None and _by_kernel(r, current, out, state):
         return out, state
     if r.rest:
         current = current + (1 - r.decay) * r.rest
@@ -57,16 +55,9 @@ def integrate(
     if r.adapts and len(v):  # no samples have no mean
         adaptation = _Adaptation(r, theta, threshold, len(v))
     spikes = out
-    if compile and inhibition is None:
-        done = integrate_blocks(
-            current,
-            out,
-            v,
-            hold if r.period else None,
-            threshold,
-            None if adaptation is None else theta,
-            (r.decay, float(r.period), r.decay_theta, r.theta_plus, r.threshold),
-        )
+    if compile and inhibition is None and not has_kernel(v.device, v.dtype):
+        learned = None if adaptation is None else theta
+        done = _integrate_blocks(r, current, out, v, hold, threshold, learned)
         current, spikes = current[done:], out[done:]
     if r.period and inhibition is None and len(current) > _SHORT:
         hold = _loop_long(r, current, spikes, v, hold, threshold, adaptation)
@@ -82,15 +73,7 @@ def prepare_steps(
     spike_dtype: torch.dtype,
     settings: object,
 ) -> None:
-    """Prepares single steps, each a call, of neurons whose threshold does not adapt.
-
-    Args:
-        steps: takes them.
-        constants: the constants of the equations.
-        state: the state after the last step.
-        spike_dtype: dtype of the spikes.
-        settings: what has to be equal in the next steps.
-    """
+    """Prepares single steps, each a call, of neurons whose threshold does not adapt."""
     steps.begin(state.v, state.hold, _numbers(constants), constants.period, spike_dtype, settings)
 
 
@@ -144,11 +127,9 @@ def _loop_long(
     threshold: Tensor,
     adaptation: _Adaptation | None,
 ) -> Tensor:
-    """Integrates a long sequence with a refractory period, and returns the new ``hold``.
-
-    It stores the step until which a neuron is held, instead of counting down; and a neuron that
-    spikes needs no reset, as it is held at reset in the next step.
-    """
+    """Integrates a long sequence with a refractory period, and returns the new ``hold``."""
+    # It stores the step until which a neuron is held, instead of counting down; and a neuron that
+    # spikes needs no reset, as it is held at reset in the next step.
     steps = len(current)
     until, free = hold - 1, torch.empty_like(v)
     ends = torch.arange(r.period, r.period + steps, dtype=v.dtype, device=v.device).unbind(0)
@@ -183,10 +164,7 @@ class _Adaptation:
 
 
 def _rows(out: Tensor, dtype: torch.dtype) -> Iterable[Tensor]:
-    """Returns a tensor of ``dtype`` for the spikes of each step, in ``out`` or to be cast to it.
-
-    The last tensor keeps its values after the end.
-    """
+    """Returns a tensor for the spikes of each step; the last keeps its values after the end."""
     return out.unbind(0) if out.dtype == dtype else _cast_rows(out, dtype)
 
 
@@ -197,3 +175,86 @@ def _cast_rows(out: Tensor, dtype: torch.dtype) -> Iterator[Tensor]:
     for part in parts:
         yield from rows[: len(part)]
         part.copy_(buffer if len(part) == len(rows) else buffer[: len(part)])
+
+
+def _integrate_blocks(
+    r: SpikingNeurons,
+    current: Tensor,
+    out: Tensor,
+    v: Tensor,
+    hold: Tensor,
+    threshold: Tensor,
+    theta: Tensor | None,
+) -> int:
+    """Integrates the steps that fill whole blocks, in place, by compiled code; returns how many."""
+    steps = len(current) // BLOCK * BLOCK
+    if not steps or not v.numel():
+        return 0
+    current, held = current.contiguous(), hold if r.period else None
+    # Compiled code vectorizes bytes, but not booleans.
+    spikes = (out.view(torch.uint8) if out.dtype == torch.bool else out).unbind(0)
+    # A tensor, because torch compiles again for other Python numbers.
+    numbers = v.new_tensor([r.decay, r.period, r.decay_theta, r.theta_plus, r.threshold])
+    learned = None if theta is None else theta.clone()
+    run = _compiled(
+        v.is_cpu and v.numel() <= SERIAL,
+        # Everything for which torch would compile again, except the size of the batch.
+        (v.device, v.dtype, out.dtype, v.shape[1], not r.period, threshold.ndim, theta is None),
+        (v.is_inference(), current.is_inference()),
+    )
+    try:
+        for t in range(0, steps, BLOCK):
+            block = slice(t, t + BLOCK)
+            run(current[block], spikes[block], v, held, threshold, learned, numbers)
+    except RuntimeError as error:
+        if not is_compiler_failure(error):
+            raise
+        raise RuntimeError(
+            "Argument `compile` should be True only if torch.compile works, which on a CPU takes a "
+            "C++ compiler. Found `compile = True`, and that it fails, for the reason above. Install"
+            " a compiler, name it in the environment variable CXX, or leave `compile` out."
+        ) from error
+    if theta is not None and learned is not None:
+        theta.copy_(learned)  # here, as autograd does not see what compiled code changes
+    return steps
+
+
+@cache
+def _compiled(serial: bool, *kind: object) -> Callable[..., None]:
+    """Returns a compiled copy of `_block` for one kind of arguments.
+
+    Each copy has its own code object, as torch stops compiling a code object after eight times.
+    """
+    code = _block.__code__.replace(co_name=f"_block_{next(_numbers_of_copies)}")
+    return torch.compile(
+        FunctionType(code, globals()), options={"cpp.threads": 1} if serial else None
+    )
+
+
+def _block(
+    current: Tensor,
+    out: Sequence[Tensor],
+    v: Tensor,
+    hold: Tensor | None,
+    threshold: Tensor,
+    theta: Tensor | None,
+    numbers: Tensor,
+) -> None:
+    """Integrates one block, in place."""
+    decay, period, decay_theta, rise, fixed = numbers.unbind()
+    old = (v, hold, threshold, theta)
+    for i, o in zip(current.unbind(), out, strict=True):
+        v = i + decay * v
+        if hold is not None:
+            v = v * (hold <= 0)
+        spikes = (v >= threshold).to(v.dtype)
+        v = v - v * spikes
+        if hold is not None:
+            hold = torch.maximum(hold - 1, spikes * period)
+        if theta is not None:
+            theta = (decay_theta * theta + rise * spikes.mean(0)).to(theta.dtype)
+            threshold = (theta + fixed).to(v.dtype)
+        o.copy_(spikes)
+    for before, after in zip(old, (v, hold, threshold, theta), strict=True):
+        if before is not None and after is not None and after is not before:
+            before.copy_(after)

@@ -15,33 +15,20 @@ _LONG = 8
 
 
 class SurrogateState(NamedTuple):
-    """The state of a layer between two steps, each ``[B, N]``.
-
-    Args:
-        v: membrane potential.
-        adaptation: low-pass of the neuron's own spikes.
-        spikes: of the last step.
-    """
+    """The state of a layer between two steps, each ``[B, N]``."""
 
     v: Tensor
-    adaptation: Tensor
-    spikes: Tensor
+    adaptation: Tensor  # low-pass of the neuron's own spikes
+    spikes: Tensor  # of the last step
 
 
 class SurrogateRun(NamedTuple):
-    """A sequence of a layer, each ``[T, B, N]``.
+    """A sequence of a layer, each ``[T, B, N]``."""
 
-    Args:
-        raster: spikes, 0 or 1, ``[T + 1, B, N]``: those before the first step come first.
-        membrane: potential that is compared with the threshold.
-        threshold: the threshold.
-        state: the state after the last step.
-    """
-
-    raster: Tensor
-    membrane: Tensor
+    raster: Tensor  # spikes, 0 or 1, [T + 1, B, N]: those before the first step come first
+    membrane: Tensor  # potential that is compared with the threshold
     threshold: Tensor
-    state: SurrogateState
+    state: SurrogateState  # after the last step
 
 
 def integrate_surrogate(
@@ -54,17 +41,9 @@ def integrate_surrogate(
     recurrent: Tensor | None = None,
     spike_dtype: torch.dtype | None = None,
 ) -> SurrogateRun:
-    """Integrates a sequence without a graph, every step in the memory of its result.
+    """Integrates ``[T, B, N]`` currents without a graph, each step in the memory of its result.
 
-    Args:
-        current: input current, ``[T, B, N]``.
-        state: the state before the first step, which is overwritten.
-        decay: of the membrane in a step.
-        v_threshold: threshold without adaptation, which a spike subtracts from the potential.
-        beta: strength of the adaptation.
-        decay_adaptation: of the adaptation in a step.
-        recurrent: weights among the neurons, ``[N, N]``.
-        spike_dtype: dtype that the spikes may have instead of that of ``current``.
+    ``state`` is overwritten; spikes may be in ``spike_dtype`` instead of the dtype of ``current``.
     """
     v, adaptation, z = state
     current = current.contiguous()
@@ -76,12 +55,11 @@ def integrate_surrogate(
         raster = current.new_empty(shape, dtype=torch.bool if spike_dtype is torch.bool else None)
         raster[0] = z
         weights = None if recurrent is None else recurrent.detach().t().to(current).contiguous()
-        constants, limits = (
-            (decay, v_threshold, beta, decay_adaptation),
-            threshold if beta else None,
-        )
-        arguments = current, weights, state, membrane, limits, raster, constants
-        if integrate_surrogate_neurons(*arguments):
+        constants = decay, v_threshold, beta, decay_adaptation
+        limits = threshold if beta else None
+        if integrate_surrogate_neurons(
+            current, weights, state, membrane, limits, raster, constants
+        ):
             return SurrogateRun(raster, membrane, threshold, state)
     raster = current.new_empty(shape)
     raster[0] = z

@@ -2,11 +2,57 @@
 
 from __future__ import annotations
 
+import math
 from typing import final
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from lightning_accum.nn.sequence_conv import SequenceConv
+from lightning_accum._checks import check_tensors
+from lightning_accum._compat import is_traced
+from lightning_accum.functional.numbers import as_numbers
+from lightning_accum.sparse.chunks import in_chunks
+from lightning_accum.updates import Updatable
+
+
+class SequenceConv(Updatable, nn.Module):
+    """The part of a convolution that takes input of any dtype, with or without time.
+
+    The convolution of torch follows it among the base classes of a layer.
+    """
+
+    weight: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Transmits a batch, or a sequence of batches.
+
+        Args:
+            x: input of any dtype, e.g. boolean spikes, shape ``[B, C, ...]``, or
+                ``[T, B, C, ...]``.
+
+        Returns:
+            Weighted sums, with the same dimensions before the channels.
+        """
+        check_tensors(x=x)
+        inner = self.weight.ndim - 1
+        flat = x.reshape(-1, *x.shape[-inner:])
+        if is_traced() or not x.is_cpu or self._needs_graph(x):
+            out = self._transmit(flat)
+        else:
+            channels = max(flat.shape[1], self.weight.shape[0]) if flat.ndim > 1 else 1
+            out = in_chunks(self._transmit, flat, channels * math.prod(flat.shape[2:]))
+        return out.reshape(*x.shape[:-inner], *out.shape[1:])
+
+    def _transmit(self, x: Tensor) -> Tensor:
+        if not x.is_floating_point() and not x.is_complex():
+            x = as_numbers(x, self.weight.dtype)
+        out: Tensor = super().forward(x)
+        return out
+
+    def _needs_graph(self, x: Tensor) -> bool:
+        """Returns whether autograd will keep everything for a backward pass."""
+        tensors = (x, *self.parameters())
+        return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 @final

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_finite
-from lightning_accum._state import StateModule, check_that
+from lightning_accum._state import StateModule
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.functional.traces import decay_factor, reverse_trace, trace
-from lightning_accum.nn._arguments import check_input, check_times, layer_shape
+from lightning_accum.nn._arguments import check_input, check_layer_state, check_times, layer_shape
 
 
 @final
@@ -86,11 +86,7 @@ class LeakyIntegrator(StateModule):
     def check_extra_state(self, state: Any) -> None:
         """Raises a ``RuntimeError`` if this is not the state of such a readout."""
         super().check_extra_state(state)
-        y = state["y"]
-        if y is not None:
-            fits = y.is_floating_point() and tuple(y.shape[1:]) == self.size
-            should = f"floating-point numbers of shape [B, {', '.join(map(str, self.size))}] as `y`"
-            check_that(fits, f"`{type(self).__name__}`", should, y)
+        check_layer_state(self, state, *self.size)
 
     def extra_repr(self) -> str:
         """Returns the settings shown in the module's representation."""

@@ -1,21 +1,27 @@
-"""Connections whose parameters take accumulated updates."""
+"""Connections: all-to-all, among the neurons of a layer, and with a delay for each synapse."""
 
 from __future__ import annotations
 
-from typing import final
+import math
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lightning_accum._checks import check_tensors
+from lightning_accum._checks import check_finite, check_integers, check_tensors
 from lightning_accum._compat import is_traced
+from lightning_accum._state import StateModule, check_that
+from lightning_accum.distributed.shards import local
 from lightning_accum.functional.numbers import as_numbers
+from lightning_accum.nn._arguments import check_input, check_times
 from lightning_accum.sparse.costs import events_pay
 from lightning_accum.sparse.event_sums import event_matmul
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.handover import publish_events
 from lightning_accum.updates import Updatable
+
+_LONGEST_DELAY = 1 << 16  # steps
 
 
 @final
@@ -76,4 +82,208 @@ def _supports_events(x: Tensor, weight: Tensor) -> bool:
         and x.shape[-1:] == weight.shape[1:]
         and not torch.is_autocast_enabled("cpu")
         and not is_traced()
+    )
+
+
+@final
+class RecurrentLinear(Updatable, nn.Linear):
+    r"""Weights among the neurons of one layer, :math:`R\, z(t - \Delta t)`.
+
+    The neurons multiply by them step by step. They call the module once for each input, so that
+    monitors see the spikes of the step before and rules learn the weights, as those of any other
+    connection: ``CellSpec("lif.recurrent", "lif")``.
+
+    Args:
+        size: number of neurons.
+
+    Raises:
+        ValueError: if the size is negative.
+
+    Example:
+        >>> import torch
+        >>> RecurrentLinear(3)(torch.zeros(1, 3)).shape
+        torch.Size([1, 3])
+    """
+
+    def __init__(self, size: int) -> None:
+        _check_sizes(size=size)
+        super().__init__(size, size, bias=False)
+
+    def forward(self, spikes: Tensor, computed: bool = False) -> Tensor:
+        """Returns the current that spikes make, unless the neurons have computed it.
+
+        Args:
+            spikes: ``[..., N]``, of the step before.
+            computed: whether the neurons have computed the product; the spikes are returned then.
+        """
+        return spikes if computed else super().forward(spikes)
+
+
+@final
+class DelayedLinear(Updatable, StateModule):
+    r"""Transmits each input after the delay of its synapse.
+
+    .. math:: y_o(t) = \sum_i w_{oi}\, x_i(t - d_{oi})
+
+    Delays are rounded to steps; outside :math:`[0, d_{\max}]` they count as the nearest bound. Past
+    inputs are kept from call to call until :meth:`reset`; a batch of another size starts with none.
+    Gradients pass within a call, to the weights and the input. A call costs a matrix product for
+    each step from 0 to :math:`d_{\max}`. :class:`~lightning_accum.rules.DelayAdjustedSTDP` and its
+    kernel form train the weights or the delays; other rules, which ignore delays, reject it.
+
+    Args:
+        in_features: size of the input.
+        out_features: size of the output.
+        max_delay: longest delay :math:`d_{\max}`, in ms: 0, or more than half a step.
+        delay: delays :math:`d_{oi}` in ms to begin with, a number or ``[out, in]``; drawn evenly
+            from 0 to ``max_delay`` when ``None``. The parameter ``delay`` does not require grad.
+        dt: length of a time step, in ms.
+        time_dim: ``None`` for one step per call, 0 for a sequence with time first.
+
+    Example:
+        >>> import torch
+        >>> connection = DelayedLinear(2, 1, 5.0, torch.tensor([[1.0, 3.0]]), time_dim=0)
+        >>> spikes = torch.zeros(5, 1, 2)
+        >>> spikes[0] = 1.0  # both at once
+        >>> (connection(spikes) != 0).flatten().tolist()
+        [False, True, False, True, False]
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        max_delay: float,
+        delay: float | Tensor | None = None,
+        dt: float = 1.0,
+        time_dim: Literal[0] | None = None,
+    ) -> None:
+        super().__init__()
+        _check_sizes(in_features=in_features, out_features=out_features)
+        check_times(0.0, dt, time_dim)
+        self.weight = nn.Parameter(torch.empty(out_features, in_features))
+        nn.init.kaiming_uniform_(self.weight, math.sqrt(5))  # as torch.nn.Linear
+        delay = _delays_of(self.weight, delay, max_delay, dt)
+        self.delay = nn.Parameter(delay, requires_grad=False)
+        self.max_delay = max_delay
+        self.dt = dt
+        self.time_dim = time_dim
+        self._longest = round(max_delay / dt)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets past inputs: nothing is on its way."""
+        self._state = {"past": None}
+
+    def in_steps(self, delay: Tensor) -> Tensor:
+        """Returns the steps to which delays in ms are rounded."""
+        return (delay / self.dt).round().clamp(0, self._longest)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns weighted sums ``[..., out_features]`` of what arrives.
+
+        Args:
+            x: input of any dtype, e.g. boolean spikes, shape ``[B, in_features]``, or
+                ``[T, B, in_features]`` with ``time_dim=0``.
+        """
+        check_input(x, self.weight.shape[1:], self.time_dim)
+        if not x.is_floating_point() and not x.is_complex():
+            x = as_numbers(x, self.weight.dtype)
+        now = x if self.time_dim == 0 else x.unsqueeze(0)
+        past, longest, (steps, batch, size) = self._state["past"], self._longest, now.shape
+        if past is None or past.shape[1] != batch:
+            past = now.new_zeros(longest, batch, size)
+        line = torch.cat((past.to(now), now))
+        # For each delay, from the longest: the sequence that much earlier, and its weights.
+        inputs = line.unfold(0, steps, 1).movedim(-1, 1).flatten(1, 2)
+        delays = torch.arange(longest, -1, -1, device=x.device)[:, None, None]
+        late = self.in_steps(self.delay)
+        weights = torch.where(late == delays, self.weight, 0.0).mT
+        out: Tensor = torch.addbmm(weights.new_zeros(()), inputs, weights)
+        self._state = {"past": line[steps:].detach().clone()}
+        return out.unflatten(0, (steps, batch)) if self.time_dim == 0 else out
+
+    def check_extra_state(self, state: Any) -> None:
+        """Raises a ``RuntimeError`` if these are not the past inputs of such a connection."""
+        super().check_extra_state(state)
+        past, ends = state["past"], (self._longest, self.weight.shape[1])
+        if past is not None:
+            fits = past.is_floating_point() and past.ndim == 3 and past.shape[::2] == ends
+            should = "floating-point numbers of shape [{}, B, {}] as `past`".format(*ends)
+            check_that(fits, "`DelayedLinear`", should, past)
+
+    def extra_repr(self) -> str:
+        """Returns the settings shown in the module's representation."""
+        outputs, inputs = self.weight.shape
+        return f"{inputs}, {outputs}, {self.max_delay}, dt={self.dt}, time_dim={self.time_dim}"
+
+
+def _check_sizes(**sizes: int) -> None:
+    """Raises an error unless arguments, passed by their names, are sizes of a layer."""
+    check_integers(**sizes)
+    for name, size in sizes.items():
+        if size < 0:
+            raise ValueError(f"Argument `{name}` should be a size. Found `{name} = {size}`.")
+
+
+def _delays_of(weight: Tensor, delay: float | Tensor | None, max_delay: float, dt: float) -> Tensor:
+    """Returns delays in ms for each weight, after a check; drawn if ``delay`` is ``None``."""
+    check_finite(max_delay=max_delay)
+    if not 0 <= max_delay <= _LONGEST_DELAY * dt:
+        raise ValueError(
+            f"Argument `max_delay` should be from 0 to {_LONGEST_DELAY} steps, in ms. Found"
+            f" `max_delay = {max_delay}`, `dt = {dt}`."
+        )
+    if max_delay and not round(max_delay / dt):
+        raise ValueError(
+            "Argument `max_delay` should be 0, or more than half a step, in ms. Found"
+            f" `max_delay = {max_delay}`, `dt = {dt}`, so that every delay is rounded to 0: give it"
+            " in ms, not in seconds, or shorten `dt`."
+        )
+    if delay is None:
+        return max_delay * torch.rand_like(weight)
+    if not isinstance(delay, Tensor):
+        check_finite(delay=delay)
+        delay = torch.tensor(delay, device=weight.device).expand_as(weight)
+    if delay.shape != weight.shape or not ((delay >= 0) & (delay <= max_delay)).all():
+        raise ValueError(
+            f"Argument `delay` should be a number or a tensor of shape {list(weight.shape)}, from 0"
+            f" to `max_delay = {max_delay}`, in ms. Found shape {list(delay.shape)}, with"
+            f" {delay.flatten()[:4].tolist()}."
+        )
+    return delay.detach().to(weight, copy=True)
+
+
+def step_of_delays(
+    connection: nn.Module | None, name: str, then: Tensor, now: Tensor
+) -> float | None:
+    """Returns the step of a connection, in ms, if it rounds all delays now as it did then.
+
+    ``None`` if they are not delays. Waits for the device if they are.
+    """
+    if not isinstance(connection, DelayedLinear) or name != "delay":
+        return None
+    same = torch.equal(connection.in_steps(then), connection.in_steps(now))
+    return float(connection.dt) if same else None
+
+
+def delays_beyond(connection: nn.Module | None, name: str) -> str:
+    """Returns what is wrong with delays that a connection cannot keep, and the remedy.
+
+    Empty if they are fine, or not delays. Waits for the device if they are delays.
+    """
+    if not isinstance(connection, DelayedLinear) or name != "delay":
+        return ""
+    delay, longest = local(connection.delay.detach()), connection.max_delay
+    if not delay.numel():
+        return ""
+    least, most = delay.aminmax()
+    if not (bool(least < 0) or bool(most > most.new_full((), longest))):
+        return ""
+    return (
+        f"should be from 0 to `max_delay = {longest:g}`, in ms. Found delays from"
+        f" {float(least):.3g} to {float(most):.3g}: the connection counts those beyond as"
+        " the nearest bound, and the rule takes them as they are. Register a constraint,"
+        f' `attach_updater(connection, "delay").register_constraint(Clamp(0.0, {longest:g}),'
+        ' "delay")`.'
     )

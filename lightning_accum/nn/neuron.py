@@ -1,31 +1,30 @@
-"""The base of the neurons: their settings, and the state they keep from call to call."""
+"""Leaky integrate-and-fire neurons, with a constant and with an adaptive threshold."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal, final
 
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import warn_below_step
+from lightning_accum._checks import check_finite, warn_below_step
 from lightning_accum._compat import is_traced
-from lightning_accum._state import StateModule, check_that
+from lightning_accum._state import StateModule
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.nn._arguments import (
     check_input,
-    check_options,
-    check_potentials,
+    check_layer_state,
+    check_spike_dtype,
     check_times,
     decay_in_step,
     layer_shape,
 )
 from lightning_accum.nn._fast import integrate, prepare_steps
-from lightning_accum.nn.inhibition import Inhibition, WinnerTakeAll
-from lightning_accum.nn.state import NeuronState, Step
-from lightning_accum.sparse.kernel_neurons import NeuronSteps
+from lightning_accum.nn.competition import Inhibition, WinnerTakeAll
+from lightning_accum.sparse.kernel_neurons import NeuronState, NeuronSteps
 from lightning_accum.sparse.kernel_online import SpikingNeurons
 
 
@@ -55,9 +54,15 @@ class Neurons(StateModule, ABC):
     ) -> None:
         super().__init__()
         self._steps = NeuronSteps()
-        check_potentials(v_threshold, v_reset, v_rest)
+        check_finite(v_threshold=v_threshold, v_reset=v_reset, v_rest=v_rest)
+        if not max(v_reset, v_rest) < v_threshold:
+            raise ValueError(
+                "Argument `v_threshold` should lie above `v_reset` and `v_rest`. Found "
+                f"`v_threshold = {v_threshold}`, `v_reset = {v_reset}`, `v_rest = {v_rest}`."
+            )
         check_times(refractory, dt, time_dim)
-        check_options(spike_dtype, inhibition, compile)
+        check_spike_dtype(spike_dtype)
+        _check_inhibition(inhibition, compile)
         self.size = layer_shape(size)
         self.tc_mem = tc_mem
         self.v_threshold = v_threshold
@@ -77,15 +82,12 @@ class Neurons(StateModule, ABC):
 
     # ------------------------------------------------------------------ the equations
     @abstractmethod
-    def _step(self, current: Tensor, state: NeuronState) -> Step:
-        """Takes one step of the equations, without changing ``state``.
+    def _step(self, current: Tensor, state: NeuronState) -> tuple[Tensor, NeuronState]:
+        """Takes a step of the equations for ``[B, N]`` currents; returns spikes and state."""
 
-        Args:
-            current: input current, ``[B, N]``.
-            state: the state before the step.
-        """
-
-    def _integrate_and_fire(self, current: Tensor, state: NeuronState, threshold: Any) -> Step:
+    def _integrate_and_fire(
+        self, current: Tensor, state: NeuronState, threshold: Any
+    ) -> tuple[Tensor, NeuronState]:
         """Takes one step of integrate-and-fire neurons with a given threshold above reset."""
         rest = self.v_rest - self.v_reset
         v = rest + self.decay * (state.v - rest) + current
@@ -97,7 +99,7 @@ class Neurons(StateModule, ABC):
         hold = torch.maximum(state.hold - 1, self._period * spikes)
         if self.inhibition is not None:
             self.inhibition.suppress(spikes, v, hold)
-        return Step(spikes, NeuronState(v, hold, state.theta))
+        return spikes, NeuronState(v, hold, state.theta)
 
     def _constants(self, decay_theta: float = 1.0, theta_plus: float = 0.0) -> SpikingNeurons:
         """Returns the constants of the equations, for the fast loops."""
@@ -146,19 +148,11 @@ class Neurons(StateModule, ABC):
     def check_extra_state(self, state: Any) -> None:
         """Raises a ``RuntimeError`` if these are not the potential and holds of such neurons."""
         super().check_extra_state(state)
-        size = math.prod(self.size)
-        for key, value in state.items():
-            if value is not None:
-                fits = value.is_floating_point() and value.ndim == 2 and value.shape[1] == size
-                should = f"floating-point numbers of shape [B, {size}] as `{key}`"
-                check_that(fits, f"`{type(self).__name__}`", should, value)
+        check_layer_state(self, state, math.prod(self.size))
 
     # ------------------------------------------------------------------ in another loop
     def loop_constants(self) -> SpikingNeurons | None:
-        """Returns the constants for a loop in C; ``None`` for an inhibition that it does not have.
-
-        The loop takes the state from :meth:`begin_loop` and leaves it with :meth:`end_loop`.
-        """
+        """Returns the constants for a loop in C; ``None`` if it does not have the inhibition."""
         if self.inhibition is None:
             return self._constants()
         if isinstance(self.inhibition, WinnerTakeAll):
@@ -193,7 +187,7 @@ class Neurons(StateModule, ABC):
             RuntimeError: if there is no compiler for ``compile=True``.
         """
         constants = self._constants()
-        settings = constants, self.spike_dtype, self.compiled, self.inhibition, self.time_dim
+        settings = constants, self.spike_dtype, self.inhibition, self.time_dim
         spikes = self._steps.step(x, self._state, settings)
         return self._call(x, constants, settings) if spikes is None else spikes
 
@@ -214,8 +208,8 @@ class Neurons(StateModule, ABC):
                 constants, self.inhibition, current, state, spike_dtype, self.compiled
             )
             self._steps.since_reset += steps
-            alone = self.time_dim is None and self.inhibition is None and not self.compiled
-            if alone and state.theta.ndim == 0:
+            single = self.time_dim is None and self.inhibition is None
+            if single and state.theta.ndim == 0:
                 prepare_steps(self._steps, constants, state, spike_dtype, settings)
         self._state = {"voltage": state.v, "hold": state.hold}
         # An index takes a third of a view's time, which counts in a single step.
@@ -227,9 +221,8 @@ class Neurons(StateModule, ABC):
         """Integrates a sequence step by step: the plain form of :func:`_fast.integrate`."""
         spikes, theta = [], state.theta
         for i in current:
-            step = self._step(i, state)
-            spikes.append(step.spikes)
-            state = step.state
+            now, state = self._step(i, state)
+            spikes.append(now)
         if state.theta is not theta:
             theta.copy_(state.theta)
         out = torch.stack(spikes) if spikes else torch.empty_like(current)
@@ -247,3 +240,148 @@ class Neurons(StateModule, ABC):
             f"refractory={self.refractory}, dt={self.dt}, time_dim={self.time_dim}, "
             f"inhibition={self.inhibition}, compile={self.compiled}"
         )
+
+
+def _check_inhibition(inhibition: Inhibition | None, compile: bool) -> None:
+    """Raises an error unless this is an inhibition, or ``None``, and fits ``compile``."""
+    usable = callable(getattr(inhibition, "select", None)) and not isinstance(inhibition, type)
+    if not (inhibition is None or usable):
+        raise TypeError(
+            "Argument `inhibition` should be an inhibition, such as"
+            f" `WinnerTakeAll(steps=0)`, or None. Found `{inhibition!r}`."
+        )
+    if compile and inhibition is not None:
+        raise ValueError(
+            "Argument `compile` should be False if there is `inhibition`, which is not "
+            f"compiled. Found `compile = {compile}`, `inhibition = {inhibition}`."
+        )
+
+
+@final
+class LIF(Neurons):
+    r"""Leaky integrate-and-fire neurons.
+
+    .. math::
+        V_t = V_\text{rest} + (V_{t-1} - V_\text{rest}) \, e^{-\Delta t / \tau} + I_t, \qquad
+        s_t = [V_t \ge V_\text{th}]
+
+    A neuron that spikes is reset, and held at reset for its refractory period. The state is kept
+    from call to call until :meth:`reset`; a batch of another size starts from rest. A sequence
+    gives the same spikes whether it is passed whole or step by step.
+
+    Args:
+        size: shape of the layer, without batch and time.
+        tc_mem: time constant of the membrane :math:`\tau`, in ms.
+        v_threshold: threshold :math:`V_\text{th}`.
+        v_reset: potential after a spike.
+        v_rest: resting potential :math:`V_\text{rest}`.
+        refractory: refractory period in ms, rounded to whole steps.
+        dt: length of a time step :math:`\Delta t`, in ms.
+        time_dim: ``None`` for one step per call, 0 for a sequence with time first.
+        spike_dtype: dtype of the spikes, by default that of the input.
+        inhibition: lateral inhibition, e.g. `WinnerTakeAll`.
+        compile: whether sequences on a device for which the package has no kernel are integrated
+            ten steps at a time, by code that torch compiles for the first sequence, which takes
+            seconds. Potentials differ by rounding, and so may spikes of potentials equal to the
+            threshold. Not supported with ``inhibition``.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> neurons = LIF(2, tc_mem=20.0, refractory=1.0, time_dim=0)
+        >>> neurons(torch.tensor([[[1.0, 0.6]], [[1.0, 0.6]], [[1.0, 0.6]]])).squeeze(1)
+        tensor([[1., 0.],
+                [0., 1.],
+                [1., 0.]])
+    """
+
+    def _step(self, current: Tensor, state: NeuronState) -> tuple[Tensor, NeuronState]:
+        return self._integrate_and_fire(current, state, self.v_threshold - self.v_reset)
+
+
+@final
+class AdaptiveLIF(Neurons):
+    r"""Leaky integrate-and-fire neurons with a threshold that rises with each neuron's activity.
+
+    .. math::
+        s_t = [V_t \ge V_\text{th} + \theta_t], \qquad
+        \theta_{t+1} = \theta_t \, e^{-\Delta t / \tau_\theta}
+        + \frac{\theta_+}{B} \sum_b s_{t,b}
+
+    A neuron that spikes often becomes harder to excite, so that all neurons take part
+    (homeostasis). Each neuron has one :math:`\theta` for all samples of the batch. It is learned:
+    it changes only in training mode, survives :meth:`reset`, and is a buffer of the state dict.
+    Otherwise these neurons are like :class:`LIF`.
+
+    Args:
+        size: shape of the layer, without batch and time.
+        tc_mem: time constant of the membrane, in ms.
+        theta_plus: rise of the threshold :math:`\theta_+` if all samples of the batch spike.
+        tc_theta: time constant with which the threshold returns, in ms; ``inf`` if it never does.
+        **options: the other options of :class:`LIF`: ``v_threshold``, which is
+            :math:`V_\text{th}` without adaptation, ``v_reset``, ``v_rest``, ``refractory``, ``dt``,
+            ``time_dim``, ``spike_dtype``, ``inhibition`` and ``compile``.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> neurons = AdaptiveLIF(1, tc_mem=20.0, theta_plus=0.5, time_dim=0)
+        >>> neurons(torch.tensor([[[1.2]], [[1.2]], [[1.6]]])).flatten()
+        tensor([1., 0., 1.])
+        >>> neurons.theta
+        tensor([1.])
+
+    Source:
+        Diehl & Cook 2015, "Unsupervised learning of digit recognition using spike-timing-dependent
+        plasticity", doi:10.3389/fncom.2015.00099.
+    """
+
+    theta: Tensor
+
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        tc_mem: float = 20.0,
+        theta_plus: float = 0.05,
+        tc_theta: float = math.inf,
+        **options: Any,
+    ) -> None:
+        super().__init__(size, tc_mem, **options)
+        check_finite(theta_plus=theta_plus)
+        if not theta_plus >= 0:
+            raise ValueError(
+                "Argument `theta_plus` should be a non-negative potential. "
+                f"Found `theta_plus = {theta_plus}`."
+            )
+        self.theta_plus = theta_plus
+        self.tc_theta = tc_theta
+        self.decay_theta = decay_in_step("tc_theta", tc_theta, self.dt)
+        warn_below_step(self.dt, type(self).__name__, tc_theta=tc_theta)
+        self.register_buffer("theta", torch.zeros(self.size))
+
+    def _step(self, current: Tensor, state: NeuronState) -> tuple[Tensor, NeuronState]:
+        threshold = self.v_threshold - self.v_reset + state.theta.to(current)
+        spikes, state = self._integrate_and_fire(current, state, threshold)
+        if self.training and len(spikes):  # no samples have no mean
+            rise = self.theta_plus * spikes.mean(0).to(state.theta)
+            state = state._replace(theta=self.decay_theta * state.theta + rise)
+        return spikes, state
+
+    def _constants(self, *adaptation: float) -> SpikingNeurons:
+        own = (self.decay_theta, self.theta_plus) if self.training else adaptation
+        return super()._constants(*own)
+
+    def _theta(self, like: Tensor) -> Tensor:
+        return self.theta.view(-1)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> AdaptiveLIF:
+        """Moves the module; ``theta`` does not become half precision, which loses small rises."""
+        theta = self.theta
+        super()._apply(fn, recurse)
+        if self.theta.dtype in (torch.float16, torch.bfloat16):
+            self.theta = theta.to(self.theta.device)
+        return self

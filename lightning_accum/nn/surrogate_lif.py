@@ -9,13 +9,18 @@ from torch import Tensor
 
 from lightning_accum._checks import check_finite, warn_below_step
 from lightning_accum._compat import is_traced
-from lightning_accum._state import StateModule, check_that
+from lightning_accum._state import StateModule
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.functional.spikes import Surrogate, Triangular
 from lightning_accum.functional.traces import decay_factor
-from lightning_accum.nn._arguments import check_input, check_options, check_times
+from lightning_accum.nn._arguments import (
+    check_input,
+    check_layer_state,
+    check_spike_dtype,
+    check_times,
+)
 from lightning_accum.nn._fast_surrogate import SurrogateRun, SurrogateState, integrate_surrogate
-from lightning_accum.nn.recurrent_linear import RecurrentLinear
+from lightning_accum.nn.linear import RecurrentLinear
 
 Gradient = Literal["none", "step", "time"]
 
@@ -97,7 +102,7 @@ class SurrogateLIF(StateModule):
             )
         check_finite(v_threshold=v_threshold, beta=beta)
         check_times(0.0, dt, time_dim)
-        check_options(spike_dtype, None, compile=False)
+        check_spike_dtype(spike_dtype)
         if not v_threshold > 0:
             raise ValueError(
                 "Argument `v_threshold` should be positive, above rest. Found"
@@ -182,11 +187,7 @@ class SurrogateLIF(StateModule):
     def check_extra_state(self, state: Any) -> None:
         """Raises a ``RuntimeError`` if this is not the state of such neurons."""
         super().check_extra_state(state)
-        for key, value in state.items():
-            if value is not None:
-                fits = value.is_floating_point() and value.shape[1:] == (self.size,)
-                should = f"floating-point numbers of shape [B, {self.size}] as `{key}`"
-                check_that(fits, f"`{type(self).__name__}`", should, value)
+        check_layer_state(self, state, self.size)
 
     # ------------------------------------------------------------------ a call
     def forward(self, x: Tensor) -> Tensor:

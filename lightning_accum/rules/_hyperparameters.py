@@ -16,7 +16,7 @@ from lightning_accum.engine.terms import Change, check_sides
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import check_reduction
 from lightning_accum.functional.traces import TraceMode
-from lightning_accum.nn.delayed_linear import DelayedLinear
+from lightning_accum.nn.linear import DelayedLinear
 from lightning_accum.rules._options import RuleOptions
 
 # The `time_dim` of other libraries' neurons, by the library and the name of the base class.

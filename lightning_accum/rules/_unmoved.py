@@ -13,7 +13,7 @@ from lightning_accum.cells.state import rates_in
 from lightning_accum.cells.undoing import undoing, undone_by
 from lightning_accum.cells.why_zero import why_zero
 from lightning_accum.functional.numbers import widened
-from lightning_accum.nn.delay_range import step_of_delays
+from lightning_accum.nn.linear import step_of_delays
 from lightning_accum.rules._link import Link
 from lightning_accum.updates import Updater
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from lightning_accum.cells.single_steps import only_single_steps
 from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.recording import Given
-from lightning_accum.nn.delay_range import delays_beyond
+from lightning_accum.nn.linear import delays_beyond
 from lightning_accum.rules._link import Link
 from lightning_accum.rules._options import moving
 from lightning_accum.updates import Accumulator, Updater

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,6 +33,20 @@ class _Neurons(ctypes.Structure):
         *((name, Real) for name in ("decay", "rest", "threshold", "decay_theta", "rise")),
         *((name, At) for name in ("current", "v", "hold", "theta", "out")),
     )
+
+
+class NeuronState(NamedTuple):
+    """The state of a layer of neurons between two steps; a potential of zero is reset.
+
+    Args:
+        v: membrane potential, ``[B, N]``.
+        hold: number of steps for which a neuron is still held at reset, ``[B, N]``.
+        theta: rise of the threshold, ``[N]``, or a zero ``[]`` if the threshold does not adapt.
+    """
+
+    v: Tensor
+    hold: Tensor
+    theta: Tensor
 
 
 def integrate_neurons(

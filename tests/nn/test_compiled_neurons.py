@@ -1,4 +1,7 @@
-"""Neurons whose recurrence is compiled are those whose recurrence is not, but for rounding."""
+"""Neurons whose recurrence is compiled are those whose recurrence is not, but for rounding.
+
+It is compiled where there is no kernel: the tests take it away.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, WinnerTakeAll
-from lightning_accum.nn._fast_compiled import BLOCK, SERIAL
+from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, WinnerTakeAll, _fast
+from lightning_accum.nn._fast import BLOCK, SERIAL
+from lightning_accum.sparse.library import library
 
 CASES: dict[str, Any] = {
     "plain": (LIF, {"tc_mem": 7.0}),
@@ -23,6 +27,12 @@ CASES: dict[str, Any] = {
     "adaptive": (AdaptiveLIF, {"theta_plus": 0.3, "tc_theta": 8.0, "v_reset": -0.5}),
     "all": (AdaptiveLIF, {"theta_plus": 0.3, "tc_theta": 8.0, "refractory": 2.0, "v_rest": 0.1}),
 }
+
+
+@pytest.fixture(autouse=True)
+def _without_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_by_kernel", "has_kernel"):
+        monkeypatch.setattr(_fast, name, lambda *_: False)
 
 
 def _current(*shape: int, seed: int = 0) -> Tensor:
@@ -63,6 +73,18 @@ def test_same_as_without(name: str) -> None:
     compiled.reset()
     eager.reset()
     _agree(compiled.double(), eager.double(), current)
+
+
+@pytest.mark.skipif(library(torch.float64) is None, reason="there is no kernel")
+@pytest.mark.parametrize("name", CASES)
+def test_where_there_is_a_kernel_nothing_is_compiled(name, monkeypatch) -> None:
+    monkeypatch.undo()
+    kind, options = CASES[name]
+    compiled, eager = _pair(kind, 11, **options)
+    before, current = _graphs(), _current(4 * BLOCK + 1, 3, 11)
+    assert torch.equal(compiled(current), eager(current))
+    assert torch.equal(compiled.voltage, eager.voltage)
+    assert _graphs() == before
 
 
 @pytest.mark.parametrize("kind", [LIF, AdaptiveLIF])

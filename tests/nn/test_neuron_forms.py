@@ -91,6 +91,6 @@ def test_a_step_leaves_the_state_before_it(name):
     neurons: Any = kind(5, refractory=2.0, inhibition=WinnerTakeAll(2), **options).double()
     state = neurons._load(torch.ones(3, 5, dtype=torch.float64))
     before = copy.deepcopy(state)
-    step = neurons._step(_current(3, 5), state)
+    _, after = neurons._step(_current(3, 5), state)
     torch.testing.assert_close(state, before, rtol=0, atol=0)
-    assert step.state.v is not state.v
+    assert after.v is not state.v
