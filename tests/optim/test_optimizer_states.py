@@ -11,7 +11,7 @@ from torch import nn
 
 from lightning_accum.optim import AdaBelief, Adam, AMSGrad, RAdam
 from lightning_accum.optim._kernels import COMPILED
-from lightning_accum.optim._moments import _is_count_on
+from lightning_accum.optim._moment_states import _is_count_on
 
 SOME = ["adam", "warmup-amsgrad", "radam", "adabelief-amsgrad"]
 WAYS = ({}, {"foreach": True}, {"foreach": False}, {"capturable": True})
