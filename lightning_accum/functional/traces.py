@@ -152,13 +152,14 @@ def last_trace(
             x.masked_fill_(step != 0, 0)
             x.mul_(decay).add_(step)
         return x
-    left = decays_to_the_end(decay, len(activity) + 1, activity.device).to(dtype)
+    steps = activity.shape[0]
+    left = decays_to_the_end(decay, steps + 1, activity.device).to(dtype)
     x.mul_(left[0])
     # Pieces of the converted activity stay in the cache.
-    length = max(1, _PIECE // max(1, x.numel()))
-    for steps, weights in zip(activity.split(length), left[1:].split(length), strict=True):
-        numbers = as_numbers(steps.reshape(len(steps), x.numel()), dtype)
-        x.view(-1).addmv_(numbers.T, weights)
+    length, rows = max(1, _PIECE // max(1, x.numel())), activity.reshape(steps, x.numel())
+    for at in range(0, steps, length):
+        numbers = as_numbers(rows[at : at + length], dtype)
+        x.view(-1).addmv_(numbers.T, left[1 + at : 1 + at + length])
     return x
 
 

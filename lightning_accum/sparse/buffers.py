@@ -41,9 +41,8 @@ class Scratch:
         if device.type != "cpu":
             return torch.empty(shape, dtype=dtype, device=device)
         size = math.prod(shape) * dtype.itemsize
-        fitting = [
-            (len(each), place) for place, each in enumerate(_memory.blocks) if len(each) >= size
-        ]
+        sizes = [(each.numel(), place) for place, each in enumerate(_memory.blocks)]
+        fitting = [found for found in sizes if found[0] >= size]
         if fitting:
             block = _memory.blocks.pop(min(fitting)[1])
         else:
@@ -64,10 +63,10 @@ class Scratch:
         if not self._taken:
             return
         # keeps the largest blocks, which smaller tensors fit in too
-        blocks = sorted([*_memory.blocks, *self._taken], key=len, reverse=True)
+        blocks = sorted([*_memory.blocks, *self._taken], key=Tensor.numel, reverse=True)
         self._taken = []
         _memory.blocks, kept = [], 0
         for block in blocks:
-            if kept + len(block) <= _KEPT:
+            if kept + block.numel() <= _KEPT:
                 _memory.blocks.append(block)
-                kept += len(block)
+                kept += block.numel()

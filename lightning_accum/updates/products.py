@@ -56,8 +56,10 @@ def multiply_into(total: Tensor, products: Sequence[Product], onto: bool) -> Ten
     """Writes the sum of products to a tensor of their shape and dtype, or adds it ``onto`` it."""
     beta = float(onto)
     for left, right, factor in products:
-        for rows, columns in zip(left.split(_ROWS), right.split(_ROWS), strict=True):
-            rows, columns = (as_numbers(side.detach(), total.dtype) for side in (rows, columns))
+        left, right = left.detach(), right.detach()
+        for at in range(0, left.shape[0], _ROWS) or (0,):
+            rows = as_numbers(left[at : at + _ROWS], total.dtype)
+            columns = as_numbers(right[at : at + _ROWS], total.dtype)
             total.addmm_(rows.T, columns, beta=beta, alpha=factor)
             beta = 1.0
     return total
