@@ -1,0 +1,352 @@
+"""Advice: lines of the summary on cells that learn, and whose numbers are unusual."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+from lightning_accum._checks import quoted
+from lightning_accum.functional.numbers import relative_distance, sample_of, widened
+from lightning_accum.health.chain import silence
+from lightning_accum.health.facts import CellFacts, Context, ParamFacts, number
+from lightning_accum.nn.delay_range import step_of_delays
+
+_BUSY = 0.5  # share of steps with a spike
+_ENOUGH = 1000  # values from which a share is computed
+_NEGATIVE = 0.1  # share of outputs
+_MANY, _FEW = 16, 3  # windows without a negative value of an input, and with one value
+_AWAY = 1.25  # times as far from the target at the end of a fit as at its beginning
+_SIGMA = 5.0  # times the deviation of counts that are as random as a Poisson process
+_SPARSE, _FACTOR = 1.0, 100.0  # Hz, and times the target, of a target in another unit
+_GROWN, _STILL = 10.0, 1.002  # times the norm when the fit began, and an epoch before
+_OUTSIDE = 0.1  # share of weights outside the range that the rule assumes
+_NARROW = 0.01  # share of that range in which all weights are
+_NEAR, _SLOW = 1e-4, 1e-6  # distance of a whole fit, if it is also less than that for each update
+_LOSERS = 0.1  # share of neurons that never won
+_ALIKE = 0.95  # share of the weights' variance that all neurons have in common
+_EQUAL = 1e-3  # spread of weights that are practically equal, relative to the largest
+_IDLE = 8  # batches in a row
+_TRACES = frozenset(
+    {"tc_pre", "tc_post", "tc_pos", "tc_neg", "tc_trace"}
+    | {f"tc_{side}_{speed}" for side in ("pre", "post") for speed in ("fast", "slow")}
+)
+_SIGNALS = {
+    "reward": "a reward that is always the same does not tell good from bad; look at how"
+    " it is computed, or take a rule without reward",
+    "error": "weights learn nothing from it; look at how it is computed",
+}
+_NEVER_NEGATIVE = {
+    "reward": "on average the rule then learns what happens, whether it is good or bad; subtract"
+    " the reward that was expected, as a `RewardBaseline` in training mode does, unless the reward"
+    " only says when to learn",
+    "error": "outputs can then only fall; it should be the gradient of the loss by the outputs, as"
+    " `y - target` is, and not its size, its square, or a target or an output by itself",
+}
+
+
+def advice(c: CellFacts, x: Context) -> list[str]:
+    """Returns all lines on a cell; waits for the device."""
+    lines = [line for each in _OF_CELLS for line in each(c, x)]
+    params = [p for p in c.params.values() if p.now is not None and p.now.finite]
+    return lines + [line for p in params for each in _OF_PARAMS for line in each(c, p, x)]
+
+
+# ---------------------------------------------------------------------- activity
+def recorded_no_more(c: CellFacts, x: Context) -> Iterator[str]:
+    """Finds cells that recorded nothing, or nothing more, which may be meant."""
+    if x.rests and not c.windows:
+        yield (
+            f"`{c.name}` recorded nothing in {x.calls(c.empty)}, because its modules are in"
+            " evaluation mode: call `train()` on them if they should learn."
+        )
+    elif c.windows and c.empty >= _IDLE and c.empty >= c.windows:
+        yield (
+            f"`{c.name}` recorded nothing in the last {x.calls(c.empty)}, after {c.windows}"
+            " windows: look for what has put its modules in evaluation mode, or calls others."
+        )
+
+
+def fell_silent(c: CellFacts, x: Context) -> Iterator[str]:
+    """Finds neurons that spiked at first, and then no more."""
+    since = c.silent_since() if c.spikes[1] else None
+    if since is not None and 2 * since <= c.windows:
+        yield silence(c, since)
+
+
+def busy(c: CellFacts, x: Context) -> Iterator[str]:
+    """Finds inputs or neurons that spike in most steps, so that spike times tell little."""
+    if not c.looks or sum(each.post_of for each in c.looks) < _ENOUGH:
+        return
+    pre, post = c.share("pre") or 0.0, c.share("post") or 0.0
+    if c.spikes[0] and pre > _BUSY:
+        yield (
+            f"The input of `{c.name}` spikes in {pre:.0%} of the steps, so that spike times tell"
+            " little: lower its rate, or encode values that stay the same for many steps as spikes"
+            " (`PoissonEncoder`)."
+        )
+    if c.spikes[1] and post > _BUSY:
+        yield (
+            f"The neurons of `{c.name}` spike in {post:.0%} of the steps, so that spike times tell"
+            " little: raise their threshold, or lower the rate of the input or the weights."
+        )
+
+
+def negative(c: CellFacts, x: Context) -> Iterator[str]:
+    """Finds negative outputs under a rule that assumes none."""
+    if x.kind.rectified and (below := c.below()) >= _NEGATIVE:
+        yield (
+            f"{below:.0%} of the outputs of `{c.name}` are negative, and the rule assumes none: end"
+            " the layer with a function such as `nn.ReLU()` or `nn.Sigmoid()`."
+        )
+
+
+def single_steps(c: CellFacts, x: Context) -> Iterator[str]:
+    """Finds windows of one step, between which no trace passes."""
+    if c.longest == 1 and not x.carry and c.windows > _FEW and not _TRACES.isdisjoint(c.h):
+        how = (
+            "Modules get time as their first dimension (`time_dim=0`), which had one entry: call"
+            " `x.transpose(0, 1)` if a loader gives the batch first,"
+            if c.h.get("time_dim") == 0
+            else "Run all steps of a sample in one batch, pass `time_dim=0` to the rule if modules"
+            " are called once per sequence,"
+        )
+        yield (
+            f"Every window of `{c.name}` was a single step, and traces begin at zero in each"
+            f" window: only spikes of the same step were paired. {how} or pass `carry=True` if"
+            " batches are pieces of one stream."
+        )
+
+
+def off_target(c: CellFacts, x: Context) -> Iterator[str]:
+    """Finds a rate that moves away from the rule's target, or a target in another unit."""
+    target = None if x.trainer is None else x.trainer.held_rate(c.name)
+    dt, third = c.h.get("dt"), len(c.looks) // 3
+    if target is None or third < 2 or not isinstance(dt, (int, float)) or not c.spikes[1]:
+        return
+    hz = 1000.0 / dt
+    parts = c.looks[:third], c.looks[third:-third], c.looks[-third:]
+    counts = [(sum(int(e.post) for e in p), sum(e.post_of for e in p)) for p in parts]
+    first, middle, last = (hz * n / size for n, size in counts)
+    noise = hz * math.sqrt(sum(n / size**2 for n, size in (counts[0], counts[-1])))
+    went = f"The neurons of `{c.name}` fired at {first:.3g} Hz at first and at {last:.3g} Hz at last,"
+    begun, passed, left = (abs(rate - target) for rate in (first, middle, last))
+    reached = target / 3 < last < target * 3
+    if 0 < target < min(_SPARSE, first / _FACTOR) and not reached:
+        yield (
+            f"{went} and their target is {target:g} Hz: give it in spikes per second, not per ms or"
+            " per step."
+        )
+    elif begun < passed and _AWAY * begun < left and abs(last - first) > _SIGMA * noise:
+        yield (
+            f"{went} away from their target of {target:g} Hz: look at the sign of the rate, which"
+            " depends on whether the connection excites or inhibits, and whether its output is"
+            " subtracted, as `InhibitorySTDP` assumes; or look at what else moves their rate."
+        )
+
+
+def inputs(c: CellFacts, x: Context) -> Iterator[str]:
+    """Finds a reward or an error that is always the same, or never negative."""
+    for name in c.inputs.keys() & _SIGNALS.keys():
+        count, low, high = c.extremes(name)
+        if low == high and count >= _FEW:
+            found = f"Each value of `{name}` was {low:g}, in all {count} windows that were looked at"
+            yield f"{found}: {_SIGNALS[name]}."
+        elif low >= 0 and low != high and count >= _MANY:
+            found = f"No value of `{name}` was below 0, in {count} windows that were looked at"
+            yield f"{found}: {_NEVER_NEGATIVE[name]}."
+
+
+# ---------------------------------------------------------------------- weights
+def began_beyond(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
+    """Finds weights that the limits have moved, because they began beyond them."""
+    low, high = p.updater.limits(p.name)
+    if p.first is None or not p.applied or (low is None and high is None):
+        return
+    value = p.first.sample
+    below = value < (-math.inf if low is None else low)
+    above = value > (math.inf if high is None else high)
+    share = float((below | above).float().mean()) if value.numel() else 0.0
+    if share >= _OUTSIDE:
+        limits = " and ".join(
+            f"{what} {limit:g}"
+            for what, limit in (("at least", low), ("at most", high))
+            if limit is not None
+        )
+        yield (
+            f"{share:.0%} of the weights of `{c.name}.{p.name}` began beyond the limits of its"
+            f" updater, {limits}, so that the first update moved them there: begin with weights"
+            " within the limits, or correct these (`Clamp(1.0)` is a lower limit, `Clamp(max=1.0)`"
+            " an upper one)."
+        )
+
+
+def growth(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
+    """Finds weights that grow without bound."""
+    bounded = p.updater.limits(p.name)[1] is not None or bool(p.updater.constraints_of(p.name))
+    if p.first is None or p.now is None or bounded:
+        return
+    first, now = float(p.first.all[0]), float(p.now.all[0])
+    before = float(p.norms[0]) if len(p.norms) > 1 else first
+    if not first or now < _GROWN * first or now <= _STILL * before:
+        return
+    high = any(float(each) > 1 for each in p.ratios)
+    mend = (
+        f"lower {quoted(c.rates) or 'the rates'}"
+        if high
+        else "bound the weights (`bound_power`, `Clamp`), keep their norm (`Normalize`), or let"
+        " depression balance potentiation"
+    )
+    times = f"{now / first:.0f}" if now < 1e6 * first else f"{now / first:.0e}"
+    yield f"The norm of `{c.name}.{p.name}` grew {times} times, and grows on: {mend}."
+
+
+def out_of_range(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
+    """Finds weights outside the range that the rule assumes."""
+    low, high = (None, None) if x.trainer is None else x.trainer.weight_range(c.name)
+    if low is None or p.now is None or p.unmoved or not p.now.sample.numel():
+        return
+    value = p.now.sample
+    beyond = (value < low) | (value > (math.inf if high is None else high))
+    share, largest = float(beyond.float().mean()), float(value.abs().max())
+    if share >= _OUTSIDE:
+        limits = f"at least {low:g}" if high is None else f"from {low:g} to {high:g}"
+        how = (
+            "begin with positive weights and keep them so (`Clamp(min=0)`), and subtract the"
+            " connection's output from the neurons' input"
+            if high is None
+            else "give the rule the limits of the weights, or begin with weights between them"
+        )
+        yield (
+            f"{share:.0%} of the weights of `{c.name}.{p.name}` are outside the range that the"
+            f" rule assumes, {limits}: {how}."
+        )
+    elif high is not None and 0 < largest - low < _NARROW * (high - low):
+        yield (
+            f"The weights of `{c.name}.{p.name}` reach {largest:.2g}, and the rule assumes them"
+            f" from {low:g} to {high:g}, so that the change hardly depends on them: give the rule a"
+            " smaller `w_max`."
+        )
+
+
+def hardly_moved(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
+    """Finds weights that a whole fit has moved by next to nothing, or not at all with no rate."""
+    if p.first is None or p.now is None or p.exported or not p.applied:
+        return
+    if p.unmoved:
+        why = (
+            "its changes were applied with a factor of 0"
+            if p.zeroed
+            else f"{quoted(c.rates)} {'is' if len(c.rates) == 1 else 'are'} 0"
+        )
+        if p.zeroed or not c.may_move:
+            yield f"`{c.name}.{p.name}` is unchanged since the fit began, because {why}."
+        return
+    began = p.second if p.updater.constraints_of(p.name) and p.second else p.first
+    apart = float(relative_distance(p.now.sample, began.sample))
+    if 0 < apart < min(_NEAR, _SLOW * p.applied):
+        yield (
+            f"The fit changed `{c.name}.{p.name}` by a share of {apart:.0e}, in"
+            f" {number(p.applied, 'update')}: raise {quoted(c.rates) or 'the rates'}, unless it had"
+            " learned before."
+        )
+
+
+def same_steps(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
+    """Finds delays that a whole fit has not moved to another step."""
+    if p.first is None or p.now is None or x.modules is None or p.unmoved:
+        return
+    dt = step_of_delays(x.modules[0], p.name, p.first.sample, p.now.sample)
+    if dt is not None:
+        yield (
+            f"The fit changed the delays `{c.name}.{p.name}` in {number(p.applied, 'update')}, and"
+            f" none of them to another step of `dt = {dt:g}`, to which the connection rounds them,"
+            f" so that it works as before: raise {quoted(c.rates)}, or train for longer."
+        )
+
+
+def never_won(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
+    """Finds neurons that never won, under a rule by which only winners learn."""
+    value = _value(p)
+    if "winners" not in c.h or p.first is None or p.now is None or p.unmoved or value is None:
+        return
+    same = sample_of(value) == p.first.sample.to(value.device)
+    share = _still(same, value.shape)
+    if share >= _LOSERS:
+        yield (
+            f"{share:.0%} of the neurons of `{c.name}` never won in this fit, so that their"
+            f" `{p.name}` is as it was: begin with weights that resemble the input, such as some"
+            " samples of it, or take `SoftHebb`, by which all neurons learn."
+        )
+
+
+def alike(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
+    """Finds neurons whose weights are all alike."""
+    value = _value(p)
+    if p.unmoved or value is None or x.modules is None or p.at_limits() or next(began_beyond(c, p, x), None):
+        return
+    share = in_common(value, x.modules[0])
+    if share >= _ALIKE:
+        yield (
+            f"The neurons of `{c.name}` have nearly the same weights: {share:.1%} of the variance"
+            f" of `{p.name}` is common to all. Let them compete, with `LateralInhibition` or"
+            " `WinnerTakeAll`, `AdaptiveLIF` and `Normalize`, and begin with random weights."
+        )
+
+
+def in_common(value: Tensor, module: nn.Module) -> float:
+    """Returns the share of the weights' variance that is the same for all neurons, or filters.
+
+    Args:
+        value: the weights; the share is 1 if all of them are practically equal.
+        module: the linear layer or convolution that they are of; it is 0 for any other module.
+    """
+    kinds = nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d
+    if not isinstance(module, kinds) or getattr(module, "groups", 1) > 1 or value.ndim < 2:
+        return 0.0
+    wide = widened(value).flatten(1)
+    if min(wide.shape) < 2:
+        return 0.0
+    of_each = float((wide - wide.mean(0)).square().mean())
+    of_all = float((wide - wide.mean()).square().mean())
+    return 1.0 - of_each / of_all if of_all > (_EQUAL * float(wide.abs().max())) ** 2 else 1.0
+
+
+def _still(same: Tensor, shape: torch.Size) -> float:
+    """Returns the share of neurons none of whose sampled weights has changed."""
+    total, step = shape.numel(), -(-shape.numel() // max(len(same), 1))
+    neuron = torch.arange(0, total, step, device=same.device) // (total // shape[0])
+    changed, seen = torch.zeros(2, shape[0], device=same.device)
+    changed.index_add_(0, neuron, (~same).float())
+    seen.index_add_(0, neuron, torch.ones_like(same, dtype=torch.float32))
+    return float(((changed == 0) & (seen > 0)).sum() / (seen > 0).sum())
+
+
+def _value(p: ParamFacts) -> Tensor | None:
+    """Returns the parameter, if its module exists and holds values here."""
+    if p.updater.known_parent is None or p.now is None:
+        return None
+    value = p.updater.target(p.name).detach()
+    return value if value.numel() and len(sample_of(value)) == len(p.now.sample) else None
+
+
+_OF_CELLS: tuple[Callable[[CellFacts, Context], Iterator[str]], ...] = (
+    recorded_no_more,
+    fell_silent,
+    busy,
+    negative,
+    single_steps,
+    off_target,
+    inputs,
+)
+_OF_PARAMS: tuple[Callable[[CellFacts, ParamFacts, Context], Iterator[str]], ...] = (
+    began_beyond,
+    growth,
+    out_of_range,
+    hardly_moved,
+    same_steps,
+    never_won,
+    alike,
+)

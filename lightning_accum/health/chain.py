@@ -1,0 +1,472 @@
+"""The chain from activity to weights. Its first broken link is what has to be mended.
+
+Each link is a function of what is known of a cell. It returns what was found and the remedy, or
+``None`` if it holds. They are tried in order, and the first finding ends the search.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from lightning_accum._checks import quoted
+from lightning_accum.distributed.world import processes
+from lightning_accum.health.facts import CellFacts, Context, ParamFacts, number
+from lightning_accum.nn.delay_range import delays_beyond
+
+ENOUGH = 8  # windows, calls or steps of a loop by hand, before anything is said of it
+RESETS = 3  # windows in a row with a mistake in their reset
+_FEW = 3  # batches of a fit, which may be a trial
+_BACK = 2  # updates that found the weights set back
+_STEPS = 1000  # single steps, so few of which need not have paired any spikes
+_RESETS = ("reset_mem", "reset", "reset_state", "reset_state_variables", "reset_states")
+
+
+class Finding(NamedTuple):
+    """A broken link: the cell, the name of the link, and the message."""
+
+    cell: str
+    key: str
+    text: str
+
+
+def broken_link(c: CellFacts, x: Context, off: Collection[str] = ()) -> Finding | None:
+    """Returns the first broken link of a cell, ``None`` if it learns; waits for the device.
+
+    Args:
+        c: what is known of the cell.
+        x: what its host knows.
+        off: the names of links that are left out.
+    """
+    for key, link in LINKS.items():
+        if key not in off and (text := link(c, x)):
+            return Finding(c.name, key, text)
+    return None
+
+
+# ---------------------------------------------------------------------- recorded, evaluated
+def recorded(c: CellFacts, x: Context) -> str | None:
+    """Whether anything was recorded."""
+    if c.windows and not (x.by == "hand" and _turned_off(c, x)):
+        return None
+    if x.rests and x.by != "hand":
+        return None  # it may be meant, and has a line of advice
+    if x.by == "loop" and not c.calls and x.updates >= _FEW and not _length(c):
+        return (
+            f"A FabricCellTrainer should record a batch before it steps. Found {x.updates} steps"
+            f" without one for cell `{c.name}`: run the module inside `with learner.batch():`, one"
+            " for each batch, and call `step()` after it."
+        )
+    if not c.empty or (x.by == "hand" and c.empty < ENOUGH):
+        return None
+    if x.by == "hand" and c.others and not (x.ended or c.empty >= 100):
+        return None  # its turn may come
+    if elsewhere(c):
+        changed = quoted(p.name for p in c.params.values() if not p.unmoved)
+        return (
+            f"Cell `{c.name}` should record activity in each process of a fit. Found none here in"
+            f" {x.calls(c.empty)}, and {changed} changed by what other processes, or other cells of"
+            f" the connection, recorded. {_why_nothing(c, x)}"
+        )
+    latest = "the latest " if c.windows else ""
+    other = ", which found that of other cells" if c.others and x.by == "hand" else ""
+    until = " Until its turn comes, call `eval()` on them." if other else ""
+    return (
+        f"Cell `{c.name}` should record activity for `{x.rule}` to learn from. Found none in"
+        f" {latest}{x.calls(c.empty)}{other}. {_why_nothing(c, x)}{until}"
+    )
+
+
+def _turned_off(c: CellFacts, x: Context) -> bool:
+    """Returns whether calls find no more since a module or the rule is in evaluation mode."""
+    trains = x.trainer is None or x.trainer.training
+    active = x.modules is None or all(module.training for module in x.modules)
+    return c.empty >= max(ENOUGH, 2 * c.windows) and not (trains and active)
+
+
+def elsewhere(c: CellFacts) -> bool:
+    """Returns whether weights of a cell moved of which nothing was recorded here; waits."""
+    return any(p.applied and not p.unmoved for p in c.params.values())
+
+
+def _why_nothing(c: CellFacts, x: Context) -> str:
+    """Returns why a cell has recorded nothing, and how to mend it."""
+    if c.dropped:
+        return (
+            f"`clear()` dropped {c.dropped} recorded steps before the rule was called: call it after"
+            " the rule, when the reward or the error of these steps is known, or leave it out, for"
+            " a call empties the window itself."
+        )
+    if x.trainer is not None and not x.trainer.training:
+        return (
+            "The rule is in evaluation mode, in which nothing is recorded: leave out `rule.eval()`,"
+            " or call `rule.train()` before the batches that should be learned; to freeze a cell,"
+            " call `eval()` on its modules instead."
+        )
+    for side, module in zip(("connection", "neuron"), x.modules or (), strict=False):
+        if x.model is not None and all(each is not module for each in x.model.modules()):
+            return (
+                f"Its {side}, a `{type(module).__name__}`, is not a module of the model that is"
+                " trained, which may be a copy or another instance: register the cells with the"
+                " modules of that model, or give the callback their paths (`cells`)."
+            )
+    if x.modules is not None and not all(module.training for module in x.modules):
+        return (
+            "Its modules are in evaluation mode, in which nothing is recorded: call `train()` on"
+            " the model before it is trained."
+        )
+    place = {"hand": "", "loop": "inside `with learner.batch():`"}.get(x.by, "in `training_step`")
+    where = f" {place}, the only place that is recorded" if place else ""
+    return (
+        f"Its modules are in training mode, and were not called{where}, or without samples, or"
+        " inside `unobserved()`, or between `eval()` and `train()`: call them as `fc(x)`, for hooks"
+        " do not see `fc.forward(x)` or `F.linear(x, fc.weight)`. If a copy of them runs, register"
+        " the cell with the modules of the copy. If they run inside a function that `torch.compile`"
+        " has compiled before, call `torch.compiler.reset()` once the cell is registered."
+    )
+
+
+def evaluated(c: CellFacts, x: Context) -> str | None:
+    """Whether the rule was called for what was recorded."""
+    steps = _length(c) + c.dropped
+    if c.windows or c.calls or not steps or not x.ended or (x.by == "hand" and steps < ENOUGH):
+        return None
+    if x.by == "loop":
+        how = "call `step()` on the FabricCellTrainer after each batch"
+    else:
+        how = "call `rule()` after each batch, or add a CellTrainerCallback to the Trainer"
+    return (
+        f"`{x.rule}` should be called to learn from cell `{c.name}`. Found"
+        f" {number(steps, 'step')} recorded, and no call: {how}."
+    )
+
+
+def _length(c: CellFacts) -> int:
+    return int(getattr(c.recorder, "length", 0))
+
+
+# ---------------------------------------------------------------------- finite, active
+def finite(c: CellFacts, x: Context) -> str | None:
+    """Whether weights are numbers."""
+    for p in c.params.values():
+        if p.now is None or p.now.finite or (x.by == "hand" and c.windows < ENOUGH):
+            continue
+        came = p.first is not None and p.first.finite
+        when = (
+            "which came during training: lower the rates, and look at what else changes it"
+            if came
+            else "which it held when training began: look at how it is initialized or loaded"
+        )
+        return f"Weights should be finite. Found NaN or Inf in `{c.name}.{p.name}`, {when}."
+    return None
+
+
+def active(c: CellFacts, x: Context) -> str | None:
+    """Whether both sides, and what changes are multiplied by, were active, if nothing has moved."""
+    if not _should_have_moved(c, x) or any(p.exported for p in c.params.values()):
+        return None
+    if not all(p.unmoved or p.rests for p in c.params.values()):
+        return None
+    found = f"Cell `{c.name}` should change {quoted(c.params)}. Found that"
+    since = f"in all {len(c.looks)} windows that were looked at, of {c.windows}"
+    if c.share("pre") == 0:
+        return (
+            f"{found} its input was 0 {since}: look at the data, and at the encoder or the neurons"
+            " that it comes from."
+        )
+    if c.share("post") == 0:
+        if _undefined(x):
+            return (
+                f"{found} its neurons never fired, for their membrane potential is NaN: look for"
+                " NaN in the data, in the weights, and in what else enters the current."
+            )
+        return (
+            f"{found} its neurons never fired {since}: lower their threshold, or raise the rate of"
+            " the input or the weights."
+        )
+    for name in c.inputs:
+        if c.extremes(name)[1:] == (0, 0):
+            return f"{found} {x.kind.why_zero(name)}"
+    return None
+
+
+def _should_have_moved(c: CellFacts, x: Context) -> bool:
+    """Returns whether a cell has had enough windows to have changed its parameters."""
+    few = c.longest == 1 and c.windows < _STEPS and any(k.startswith("tc_") for k in c.h)
+    least = ENOUGH if x.by == "hand" else 1 if x.ended else _FEW
+    return c.may_move and c.windows >= least and not (few and x.by == "hand")
+
+
+def _undefined(x: Context) -> bool:
+    """Returns whether the potential of native neurons holds NaN."""
+    neuron = None if x.modules is None else x.modules[1]
+    potentials = (getattr(neuron, name, None) for name in ("voltage", "membrane"))
+    return any(isinstance(v, Tensor) and bool(v.isnan().any()) for v in potentials)
+
+
+# ---------------------------------------------------------------------- applied, kept
+def applied(c: CellFacts, x: Context) -> str | None:
+    """Whether changes were applied, or stepped by the optimizer that got them as gradients."""
+    for p in c.params.values():
+        if p.applied:
+            continue
+        if p.exported >= ENOUGH and p.unmoved:
+            return (
+                f"An optimizer should step `{p.name}` of cell `{c.name}` by the updates that become"
+                f" its gradients. Found it unchanged after {p.exported} exports: call"
+                " `updates_as_gradients` after `zero_grad()` and before the `step()` of an"
+                " optimizer that has the parameter."
+            )
+        if p.exported or not c.windows or not p.pending():
+            continue
+        if how := _how_to_apply(c, p, x):
+            return (
+                f"The changes of cell `{c.name}` should be applied. Found those of `{p.name}`"
+                f" pending after {x.calls(c.windows)}, and none applied. {how}"
+            )
+    return None
+
+
+def _how_to_apply(c: CellFacts, p: ParamFacts, x: Context) -> str:
+    """Returns what applies changes; empty if that may still come."""
+    if x.by == "hand":
+        many = (1 << 10) if c.longest > 1 else (1 << 17)
+        waits = min(p.pending(), c.windows) < (ENOUGH if x.ended else many)
+        add = "Call `rule.update()` after `rule()`, or add a CellTrainerCallback to the Trainer."
+        return "" if waits else add
+    if x.by == "loop":
+        return "Call `step()` on the FabricCellTrainer."
+    if x.updates and not x.failed:
+        return (
+            "No optimizer of this fit holds the parameter, as when a cell is registered after the"
+            " fit began: register it before, or name it in `cells`."
+        )
+    if x.by == "module":
+        return (
+            "The module's own UpdateOptimizer was not stepped: call `step()` on it at the end of"
+            " `training_step`, or return none from `configure_optimizers`, and the callback"
+            " applies updates itself."
+        )
+    if x.failed:
+        return "" if c.windows < 10 else (
+            "The fit was stopped before they were: apply more often, by a smaller"
+            " `apply_every_n_batches` or `accumulate_grad_batches`."
+        )
+    return (
+        "An epoch ended before they were: apply more often, by a smaller `apply_every_n_batches`"
+        " or `accumulate_grad_batches`, or return from no hook that skips the rest of an epoch."
+        if x.ended
+        else ""
+    )
+
+
+def kept(c: CellFacts, x: Context) -> str | None:
+    """Whether updates were not dropped for NaN or Inf."""
+    for p in c.params.values():
+        dropped = p.dropped() if p.applied else 0
+        if dropped and 10 * dropped >= p.applied:
+            return (
+                f"Updates should be finite. Found NaN or Inf in {dropped} of"
+                f" {number(p.applied, 'update')} of `{p.name}` of cell `{c.name}`, which were"
+                " dropped: look at the activity, and at what the rule is given, such as a reward"
+                " or a kernel; or lower the rates."
+            )
+    return None
+
+
+# ---------------------------------------------------------------------- moved, lasting
+def moved(c: CellFacts, x: Context) -> str | None:
+    """Whether applied changes have moved the parameters."""
+    if not _should_have_moved(c, x):
+        return None
+    for p in c.params.values():
+        if p.exported or p.now is None or (x.by == "hand" and p.applied < ENOUGH):
+            continue
+        still, rests = p.unmoved, p.rests
+        if not (still or rests) or _is_back(p):
+            continue
+        if p.zeroed >= p.applied > 0 and x.by != "hand":
+            continue  # a fit with an `lr` of 0 is meant
+        if rests and not still and p.at_limits():
+            continue  # it has learned
+        if why := _why_unmoved(c, p, x):
+            on, since = (
+                ("", "training began") if still else ("go on to ", "its first update")
+            )
+            return (
+                f"Cell `{c.name}` should {on}change `{p.name}`. Found it unchanged since {since},"
+                f" after {x.calls(c.windows)} and {number(p.applied, 'applied update')}. {why}"
+            )
+    return None
+
+
+def _is_back(p: ParamFacts) -> bool:
+    """Returns whether updates changed it, and it has its first value again; waits."""
+    return p.unmoved and any(bool(each) for each in p.changed)
+
+
+def _why_unmoved(c: CellFacts, p: ParamFacts, x: Context) -> str:
+    """Returns why applied changes have not moved a parameter."""
+    if p.zeroed >= p.applied > 0:
+        return (
+            "Each change was multiplied by 0 when it was applied: look at `scale`, or at the `lr`"
+            " of the UpdateOptimizer."
+        )
+    if not p.applied:
+        return (
+            "The rule returned no change: look at its `terms`, and at what it is called with."
+            if p.updater.known_parent is not None and x.ended
+            else ""
+        )
+    assert p.now is not None
+    value = p.now.sample
+    if why := x.kind.why_unmoved(c.h, value.device):
+        return why
+    if p.at_limits():
+        return "All weights are at a limit: weaken the part that moves them there."
+    if p.rests and (since := c.silent_since()) is not None:
+        return silence(c, since)
+    largest = float(value.abs().max()) if value.numel() else 0.0
+    floating = value.dtype.is_floating_point
+    step = torch.finfo(value.dtype).eps * largest if floating else 1
+    constraints = p.updater.constraints_of(p.name)
+    by = f", or undone by a constraint ({quoted(constraints)})" if constraints else ""
+    return (
+        f"Weights of up to {largest:.2g} in {str(value.dtype).removeprefix('torch.')} change in"
+        f" steps of about {step:.0e}, and every update was smaller, or 0 due to the rule's"
+        f" `terms`, the reward, the error, a reduction or a bound{by}: look at these, raise"
+        f" {quoted(c.rates) or 'the rates'}, or keep the weights in a wider dtype."
+    )
+
+
+def silence(c: CellFacts, since: int) -> str:
+    """Returns the text on neurons that fell silent."""
+    looks = sum(each.window >= since for each in c.looks)
+    return (
+        f"The neurons of `{c.name}` fired at first, and in none of the last {looks} of"
+        f" {len(c.looks)} windows that were looked at: look for weights that a constraint or"
+        " depression moves to zero, or a threshold that rises too far (`theta_plus`)."
+    )
+
+
+def lasting(c: CellFacts, x: Context) -> str | None:
+    """Whether nothing else sets back what is learned; by hand, that may be meant."""
+    for p in c.params.values() if x.by != "hand" else ():
+        back = sum(bool(each) for each in p.back)
+        if back >= _BACK:
+            found = f"back, or to other values, before {back} of the updates that were looked at"
+        elif p.applied >= _FEW and _is_back(p):
+            found = "back to what it was when training began"
+        else:
+            continue
+        return (
+            f"Cell `{c.name}` should keep what it learns. Found that something set `{p.name}`"
+            f" {found}: look for what else writes to it, such as an initialization in `forward`, or"
+            " a callback that loads or copies weights, or averages them. `ModelPruning` sets them"
+            " back unless `use_lottery_ticket_hypothesis=False`."
+        )
+    return None
+
+
+# ---------------------------------------------------------------------- shared
+def shared(c: CellFacts, x: Context) -> str | None:
+    """Whether the weights of several processes stay the same."""
+    if x.by != "hand" or processes() == 1:
+        return None
+    for p in c.params.values():
+        if p.applied or p.exported:
+            became = "applied" if p.applied else "exported as gradients"
+            call = "step()" if p.applied else "updates_as_gradients()"
+            return (
+                f"The changes of `{p.name}` of cell `{c.name}` should be summed over all"
+                f" {processes()} processes before they are {became}. Found those of one process"
+                f" {became} without the others, so that their weights drift apart: train with a"
+                f" CellTrainerCallback, or call `{call}` of a FabricCellTrainer in every process."
+                " If each process trains a network of its own, ignore this."
+            )
+    return None
+
+
+def reset(c: CellFacts, x: Context) -> str | None:
+    """Whether traces and native neurons begin again at the same windows."""
+    only_neuron, only_traces = (count >= RESETS for count in c.resets)
+    if not (only_neuron or only_traces):
+        return None
+    neuron = "its neuron" if x.modules is None else f"its neuron, a `{type(x.modules[1]).__name__}`,"
+    if only_neuron:
+        found = f"that traces do, and {neuron} reset in each"
+        mend = (
+            "leave `carry` out if windows are separate samples, or reset the neuron only where a"
+            " stream begins"
+            if x.carry
+            else "call `clear()` on the rule wherever the neuron is reset"
+        )
+    else:
+        found = f"that traces begin at zero in each, and {neuron} not reset"
+        mend = (
+            "call its `reset()` wherever the rule is cleared, or do neither if sequences are pieces"
+            " of one stream"
+            if x.by == "hand"
+            else "call its `reset()` before each batch, or pass `carry=True` if batches are pieces"
+            " of one stream"
+        )
+    return (
+        f"The traces and the neuron of cell `{c.name}` should both pass from window to window, or"
+        f" neither. Found {found}: {mend}."
+    )
+
+
+def delays(c: CellFacts, x: Context) -> str | None:
+    """Whether the connection can keep the delays that are trained."""
+    for p in c.params.values() if x.modules is not None else ():
+        if p.applied and (text := delays_beyond(x.modules[0], p.name)):
+            return f"The delays of cell `{c.name}` {text}"
+    return None
+
+
+def reset_of(module: Any) -> str | None:
+    """Returns the name of the method that resets a module, ``None`` if it has none."""
+    return next((each for each in _RESETS if callable(getattr(module, each, None))), None)
+
+
+def note_reset(c: CellFacts, since: float | None, steps: int, passed: bool, whole: bool) -> bool:
+    """Counts windows in a row in which only the neuron, or only the traces, were reset.
+
+    Args:
+        c: what is known of the cell.
+        since: steps since a native neuron was reset, at the end of the window; ``None`` of others.
+        steps: the steps of the window.
+        passed: whether traces passed into it.
+        whole: whether traces compare steps.
+
+    Returns:
+        Whether there have just been enough.
+    """
+    if since is None or not whole or c.windows == 1:
+        return False
+    only_neuron = passed and since == steps
+    only_traces = not passed and 1 < steps < since < math.inf
+    before = list(c.resets)
+    for i, apart in enumerate((only_neuron, only_traces)):
+        c.resets[i] = c.resets[i] + 1 if apart else 0 if c.resets[i] < RESETS else c.resets[i]
+    return any(now == RESETS > was for now, was in zip(c.resets, before, strict=True))
+
+
+LINKS: dict[str, Callable[[CellFacts, Context], str | None]] = {
+    "recorded": recorded,
+    "evaluated": evaluated,
+    "finite": finite,
+    "active": active,
+    "applied": applied,
+    "kept": kept,
+    "moved": moved,
+    "lasting": lasting,
+    "shared": shared,
+    "reset": reset,
+    "delays": delays,
+}
+"""The links in order, by the name that ``health={"moved": False}`` leaves out."""

@@ -1,0 +1,344 @@
+"""What is known of a cell and of its parameters: counts, and a few looks at values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.distributed.shards import local
+from lightning_accum.functional.numbers import (
+    Fingerprint,
+    fingerprint,
+    relative_distance,
+    rounding,
+    same_fingerprints,
+    sample_of,
+    widened,
+)
+from lightning_accum.updates import Accumulator, Updater
+
+By = Literal["hand", "callback", "module", "loop"]
+"""Who applies updates: a loop by hand, a callback, the module's own optimizer, or Fabric's loop."""
+
+_ALL = 64  # windows, in each of which the inputs of the rule are looked at
+_BACK = 0.1  # of an update: what may be left of it if it was set back
+_FEW = 16  # fewer weights may correlate by chance
+_LATER = 4  # looks after the first
+_UNLIKE = 0.5  # correlation of weights that have little in common
+
+
+class Weights(NamedTuple):
+    """A parameter at some time: an evenly spaced sample, and the norm and the sum of all."""
+
+    sample: Tensor
+    all: Fingerprint
+
+    @classmethod
+    def of(cls, param: Tensor) -> Weights:
+        """Returns what is kept of a parameter; does not wait for the device."""
+        value = local(param.detach())
+        return cls(sample_of(value).clone(), fingerprint(value))
+
+    def same(self, other: Weights) -> bool:
+        """Returns whether nothing has changed, NaN included; waits for the device."""
+        if self.sample.shape != other.sample.shape:
+            return False
+        mine, its = self.sample, other.sample.to(self.sample.device)
+        equal = bool(((mine == its) | (mine.isnan() & its.isnan())).all())
+        return equal and same_fingerprints(self.all, other.all, equal_nan=True)
+
+    def is_near(self, other: Weights) -> bool:
+        """Returns whether nothing but rounding has changed; waits for the device."""
+        if self.sample.shape != other.sample.shape:
+            return False
+        apart = relative_distance(other.sample.to(self.sample.device), self.sample)
+        return self.same(other) or float(apart) <= rounding(self.sample.dtype)
+
+    @property
+    def finite(self) -> bool:
+        """Whether no value is NaN or infinite; waits for the device."""
+        return bool(self.all[0].isfinite())
+
+
+@dataclass
+class ParamFacts:
+    """What has become of the changes of a parameter.
+
+    Attributes:
+        name: the name of the parameter.
+        updater: the updater of the parameter; it refers to the module weakly.
+        param: the parameter, when it was looked at last.
+        first: its value before the first update.
+        second: its value after the first update.
+        changed: whether each update that was looked at, 1, 2, 4, 8, ..., has changed it.
+        ratios: by how much, relative to the weights.
+        back: whether something had set it back, or drawn it anew, before the next update.
+        shared: whether an optimizer had changed it before the next update, by a gradient.
+        norms: at the ends of the latest two epochs.
+        applied, exported, zeroed: how often changes were applied, became gradients, or were
+            multiplied by 0.
+    """
+
+    name: str
+    updater: Updater
+    param: Tensor | None = None
+    first: Weights | None = None
+    second: Weights | None = None
+    changed: list[Tensor] = field(default_factory=list)
+    ratios: list[Tensor] = field(default_factory=list)
+    back: list[Tensor] = field(default_factory=list)
+    shared: list[Tensor] = field(default_factory=list)
+    norms: list[Tensor] = field(default_factory=list)
+    applied: int = 0
+    exported: int = 0
+    zeroed: int = 0
+    now: Weights | None = None  # when findings are asked for
+    before: Weights | None = None  # the update that is being looked at
+    left: Weights | None = None  # after it, until the next one
+
+    def update_begins(self, param: Tensor, looks: bool) -> None:
+        """Compares with what the update before has left, and notes the value before this one."""
+        now = None
+        if self.left is not None or looks or self.first is None:
+            now = Weights.of(param)
+        if self.left is not None and now is not None and self.before is not None:
+            self._compare(self.before, self.left, now, param)
+        self.left, self.before, self.param = None, now if looks else None, param
+        self.first = self.first or now
+
+    def update_ended(self, param: Tensor) -> None:
+        """Notes the value after an update that is looked at."""
+        if self.before is None:
+            return
+        was, now = self.before, Weights.of(param)
+        self.left, self.second, self.param = now, self.second or now, param
+        if was.sample.shape == now.sample.shape:
+            norm = was.all[0] != now.all[0]
+            self.changed.append((was.sample != now.sample).any() | norm.to(now.sample.device))
+            self.ratios.append(relative_distance(now.sample, was.sample))
+
+    @property
+    def unmoved(self) -> bool:
+        """Whether it is as it was before the first update; waits for the device."""
+        return self.first is None or self.now is None or self.now.same(self.first)
+
+    @property
+    def rests(self) -> bool:
+        """Whether only the first update has moved it, perhaps by a constraint; waits."""
+        if self.second is None or self.now is None or not self.updater.constraints_of(self.name):
+            return False
+        seen = [bool(each) for each in self.changed]
+        return len(seen) > _LATER and not any(seen[1:]) and self.now.is_near(self.second)
+
+    def at_limits(self) -> bool:
+        """Returns whether all weights are at a limit; waits for the device."""
+        low, high = self.updater.limits(self.name)
+        if self.now is None or (low is None and high is None):
+            return False
+        value = self.now.sample
+        return bool(((value <= (-inf if low is None else low)) | (value >= (inf if high is None else high))).all())
+
+    def dropped(self) -> int:
+        """Returns how many updates were dropped for NaN or Inf; waits for the device."""
+        return self.updater.lately_skipped.get(self.name, 0)
+
+    def pending(self) -> int:
+        """Returns how many contributions are pending that nobody has read."""
+        accumulator: Accumulator = getattr(self.updater, self.name)
+        return accumulator.unused if not accumulator.empty else 0
+
+    def _compare(self, before: Weights, left: Weights, now: Weights, param: Tensor) -> None:
+        """Notes what has happened to a parameter since the update before."""
+        if not before.sample.shape == left.sample.shape == now.sample.shape:
+            return
+        was, then, value = (widened(each.sample) for each in (before, left, now))
+        if param.grad is not None:
+            self.shared.append((then != value).any())
+            return
+        moved = (then - was).norm()
+        found = (moved > 0) & ((value - was).norm() <= _BACK * moved)
+        if len(then) >= _FEW:
+            both = torch.stack([then - then.mean(), value - value.mean()])
+            size = both.norm(dim=1).prod()
+            found = found | ((both.prod(0).sum() < _UNLIKE * size) & (size > 0))
+        self.back.append(found)
+
+
+class Look(NamedTuple):
+    """The non-zero values of both sides in one window; tensors until they are read."""
+
+    window: int
+    pre: Tensor | int
+    pre_of: int
+    post: Tensor | int
+    post_of: int
+    below: Tensor | int
+
+
+@dataclass
+class CellFacts:
+    """What is known of a cell.
+
+    Attributes:
+        name: the name of the cell.
+        h: its hyperparameters by name.
+        windows: how many the rule has evaluated.
+        calls: how often the rule was called, or rejected a call.
+        empty: the latest calls in a row that found nothing of the cell.
+        others: whether the latest of these found activity of other cells.
+        dropped: recorded steps that were cleared before a call.
+        longest: steps of the longest window.
+        spikes: whether both sides are recorded as spikes.
+        looks: at windows 1, 2, 3, 4, 6, 8, 12, ...
+        inputs: by name, how often each input of the rule was looked at, and its extremes.
+        resets: windows in a row in which only the neuron was reset, and only the traces.
+        params: what is known of its parameters.
+    """
+
+    name: str
+    h: Mapping[str, Any] = field(default_factory=dict)
+    windows: int = 0
+    calls: int = 0
+    empty: int = 0
+    others: bool = False
+    dropped: int = 0
+    longest: int = 0
+    batch: int = 0
+    spikes: tuple[bool, bool] = (False, False)
+    looks: list[Look] = field(default_factory=list)
+    inputs: dict[str, tuple[int, Tensor, Tensor]] = field(default_factory=dict)
+    resets: list[int] = field(default_factory=lambda: [0, 0])
+    late: int = 0  # windows at the first check
+    params: dict[str, ParamFacts] = field(default_factory=dict)
+    recorder: Any = None  # of the neuron's output
+    total: int = 0  # windows of all cells when this one was found empty
+    due: int = 1  # the next window to look at
+
+    def look(self, pre: Tensor, post: Tensor) -> bool:
+        """Looks at a window if it is time, and returns whether it did; it does not wait."""
+        if self.windows < self.due or post.is_meta:
+            return False
+        power = 1 << (self.windows.bit_length() - 1)
+        half = power + power // 2
+        self.due = half if self.windows < half else 2 * power
+        self.spikes = pre.dtype == torch.bool, post.dtype == torch.bool
+        below = 0 if self.spikes[1] or post.is_complex() else (post < 0).sum()
+        counts = pre.count_nonzero(), pre.numel(), post.count_nonzero(), post.numel()
+        self.looks.append(Look(self.windows, *counts, below))
+        return True
+
+    def note_inputs(self, inputs: Mapping[str, Any], looked: bool) -> None:
+        """Takes in the inputs of the rule: of each of the first windows, then of a few."""
+        if not looked and self.windows > _ALL:
+            return
+        for name, given in inputs.items():
+            if callable(given) and not looked:
+                continue
+            value = given() if callable(given) else given
+            if not isinstance(value, (Tensor, float, int)):
+                continue
+            tensor = torch.as_tensor(value).detach()
+            if tensor.is_complex() or tensor.is_meta or not tensor.numel():
+                continue
+            low, high = (tensor if tensor.is_floating_point() else tensor.float()).aminmax()
+            if name in self.inputs:
+                count, least, most = self.inputs[name]
+                low, high = torch.minimum(least.to(low), low), torch.maximum(most.to(high), high)
+                self.inputs[name] = count + 1, low, high
+            else:
+                self.inputs[name] = 1, low, high
+
+    def extremes(self, name: str) -> tuple[int, float, float]:
+        """Returns how often an input was looked at, and its extremes; waits for the device."""
+        count, low, high = self.inputs[name]
+        return count, float(low) + 0.0, float(high) + 0.0  # 0 instead of -0
+
+    def share(self, side: Literal["pre", "post"]) -> float | None:
+        """Returns the share of non-zero values on a side; waits for the device."""
+        index = Look._fields.index(side)
+        return self._ratio([(each[index], each[index + 1]) for each in self.looks])
+
+    def below(self) -> float:
+        """Returns the share of negative outputs; waits for the device."""
+        return self._ratio([(each.below, each.post_of) for each in self.looks]) or 0.0
+
+    @staticmethod
+    def _ratio(pairs: list[tuple[Any, int]]) -> float | None:
+        size = sum(of for _, of in pairs)
+        return sum(int(count) for count, _ in pairs) / size if size else None
+
+    def silent_since(self) -> int | None:
+        """Returns the window since which neurons that fired are silent; waits for the device.
+
+        ``None`` unless at least the latest three looks found no spike, although there was input.
+        """
+        fired = [bool(each.post) for each in self.looks]
+        if not any(fired):
+            return None
+        last = len(fired) - fired[::-1].index(True)
+        quiet = self.looks[last:]
+        driven = all(bool(each.pre) for each in quiet)
+        return quiet[0].window if len(quiet) >= 3 and driven else None
+
+    @property
+    def rates(self) -> dict[str, object]:
+        """The hyperparameters that are learning rates."""
+        return {k: v for k, v in self.h.items() if k == "lr" or k.startswith("lr_")}
+
+    @property
+    def may_move(self) -> bool:
+        """Whether a rate is not 0, or there are none."""
+        return not self.rates or any(self.rates.values())
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the host of a cell knows when it asks for findings.
+
+    Attributes:
+        by: who applies changes.
+        rule: the name of the rule.
+        kind: the class of the rule.
+        trainer: the rule, unless it does not exist any more.
+        modules: the connection and the neuron, unless they do not exist any more.
+        model: the model that is trained, if it is known.
+        updates: how often the host has applied changes.
+        ended: whether nothing more will come.
+        failed: whether an exception has ended it.
+        learns: whether any cell of the rule has had a window.
+        carry: whether batches are pieces of one stream; ``None`` in a loop by hand.
+    """
+
+    by: By
+    rule: str
+    kind: type[CellTrainer]
+    trainer: CellTrainer | None
+    modules: tuple[nn.Module, nn.Module] | None
+    model: nn.Module | None
+    updates: int = 0
+    ended: bool = False
+    failed: bool = False
+    learns: bool = False
+    carry: bool | None = None
+
+    def calls(self, count: int) -> str:
+        """Returns a number of calls of the rule, as the host calls them."""
+        what = "call" if self.by == "hand" else "batch" if self.by == "loop" else "training batch"
+        return number(count, what)
+
+    @property
+    def rests(self) -> bool:
+        """Whether modules of the cell are in evaluation mode while others learn."""
+        return self.learns and self.modules is not None and not all(m.training for m in self.modules)
+
+
+def number(count: int, what: str) -> str:
+    """Returns a count with its noun in the singular or plural."""
+    plural = what + ("es" if what.endswith("tch") else "s")
+    return f"{count} {what if count == 1 else plural}"

@@ -1,0 +1,125 @@
+"""What is known before the first batch, or by it: layout, steps, twins, places and limits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+import torch
+from torch import nn
+
+from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.state import same_settings
+from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.nn import LeakyIntegrator, PoissonEncoder
+
+
+def setup(
+    trainer: CellTrainer, model: nn.Module | None, others: Sequence[CellTrainer]
+) -> Iterator[tuple[str, str, str]]:
+    """Yields what is wrong before the first batch: the cell, the key and the text.
+
+    Args:
+        trainer: the trainer of the cells.
+        model: the model that is trained, if it is known.
+        others: other trainers of the same fit.
+    """
+    for name, (cell, _) in trainer.named_cells:
+        for other in others:
+            if type(other) is type(trainer) and (known := _same(trainer, name, other)):
+                yield name, "twins", _twice(name, f"cell `{known}` of another callback", trainer)
+        if model is not None and (parts := _outside(cell, model)):
+            text = (
+                f"The modules of cell `{name}` should be part of the model, whose checkpoints and"
+                f" device they share. Found another place for its {' and its '.join(parts)} so"
+                " that no checkpoint holds what is learned: assign it to the LightningModule"
+                " itself, or in an `nn.ModuleList` or `nn.ModuleDict` instead of a list or a"
+                " dictionary."
+            )
+            yield name, "places", text
+    if model is not None:
+        yield from _other_steps(trainer, model)
+
+
+def twin(trainer: CellTrainer, name: str) -> str:
+    """Returns that a cell is registered twice with equal settings; empty if it is not."""
+    known = _same(trainer, name, trainer)
+    return _twice(name, f"cell `{known}`", trainer) if known else ""
+
+
+def _same(trainer: CellTrainer, name: str, other: CellTrainer) -> str:
+    """Returns the name under which another trainer has the same cell with equal settings."""
+    ours, theirs = trainer.cell_states, other.cell_states
+    cell = trainer.registry.cell(name)
+    for known, (its, _) in other.named_cells:
+        apart = other is not trainer or known != name
+        if apart and its == cell and name in ours and known in theirs:
+            if same_settings(ours[name], theirs[known]):
+                return known
+    return ""
+
+
+def _twice(name: str, where: str, trainer: CellTrainer) -> str:
+    return (
+        f"The connection and the neuron of cell `{name}` should be trained once by"
+        f" `{type(trainer).__name__}` with the same settings. Found them in {where} too, so that"
+        " they learn twice as fast: leave one out, or raise the rates."
+    )
+
+
+def _outside(cell: Cell, model: nn.Module) -> list[str]:
+    """Returns names of modules of a cell whose state is not in that of the model."""
+    known = {id(each) for each in chain(model.modules(), model.parameters(), model.buffers())}
+    found = []
+    for side, module in (("connection", cell.connection), ("neuron", cell.neuron)):
+        tensors = [*module.parameters(), *module.buffers()]
+        if tensors and not known & {id(module), *map(id, tensors)}:
+            found.append(f"{side}, a `{type(module).__name__}`,")
+    return found
+
+
+def _other_steps(trainer: CellTrainer, model: nn.Module) -> Iterator[tuple[str, str, str]]:
+    """Yields encoders and readouts whose ``dt`` is that of none of the cells."""
+    states = (getattr(state, "hyperparameters", None) for _, state in trainer.cells)
+    known = sorted({h.dt for h in states if hasattr(h, "dt")})
+    for path, module in model.named_modules():
+        if not known or not isinstance(module, (PoissonEncoder, LeakyIntegrator)):
+            continue
+        if not any(math.isclose(module.dt, dt) for dt in known):
+            should = " or ".join(f"{dt:g}" for dt in known)
+            text = (
+                f"Argument `dt` of the {type(module).__name__} `{path}` should be the step of the"
+                f" cells, {should} ms. Found `dt = {module.dt:g}`, so that its rate or its time"
+                f" constant is another one than was given: give it `dt={known[0]:g}`."
+            )
+            yield path, "dt", text
+
+
+def layout(cell: str, shape: torch.Size, time_dim: int | None, size: int) -> str:
+    """Returns that time and batch are exchanged in a window; empty if they are not.
+
+    Args:
+        cell: the name of the cell.
+        shape: the shape of the neuron's output, ``[T, B, ...]``.
+        time_dim: how the rule takes modules to be called.
+        size: how many samples a batch of the loader has.
+    """
+    steps, samples = shape[:2]
+    where = f"The neuron of cell `{cell}` returned"
+    if size < 2 or len(shape) < 3 or samples % size == 0:
+        return ""
+    if time_dim == 0 and steps == size:
+        return (
+            f"{where} [{steps}, {samples}, ...], which its rule takes as {steps} steps of {samples}"
+            f" samples, and the loader's batches have {size} samples: time should come first,"
+            " `x.transpose(0, 1)`."
+        )
+    if time_dim is None and steps == 1 and len(shape) == 4 and shape[2] == size:
+        return (
+            f"{where} [{samples}, {size}, ...], which its rule takes as {samples} samples in a"
+            f" single step, and the loader's batches have {size} samples: if it takes whole"
+            " sequences, pass `time_dim=0` to the rule."
+        )
+    return ""
+

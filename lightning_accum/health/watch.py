@@ -1,0 +1,399 @@
+"""Gathers the facts of a rule's cells, and says once what it finds."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from lightning_accum._compat import in_dispatch_mode, is_traced
+from lightning_accum._events import End, Events
+from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.distributed.world import is_first
+from lightning_accum.engine.state import has_samples
+from lightning_accum.health.advice import advice
+from lightning_accum.health.chain import ENOUGH, broken_link, elsewhere, note_reset
+from lightning_accum.health.facts import By, CellFacts, Context, ParamFacts, Weights
+from lightning_accum.health.probes import Probe, probes
+from lightning_accum.health.setup import layout, setup
+from lightning_accum.health.trained import Untrained, twice_trained
+
+_PATIENCE = {"loop": 100}  # windows after which it looks if no epoch has ended
+_LONG = 1000
+_TURN = 100  # calls that found other cells
+_logger = logging.getLogger("lightning_accum")
+
+P = ParamSpec("P")
+
+
+class LocalLearningWarning(RuntimeWarning):
+    """Something keeps a cell from learning, or lets it learn something else.
+
+    Args:
+        text: what should be, what was found, and the remedy.
+        key: the name of what was found, with which the message ends, in brackets.
+
+    Example:
+        >>> import warnings
+        >>> warnings.filterwarnings("ignore", r".*\\[moved\\]", LocalLearningWarning)
+    """
+
+    def __init__(self, text: str, key: str = "") -> None:
+        super().__init__(f"{text} [{key}]" if key else text)
+        self.key = key
+
+
+class Clock(Protocol):
+    """Counts the batches and the updates of a host."""
+
+    batches: int
+    updates: int
+
+
+def _guarded(
+    event: Callable[Concatenate[Health, P], None],
+) -> Callable[Concatenate[Health, P], None]:
+    """Has a check that raises an error logged once, and all of them left out from then on."""
+
+    @wraps(event)
+    @torch.no_grad()
+    def guarded(self: Health, *args: P.args, **kwargs: P.kwargs) -> None:
+        if self.broken:
+            return
+        try:
+            event(self, *args, **kwargs)
+        except Warning:
+            raise  # the user has made errors of warnings
+        except Exception:
+            self.broken = True
+            _logger.warning("A check of local learning failed, and is left out.", exc_info=True)
+
+    return guarded
+
+
+class Health(Events):
+    """Listens to a trainer and to the updaters of its cells, and warns of what is not learned.
+
+    A window or an update costs an addition; looks at windows and updates 1, 2, 4, 8, ... do not
+    wait for the device. It looks for findings after the first epoch, or many windows, and at the
+    end.
+
+    Args:
+        trainer: the trainer, which is referenced weakly.
+        by: who calls the rule and applies changes.
+        model: the model that is trained, if it is known.
+        carry: whether batches are pieces of one stream; ``None`` in a loop by hand.
+        clock: counts the host's batches and updates.
+        off: the names of links that are left out.
+        beside: the ``id`` of every parameter that other hosts train too.
+        batch_size: the size of the loader's batches, if it is known.
+    """
+
+    def __init__(
+        self,
+        trainer: CellTrainer,
+        by: By = "hand",
+        model: nn.Module | None = None,
+        carry: bool | None = None,
+        clock: Clock | None = None,
+        off: Collection[str] = (),
+        beside: Collection[int] = (),
+        batch_size: int | None = None,
+        whole: bool = True,
+    ) -> None:
+        self.by, self.cells, self.broken, self.said = by, dict[str, CellFacts](), False, set[str]()
+        self._trainer, self._kind = weakref.ref(trainer), type(trainer)
+        self._registry = trainer.registry
+        self._model, self._carry, self._clock, self._off = model, carry, clock, off
+        self._beside, self._batch_size, self._whole = beside, batch_size, whole
+        self._params: dict[tuple[int, str], ParamFacts] = {}
+        self._seen: dict[tuple[int, str], int] = {}  # the host's updates at the latest one of each
+        self._told: set[tuple[str, str]] = set()
+        self._looked = self._over = self._new_epoch = False
+        self._windows = 0  # of all cells
+        self._probes: list[Probe] = []
+        self._untrained: Untrained | None = None
+        if by != "hand":
+            for name, _ in trainer.named_cells:
+                self.add(name)
+
+    # ------------------------------------------------------------------ beginning
+    def add(self, name: str) -> None:
+        """Begins to watch a cell."""
+        trainer = self._trainer()
+        if trainer is None:
+            return
+        state = trainer.cell_states.get(name)
+        facts = CellFacts(name, {} if state is None else vars(state.hyperparameters))
+        monitor = trainer.get_monitor(name, "post")
+        facts.recorder = None if monitor is None else monitor.reducer
+        self.cells[name] = facts
+        updater = trainer.registry.updater(name)
+        for param in trainer.params_of(name) if updater is not None else ():
+            if updater is not None and param in updater.names:
+                key = id(updater), param
+                facts.params[param] = self._params.setdefault(key, ParamFacts(param, updater))
+
+    @_guarded
+    def begin(self, others: Sequence[CellTrainer] = ()) -> None:
+        """Checks what is known before the first batch, and begins to watch the modules."""
+        trainer = self._trainer()
+        if trainer is None:
+            return
+        for cell, key, text in setup(trainer, self._model, others):
+            self._say(cell, key, text)
+        if self._model is not None and self._clock is not None:
+            clock = self._clock
+            rest = self._model if self._whole else None
+            self._probes = probes(
+                trainer, self._model, rest, bool(self._carry), lambda: clock.batches, others
+            )
+            if self._whole:
+                self._untrained = Untrained([trainer, *others], self._model)
+
+    # ------------------------------------------------------------------ events
+    @_guarded
+    def evaluated(self, cell: str, pre: Tensor, post: Tensor, inputs: Mapping[str, Any]) -> None:
+        """Counts a window, and looks at a few."""
+        c = self._cell(cell)
+        if c is None:
+            return
+        c.windows, c.calls, c.empty = c.windows + 1, c.calls + 1, 0
+        self._windows += 1
+        steps = pre.shape[0]
+        if steps > c.longest:
+            c.longest = steps
+        if c.windows <= 64:
+            self._note_reset(c, steps)
+        looked = c.windows >= c.due and not is_traced() and c.look(pre, post)
+        if inputs:
+            c.note_inputs(inputs, looked)
+        if c.windows == 1 and self._batch_size:
+            time_dim = c.h.get("time_dim")
+            if text := layout(cell, post.shape, time_dim, self._batch_size):
+                self._say(cell, "layout", text)
+        if c.windows == _PATIENCE.get(self.by, _LONG) and not self._looked:
+            self._find()
+
+    @_guarded
+    def found_nothing(self, cell: str) -> None:
+        """Counts a call that found nothing of a cell; by hand, several in a row are told."""
+        c = self._cell(cell)
+        if c is None:
+            return
+        c.others, c.total = self._windows != c.total, self._windows
+        if self.by == "hand" and self._is_test(cell):
+            return
+        c.calls, c.empty = c.calls + 1, c.empty + 1
+        if self.by == "hand" and c.empty in (max(ENOUGH, 2 * c.windows), _TURN):
+            self._find(cell)
+
+    @_guarded
+    def dropped(self, cell: str, steps: int) -> None:
+        """Counts steps that were cleared; a call that was rejected drops none."""
+        c = self._cell(cell)
+        if c is not None:
+            c.dropped, c.calls = c.dropped + steps, c.calls + (not steps)
+
+    @_guarded
+    def applying(self, updater: Any, names: Sequence[str]) -> None:
+        """Looks at parameters before some updates."""
+        for name in names:
+            p = self._params.get((id(updater), name))
+            if p is None:
+                continue
+            due = p.applied & (p.applied + 1) == 0 or self._new_epoch
+            if due or p.left is not None:
+                param = updater.target(name)
+                if param.is_meta or is_traced():
+                    continue
+                if id(param) in self._beside:
+                    p.left = None
+                p.update_begins(param, due)
+
+    @_guarded
+    def applied(self, updater: Any, names: Sequence[str], scale: Mapping[str, float]) -> None:
+        """Counts an update, and looks at parameters after some."""
+        self._new_epoch = False
+        for name in names:
+            key = id(updater), name
+            p = self._params.get(key)
+            if p is None:
+                continue
+            p.applied += 1
+            p.zeroed += scale.get(name, 1.0) == 0
+            if p.before is not None:
+                p.update_ended(updater.target(name))
+            if self._clock is not None:
+                self._note_update(key)
+
+    @_guarded
+    def exported(self, updater: Any, names: Sequence[str]) -> None:
+        """Counts an export, and looks at parameters before the first one."""
+        for name in names:
+            p = self._params.get((id(updater), name))
+            if p is not None:
+                p.exported += 1
+                if p.first is None:
+                    p.first = Weights.of(updater.target(name))
+
+    @_guarded
+    def epoch_ended(self) -> None:
+        """Notes the norms of weights, and looks for findings after the first epoch."""
+        for (_, name), p in self._params.items():
+            if p.first is not None and p.updater.known_parent is not None:
+                now = Weights.of(p.updater.target(name))
+                p.norms = [*p.norms[-1:], now.all[0]]
+                if not p.exported and p.param is not None and id(p.param) not in self._beside:
+                    p.before, p.left = p.first, now
+        self._new_epoch = True
+        if not self._looked and any(c.calls for c in self.cells.values()):
+            self._find()
+
+    @_guarded
+    def ended(self, how: End) -> None:
+        """Looks for findings when nothing more will come."""
+        if self._over:
+            return
+        if how == "eval":
+            self._find(ended=True)
+            return
+        for probe in self._probes:
+            probe.end()
+        said_elsewhere = getattr(sys, "last_value", None) is not None
+        if how == "failed":
+            with suppress(RuntimeError):  # the device may have failed: the first error says more
+                self._find(failed=True)
+        elif not (how in ("deleted", "exit") and (said_elsewhere or self._is_trial())):
+            self._find(ended=True)
+        if how != "fit":
+            self._over = True
+            self._params, self._probes, self._untrained = {}, [], None
+            for c in self.cells.values():
+                c.params, c.recorder = {}, None
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will come."""
+        return self._over
+
+    @property
+    def has_trainer(self) -> bool:
+        """Whether the trainer exists."""
+        return self._trainer() is not None
+
+    # ------------------------------------------------------------------ findings
+    def lines(self) -> list[str]:
+        """Returns lines of advice for the summary of a fit; waits for the device."""
+        found: list[str] = []
+        with torch.no_grad(), suppress(Exception):
+            for name, c in self.cells.items():
+                if name not in self.said:  # a warning says more
+                    found += advice(c, self._context(name, ended=True))
+            if self._untrained is not None:
+                found += self._untrained.lines()
+        return found
+
+    def _find(self, cell: str | None = None, ended: bool = False, failed: bool = False) -> None:
+        """Looks for the first broken link of each cell, and says it once; waits for the device."""
+        if in_dispatch_mode():
+            return
+        self._looked = self._looked or cell is None
+        for name, c in self.cells.items():
+            if cell not in (None, name):
+                continue
+            for p in c.params.values():
+                param = p.updater.target(p.name) if p.updater.known_parent is not None else p.param
+                p.now = None if param is None or param.is_meta else Weights.of(param)
+            x = self._context(name, ended, failed)
+            c.late = c.late or c.windows
+            if x.by != "hand" and (text := twice_trained(c)):
+                self._say(name, "trained", text)
+            found = broken_link(c, x, self._off)
+            if found is not None:
+                self._say(*found, every=found.key == "recorded" and elsewhere(c))
+        if self._untrained is not None and cell is None and not failed:
+            if text := self._untrained.text():
+                self._say("", "trained", text)
+
+    def _say(self, cell: str, key: str, text: str, every: bool = False) -> None:
+        """Warns, once of a cell and a link."""
+        if (cell, key) in self._told or key in self._off:
+            return
+        self._told.add((cell, key))
+        self.said.add(cell)
+        if is_first() or every:
+            warnings.warn(LocalLearningWarning(text, key), stacklevel=4)
+
+    def say(self, cell: str, key: str, text: str) -> None:
+        """Warns of what a probe has found."""
+        self._say(cell, key, text)
+
+    # ------------------------------------------------------------------ inside
+    def _cell(self, name: str) -> CellFacts | None:
+        if name not in self.cells and not self._over:
+            self.add(name)
+        return self.cells.get(name)
+
+    def _context(self, name: str, ended: bool, failed: bool = False) -> Context:
+        cell = self._registry[name].get() if name in self._registry else None
+        return Context(
+            by=self.by,
+            rule=self._kind.__name__,
+            kind=self._kind,
+            trainer=self._trainer(),
+            modules=None if cell is None else (cell.connection, cell.neuron),
+            model=self._model,
+            updates=0 if self._clock is None else self._clock.updates,
+            ended=ended,
+            failed=failed,
+            learns=self._windows > 0,
+            carry=self._carry,
+        )
+
+    def _is_trial(self) -> bool:
+        """Returns whether a loop of Fabric was left after a few batches, or its model is gone."""
+        few = self._clock is not None and max(self._clock.batches, self._clock.updates) < 3
+        return few or (self.by == "loop" and bool(self._registry.gone))
+
+    def _is_test(self, name: str) -> bool:
+        """Returns whether the rule and a module of the cell are in evaluation mode."""
+        trainer, cell = self._trainer(), self._registry[name].get()
+        training = trainer is None or trainer.training
+        active = cell is None or (cell.connection.training and cell.neuron.training)
+        return not (training or active)
+
+    def _note_reset(self, c: CellFacts, steps: int) -> None:
+        """Compares the resets of a native neuron with those of the traces, in early windows."""
+        trainer = self._trainer()
+        cell = self._registry[c.name].get()
+        if trainer is None or cell is None:
+            return
+        state, compares = trainer.cell_states.get(c.name), False
+        passed = state is not None and has_samples(state.carried)
+        compares = any(k.startswith("tc_") and v is not None for k, v in c.h.items())
+        since = getattr(cell.neuron, "steps_since_reset", None)
+        if note_reset(c, since, steps, passed, compares):
+            self._find(c.name)
+
+    def _note_update(self, key: tuple[int, str]) -> None:
+        """Says that changes are applied by hand while a callback does so too."""
+        assert self._clock is not None
+        count = self._clock.updates
+        if self._seen.get(key, 0) == count:
+            text = (
+                f"`{self._kind.__name__}` should be called and applied by the CellTrainerCallback or"
+                " FabricCellTrainer that it was given to. Found that its changes were also applied"
+                " by hand: leave out `rule()` and `rule.update()`, because their `lr`, schedule and"
+                " statistics miss what is applied there."
+            )
+            self._say("", "by hand", text)
+        self._seen[key] = count
