@@ -3,6 +3,7 @@
 from lightning_accum._versions import show_versions
 from lightning_accum.cells import Cell, CellSpec, CellTrainer, IndependentCellTrainer, Layer, Serial
 from lightning_accum.engine import Term
+from lightning_accum.health import LocalLearningWarning, events_by_hand
 from lightning_accum.rules import (
     BCM,
     MSTDP,
@@ -41,6 +42,8 @@ from lightning_accum.updates import (
 
 __version__ = "0.1.0"
 
+Rule.default_events = staticmethod(events_by_hand)
+
 __all__ = [
     "BCM",
     "MSTDP",
@@ -65,6 +68,7 @@ __all__ = [
     "InhibitorySTDP",
     "KernelSTDP",
     "Layer",
+    "LocalLearningWarning",
     "NonFiniteUpdateError",
     "Normalize",
     "Oja",

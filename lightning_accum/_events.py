@@ -15,17 +15,33 @@ End = Literal["fit", "failed", "released", "eval", "deleted", "exit"]
 class Events:
     """Observes rules and updaters; this one does nothing.
 
-    The pipe calls these methods and reads nothing from them: learning does not depend on them.
+    The pipe calls these methods and reads nothing from them: learning does not depend on them. A
+    copy of one, as in a copy of a rule, observes nothing.
     """
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _silent, ()
+
     def evaluated(self, cell: str, pre: Tensor, post: Tensor, inputs: Mapping[str, Any]) -> None:
-        """A rule has evaluated a window ``[T, B, ...]`` of a cell."""
+        """A rule has evaluated a window ``[T, B, ...]`` of a cell, and keeps nothing of it yet.
+
+        Args:
+            cell: the name of the cell.
+            pre: activity before the connection.
+            post: activity after the neuron.
+            inputs: what changes are multiplied by, by name, or functions that return it.
+        """
 
     def found_nothing(self, cell: str) -> None:
         """A rule was called, and nothing of a cell was recorded."""
 
     def dropped(self, cell: str, steps: int) -> None:
-        """Recorded steps of a cell were cleared before the rule was called."""
+        """Recorded steps of a cell were cleared before the rule was called.
+
+        Args:
+            cell: the name of the cell.
+            steps: how many; 0 if the rule was called, and rejected its inputs.
+        """
 
     def applying(self, updater: nn.Module, names: Sequence[str]) -> None:
         """Changes of parameters are about to be applied."""
@@ -45,3 +61,7 @@ class Events:
 
 SILENT = Events()
 """Observes nothing."""
+
+
+def _silent() -> Events:
+    return SILENT

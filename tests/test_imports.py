@@ -27,7 +27,7 @@ LAYERS = (
     {"nn", "engine"},
     {"cells"},
     {"rules", "nir"},
-    {"metrics"},
+    {"metrics", "health"},
     {"callbacks"},
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import nn
 
-from lightning_accum.callbacks._same_step import check_same_step
 from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.independent import IndependentCellTrainer, cells_for
 from lightning_accum.cells.trainer import CellTrainer
@@ -44,22 +43,6 @@ def check_rule(trainer: CellTrainer, saved: str) -> None:
             f" `{saved}`, of which a `{type(trainer).__name__}` takes only pending changes and the"
             f" traces that it has too: resume with a `{saved}`, or begin a new fit with the weights"
             " of the checkpoint.",
-            UserWarning,
-            stacklevel=2,
-        )
-
-
-def warn_of_mode(trainer: CellTrainer) -> None:
-    """Warns if the user, and not an earlier run, has set a trainer to evaluation mode.
-
-    Args:
-        trainer: the trainer.
-    """
-    if not (trainer.training or trainer.released) and is_first():
-        warnings.warn(
-            f"A `{type(trainer).__name__}` should be in training mode before a fit, which sets this"
-            " mode itself. Found evaluation mode, and it learns nevertheless: to freeze a"
-            " cell, call `eval()` on its modules, or leave the callback out.",
             UserWarning,
             stacklevel=2,
         )
@@ -119,6 +102,7 @@ class Binding:
         """
         if self.bound:
             self.release()
+        self._trainer.hosted = True
         try:
             self._register(model)
             self._claim()
@@ -127,9 +111,6 @@ class Binding:
                     "Argument `cells` should name at least one cell. Found none, and none"
                     " registered with the trainer."
                 )
-            check_same_step(self._trainer, model)
-            if self.cells is not None:
-                warn_of_mode(self._trainer)
         except BaseException:
             self.release()
             raise
@@ -147,7 +128,7 @@ class Binding:
             if get_updater(module) in self._released.values():
                 set_updater(module, None)
         self._without = []
-        self.bound = False
+        self.bound = self._trainer.hosted = False
 
     def _register(self, model: nn.Module) -> None:
         """Registers each cell that has a path, unless the trainer has it already."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Any, get_args
 
 import torch
 from torch import nn
 
 from lightning_accum._compat import forget_compiled
+from lightning_accum._events import SILENT, Events
 from lightning_accum._state import ANOTHER_VERSION, MAPPING, TEXT, check_state, named
 from lightning_accum.callbacks._binding import Binding, check_carry, check_rule
 from lightning_accum.callbacks._exchange import check_exchangeable, exchange_pending
@@ -16,6 +18,8 @@ from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.cells.undo import Undo
 from lightning_accum.distributed.shards import shard_holders, whole_parameters
 from lightning_accum.distributed.world import is_first
+from lightning_accum.health import Health
+from lightning_accum.health.facts import By
 from lightning_accum.optim import updates_as_gradients
 from lightning_accum.updates import Updater
 from lightning_accum.updates.nonfinite import NonFinite
@@ -68,6 +72,8 @@ class CellHost:
         self.trainer = trainer
         self.carry = carry
         self.nonfinite = nonfinite
+        self.events: Events = SILENT
+        self.batches = self.updates = 0  # since it was bound
         self._sharded: list[Any] = []  # modules of the model, under FSDP2
         self._undo: Undo | None = None  # of a batch that was evaluated in part
         self._loaded: dict[str, Any] | None = None  # a state that waits for `bind`
@@ -112,6 +118,9 @@ class CellHost:
             ValueError: if there is no cell.
         """
         loaded, self._loaded = self._loaded, None
+        self.batches = self.updates = 0
+        self.trainer.events.ended("released")  # those of a loop by hand
+        self._listen(SILENT)
         try:  # code that was compiled before would not call the hooks
             forget_compiled(model)
         except Exception:  # a private name of torch has changed
@@ -135,13 +144,49 @@ class CellHost:
 
         A loaded state that waits for a model is dropped.
         """
+        self._listen(SILENT)
         if self.bound:
             self._binding.release()
         self._loaded = self._undo = None
         self._sharded = []
         self.trainer.recording = False
-        self.trainer.released = True
         self.trainer.eval()
+
+    def watch(
+        self,
+        model: nn.Module,
+        by: By,
+        off: Collection[str] = (),
+        hosts: Sequence[CellHost] = (),
+        **known: Any,
+    ) -> Health:
+        """Has the cells' health listened to, until they are released.
+
+        Args:
+            model: the model that is trained.
+            by: who applies updates.
+            off: the checks that are left out.
+            hosts: the hosts of all learners of the model.
+            **known: what else is known, as for :class:`Health`.
+        """
+        others = [each for each in hosts if each is not self]
+        beside = {id(u.target(n)) for e in others for u in e.updaters.values() for n in u.names}
+        whole = not hosts or hosts[0] is self
+        health = Health(
+            *(self.trainer, by, model, self.carry, self, off, beside),
+            whole=whole,
+            **known,
+        )
+        self._listen(health)
+        before = [*hosts].index(self) if hosts else 0
+        health.begin([each.trainer for each in others], before)
+        return health
+
+    def _listen(self, events: Events) -> None:
+        """Sets what is told of windows and updates."""
+        self.events = self.trainer.events = events
+        for updater in self.updaters.values() if self.bound else ():
+            updater.events = events
 
     # ------------------------------------------------------------------ running
     def evaluate(self, **inputs: Any) -> None:
@@ -163,6 +208,7 @@ class CellHost:
         with whole_parameters(self._sharded):
             self.trainer.finish_batch(self.carry, **inputs)
         self._undo = None
+        self.batches += 1
         if not self.carry:
             self.trainer.clear()
 
@@ -179,7 +225,13 @@ class CellHost:
         Args:
             ids: the ``id`` of every parameter that is about to change. Default: all.
         """
+        self.updates += 1
         exchange_pending(self.trainer, ids)
+
+    def skip_exchange(self) -> None:
+        """Prepares an update of all parameters in the only process."""
+        self.updates += 1
+        self.trainer.forget_samples()
 
     def updates_as_gradients(self, **inputs: Any) -> None:
         """Evaluates, and exports the changes as gradients; every process has to call this."""
@@ -246,4 +298,4 @@ class CellHost:
             self.trainer.forget_samples()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_sharded": [], "_undo": None}
+        return {**self.__dict__, "_sharded": [], "_undo": None, "events": SILENT}

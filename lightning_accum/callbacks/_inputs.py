@@ -61,8 +61,8 @@ def inputs_for(trainer: CellTrainer, outputs: Any, keys: Mapping[str, str]) -> d
         KeyError: if ``outputs`` does not hold one of the keys, and the rule recorded activity.
     """
     if keys and (outputs is None or (isinstance(outputs, dict) and not outputs)):
-        names = [name for name, _ in trainer.named_cells]
-        if not any(trainer.tally(name) is None or trainer.recorded_steps(name) for name in names):
+        steps = [trainer.recorded_steps(name) for name, _ in trainer.named_cells]
+        if not any(each is None or each for each in steps):
             return {}
     return inputs_from(outputs, keys)
 

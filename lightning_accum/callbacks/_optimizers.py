@@ -10,8 +10,8 @@ import torch
 from torch.optim import Optimizer
 
 from lightning_accum._compat import attempt, count_steps, step_is_watched
-from lightning_accum.callbacks._counts import By
 from lightning_accum.callbacks._host import CellHost
+from lightning_accum.health.facts import By
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.updates import Updater
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import warnings
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +15,7 @@ from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._update_plan import UpdatePlan
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.distributed.shards import is_sharded
-from lightning_accum.distributed.world import CAPACITY, gather_bytes, is_first, processes
+from lightning_accum.distributed.world import CAPACITY, gather_bytes, processes
 
 _REMEDY = "let nothing of the callback or the model depend on the rank, except the data"
 _REMEDIES = {
@@ -41,15 +39,10 @@ def check_processes_agree(host: CellHost, plan: UpdatePlan, pl_module: pl.Lightn
         return
     trainer = pl_module.trainer
     updates = {"lr": plan.lr, "apply_every_n_batches": plan.batches_between(trainer)}
-    batches = trainer.num_training_batches
-    known = compare(
+    compare(
         {"cells": _cells(host), "settings of updates": updates, "weights": _weights(host)},
         pl_module.device,
-        batches=batches if math.isfinite(batches) else "inf",
     )
-    counts = [each["batches"] for each in known]
-    if len({*counts}) > 1 and is_first():
-        _warn_of_batches(counts)
 
 
 def check_cells_alike(host: CellHost) -> None:
@@ -96,18 +89,6 @@ def compare(
                     f" {_shown(other[what], known[0][what])} in process {rank}: {remedy}."
                 )
     return known
-
-
-def _warn_of_batches(counts: list[int | str]) -> None:
-    found = ", ".join(f"{count} in process {rank}" for rank, count in enumerate(counts))
-    warnings.warn(
-        "All processes of a fit should have equally many training batches, because each update"
-        f" waits for all of them. Found {found}, so that some will wait forever: share the data by"
-        " a `DistributedSampler`, as Lightning does by itself, or set `limit_train_batches` to the"
-        " smallest number.",
-        UserWarning,
-        stacklevel=2,
-    )
 
 
 def _cells(host: CellHost) -> dict[str, dict[str, object]]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import chain
-
 from torch import nn
 
 from lightning_accum._checks import quoted
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.cells.cell import Cell, CellSpec
+from lightning_accum.cells.cell import CellSpec
 
 
 def check_places(host: CellHost, model: nn.Module) -> None:
@@ -40,21 +38,3 @@ def check_places(host: CellHost, model: nn.Module) -> None:
             f" {quoted(new, ' or ')} than when the fit began, which would not be trained:"
             " replace a module in `__init__`, `setup` or `configure_model`."
         )
-
-
-def outside(cell: Cell, model: nn.Module | None) -> tuple[str, ...]:
-    """Returns names of modules of a cell whose state is not in that of the model.
-
-    Args:
-        cell: the cell.
-        model: the model that is trained, if it is known.
-    """
-    if model is None:
-        return ()
-    known = {id(each) for each in chain(model.modules(), model.parameters(), model.buffers())}
-    found = []
-    for side, module in (("connection", cell.connection), ("neuron", cell.neuron)):
-        tensors = [*module.parameters(), *module.buffers()]
-        if tensors and not known & {id(module), *map(id, tensors)}:
-            found.append(f"{side}, a `{type(module).__name__}`,")
-    return tuple(found)

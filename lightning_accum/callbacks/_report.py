@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import lightning.pytorch as pl
 from torch import Tensor
 
+from lightning_accum._checks import is_number
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._logging import LogOptions, is_logging_step, log_is_near, log_values
 from lightning_accum.callbacks._measure import Before, activities, parameters_before
@@ -73,8 +74,6 @@ class Report:
         for cell, activity in activities(self._host).items():
             for name, value in activity.values().items():
                 self._unlogged[f"activity/{self._prefix}{cell}/{name}"] = value
-            if (tally := self._host.trainer.tally(cell)) is not None:
-                tally.looks.look()
             for watcher in self.watchers:
                 watcher.saw(cell, activity)
 
@@ -122,7 +121,6 @@ class Report:
         optimizers: Iterable[UpdateOptimizer],
         advice: Sequence[str] = (),
         warned: Collection[str] = (),
-        slow: Collection[str] = (),
     ) -> list[str]:
         """Returns the lines that sum up a fit, or no lines if there is nothing to print.
 
@@ -130,7 +128,6 @@ class Report:
             optimizers: the optimizers that applied updates.
             advice: further lines of advice.
             warned: cells without advice, because a warning has named the mistake.
-            slow: parameters of which a line has said that a scheduler kept them from learning.
         """
         if self._summary is None:
             return []
@@ -144,12 +141,21 @@ class Report:
         defaults = getattr(self._host.trainer, "defaults", None)
         named = defaults is not None and not self._exports  # else an optimizer has a rate too
         rates = [*rates_in(vars(defaults))] if named else []
-        tallies = ((n, self._host.trainer.tally(n)) for n, _ in self._host.trainer.named_cells)
-        both = {cell for cell, t in tallies if t is not None and t.both_signs} - set(warned)
-        advice = [*self._summary.one_sided(both), *advice]
-        lines, reason = self._summary.lines(steps, rates, advice, warned, slow), why_not()
+        both = {
+            cell
+            for cell, state in self._host.trainer.cell_states.items()
+            if cell not in warned and _both_signs(vars(state.hyperparameters))
+        }
+        advice = [*self._summary.one_sided(both, steps), *advice]
+        lines, reason = self._summary.lines(steps, rates, advice, warned), why_not()
         if lines and reason is not None:
             lines.append(
                 f"Sums over spikes ran in plain torch instead of the compiled kernel: {reason}."
             )
         return lines
+
+
+def _both_signs(h: Mapping[str, object]) -> bool:
+    """Returns whether a rule has rates of both signs, so that changes should have both too."""
+    rates = [rate for rate in rates_in(h).values() if is_number(rate)]
+    return any(rate > 0 for rate in rates) and any(rate < 0 for rate in rates)

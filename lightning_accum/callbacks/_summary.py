@@ -93,6 +93,7 @@ class Summary(Watcher):
     def __init__(self) -> None:
         self._updates: dict[tuple[str, str], _Updates] = {}
         self._counts: dict[str, Tensor] = {}  # of the latest epoch with activity
+        self._windows: dict[str, int] = {}  # how many batches these are of
         self._ended: set[str] = set()  # cells whose counts are of an earlier epoch
 
     def saw(self, cell: str, activity: Activity) -> None:
@@ -100,6 +101,7 @@ class Summary(Watcher):
         counts = None if cell in self._ended else self._counts.get(cell)
         self._ended.discard(cell)
         self._counts[cell] = activity.counts if counts is None else counts + activity.counts
+        self._windows[cell] = 1 if counts is None else self._windows[cell] + 1
 
     def epoch_ended(self) -> None:
         """Counts the spikes of the next epoch from zero."""
@@ -112,11 +114,14 @@ class Summary(Watcher):
             self._updates[key] = _Updates()
         self._updates[key].add(before, after, values)
 
-    def one_sided(self, cells: Collection[str]) -> Iterator[str]:
+    def one_sided(
+        self, cells: Collection[str], steps: Mapping[tuple[str, str], int]
+    ) -> Iterator[str]:
         """Yields advice on parts that were always zero.
 
         Args:
             cells: names of the cells whose rules both potentiate and depress.
+            steps: number of applied updates, by the names of cell and parameter.
         """
         for (cell, name), updates in self._updates.items():
             sums = updates.sums()
@@ -124,9 +129,10 @@ class Summary(Watcher):
             if cell in cells and count >= _MEASURED and up != down:
                 never, only = ("depression", "potentiated") if up else ("potentiation", "depressed")
                 yield (
-                    f"The rule only {only} `{cell}.{name}` in all {count:.0f} updates that were"
-                    f" measured, although it has terms of {never}: look at its thresholds, at its"
-                    " reward or its error, and at the activity of both sides."
+                    f"The rule only {only} `{cell}.{name}` in the {count:.0f} updates that were"
+                    f" measured, of {steps.get((cell, name), 0)}, although it has rates of both"
+                    f" signs and so terms of {never}: look at its thresholds, at its reward or its"
+                    " error, and at the activity of both sides."
                 )
 
     def lines(
@@ -135,7 +141,6 @@ class Summary(Watcher):
         rates: Sequence[str],
         further: Sequence[str] = (),
         warned: Collection[str] = (),
-        slow: Collection[str] = (),
     ) -> list[str]:
         """Returns the lines of the table, if anything was measured, and of advice.
 
@@ -144,7 +149,6 @@ class Summary(Watcher):
             rates: names of the rule's learning rates, for advice.
             further: lines of other advice.
             warned: cells without advice, because a warning has named the mistake.
-            slow: parameters without advice on rounding, because their rate was near zero.
         """
         if not self._updates:
             return ["Local learning:", *further] if further else []
@@ -166,11 +170,10 @@ class Summary(Watcher):
                 norm, moved = float(updates.norm), sums.moved / sums.updates
                 large = ratio >= _LARGE and moved >= _LARGE * norm and name != "bias"
                 advice += _advice_on_weights(f"{cell}.{name}", ratio, large, lower, upper, rates)
-                if f"{cell}.{name}" not in slow:
-                    advice += _advice_on_rounding(f"{cell}.{name}", sums.lost, sums.wanted, rates)
+                advice += _advice_on_rounding(f"{cell}.{name}", sums.lost, sums.wanted, rates)
         for cell, share in silent.items():
             if cell not in warned:
-                advice += _advice_on_activity(cell, share)
+                advice += _advice_on_activity(cell, share, self._windows[cell])
         return ["Local learning, by what the logging steps saw:", *_table(rows), *advice, *further]
 
 
@@ -200,11 +203,12 @@ def _advice_on_rounding(
         )
 
 
-def _advice_on_activity(cell: str, silent: float) -> Iterator[str]:
+def _advice_on_activity(cell: str, silent: float, batches: int) -> Iterator[str]:
     if silent >= _MOST:
         yield (
-            f"{silent:.0%} of the neurons of `{cell}` never fired in the last epoch: lower their"
-            " threshold, or raise the rate of the input or the weights."
+            f"{silent:.0%} of the neurons of `{cell}` did not fire in the {batches} batches of the"
+            " last epoch that were looked at: lower their threshold, or raise the rate of the input"
+            " or the weights."
         )
 
 

@@ -9,7 +9,6 @@ from torch.optim import Optimizer
 
 from lightning_accum._checks import check_factor
 from lightning_accum._state import COUNT, MAPPING, Kind, optional
-from lightning_accum.callbacks._own_steps import OwnSteps
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler, Schedule
 
 _NO_FACTOR = 1.0  # the `lr` that changes nothing
@@ -43,7 +42,6 @@ class UpdatePlan:
         self.lr = lr
         self.schedule = Schedule(scheduler, interval)
         self.batches = 0  # since the last update
-        self.own_steps = OwnSteps(every)
 
     def begin(self, optimizer: Optimizer | None, resuming: bool) -> None:
         """Begins a fit: makes the scheduler, and counts from zero unless the fit resumes one.
@@ -53,8 +51,8 @@ class UpdatePlan:
             resuming: whether the fit resumes the one whose state was saved.
 
         Raises:
-            ValueError: if the module has its own optimizer beside an ``lr`` or a scheduler, or the
-                scheduler needs a metric.
+            ValueError: if the module has its own optimizer beside an ``lr``, a scheduler or a
+                number of batches, or the scheduler needs a metric.
         """
         if optimizer is None and self.lr != _NO_FACTOR:
             raise ValueError(
@@ -62,9 +60,16 @@ class UpdatePlan:
                 f" which has its own `lr`. Found `lr = {self.lr}`: pass it to that optimizer, as in"
                 f" `UpdateOptimizer(params, lr={self.lr})`."
             )
+        if optimizer is None and self.every is not None:
+            raise ValueError(
+                "Argument `apply_every_n_batches` should be None if the module has its own"
+                f" UpdateOptimizer, which applies what is pending when it is stepped. Found"
+                f" {self.every}: leave it out, and step the optimizer after every {self.every}"
+                f" batches, in automatic optimization with `accumulate_grad_batches={self.every}`"
+                " of the Trainer."
+            )
         if not resuming:
             self.batches = 0
-        self.own_steps = OwnSteps(self.every)
         self.schedule.begin(optimizer, resuming)
 
     def batches_between(self, trainer: pl.Trainer) -> int:

@@ -7,29 +7,25 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
-from torch.optim import Optimizer
 
 from lightning_accum._state import MAPPING
 from lightning_accum.callbacks._checkpoint import ProcessStates
-from lightning_accum.callbacks._empty_fit import tell_of_no_batches
 from lightning_accum.callbacks._fit import Fit
-from lightning_accum.callbacks._forgotten import Forgotten
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._inputs import keys_by_input
 from lightning_accum.callbacks._logging import LogOptions
 from lightning_accum.callbacks._logging_methods import own_state, remove_lent
-from lightning_accum.callbacks._lost_constraints import LostConstraints
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler
-from lightning_accum.callbacks._settled import Settled
-from lightning_accum.callbacks._twins import check_own_trainer, warn_of_twins
+from lightning_accum.callbacks._twins import check_own_trainer
 from lightning_accum.callbacks._update_plan import UpdatePlan
 from lightning_accum.callbacks._watcher import Watcher
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.health import switched_off
 from lightning_accum.updates.nonfinite import NonFinite
 
 
-class CellTrainerCallback(Settled, Callback):
+class CellTrainerCallback(Callback):
     """Runs a :class:`~lightning_accum.CellTrainer` in a Lightning ``Trainer``.
 
     The activity of the cells is recorded while ``training_step`` runs, once in each batch. The rule
@@ -52,17 +48,20 @@ class CellTrainerCallback(Settled, Callback):
             or a mapping of the rule's names to such keys.
         carry: whether batches are pieces of one stream, so that traces pass from one to the next.
         apply_every_n_batches: number of batches whose updates are applied together, fewer at the
-            end of an epoch; the Trainer's ``accumulate_grad_batches`` when ``None``. If the module
-            steps its own UpdateOptimizer, pass the batches between steps.
+            end of an epoch; the Trainer's ``accumulate_grad_batches`` when ``None``. It should be
+            ``None`` if the module steps its own UpdateOptimizer.
         nonfinite: what happens to an update with NaN or Inf: ``"skip"`` drops and counts it,
             ``"raise"`` ends the fit, ``"ignore"`` applies it.
         lr: factor of every update, for the optimizer that the callback makes.
         lr_scheduler: returns its scheduler, such as ``functools.partial(StepLR, step_size=100)``.
         lr_interval: whether the scheduler steps after every ``"update"`` or every ``"epoch"``.
         log: whether to log ``updates/<cell>/<param>/...`` and ``activity/<cell>/...`` on logging
-            steps. A cell that learns nothing causes a ``RuntimeWarning`` always.
+            steps.
         prog_bar: whether the progress bar also shows the ratio of each update to its weights.
         summary: whether to print a table when the fit ends, with advice if a value is unusual.
+        health: whether to watch the cells, and to warn of what they do not learn, by
+            :class:`~lightning_accum.LocalLearningWarning`; or a mapping such as
+            ``{"moved": False}``, which leaves out single checks. It changes nothing else.
         name: tells several callbacks apart. Default: the names of the rule and the cells.
 
     Raises:
@@ -91,6 +90,7 @@ class CellTrainerCallback(Settled, Callback):
         log: bool = True,
         prog_bar: bool = False,
         summary: bool = True,
+        health: bool | Mapping[str, bool] = True,
         name: str | None = None,
     ) -> None:
         self.plan = UpdatePlan(apply_every_n_batches, lr, lr_scheduler, lr_interval)
@@ -99,9 +99,8 @@ class CellTrainerCallback(Settled, Callback):
         self.log_options = LogOptions(log, prog_bar, summary)
         self.name = name or ",".join([type(cell_trainer).__name__, *(cells or ())])
         self._fit: Fit | None = None
-        self._forgotten = Forgotten(self.name, CellTrainerCallback, self.host.cells)
-        self._processes, self._lost = ProcessStates(), LostConstraints()
-        self.settle(CellTrainerCallback)
+        self._processes = ProcessStates()
+        self._off = switched_off(health)
 
     @property
     def cell_trainer(self) -> CellTrainer:
@@ -143,39 +142,27 @@ class CellTrainerCallback(Settled, Callback):
         """
         (self._fit or self.host).updates_as_gradients(**inputs)
 
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Notes which connections have constraints before the module's own ``setup``."""
-        self._lost.note(pl_module, self.host.cells)
-
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Binds the cells, and finds or makes the optimizer that applies their updates."""
-        self._forgotten.found()
         others = {e.name: e.host for e in learners_in(trainer) if e is not self}
         check_own_trainer(self.name, self.host, others)
         resuming = self.host.resuming
         self.host.bind(pl_module)
-        self._lost.check(pl_module, self.host.cells)
-        warn_of_twins(self.name, self.host, others)
         self._processes.load_modules(pl_module)
         prefix = self.prefix_in(trainer)
         self._fit = Fit(self.host, self.plan, self.input_keys, self.log_options, prefix)
         self._fit.begin(trainer, resuming)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Begins to check the cells."""
-        self._running.training_begins(pl_module, [each.host for each in learners_in(trainer)])
+        """Begins to watch the cells."""
+        hosts = [each.host for each in learners_in(trainer)]
+        self._running.training_begins(pl_module, hosts, self._off)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Prepares to record the batch's training step."""
         self._running.batch_begins(trainer, pl_module, batch_idx)
-
-    def on_before_optimizer_step(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
-    ) -> None:
-        """Notes whether gradients train the parameters of cells too."""
-        self._running.note_gradients(pl_module, optimizer)
 
     def on_train_batch_end(
         self,
@@ -186,29 +173,26 @@ class CellTrainerCallback(Settled, Callback):
         batch_idx: int,
     ) -> None:
         """Evaluates the rule, and applies updates if they are due."""
-        self._running.batch_ends(trainer, pl_module, outputs, batch)
+        self._running.batch_ends(trainer, pl_module, outputs)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Applies what is pending if the epoch was stopped before its last batch."""
         self._running.epoch_ends(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Checks the cells, and prints the summary."""
-        self._running.training_ends(pl_module)
+        """Prints the summary."""
+        self._running.training_ends()
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
-        """Checks the cells, and leaves the model as it was; Lightning calls no ``teardown``."""
+        """Leaves the model as it was; Lightning calls no ``teardown``."""
         self._processes.failed = True
         self._release(failed=True)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Leaves the model as it was, and warns of a fit without training batches."""
-        untrained = self._fit is not None and self._fit.health is None
+        """Leaves the model as it was."""
         self._release()
-        if untrained and learners_in(trainer)[0] is self:
-            tell_of_no_batches(trainer)
 
     def _release(self, failed: bool = False) -> None:
         try:

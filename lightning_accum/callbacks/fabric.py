@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from lightning.fabric import is_wrapped
+from lightning.fabric.utilities.rank_zero import rank_zero_only
 from torch import nn
 
 from lightning_accum._checks import check_factor
-from lightning_accum._ending import delete_at_exit, has_ended
+from lightning_accum._events import End
 from lightning_accum.callbacks._combining import Combining
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._inputs import check_keywords
-from lightning_accum.callbacks._loop_checks import LoopChecks
+from lightning_accum.callbacks._logger import logger
 from lightning_accum.callbacks._processes_agree import check_cells_alike
-from lightning_accum.callbacks._settled import Settled
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.health import Health, switched_off
 from lightning_accum.updates.nonfinite import NonFinite
 
 
-class FabricCellTrainer(Settled):
+class FabricCellTrainer:
     """Runs a :class:`~lightning_accum.CellTrainer` in a Fabric loop, or in any plain loop.
 
     It does step by step what the callback does in a Trainer: activity is recorded inside
@@ -38,6 +40,8 @@ class FabricCellTrainer(Settled):
             ``cell_trainer`` by hand.
         carry: whether batches are pieces of one stream, so that traces pass from one to the next.
         nonfinite: what happens to an update with NaN or Inf: ``"skip"``, ``"raise"``, ``"ignore"``.
+        health: whether to watch the cells, as for
+            :class:`~lightning_accum.callbacks.CellTrainerCallback`.
 
     Raises:
         TypeError: if ``cell_trainer`` is not a CellTrainer, or ``cells`` does not hold CellSpecs.
@@ -64,11 +68,13 @@ class FabricCellTrainer(Settled):
         cells: dict[str, CellSpec] | None = None,
         carry: bool = False,
         nonfinite: NonFinite = "skip",
+        health: bool | Mapping[str, bool] = True,
     ) -> None:
         self.host = CellHost(cell_trainer, cells, carry, nonfinite)
+        self._off = switched_off(health)
         self._recorded = self._compared = False  # a batch; the cells of all processes
-        self._checks: LoopChecks | None = None
-        self.settle(FabricCellTrainer)
+        self._begun = False  # whether any batch has begun
+        self._end: weakref.finalize[Any, Any] | None = None
 
     @property
     def cell_trainer(self) -> CellTrainer:
@@ -87,10 +93,12 @@ class FabricCellTrainer(Settled):
         inner = module.get_submodule("module") if is_wrapped(module) else module
         self.host.bind(inner)
         self.cell_trainer.train()
-        self._checks = LoopChecks(self.host, inner)
-        self._checks.health.watch()
-        self._compared = False
-        delete_at_exit(self)
+        self._compared = self._begun = False
+        if self._end is not None:
+            self._end.detach()
+        if self._off is not None:
+            health = self.host.watch(inner, "loop", self._off)
+            self._end = weakref.finalize(self, _tell, health)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -99,8 +107,8 @@ class FabricCellTrainer(Settled):
         Raises:
             RuntimeError: before :meth:`setup`, or after :meth:`release`.
         """
-        checks = self._checked()
-        checks.batch_begins(unevaluated=self._recorded)
+        self._check_bound()
+        self._begun = True
         self._recorded = True  # so that `step()` may come inside the batch
         self.cell_trainer.recording = True
         try:
@@ -113,7 +121,6 @@ class FabricCellTrainer(Settled):
             self.cell_trainer.recording = False
         if not self._recorded:  # evaluated inside, and more may have been recorded since
             self._recorded = any(map(self.cell_trainer.recorded_steps, self.host.names))
-        checks.batch_ended()
 
     def accumulate(self, **inputs: Any) -> None:
         """Evaluates the rule on what was recorded, without applying updates.
@@ -124,10 +131,9 @@ class FabricCellTrainer(Settled):
         Raises:
             RuntimeError: before :meth:`setup`, or after :meth:`release`.
         """
-        checks = self._checked()
+        self._check_bound()
         self._recorded = False
         self.host.finish_batch(**inputs)
-        checks.note(inputs)
 
     def step(self, scale: float = 1.0, **inputs: Any) -> None:
         """Applies the pending updates of all processes; every process has to call this.
@@ -143,16 +149,12 @@ class FabricCellTrainer(Settled):
             NonFiniteUpdateError: if an update holds NaN or Inf and ``nonfinite`` is ``"raise"``.
         """
         check_factor(scale=scale)
-        checks = self._checked()
         self._check_exchange("step", inputs)
-        checks.step_begins(scale)
         if self._recorded:
             with Combining(self.host):
                 self.accumulate(**inputs)
         self.host.exchange()
-        checks.health.update_begins()
         self.cell_trainer.update(scale=scale)
-        checks.health.update_ended()
 
     def updates_as_gradients(self, **inputs: Any) -> None:
         """Moves the pending updates to the gradients, for an optimizer to step; replaces `step`.
@@ -165,26 +167,24 @@ class FabricCellTrainer(Settled):
         Raises:
             RuntimeError, TypeError: as for :meth:`step`.
         """
-        checks = self._checked()
         self._check_exchange("updates_as_gradients", inputs)
-        checks.step_begins()
         if self._recorded:
             self.accumulate(**inputs)
         self.host.export_as_gradients()
 
     def _check_exchange(self, call: str, inputs: Mapping[str, Any]) -> None:
-        check_keywords(call, inputs, self._recorded, begun=self._checked().begun)
+        self._check_bound()
+        check_keywords(call, inputs, self._recorded, begun=self._begun)
         if not self._compared:  # the first exchange with other processes
             check_cells_alike(self.host)
             self._compared = True
 
-    def _checked(self) -> LoopChecks:
-        if not self.host.bound or self._checks is None:
+    def _check_bound(self) -> None:
+        if not self.host.bound:
             raise RuntimeError(
                 "A FabricCellTrainer should be set up before a batch runs. Found no module, or one"
                 " that was released: call `setup(module)`."
             )
-        return self._checks
 
     def release(self) -> None:
         """Removes every hook; what is learned, recorded and pending stays.
@@ -192,20 +192,15 @@ class FabricCellTrainer(Settled):
         It warns if a cell or another part of the network has learned nothing. Without this call,
         that comes when this object is deleted or the program ends.
         """
-        checks, self._checks = self._checks, None
+        end, self._end = self._end, None
         try:
-            if checks is not None:
-                checks.end()
+            if end is not None and (found := end.detach()):
+                _tell(found[2][0], "fit")
         finally:
             self.host.release()
 
-    def __del__(self) -> None:
-        checks, self._checks = vars(self).get("_checks"), None
-        if checks is not None and not has_ended():
-            checks.end_unreleased()
-
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_checks": None}
+        return {**self.__dict__, "_end": None}
 
     def state_dict(self) -> dict[str, Any]:
         """Returns a state of tensors and builtins, for ``fabric.save``."""
@@ -215,3 +210,10 @@ class FabricCellTrainer(Settled):
         """Loads a state now, or in :meth:`setup`; a window that was recorded is dropped."""
         self._recorded = False
         self.host.load_state_dict(state_dict)
+
+
+def _tell(health: Health, how: End = "deleted") -> None:
+    """Ends the health of a loop, and logs advice."""
+    health.ended(how)
+    if lines := health.lines():
+        rank_zero_only(logger.info)("\n".join(["Local learning:", *lines]))

@@ -145,7 +145,6 @@ class IndependentCellTrainer(CellTrainer):
         if isinstance(cell, Cell):  # otherwise `add_cell` raises an error
             self.check_cell(name, cell, h)
         self.add_cell(name, cell, kept, getattr(h, "params", None))
-        kept.tally.inputs = self.state_of(next(iter(self.registry))).tally.inputs
         return self.get_unit(name)
 
     def get_unit(self, name: str) -> RegisteredCell:

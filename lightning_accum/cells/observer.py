@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch import nn
 
+from lightning_accum._events import SILENT, Events
 from lightning_accum._state import CheckedState
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.monitors import CellMonitors
@@ -22,9 +22,9 @@ class CellObserver(CheckedState):
     """Base class of everything that watches cells.
 
     The observer owns monitors and auxiliary state, and moves them with ``.to()``. The cells belong
-    to the model: they are held weakly, and a cell whose modules no longer exist is reported and
-    dropped. The monitors are registered in training mode and deregistered in evaluation mode. A
-    copy of an observer has all state and no cells: add the cells again under their names.
+    to the model: they are held weakly, and a cell whose modules no longer exist is dropped. The
+    monitors are registered in training mode and deregistered in evaluation mode. A copy of an
+    observer has all state and no cells: add the cells again under their names.
     """
 
     registry: CellRegistry = Unset()  # type: ignore[assignment]
@@ -38,6 +38,9 @@ class CellObserver(CheckedState):
                 f" Found {sorted(kwargs)}."
             )
         self.registry = CellRegistry(type(self).__name__)
+        self.events: Events = SILENT
+        self.unread: list[str] = []  # inputs that the latest call has not read
+        self.hosted = False  # whether a callback or a Fabric loop calls and applies it
         self._states = nn.ModuleDict()
         self._pool = CellMonitors()
 
@@ -235,15 +238,9 @@ class CellObserver(CheckedState):
         self._pool.drop_window()
 
     def _drop_dead(self) -> None:
-        """Drops cells of which a module no longer exists, and warns."""
+        """Drops cells of which a module no longer exists."""
         for name in self.registry.gone:
             self.del_cell(name)
-            warnings.warn(
-                f"Cell `{name}` is dropped from {type(self).__name__}: its connection or its"
-                " neuron no longer exists.",
-                RuntimeWarning,
-                stacklevel=3,
-            )
 
     def _state_of(self, name: str) -> nn.Module | None:
         states = self._states

@@ -21,7 +21,6 @@ from lightning_accum._state import (
     named,
     within,
 )
-from lightning_accum.cells.tally import Tally
 from lightning_accum.engine.state import StateKey, of_neurons
 from lightning_accum.functional.numbers import at_least_float32
 
@@ -103,22 +102,6 @@ def differing(one: object, other: object) -> set[str]:
     return changed | (first.keys() ^ second.keys())
 
 
-def noting_reads(h: object, read: set[str]) -> Any:
-    """Returns hyperparameters that note the names of those that are read.
-
-    Args:
-        h: the hyperparameters.
-        read: takes the names.
-    """
-
-    class Noting(Hyperparameters):
-        def __getattribute__(self, name: str) -> Any:
-            read.add(name)
-            return super().__getattribute__(name)
-
-    return Noting(**vars(h))
-
-
 def _equal(one: object, other: object) -> bool:
     plain = isinstance(one, (int, float, str, tuple)) and one == other
     return type(one) is type(other) and (plain or isinstance(one, nn.Module))
@@ -141,7 +124,6 @@ class CellState(CheckedState):
     def __init__(self, hyperparameters: Any) -> None:
         super().__init__()
         self.hyperparameters = hyperparameters
-        self.tally = Tally()
         # by parameter, the samples whose changes are pending: a process's weight in the mean of all
         self.samples: dict[str, int] = {}
         self.snapshots = 0  # how many were taken, whose tensors nothing may change

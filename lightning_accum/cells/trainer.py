@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import torch
 from torch import nn
 
-from lightning_accum._checks import check_taken, quoted
+from lightning_accum._checks import check_taken
 from lightning_accum.cells.observer import CellObserver
 from lightning_accum.cells.state import CellState
-from lightning_accum.cells.tally import Tally
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.updates import Updater, attach_updater
 
@@ -43,9 +43,6 @@ class CellTrainer(CellObserver):
 
     rectified: ClassVar[bool] = False
     """Whether changes assume that the outputs of neurons are not negative."""
-
-    released: bool = False
-    """Whether the callback of an earlier run has left the trainer in evaluation mode."""
 
     averages_processes: ClassVar[bool] = False
     """Whether summed changes are averaged over processes, as DDP averages gradients."""
@@ -112,19 +109,26 @@ class CellTrainer(CellObserver):
         """
         return None
 
-    def why_unmoved(self, name: str) -> str:
+    @classmethod
+    def why_unmoved(cls, h: Mapping[str, Any], device: torch.device) -> str:
         """Returns why nothing changes the parameters of a cell, and the remedy; empty if unknown.
 
         Args:
-            name: the name of the cell.
+            h: the hyperparameters of the cell by name.
+            device: the device of its parameters.
         """
-        tally = self.tally(name)
-        zeros = [] if tally is None else tally.looks.zeros()
-        if not zeros:
-            return ""
+        return ""
+
+    @classmethod
+    def why_zero(cls, name: str) -> str:
+        """Returns what it means that something that changes are multiplied by was always 0.
+
+        Args:
+            name: its name, such as that of an input.
+        """
         return (
-            f"{quoted(zeros)} was 0 in each call of the rule that found steps: give it to the call"
-            " that evaluates them, which may be your own in `training_step`."
+            f"`{name}` of the rule was always 0: look at how it is computed, and give it to the"
+            " call that evaluates the steps, which may be your own in `training_step`."
         )
 
     @property
@@ -132,17 +136,15 @@ class CellTrainer(CellObserver):
         """By name, the states of cells whose hyperparameters the trainer keeps."""
         return {}
 
-    def tally(self, name: str) -> Tally | None:
-        """Returns the counts of a cell's windows; ``None`` if the trainer does not count them."""
-        return None
-
-    def recorded_steps(self, name: str) -> int:
+    def recorded_steps(self, name: str) -> int | None:
         """Returns the number of recorded steps of a cell that no call has evaluated.
+
+        ``None`` if the trainer does not know.
 
         Args:
             name: the name of the cell.
         """
-        return 0
+        return None
 
     def reduction_of(self, name: str) -> Reduction | None:
         """Returns how a cell reduces its batch; ``None`` if the trainer does not say.
@@ -183,13 +185,6 @@ class CellTrainer(CellObserver):
 
         Args:
             model: the model.
-        """
-
-    def check_trained(self, trained: Collection[int]) -> None:
-        """Warns if something that the trainer reads should be trained; a callback calls it.
-
-        Args:
-            trained: the ``id`` of every parameter that a cell or an optimizer trains.
         """
 
     def use_updater(self, cell: str, updater: Updater | None) -> None:

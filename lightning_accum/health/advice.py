@@ -131,7 +131,9 @@ def off_target(c: CellFacts, x: Context) -> Iterator[str]:
     counts = [(sum(int(e.post) for e in p), sum(e.post_of for e in p)) for p in parts]
     first, middle, last = (hz * n / size for n, size in counts)
     noise = hz * math.sqrt(sum(n / size**2 for n, size in (counts[0], counts[-1])))
-    went = f"The neurons of `{c.name}` fired at {first:.3g} Hz at first and at {last:.3g} Hz at last,"
+    went = (
+        f"The neurons of `{c.name}` fired at {first:.3g} Hz at first and at {last:.3g} Hz at last,"
+    )
     begun, passed, left = (abs(rate - target) for rate in (first, middle, last))
     reached = target / 3 < last < target * 3
     if 0 < target < min(_SPARSE, first / _FACTOR) and not reached:
@@ -152,7 +154,9 @@ def inputs(c: CellFacts, x: Context) -> Iterator[str]:
     for name in c.inputs.keys() & _SIGNALS.keys():
         count, low, high = c.extremes(name)
         if low == high and count >= _FEW:
-            found = f"Each value of `{name}` was {low:g}, in all {count} windows that were looked at"
+            found = (
+                f"Each value of `{name}` was {low:g}, in all {count} windows that were looked at"
+            )
             yield f"{found}: {_SIGNALS[name]}."
         elif low >= 0 and low != high and count >= _MANY:
             found = f"No value of `{name}` was below 0, in {count} windows that were looked at"
@@ -285,7 +289,13 @@ def never_won(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
 def alike(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
     """Finds neurons whose weights are all alike."""
     value = _value(p)
-    if p.unmoved or value is None or x.modules is None or p.at_limits() or next(began_beyond(c, p, x), None):
+    if (
+        p.unmoved
+        or value is None
+        or x.modules is None
+        or p.at_limits()
+        or next(began_beyond(c, p, x), None)
+    ):
         return
     share = in_common(value, x.modules[0])
     if share >= _ALIKE:

@@ -25,7 +25,7 @@ def events_by_hand(trainer: CellTrainer, name: str) -> Events:
         weakref.finalize(trainer, _end, health)
     health.add(name)
     if text := twin(trainer, name):
-        health.say(name, "twins", text)
+        health.say(name, "setup", text)
     updater = trainer.registry.updater(name)
     if updater is not None:
         updater.events = _joined(updater.events, health)

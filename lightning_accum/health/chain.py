@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import quoted
+from lightning_accum._checks import name_of, quoted
 from lightning_accum.distributed.world import processes
 from lightning_accum.health.facts import CellFacts, Context, ParamFacts, number
 from lightning_accum.nn.delay_range import delays_beyond
@@ -21,6 +22,8 @@ from lightning_accum.nn.delay_range import delays_beyond
 ENOUGH = 8  # windows, calls or steps of a loop by hand, before anything is said of it
 RESETS = 3  # windows in a row with a mistake in their reset
 _FEW = 3  # batches of a fit, which may be a trial
+_LEFT = 32  # contributions of many rules to one connection
+_TRIAL = 6  # batches of a fit that fails
 _BACK = 2  # updates that found the weights set back
 _STEPS = 1000  # single steps, so few of which need not have paired any spikes
 _RESETS = ("reset_mem", "reset", "reset_state", "reset_state_variables", "reset_states")
@@ -97,9 +100,9 @@ def _why_nothing(c: CellFacts, x: Context) -> str:
     """Returns why a cell has recorded nothing, and how to mend it."""
     if c.dropped:
         return (
-            f"`clear()` dropped {c.dropped} recorded steps before the rule was called: call it after"
-            " the rule, when the reward or the error of these steps is known, or leave it out, for"
-            " a call empties the window itself."
+            f"`clear()` dropped {c.dropped} recorded steps before the rule was called: call it"
+            " after the rule, when the reward or the error of these steps is known, or leave it"
+            " out, for a call empties the window itself."
         )
     if x.trainer is not None and not x.trainer.training:
         return (
@@ -221,26 +224,34 @@ def applied(c: CellFacts, x: Context) -> str | None:
                 " `updates_as_gradients` after `zero_grad()` and before the `step()` of an"
                 " optimizer that has the parameter."
             )
-        if p.exported or not c.windows or not p.pending():
+        unused = p.accumulator.unused
+        if p.exported or not unused or (how := _how_to_apply(c, p, x, unused)) is None:
             continue
-        if how := _how_to_apply(c, p, x):
-            return (
-                f"The changes of cell `{c.name}` should be applied. Found those of `{p.name}`"
-                f" pending after {x.calls(c.windows)}, and none applied. {how}"
-            )
+        p.accumulator.told = True  # other rules of the connection need not say it
+        lost = ", or cleared," if p.accumulator.cleared else ""
+        return (
+            f"The changes of cell `{c.name}` should be applied. Found {unused} of `{p.name}`"
+            f" pending{lost} after {x.calls(c.windows)}, no update, and none applied. {how}"
+        )
     return None
 
 
-def _how_to_apply(c: CellFacts, p: ParamFacts, x: Context) -> str:
-    """Returns what applies changes; empty if that may still come."""
+def _how_to_apply(c: CellFacts, p: ParamFacts, x: Context, unused: int) -> str | None:
+    """Returns what applies changes; ``None`` if that may still come."""
     if x.by == "hand":
-        many = (1 << 10) if c.longest > 1 else (1 << 17)
-        waits = min(p.pending(), c.windows) < (ENOUGH if x.ended else many)
-        add = "Call `rule.update()` after `rule()`, or add a CellTrainerCallback to the Trainer."
-        return "" if waits else add
+        least, many = (ENOUGH, _LEFT) if x.ended else (1 << 10, 1 << 10)
+        if not x.ended and c.longest == 1:
+            least = many = 1 << 17
+        if unused < many and min(unused, c.windows) < least:
+            return None
+        clear = " before `updater.clear()` or `del`" if p.accumulator.cleared else ""
+        return (
+            f"Call `rule.update()` after `rule()`{clear}, on one rule for all batches; or add a"
+            " CellTrainerCallback to the Trainer."
+        )
     if x.by == "loop":
         return "Call `step()` on the FabricCellTrainer."
-    if x.updates and not x.failed:
+    if x.by == "callback" and x.updates and not x.failed:
         return (
             "No optimizer of this fit holds the parameter, as when a cell is registered after the"
             " fit began: register it before, or name it in `cells`."
@@ -251,16 +262,13 @@ def _how_to_apply(c: CellFacts, p: ParamFacts, x: Context) -> str:
             " `training_step`, or return none from `configure_optimizers`, and the callback"
             " applies updates itself."
         )
-    if x.failed:
-        return "" if c.windows < 10 else (
-            "The fit was stopped before they were: apply more often, by a smaller"
-            " `apply_every_n_batches` or `accumulate_grad_batches`."
-        )
+    if x.failed and c.windows < _TRIAL:
+        return None
     return (
-        "An epoch ended before they were: apply more often, by a smaller `apply_every_n_batches`"
-        " or `accumulate_grad_batches`, or return from no hook that skips the rest of an epoch."
-        if x.ended
-        else ""
+        "The fit ended before they were: apply more often, by a smaller `apply_every_n_batches` or"
+        " `accumulate_grad_batches`."
+        if x.failed or x.ended
+        else None
     )
 
 
@@ -284,19 +292,23 @@ def moved(c: CellFacts, x: Context) -> str | None:
     if not _should_have_moved(c, x):
         return None
     for p in c.params.values():
-        if p.exported or p.now is None or (x.by == "hand" and p.applied < ENOUGH):
+        none = not (p.applied or p.exported or p.most or p.accumulator.unused)
+        if none and x.ended:
+            return (
+                f"Cell `{c.name}` should change `{p.name}`. Found that the rule returned no change"
+                f" in {x.calls(c.windows)}: look at its `terms`, and at what it is called with."
+            )
+        if p.exported or p.now is None or p.applied < (ENOUGH if x.by == "hand" else 1):
             continue
         still, rests = p.unmoved, p.rests
         if not (still or rests) or _is_back(p):
             continue
-        if p.zeroed >= p.applied > 0 and x.by != "hand":
+        if p.zeroed >= p.applied > 0 and x.by in ("callback", "module"):
             continue  # a fit with an `lr` of 0 is meant
         if rests and not still and p.at_limits():
             continue  # it has learned
         if why := _why_unmoved(c, p, x):
-            on, since = (
-                ("", "training began") if still else ("go on to ", "its first update")
-            )
+            on, since = ("", "training began") if still else ("go on to ", "its first update")
             return (
                 f"Cell `{c.name}` should {on}change `{p.name}`. Found it unchanged since {since},"
                 f" after {x.calls(c.windows)} and {number(p.applied, 'applied update')}. {why}"
@@ -306,7 +318,7 @@ def moved(c: CellFacts, x: Context) -> str | None:
 
 def _is_back(p: ParamFacts) -> bool:
     """Returns whether updates changed it, and it has its first value again; waits."""
-    return p.unmoved and any(bool(each) for each in p.changed)
+    return p.unmoved and not p.at_limits() and any(bool(each) for each in p.changed)
 
 
 def _why_unmoved(c: CellFacts, p: ParamFacts, x: Context) -> str:
@@ -315,12 +327,6 @@ def _why_unmoved(c: CellFacts, p: ParamFacts, x: Context) -> str:
         return (
             "Each change was multiplied by 0 when it was applied: look at `scale`, or at the `lr`"
             " of the UpdateOptimizer."
-        )
-    if not p.applied:
-        return (
-            "The rule returned no change: look at its `terms`, and at what it is called with."
-            if p.updater.known_parent is not None and x.ended
-            else ""
         )
     assert p.now is not None
     value = p.now.sample
@@ -334,7 +340,7 @@ def _why_unmoved(c: CellFacts, p: ParamFacts, x: Context) -> str:
     floating = value.dtype.is_floating_point
     step = torch.finfo(value.dtype).eps * largest if floating else 1
     constraints = p.updater.constraints_of(p.name)
-    by = f", or undone by a constraint ({quoted(constraints)})" if constraints else ""
+    by = f", or undone by a constraint ({quoted(map(name_of, constraints))})" if constraints else ""
     return (
         f"Weights of up to {largest:.2g} in {str(value.dtype).removeprefix('torch.')} change in"
         f" steps of about {step:.0e}, and every update was smaller, or 0 due to the rule's"
@@ -396,7 +402,9 @@ def reset(c: CellFacts, x: Context) -> str | None:
     only_neuron, only_traces = (count >= RESETS for count in c.resets)
     if not (only_neuron or only_traces):
         return None
-    neuron = "its neuron" if x.modules is None else f"its neuron, a `{type(x.modules[1]).__name__}`,"
+    neuron = (
+        "its neuron" if x.modules is None else f"its neuron, a `{type(x.modules[1]).__name__}`,"
+    )
     if only_neuron:
         found = f"that traces do, and {neuron} reset in each"
         mend = (
@@ -420,10 +428,31 @@ def reset(c: CellFacts, x: Context) -> str | None:
     )
 
 
+def placed(c: CellFacts, x: Context) -> str | None:
+    """Whether the modules of a cell are part of the model, and so of its checkpoints."""
+    if x.model is None or x.modules is None:
+        return None
+    own = chain(x.model.modules(), x.model.parameters(), x.model.buffers())
+    known, parts = {id(each) for each in own}, []
+    for side, module in zip(("connection", "neuron"), x.modules, strict=True):
+        tensors = [*module.parameters(), *module.buffers()]
+        if tensors and not known & {id(module), *map(id, tensors)}:
+            parts.append(f"{side}, a `{type(module).__name__}`,")
+    if not parts:
+        return None
+    return (
+        f"The modules of cell `{c.name}` should be part of the model, whose checkpoints and device"
+        f" they share. Found another place for its {' and its '.join(parts)} so that no checkpoint"
+        " holds what is learned: assign it to the LightningModule itself, or in an `nn.ModuleList`"
+        " or `nn.ModuleDict` instead of a list or a dictionary."
+    )
+
+
 def delays(c: CellFacts, x: Context) -> str | None:
     """Whether the connection can keep the delays that are trained."""
-    for p in c.params.values() if x.modules is not None else ():
-        if p.applied and (text := delays_beyond(x.modules[0], p.name)):
+    connection = None if x.modules is None else x.modules[0]
+    for p in c.params.values():
+        if p.applied and (text := delays_beyond(connection, p.name)):
             return f"The delays of cell `{c.name}` {text}"
     return None
 
@@ -466,7 +495,8 @@ LINKS: dict[str, Callable[[CellFacts, Context], str | None]] = {
     "moved": moved,
     "lasting": lasting,
     "shared": shared,
-    "reset": reset,
-    "delays": delays,
+    "probes": reset,
+    "range": delays,
+    "setup": placed,
 }
 """The links in order, by the name that ``health={"moved": False}`` leaves out."""

@@ -79,6 +79,7 @@ class ParamFacts:
         changed: whether each update that was looked at, 1, 2, 4, 8, ..., has changed it.
         ratios: by how much, relative to the weights.
         back: whether something had set it back, or drawn it anew, before the next update.
+        most: the most contributions that were pending at a look.
         shared: whether an optimizer had changed it before the next update, by a gradient.
         norms: at the ends of the latest two epochs.
         applied, exported, zeroed: how often changes were applied, became gradients, or were
@@ -95,6 +96,7 @@ class ParamFacts:
     back: list[Tensor] = field(default_factory=list)
     shared: list[Tensor] = field(default_factory=list)
     norms: list[Tensor] = field(default_factory=list)
+    most: int = 0
     applied: int = 0
     exported: int = 0
     zeroed: int = 0
@@ -142,16 +144,22 @@ class ParamFacts:
         if self.now is None or (low is None and high is None):
             return False
         value = self.now.sample
-        return bool(((value <= (-inf if low is None else low)) | (value >= (inf if high is None else high))).all())
+        return bool(
+            (
+                (value <= (-inf if low is None else low))
+                | (value >= (inf if high is None else high))
+            ).all()
+        )
 
     def dropped(self) -> int:
         """Returns how many updates were dropped for NaN or Inf; waits for the device."""
         return self.updater.lately_skipped.get(self.name, 0)
 
-    def pending(self) -> int:
-        """Returns how many contributions are pending that nobody has read."""
-        accumulator: Accumulator = getattr(self.updater, self.name)
-        return accumulator.unused if not accumulator.empty else 0
+    @property
+    def accumulator(self) -> Accumulator:
+        """Holds its pending changes."""
+        found: Accumulator = getattr(self.updater, self.name)
+        return found
 
     def _compare(self, before: Weights, left: Weights, now: Weights, param: Tensor) -> None:
         """Notes what has happened to a parameter since the update before."""
@@ -262,7 +270,7 @@ class CellFacts:
     def share(self, side: Literal["pre", "post"]) -> float | None:
         """Returns the share of non-zero values on a side; waits for the device."""
         index = Look._fields.index(side)
-        return self._ratio([(each[index], each[index + 1]) for each in self.looks])
+        return self._ratio([(each[index], int(each[index + 1])) for each in self.looks])
 
     def below(self) -> float:
         """Returns the share of negative outputs; waits for the device."""
@@ -335,7 +343,9 @@ class Context:
     @property
     def rests(self) -> bool:
         """Whether modules of the cell are in evaluation mode while others learn."""
-        return self.learns and self.modules is not None and not all(m.training for m in self.modules)
+        return (
+            self.learns and self.modules is not None and not all(m.training for m in self.modules)
+        )
 
 
 def number(count: int, what: str) -> str:

@@ -90,7 +90,7 @@ class Probe(ABC):
     def look(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
         """Looks at a call."""
 
-    def batch_ended(self) -> None:
+    def batch_ended(self) -> None:  # noqa: B027 - few probes note anything
         """Notes that a batch has ended, at the first call in the next one."""
 
     @abstractmethod
@@ -187,7 +187,7 @@ class Wiring(Probe):
             went = self._went.get(id(cell.connection), set())
             taken = [e for e in others if id(e) in went - named[id(cell.connection)]]
             if id(cell.neuron) not in went and taken:
-                yield name, "wiring", self._text(name, cell, taken[0])
+                yield name, "probes", self._text(name, cell, taken[0])
 
     def _text(self, name: str, cell: Cell, other: nn.Module) -> str:
         connection, neuron, taken = (
@@ -263,7 +263,7 @@ class FirstCalls(Probe):
                     " the beginning of each batch, or pass `carry=True` if batches are pieces of"
                     " one stream."
                 )
-                yield what, "state", text
+                yield what.strip("`"), "probes", text
 
 
 class KeptState(FirstCalls):

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import chain
 
 import torch
 from torch import nn
 
-from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import same_settings
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.nn import LeakyIntegrator, PoissonEncoder
@@ -23,21 +21,16 @@ def setup(
     Args:
         trainer: the trainer of the cells.
         model: the model that is trained, if it is known.
-        others: other trainers of the same fit.
+        others: other trainers of the same fit, which have been set up before.
     """
-    for name, (cell, _) in trainer.named_cells:
+    seen: list[str] = []
+    for name, _ in trainer.named_cells:
+        if known := _same(trainer, name, trainer, seen):
+            yield name, "setup", _twice(name, f"cell `{known}`", trainer)
+        seen.append(name)
         for other in others:
             if type(other) is type(trainer) and (known := _same(trainer, name, other)):
-                yield name, "twins", _twice(name, f"cell `{known}` of another callback", trainer)
-        if model is not None and (parts := _outside(cell, model)):
-            text = (
-                f"The modules of cell `{name}` should be part of the model, whose checkpoints and"
-                f" device they share. Found another place for its {' and its '.join(parts)} so"
-                " that no checkpoint holds what is learned: assign it to the LightningModule"
-                " itself, or in an `nn.ModuleList` or `nn.ModuleDict` instead of a list or a"
-                " dictionary."
-            )
-            yield name, "places", text
+                yield name, "setup", _twice(name, f"cell `{known}` of another callback", trainer)
     if model is not None:
         yield from _other_steps(trainer, model)
 
@@ -48,15 +41,17 @@ def twin(trainer: CellTrainer, name: str) -> str:
     return _twice(name, f"cell `{known}`", trainer) if known else ""
 
 
-def _same(trainer: CellTrainer, name: str, other: CellTrainer) -> str:
-    """Returns the name under which another trainer has the same cell with equal settings."""
+def _same(
+    trainer: CellTrainer, name: str, other: CellTrainer, among: Sequence[str] | None = None
+) -> str:
+    """Returns the name under which a trainer has the same cell with equal settings, too."""
     ours, theirs = trainer.cell_states, other.cell_states
     cell = trainer.registry.cell(name)
     for known, (its, _) in other.named_cells:
         apart = other is not trainer or known != name
-        if apart and its == cell and name in ours and known in theirs:
-            if same_settings(ours[name], theirs[known]):
-                return known
+        both = name in ours and known in theirs and (among is None or known in among)
+        if apart and both and its == cell and same_settings(ours[name], theirs[known]):
+            return known
     return ""
 
 
@@ -68,21 +63,10 @@ def _twice(name: str, where: str, trainer: CellTrainer) -> str:
     )
 
 
-def _outside(cell: Cell, model: nn.Module) -> list[str]:
-    """Returns names of modules of a cell whose state is not in that of the model."""
-    known = {id(each) for each in chain(model.modules(), model.parameters(), model.buffers())}
-    found = []
-    for side, module in (("connection", cell.connection), ("neuron", cell.neuron)):
-        tensors = [*module.parameters(), *module.buffers()]
-        if tensors and not known & {id(module), *map(id, tensors)}:
-            found.append(f"{side}, a `{type(module).__name__}`,")
-    return found
-
-
 def _other_steps(trainer: CellTrainer, model: nn.Module) -> Iterator[tuple[str, str, str]]:
     """Yields encoders and readouts whose ``dt`` is that of none of the cells."""
     states = (getattr(state, "hyperparameters", None) for _, state in trainer.cells)
-    known = sorted({h.dt for h in states if hasattr(h, "dt")})
+    known = sorted({float(h.dt) for h in states if h is not None and hasattr(h, "dt")})
     for path, module in model.named_modules():
         if not known or not isinstance(module, (PoissonEncoder, LeakyIntegrator)):
             continue
@@ -93,7 +77,7 @@ def _other_steps(trainer: CellTrainer, model: nn.Module) -> Iterator[tuple[str, 
                 f" cells, {should} ms. Found `dt = {module.dt:g}`, so that its rate or its time"
                 f" constant is another one than was given: give it `dt={known[0]:g}`."
             )
-            yield path, "dt", text
+            yield path, "setup", text
 
 
 def layout(cell: str, shape: torch.Size, time_dim: int | None, size: int) -> str:
@@ -122,4 +106,3 @@ def layout(cell: str, shape: torch.Size, time_dim: int | None, size: int) -> str
             " sequences, pass `time_dim=0` to the rule."
         )
     return ""
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from torch import nn
 from torch.nn.parameter import is_lazy
@@ -43,10 +43,16 @@ class Untrained:
     Args:
         trainers: the trainers of all cells.
         model: the model.
+        optimized: the ``id`` of every parameter in an optimizer, if these are known.
     """
 
-    def __init__(self, trainers: Sequence[CellTrainer], model: nn.Module) -> None:
-        self._model = model
+    def __init__(
+        self,
+        trainers: Sequence[CellTrainer],
+        model: nn.Module,
+        optimized: Collection[int] | None = None,
+    ) -> None:
+        self._model, self._optimized = model, optimized
         self._rule = next((type(each).__name__ for each in trainers if each.follows_error), "")
         self._cells = {
             id(param)
@@ -61,54 +67,67 @@ class Untrained:
             if not (p.is_meta or is_lazy(p))
         }
 
-    def _left(self) -> list[str]:
-        """Returns the names of parameters that are as they were; waits for the device."""
-        left = []
+    def _left(self) -> tuple[list[str], bool]:
+        """Returns the names of parameters that are as they were, and whether others are not."""
+        left, moves = [], False
         attached = {id(t) for updater in _updaters(self._model) for t in updater}
         for name, p in _learning(self._model):
             began = self._began.get(id(p))
             if began is None or id(p) in self._cells or id(p) in attached:
                 continue
-            same = version(p) == began[0] and same_fingerprints(
-                began[1], fingerprint(local(p.detach()))
-            )
-            if same:
-                left.append(name)
-        return left
+            now = fingerprint(local(p.detach()))
+            if version(p) == began[0] and same_fingerprints(began[1], now):
+                left.append((name, id(p)))
+            else:
+                moves = True
+        if self._walls() and self._optimized is not None and not self._rule:
+            known = self._optimized  # others may be left as they are on purpose
+            return [name for name, key in left if key in known], moves
+        return [name for name, _ in left], moves
+
+    def _walls(self) -> list[str]:
+        """Returns the paths of neurons that pass no gradient."""
+        found = self._model.named_modules()
+        return [path for path, each in found if getattr(each, "gradient", None) == "none"]
 
     def text(self) -> str:
-        """Returns that a network which follows an error has such parameters; waits."""
-        left = self._left() if self._rule else []
-        if not left:
+        """Returns that such parameters should be trained; empty if there are none; waits."""
+        left, moves = self._left()
+        if left and self._rule:
+            return (
+                f"Each parameter of a network that learns from an error, by `{self._rule}`, should"
+                f" be trained by a cell or an optimizer. Found neither for {_named(left)}: name it"
+                ' in a cell, as in `CellSpec(connection, neuron, params=("weight", "bias"))`, pass'
+                " it to an optimizer, or call `requires_grad_(False)` on it if it should not be"
+                " trained."
+            )
+        walls = self._walls()
+        if not (left and moves and walls and self._may_be_above(walls, left)):
             return ""
         return (
-            f"Each parameter of a network that learns from an error, by `{self._rule}`, should be"
-            f" trained by a cell or an optimizer. Found neither for {_named(left)}: name it in a"
-            ' cell, as in `CellSpec(connection, neuron, params=("weight", "bias"))`, pass it to an'
-            " optimizer, or call `requires_grad_(False)` on it if it should not be trained."
+            "Each parameter of an optimizer should change when it steps. Found"
+            f" {_named(left)} as before, and neurons that pass no gradient to what is below them:"
+            f' {_named(walls)}. Make these as `SurrogateLIF(..., gradient="step")` or `"time"`,'
+            " train the parameters by a cell, or leave them out of the optimizer, with"
+            " `requires_grad_(False)`."
         )
 
     def lines(self) -> list[str]:
         """Returns a line on such parameters beside local rules; waits for the device."""
-        left = [] if self._rule else self._left()
+        left = [] if self._rule or self.text() else self._left()[0]
         if not left:
             return []
-        walls = [
-            path
-            for path, each in self._model.named_modules()
-            if getattr(each, "gradient", None) == "none"
-        ]
-        why = (
-            f" Neurons that pass no gradient to what is below them: {_named(walls)}; make these as"
-            ' `SurrogateLIF(..., gradient="step")` or `"time"` if it should be trained by gradients.'
-            if walls
-            else ""
-        )
         return [
             f"Neither a rule nor an optimizer changed {_named(left)}: name it in a cell, pass it to"
             " an optimizer of a loss that depends on it, or call `requires_grad_(False)` on it if"
-            f" it should not be trained.{why}"
+            " it should not be trained."
         ]
+
+    def _may_be_above(self, walls: Sequence[str], left: Sequence[str]) -> bool:
+        """Returns whether neurons may come after some parameters, as the last does in the model."""
+        paths = [path for path, _ in self._model.named_modules()]
+        first, last = left[0].rpartition(".")[0], walls[-1]
+        return first.startswith(f"{last}.") or paths.index(first) <= paths.index(last)
 
 
 def _updaters(model: nn.Module) -> Iterator[list[object]]:

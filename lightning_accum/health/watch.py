@@ -9,18 +9,18 @@ import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol
+from typing import Any, Concatenate, ParamSpec, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from lightning_accum._compat import in_dispatch_mode, is_traced
-from lightning_accum._events import End, Events
+from lightning_accum._events import SILENT, End, Events
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.world import is_first
 from lightning_accum.engine.state import has_samples
 from lightning_accum.health.advice import advice
-from lightning_accum.health.chain import ENOUGH, broken_link, elsewhere, note_reset
+from lightning_accum.health.chain import ENOUGH, LINKS, broken_link, elsewhere, note_reset
 from lightning_accum.health.facts import By, CellFacts, Context, ParamFacts, Weights
 from lightning_accum.health.probes import Probe, probes
 from lightning_accum.health.setup import layout, setup
@@ -35,7 +35,7 @@ P = ParamSpec("P")
 
 
 class LocalLearningWarning(RuntimeWarning):
-    """Something keeps a cell from learning, or lets it learn something else.
+    r"""Something keeps a cell from learning, or lets it learn something else.
 
     Args:
         text: what should be, what was found, and the remedy.
@@ -43,7 +43,7 @@ class LocalLearningWarning(RuntimeWarning):
 
     Example:
         >>> import warnings
-        >>> warnings.filterwarnings("ignore", r".*\\[moved\\]", LocalLearningWarning)
+        >>> warnings.filterwarnings("ignore", r".*\[moved\]", LocalLearningWarning)
     """
 
     def __init__(self, text: str, key: str = "") -> None:
@@ -58,25 +58,51 @@ class Clock(Protocol):
     updates: int
 
 
+def switched_off(health: bool | Mapping[str, bool]) -> frozenset[str] | None:
+    """Returns the names of checks that are left out, ``None`` if all of them are.
+
+    Args:
+        health: whether there are any checks, or by name which ones.
+
+    Raises:
+        TypeError: if it is neither.
+        ValueError: if there is no check of a name.
+    """
+    if isinstance(health, bool):
+        return frozenset() if health else None
+    if not isinstance(health, Mapping):
+        raise TypeError(
+            "Argument `health` should be True, False, or a mapping of the names of checks to these."
+            f" Found `{type(health).__name__}`."
+        )
+    known = [*LINKS, "trained"]
+    for name, on in health.items():
+        if name not in known or not isinstance(on, bool):
+            raise ValueError(
+                f"Argument `health` should map names among {known} to True or False. Found"
+                f" `{name!r}: {on!r}`."
+            )
+    return frozenset(name for name, on in health.items() if not on)
+
+
 def _guarded(
-    event: Callable[Concatenate[Health, P], None],
-) -> Callable[Concatenate[Health, P], None]:
+    event: Callable[Concatenate[Any, P], None],
+) -> Callable[Concatenate[Any, P], None]:
     """Has a check that raises an error logged once, and all of them left out from then on."""
 
-    @wraps(event)
-    @torch.no_grad()
-    def guarded(self: Health, *args: P.args, **kwargs: P.kwargs) -> None:
+    def guarded(self: Any, *args: P.args, **kwargs: P.kwargs) -> None:
         if self.broken:
             return
         try:
-            event(self, *args, **kwargs)
+            with torch.no_grad():
+                event(self, *args, **kwargs)
         except Warning:
             raise  # the user has made errors of warnings
         except Exception:
             self.broken = True
             _logger.warning("A check of local learning failed, and is left out.", exc_info=True)
 
-    return guarded
+    return cast("Callable[Concatenate[Any, P], None]", wraps(event)(guarded))
 
 
 class Health(Events):
@@ -95,6 +121,8 @@ class Health(Events):
         off: the names of links that are left out.
         beside: the ``id`` of every parameter that other hosts train too.
         batch_size: the size of the loader's batches, if it is known.
+        whole: whether it looks after the rest of the model, too.
+        optimized: the ``id`` of every parameter in an optimizer, if these are known.
     """
 
     def __init__(
@@ -108,12 +136,14 @@ class Health(Events):
         beside: Collection[int] = (),
         batch_size: int | None = None,
         whole: bool = True,
+        optimized: Collection[int] | None = None,
     ) -> None:
         self.by, self.cells, self.broken, self.said = by, dict[str, CellFacts](), False, set[str]()
         self._trainer, self._kind = weakref.ref(trainer), type(trainer)
         self._registry = trainer.registry
         self._model, self._carry, self._clock, self._off = model, carry, clock, off
         self._beside, self._batch_size, self._whole = beside, batch_size, whole
+        self._optimized = optimized
         self._params: dict[tuple[int, str], ParamFacts] = {}
         self._seen: dict[tuple[int, str], int] = {}  # the host's updates at the latest one of each
         self._told: set[tuple[str, str]] = set()
@@ -121,6 +151,7 @@ class Health(Events):
         self._windows = 0  # of all cells
         self._probes: list[Probe] = []
         self._untrained: Untrained | None = None
+        self._advice: list[str] = []
         if by != "hand":
             for name, _ in trainer.named_cells:
                 self.add(name)
@@ -137,27 +168,40 @@ class Health(Events):
         facts.recorder = None if monitor is None else monitor.reducer
         self.cells[name] = facts
         updater = trainer.registry.updater(name)
+        if updater is not None and self.by != "hand" and updater.events is SILENT:
+            updater.events = self  # of a cell that is registered during the fit
         for param in trainer.params_of(name) if updater is not None else ():
             if updater is not None and param in updater.names:
                 key = id(updater), param
                 facts.params[param] = self._params.setdefault(key, ParamFacts(param, updater))
 
     @_guarded
-    def begin(self, others: Sequence[CellTrainer] = ()) -> None:
-        """Checks what is known before the first batch, and begins to watch the modules."""
+    def begin(self, others: Sequence[CellTrainer] = (), before: int = 0) -> None:
+        """Checks what is known before the first batch, and begins to watch the modules.
+
+        Args:
+            others: the other trainers of the fit.
+            before: how many of them have begun before.
+        """
         trainer = self._trainer()
         if trainer is None:
             return
-        for cell, key, text in setup(trainer, self._model, others):
+        for cell, key, text in setup(trainer, self._model, others[:before]):
             self._say(cell, key, text)
         if self._model is not None and self._clock is not None:
             clock = self._clock
             rest = self._model if self._whole else None
             self._probes = probes(
-                trainer, self._model, rest, bool(self._carry), lambda: clock.batches, others
+                trainer,
+                self._model,
+                rest,
+                bool(self._carry),
+                lambda: clock.batches,
+                self.say,
+                others,
             )
             if self._whole:
-                self._untrained = Untrained([trainer, *others], self._model)
+                self._untrained = Untrained([trainer, *others], self._model, self._optimized)
 
     # ------------------------------------------------------------------ events
     @_guarded
@@ -176,10 +220,15 @@ class Health(Events):
         looked = c.windows >= c.due and not is_traced() and c.look(pre, post)
         if inputs:
             c.note_inputs(inputs, looked)
+            if c.windows == 2:
+                self._note_unread(cell)
+        if looked:
+            for p in c.params.values():
+                p.most = max(p.most, p.accumulator.contributions)
         if c.windows == 1 and self._batch_size:
             time_dim = c.h.get("time_dim")
             if text := layout(cell, post.shape, time_dim, self._batch_size):
-                self._say(cell, "layout", text)
+                self._say(cell, "setup", text)
         if c.windows == _PATIENCE.get(self.by, _LONG) and not self._looked:
             self._find()
 
@@ -243,7 +292,8 @@ class Health(Events):
             if p is not None:
                 p.exported += 1
                 if p.first is None:
-                    p.first = Weights.of(updater.target(name))
+                    p.param = updater.target(name)
+                    p.first = Weights.of(p.param)
 
     @_guarded
     def epoch_ended(self) -> None:
@@ -261,7 +311,7 @@ class Health(Events):
     @_guarded
     def ended(self, how: End) -> None:
         """Looks for findings when nothing more will come."""
-        if self._over:
+        if self._over or (how == "eval" and self.by != "hand"):
             return
         if how == "eval":
             self._find(ended=True)
@@ -272,8 +322,12 @@ class Health(Events):
         if how == "failed":
             with suppress(RuntimeError):  # the device may have failed: the first error says more
                 self._find(failed=True)
+        elif self.by == "hand" and how == "released":
+            pass  # a host goes on
         elif not (how in ("deleted", "exit") and (said_elsewhere or self._is_trial())):
             self._find(ended=True)
+        if self.by != "hand" and how != "failed" and not self._advice:
+            self._advice = self._lines()
         if how != "fit":
             self._over = True
             self._params, self._probes, self._untrained = {}, [], None
@@ -292,15 +346,16 @@ class Health(Events):
 
     # ------------------------------------------------------------------ findings
     def lines(self) -> list[str]:
-        """Returns lines of advice for the summary of a fit; waits for the device."""
+        """Returns lines of advice for the summary of a fit that has ended."""
+        return self._advice
+
+    def _lines(self) -> list[str]:
+        """Returns lines of advice; waits for the device."""
         found: list[str] = []
-        with torch.no_grad(), suppress(Exception):
-            for name, c in self.cells.items():
-                if name not in self.said:  # a warning says more
-                    found += advice(c, self._context(name, ended=True))
-            if self._untrained is not None:
-                found += self._untrained.lines()
-        return found
+        for name, c in self.cells.items():
+            if name not in self.said:  # a warning says more
+                found += advice(c, self._context(name, ended=True))
+        return found + (self._untrained.lines() if self._untrained is not None else [])
 
     def _find(self, cell: str | None = None, ended: bool = False, failed: bool = False) -> None:
         """Looks for the first broken link of each cell, and says it once; waits for the device."""
@@ -321,13 +376,16 @@ class Health(Events):
             if found is not None:
                 self._say(*found, every=found.key == "recorded" and elsewhere(c))
         if self._untrained is not None and cell is None and not failed:
-            if text := self._untrained.text():
+            text = self._untrained.text()
+            if text:
                 self._say("", "trained", text)
 
     def _say(self, cell: str, key: str, text: str, every: bool = False) -> None:
         """Warns, once of a cell and a link."""
         if (cell, key) in self._told or key in self._off:
             return
+        if key == "probes" and cell in self.said:
+            return  # the first finding may be the reason
         self._told.add((cell, key))
         self.said.add(cell)
         if is_first() or every:
@@ -384,16 +442,28 @@ class Health(Events):
         if note_reset(c, since, steps, passed, compares):
             self._find(c.name)
 
+    def _note_unread(self, name: str) -> None:
+        """Says that a rule is given inputs that its terms have not read."""
+        trainer = self._trainer()
+        if trainer is not None and trainer.unread:
+            text = (
+                f"`{self._kind.__name__}` should be called with what its terms read. Found"
+                f" {', '.join(f'`{each}`' for each in trainer.unread)}, which they do not: leave it"
+                " out, correct its name, or take a rule that learns from it, such as `MSTDP` from a"
+                " `reward` and `EProp` from an `error`."
+            )
+            self._say(name, "setup", text)
+
     def _note_update(self, key: tuple[int, str]) -> None:
         """Says that changes are applied by hand while a callback does so too."""
         assert self._clock is not None
         count = self._clock.updates
         if self._seen.get(key, 0) == count:
             text = (
-                f"`{self._kind.__name__}` should be called and applied by the CellTrainerCallback or"
-                " FabricCellTrainer that it was given to. Found that its changes were also applied"
-                " by hand: leave out `rule()` and `rule.update()`, because their `lr`, schedule and"
-                " statistics miss what is applied there."
+                f"`{self._kind.__name__}` should be called and applied by the CellTrainerCallback"
+                " or FabricCellTrainer that it was given to. Found that its changes were also"
+                " applied by hand: leave out `rule()` and `rule.update()`, because they miss the"
+                " `lr`, the schedule and the statistics of the host."
             )
-            self._say("", "by hand", text)
+            self._say("", "setup", text)
         self._seen[key] = count

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,11 +12,10 @@ from lightning_accum.cells.state import CellState
 from lightning_accum.engine.accumulate import Terms
 from lightning_accum.engine.fixed_terms import FixedTerms
 from lightning_accum.engine.recording import Recorded
-from lightning_accum.engine.terms import Change
+from lightning_accum.engine.terms import Change, check_sides
 from lightning_accum.engine.vjp import WeightVJP, unit_dim_of
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import reduction
-from lightning_accum.rules._first_windows import FirstWindows
 from lightning_accum.rules._next_step import StepPlanner
 from lightning_accum.sparse.costs import Forms
 
@@ -50,11 +48,7 @@ class CellPlan:
         self._terms: FixedTerms | None = None
         self._suited: tuple[object, ...] = ()
         self.steps = StepPlanner()
-        self.by_hand = False  # whether the latest call came from a loop of the user's own
-        self.since = math.inf  # steps between the neuron's reset and the end of the latest window
-        self.first = FirstWindows()  # of a neuron that does not tell when it was reset
-        self.potential_is_known = False  # whether it was compared with the neuron's spikes
-        self.flat = ""  # what makes the pseudo-derivative zero everywhere, and the remedy
+        self.checked = False  # whether the sides of a window's terms were
 
     def vjps_of(
         self,
@@ -108,6 +102,22 @@ class CellPlan:
         kinds = {name: (each.activity.shape, each.activity.dtype) for name, each in found.items()}
         self._read = kinds if found["pre"].activity.shape[0] == 1 else {}
 
+    def checking(self, terms: Terms, rule: str) -> Terms:
+        """Wraps ``terms`` to check the sides of the terms that it returns.
+
+        Args:
+            terms: returns the terms of a window.
+            rule: the name of the rule, for messages.
+        """
+
+        def checked(window: Window) -> Sequence[Change]:
+            found = terms(window)
+            check_sides(rule, found)
+            self.checked = True
+            return found
+
+        return checked
+
     def noting(self, terms: Terms) -> Terms:
         """Wraps ``terms`` to note the terms that it returns for a window of one step.
 
@@ -134,12 +144,6 @@ class CellPlan:
             param: the parameter.
         """
         return self._terms if self._suited == _kind(pre, post, param) else None
-
-    @property
-    def compares_steps(self) -> bool:
-        """Whether the rule has a time constant, so that it compares steps."""
-        constants = vars(self.h).items()
-        return any(name.startswith("tc_") and value is not None for name, value in constants)
 
 
 def _kind(pre: Tensor, post: Tensor, param: Tensor) -> tuple[object, ...]:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any, get_args
 
 from lightning_accum._checks import is_number, warn_below_step
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.independent import IndependentCellTrainer
-from lightning_accum.cells.state import differing, noting_reads, rates_in
-from lightning_accum.engine.accumulate import Terms
-from lightning_accum.engine.terms import Change, check_sides
-from lightning_accum.engine.window import Window
+from lightning_accum.cells.state import rates_in
 from lightning_accum.functional.reductions import check_reduction
 from lightning_accum.functional.traces import TraceMode
 from lightning_accum.nn.linear import DelayedLinear
@@ -143,42 +138,3 @@ def check_connection(name: str, cell: Cell, h: RuleOptions, takes_delays: bool) 
             f"Argument `dt` should be the step of the connection of cell `{name}`,"
             f" {connection.dt} ms. Found `dt = {h.dt}`: give the rule `dt={connection.dt}`."
         )
-
-
-def watch_terms(rule: IndependentCellTrainer, name: str, h: object, terms: Terms) -> Terms:
-    """Returns ``terms``, which check their sides and warn of reads of what the cell overrides.
-
-    Args:
-        rule: the rule.
-        name: the name of the cell.
-        h: the hyperparameters in force for the cell.
-        terms: returns the terms of a window.
-    """
-    own = rule.defaults
-    untold = differing(own, h)
-
-    def checked(window: Window) -> Sequence[Change]:
-        found = terms(window)
-        check_sides(type(rule).__name__, found)
-        return found
-
-    def watched(window: Window) -> Sequence[Change]:
-        read: set[str] = set()
-        rule.defaults = noting_reads(own, read)
-        try:
-            found = checked(window)
-        finally:
-            rule.defaults = own
-        for each in sorted(untold & read):
-            untold.remove(each)
-            warnings.warn(
-                f"`{type(rule).__name__}.terms` should read hyperparameters from its argument `h`,"
-                f" which has those of the cell. Found `self.{each}`, which is"
-                f" {getattr(own, each)!r}, while cell `{name}` has {getattr(h, each)!r}: read"
-                f" `h.{each}`.",
-                UserWarning,
-                stacklevel=4,
-            )
-        return found
-
-    return watched if untold else checked

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Mapping
 
-from torch import Tensor, nn
+from torch import Tensor
 
+from lightning_accum._events import Events
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import CellState
 from lightning_accum.engine.fixed_terms import FixedStep, FixedTerms
-from lightning_accum.engine.state import has_samples
 from lightning_accum.observe import WindowRecorder
 from lightning_accum.observe.reducers.base import Reducer
 from lightning_accum.updates import Accumulator, Updater, get_updater
@@ -56,11 +55,7 @@ class NextStep:
             replacement: the updater, unless it is that of the connection.
         """
         neuron = self._neuron()
-        if (
-            neuron is None
-            or not self._reads_same()
-            or (self._was_reset(neuron) and self._state.tally.apart)  # the ordinary call may warn
-        ):
+        if neuron is None or not self._reads_same():
             return False
         updater = self._updater(replacement)
         if updater is None or self._param not in updater.names:
@@ -103,31 +98,19 @@ class NextStep:
             and self._state.snapshots == self._snapshots
         )
 
-    def _was_reset(self, neuron: nn.Module | None) -> bool:
-        """Returns whether the neuron was reset before this step; traces may have passed on."""
-        return getattr(neuron, "steps_since_reset", math.inf) == 1
-
-    def evaluate(self, cell: str, known: bool) -> bool:
-        """Accumulates the change, and returns whether the tally looked at the activity.
+    def evaluate(self, cell: str, events: Events) -> None:
+        """Accumulates the change.
 
         Args:
             cell: the name of the cell.
-            known: whether the caller has said that traces pass on.
+            events: is told of the window.
         """
-        state, tally = self._state, self._state.tally
-        apart = self._was_reset(self._neuron())
-        if apart and not known:
-            apart = has_samples(state.carried)
-        tally.joined = tally.joined or bool(state.carried)
-        connection = self._connection()
-        if tally.remembers and connection is not None:
-            tally.remember(self._param, getattr(connection, self._param).detach())
+        state = self._state
         carried = self._fixed.accumulate(state.carried)
+        events.evaluated(cell, *self._windows, {})
         if carried is not state.carried:
             state.keep(carried, cell)
         state.samples[self._param] = state.samples.get(self._param, 0) + len(self._seen_pre)
-        tally.note_apart(apart)
-        return tally.note(*self._windows)
 
 
 class StepPlanner:
@@ -159,7 +142,7 @@ class StepPlanner:
         accumulator: Accumulator = getattr(updater, param)
         if self.next is not None and self.next.stays(accumulator):
             return
-        counts = accumulator.contributions == 1 and terms is not None and not state.tally.watched
+        counts = accumulator.contributions == 1 and terms is not None
         self.next, self._in_a_row = None, self._in_a_row + 1 if counts else 0
         if terms is None or self._in_a_row < _AT_FIRST:
             return

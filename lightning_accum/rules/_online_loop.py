@@ -28,6 +28,7 @@ class _Suited(NamedTuple):
     neuron: Neurons
     state: CellState
     updater: Updater
+    name: str
     raster: Tensor
     neurons: SpikingNeurons
     pairs: PairSTDP
@@ -51,8 +52,6 @@ def run_compiled(rule: Rule, layer: nn.Module, inputs: Tensor) -> Tensor | None:
         return None
     neuron, weight, pairs = found.neuron, found.connection.weight, found.pairs
     steps, batch, _ = inputs.shape
-    if found.state.tally.remembers:
-        found.state.tally.remember("weight", weight)
     mode = "nearest" if pairs.nearest else "cumulative"
     shapes = inputs.shape[1:], torch.Size([batch, len(weight)])
     keys = trace_key("pre", pairs.decay_pre, mode), trace_key("post", pairs.decay_post, mode)
@@ -68,14 +67,16 @@ def run_compiled(rule: Rule, layer: nn.Module, inputs: Tensor) -> Tensor | None:
     if done is None or not bool(done[1].isfinite().all()):
         return None
     spikes, transposed, after = done
+    events = found.updater.events
+    events.applying(found.updater, ("weight",))
     weight.copy_(transposed.t())
     found.updater.note_applied(("weight",), steps)
+    events.applied(found.updater, ("weight",), {})
+    rule.events.evaluated(found.name, found.raster, spikes, {})
     neuron.end_loop(NeuronState(after.v, after.hold, after.theta), steps)
     used = (keys[0], after.pre, pairs.rate_post), (keys[1], after.post, pairs.rate_pre)
     found.state.keep({key: trace for key, trace, rate in used if rate}, "")
     found.state.samples["weight"] = found.state.samples.get("weight", 0) + steps * batch
-    found.state.tally.note(found.raster, spikes, steps)
-    found.state.tally.joined = True
     dtype = inputs.dtype if inputs.is_floating_point() else weight.dtype
     return spikes.to(neuron.spike_dtype or dtype)
 
@@ -107,7 +108,7 @@ def _suited(rule: Rule, layer: nn.Module, inputs: Tensor) -> _Suited | None:
         return None
     updater = rule.updater_of(name)
     bounds = None if limits == (-math.inf, math.inf) else limits
-    return _Suited(connection, neuron, state, updater, raster, neurons, pairs, bounds)
+    return _Suited(connection, neuron, state, updater, name, raster, neurons, pairs, bounds)
 
 
 def _limits(rule: Rule, name: str, connection: nn.Linear) -> tuple[float, float] | None:

@@ -8,7 +8,6 @@ from functools import partial
 from lightning_accum._checks import names_in
 from lightning_accum.cells.fields import field
 from lightning_accum.cells.independent import IndependentCellTrainer
-from lightning_accum.cells.state import rates_in
 from lightning_accum.engine.accumulate import Backend
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.observe import Picker
@@ -24,13 +23,3 @@ class RuleOptions(IndependentCellTrainer, kw_only=True):
     carry: bool = field(default=True, hyperparameter=False)
     backend: Backend = field(default="auto", hyperparameter=False)
     picker: Picker | None = None
-
-
-def moving(h: RuleOptions) -> tuple[str, ...]:
-    """Returns the names of a cell's hyperparameters, none if all its rates are 0, as may be meant.
-
-    Args:
-        h: the hyperparameters of the cell.
-    """
-    rates = rates_in(vars(h))
-    return () if rates and not any(rates.values()) else tuple(vars(h))

@@ -24,15 +24,13 @@ from lightning_accum.engine.terms import Change, listed
 from lightning_accum.engine.vjp import WeightVJP, kind_of_vjp
 from lightning_accum.engine.window import Window
 from lightning_accum.observe import WindowRecorder
-from lightning_accum.rules._chain import warn_of_unapplied
 from lightning_accum.rules._hyperparameters import (
     check_choice,
     check_connection,
     check_hyperparameters,
     check_neuron,
-    watch_terms,
 )
-from lightning_accum.rules._observed_cell import ObservedCell, check_windows
+from lightning_accum.rules._observed_cell import ObservedCell
 from lightning_accum.rules._recorded_signals import (
     RecordedSignal,
     StateSource,
@@ -40,7 +38,6 @@ from lightning_accum.rules._recorded_signals import (
     state_of,
 )
 from lightning_accum.rules._recording_trainer import RecordingTrainer
-from lightning_accum.rules._warnings import note_inputs
 
 
 class Rule(RecordingTrainer):
@@ -169,6 +166,7 @@ class Rule(RecordingTrainer):
             **inputs: what the rule's terms need, such as a reward.
 
         Raises:
+            RuntimeError: if the rule has no cells.
             ValueError: if the activity does not fit the parameters, in which case it is dropped; or
                 if an input is missing or does not fit, in which case no cell has changed: call the
                 rule again for the same window, or drop the window with :meth:`clear`.
@@ -181,22 +179,27 @@ class Rule(RecordingTrainer):
         except BaseException:
             self.drop_window()
             raise
-        check_windows(self._without_cells, found, carry, self.carry)
+        if not found:
+            raise RuntimeError(
+                f"`{type(self).__name__}` should have a cell to train. Found none whose modules"
+                " exist: register each connection and its neuron, `rule.register_cell(name,"
+                " Cell(connection, neuron))`."
+            )
         carry = self.carry if carry is None else carry
         given = Given(inputs)
         try:  # the terms may reject the inputs, before anything changes
             runs = [self._run(seen, given, carry) for seen in found if seen is not None]
         except BaseException:
             for name, _ in self.named_cells:
-                self.tally(name).refused = True
+                self.events.dropped(name, 0)
             raise
         try:
             for accumulate_cell in runs:
                 accumulate_cell()
-            if given and runs:
-                note_inputs(type(self).__name__, given, [e.plan.state.tally for e in found if e])
-            if len(runs) < len(found) and self.training:
-                self._note_absent([seen.name for seen in found if seen], given)
+            self.unread = given.unread if runs else []
+            for (name, _), seen in zip(self.named_cells, found, strict=True):
+                if seen is None:
+                    self.events.found_nothing(name)
         finally:
             self.drop_window()
 
@@ -205,9 +208,9 @@ class Rule(RecordingTrainer):
         sides = both_sides(cell, h, self.spikes, self._reads_input)
         return *sides, *(state_of(cell, name, source) for name, source in self.states(h).items())
 
-    def _factors(self, inputs: Given) -> Sequence[tuple[str, Any]]:
-        """Returns, by name, what every change is multiplied by: if it is always 0, this is told."""
-        return inputs.unnoted()
+    def _factors(self, inputs: Given, recording: Recording, h: Self) -> Mapping[str, Any]:
+        """Returns, by name, what every change is multiplied by, or functions that return it."""
+        return dict(inputs.unnoted())
 
     def _vjp_kind(self, module: nn.Module, name: str) -> type[WeightVJP]:
         """Returns the kind of a parameter's product; a subclass may have another."""
@@ -232,15 +235,17 @@ class Rule(RecordingTrainer):
         fixed = self._fixed_terms and self.backend == "auto"
         alone = fixed and carry and not inputs
         known = seen.known_terms(targets) if alone else None
+        factors: Mapping[str, Any] = {}
         if known is not None:
             evaluate = partial(known.accumulate, targets[0].accumulator, seen.activity)
         else:
             recording = seen.recording(inputs, carry)
+            factors = self._factors(inputs, recording, h)
             recording = recording.after(self.prepare(recording, h), self._states_in_terms)
             how = Evaluation(plan.batch, self.backend, self._traces, plan.forms)
             terms: Terms = partial(self._changes, h=h)
-            if not state.tally.windows:
-                terms = watch_terms(self, seen.name, h, state.tally.note_signs(terms))
+            if not seen.plan.checked:
+                terms = seen.plan.checking(terms, type(self).__name__)
             if fixed and recording.steps == 1:
                 terms = plan.noting(terms)
             pieces = pieces_of(recording, how)
@@ -249,11 +254,11 @@ class Rule(RecordingTrainer):
             evaluate = partial(accumulate, first, pieces, terms, recording, targets, how=how)
 
         def finish() -> None:
-            looked = seen.note(evaluate(carried=state.carried), carry)
+            carried = evaluate(carried=state.carried)
+            sides = seen.signals["pre"].activity, seen.signals["post"].activity
+            self.events.evaluated(seen.name, *sides, factors)
+            seen.keep(carried)
             if alone:
                 seen.plan_step(known, updater, self._pool.members(seen.name))
-            if looked:
-                state.tally.looks.note_inputs(self._factors(inputs))
-                warn_of_unapplied(self._link(seen.name))
 
         return finish

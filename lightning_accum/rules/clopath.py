@@ -12,8 +12,6 @@ from lightning_accum.cells.cell import Cell
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.traces import decay_factor
-from lightning_accum.rules._observed_cell import ObservedCell
-from lightning_accum.rules._potential_check import check_potential
 from lightning_accum.rules._recorded_signals import StateSource, check_source
 from lightning_accum.rules.base import Rule
 from lightning_accum.rules.potential import check_states
@@ -113,13 +111,6 @@ class Clopath(Rule):
     def states(self, h: Self) -> Mapping[str, StateSource]:
         """Records the membrane potential."""
         return {"membrane": h.membrane}
-
-    def _observed(self, name: str, cell: Cell) -> ObservedCell | None:
-        """Reads what was recorded, and compares potential and spikes in an early window."""
-        seen = super()._observed(name, cell)
-        if seen is not None:
-            check_potential(type(self).__name__, seen, compares=False)
-        return seen
 
     def terms(self, window: Window, h: Self) -> Sequence[Term]:
         """Returns depression on presynaptic spikes, and potentiation by the presynaptic trace."""

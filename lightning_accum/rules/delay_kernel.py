@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import torch
 from typing_extensions import Self
 
 from lightning_accum.functional.kernels import Kernel
@@ -43,10 +45,10 @@ class DelayAdjustedKernelSTDP(DelayRule):
         """Returns the kernel."""
         return h.kernel
 
-    def why_unmoved(self, name: str) -> str:
+    @classmethod
+    def why_unmoved(cls, h: Mapping[str, Any], device: torch.device) -> str:
         """Returns that the kernel is zero at all differences of a few steps; empty if it is not."""
-        h: Any = self.state_of(name).hyperparameters
-        return weak_kernel(h.kernel, h.dt, self.updater_of(name))
+        return weak_kernel(h["kernel"], h["dt"], device)
 
     def check(self, h: Self) -> None:
         """Raises a ``TypeError`` if the kernel is not callable."""

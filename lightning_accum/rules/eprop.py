@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -17,7 +17,6 @@ from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules._eligibility import CarriedEligibility
 from lightning_accum.rules._error import learning_signal
 from lightning_accum.rules._folded import FoldConstants, FoldedWindow, SharedFolds
-from lightning_accum.rules._tc_readout import warn_of_other_readout
 from lightning_accum.rules.feedback import DirectFeedback, Feedback
 from lightning_accum.rules.potential import PotentialRule
 
@@ -135,20 +134,21 @@ class EProp(PotentialRule):
         h = self.state_of(name).hyperparameters
         return h.target_rate if h.lr_rate else None
 
-    def why_unmoved(self, name: str) -> str:
-        """Returns why no error reached the neurons, or the pseudo-derivative was zero."""
-        if "feedback" not in self.tally(name).looks.zeros():
-            return super().why_unmoved(name)
+    @classmethod
+    def why_zero(cls, name: str) -> str:
+        """Returns what it means that the weights of the feedback were always 0."""
+        if name != "feedback":
+            return super().why_zero(name)
         return (
-            f"All weights of its feedback, a `{type(self.feedback).__name__}`, were 0, so that no"
-            " error reached the neurons: if they are those of the readout, give it other first"
-            " weights, or train it too; or take `RandomFeedback`."
+            "all weights of its feedback were 0, so that no error reached the neurons: if they are"
+            " those of the readout, give it other first weights, or train it too; or take"
+            " `RandomFeedback`."
         )
 
-    def _factors(self, inputs: Given) -> Sequence[tuple[str, Any]]:
-        """Returns, by name, the error and the weights of the feedback."""
-        weight = self.feedback.matrix()
-        return [*super()._factors(inputs), *([] if weight is None else [("feedback", weight)])]
+    def _factors(self, inputs: Given, recording: Recording, h: Self) -> Mapping[str, Any]:
+        """Returns, by name, the error, the pseudo-derivative and the weights of the feedback."""
+        found, weight = super()._factors(inputs, recording, h), self.feedback.matrix()
+        return found if weight is None else {**found, "feedback": weight}
 
     def prepare(self, recording: Recording, h: Self) -> FoldedWindow:
         """Folds the learning signals and pseudo-derivatives of a window, backwards in time."""
@@ -172,18 +172,12 @@ class EProp(PotentialRule):
         return [product, CarriedEligibility(window, pre, folded, h.lr)]
 
     def bind_model(self, model: nn.Module) -> None:
-        """Looks up the readout of the feedback, and compares ``tc_readout`` with the model's.
+        """Looks up the readout of the feedback.
 
         Args:
             model: the model.
         """
         self.feedback.bind_model(model)
-        cells = {name: self.state_of(name).hyperparameters for name, _ in self.named_cells}
-        warn_of_other_readout(cells, self.feedback, model)
-
-    def check_trained(self, trained: Collection[int]) -> None:
-        """Warns if the feedback learns from a readout that nothing trains."""
-        self.feedback.check_trained(trained)
 
     def forward(self, *, carry: bool | None = None, **inputs: Any) -> None:
         """Evaluates the window since the last call and accumulates the change; applies nothing.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,6 @@ from lightning_accum.functional.kernels import Kernel, changes
 from lightning_accum.functional.reductions import reduction
 from lightning_accum.rules._spike_pairs import SpikePairs
 from lightning_accum.rules.base import Rule
-from lightning_accum.updates import Updater
 
 _STEPS = 100  # between spikes of which a kernel that learns says something
 _TINY = 1e-12
@@ -71,10 +70,10 @@ class KernelSTDP(Rule):
         super().check(h)
         check_kernel(h.kernel)
 
-    def why_unmoved(self, name: str) -> str:
+    @classmethod
+    def why_unmoved(cls, h: Mapping[str, Any], device: torch.device) -> str:
         """Returns that the kernel is zero at all differences of a few steps; empty if it is not."""
-        h: Any = self.state_of(name).hyperparameters
-        return weak_kernel(h.kernel, h.dt, self.updater_of(name))
+        return weak_kernel(h["kernel"], h["dt"], device)
 
     def terms(self, window: Window, h: Self) -> Sequence[Change]:
         """Returns the kernel of the age of the other side's spike, each sign in its own part."""
@@ -104,15 +103,14 @@ def check_kernel(kernel: object) -> None:
         )
 
 
-def weak_kernel(kernel: Kernel, dt: float, updater: Updater) -> str:
+def weak_kernel(kernel: Kernel, dt: float, device: torch.device) -> str:
     """Returns how small a kernel is if it is next to nothing, and the remedy; otherwise empty.
 
     Args:
         kernel: the kernel.
         dt: step, in ms.
-        updater: the updater of the cell, on whose device the kernel is computed.
+        device: where the kernel is computed.
     """
-    device = updater.target(updater.names[0]).device
     apart = dt * torch.arange(-_STEPS, _STEPS + 1.0, device=device)
     largest = float(changes(kernel, apart).detach().abs().max())
     if not largest < _TINY:

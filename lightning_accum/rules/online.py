@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from typing import Any
 
@@ -10,13 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_integers, check_tensors
-from lightning_accum.cells.mismatch import warn_of_streams
-from lightning_accum.cells.state import CellState
 from lightning_accum.distributed.world import processes
 from lightning_accum.rules._online_loop import run_compiled
 from lightning_accum.rules.base import Rule
-
-_PATIENCE = 1000  # windows after which a parameter should have moved
 
 
 def learn_online(
@@ -88,7 +83,7 @@ def learn_online(
             "Argument `rule` should have cells that are all called in one way. Found"
             f" {found}: register the layer's cell, `rule.register_cell(name, layer.cell)`."
         )
-    if any(rule.tally(name).watched for name, _ in rule.named_cells):
+    if rule.hosted:
         raise ValueError(
             f"A `{type(rule).__name__}` should learn online by itself. Found it in a callback or"
             " a FabricCellTrainer, which evaluates and applies it at the end of each batch: leave"
@@ -108,84 +103,13 @@ def learn_online(
             RuntimeWarning,
             stacklevel=2,
         )
-    _check_layout(rule, inputs)
-    _check_cleared(rule, inputs.shape[1])
-    cleared = _cleared_alone(rule, inputs.shape[1])
-    windows = max(rule.tally(name).windows for name, _ in rule.named_cells)
-    spikes = _learn(rule, layer, inputs, update_every, 0 in times, given)
-    _check_reset(rule, cleared)
-    if windows < _PATIENCE <= windows + len(inputs) // update_every:
-        rule.check_moved()
-    return spikes
-
-
-def _learn(
-    rule: Rule, layer: nn.Module, inputs: Tensor, update_every: int, whole: bool, given: Any
-) -> Tensor:
-    """Learns online, in the compiled loop or step by step, and returns the layer's output."""
     if update_every == 1 and not given:
         spikes = run_compiled(rule, layer, inputs)
         if spikes is not None:
             return spikes
     outputs = []
     for piece in inputs.split(update_every):
-        outputs += [layer(piece)] if whole else [layer(step)[None] for step in piece]
+        outputs += [layer(piece)] if 0 in times else [layer(step)[None] for step in piece]
         rule(carry=True, **given)
         rule.update()
     return torch.cat(outputs) if outputs else layer(inputs)
-
-
-def _check_cleared(rule: Rule, samples: int) -> None:
-    """Warns, once, if neurons were reset before the sequence, and the rule was not cleared."""
-    for name, (cell, _) in rule.named_cells:
-        reset = getattr(cell.neuron, "steps_since_reset", None) == 0
-        state = rule.state_of(name)
-        if reset and samples in _samples(state) and rule.tally(name).warns_of_resets():
-            warn_of_streams(name, cell, None)
-
-
-def _cleared_alone(rule: Rule, samples: int) -> set[str]:
-    """Returns the cells without traces whose neurons hold a state of as many samples."""
-    return {
-        name
-        for name, (cell, _) in rule.named_cells
-        if rule.tally(name).windows
-        and not _samples(rule.state_of(name))
-        and 0 < getattr(cell.neuron, "steps_since_reset", 0) < math.inf
-        and _samples_of(cell.neuron) == samples
-    }
-
-
-def _check_reset(rule: Rule, cleared: set[str]) -> None:
-    """Warns, once, if only the rule was cleared before each of several sequences."""
-    for name, (cell, _) in rule.named_cells:
-        carries = bool(_samples(rule.state_of(name)))  # a rule without traces never does
-        if rule.tally(name).note_cleared(carries and name in cleared):
-            warn_of_streams(name, cell, False, cleared=True)
-
-
-def _samples(state: CellState) -> list[int]:
-    """Returns the number of samples of each tensor that a cell carries for its samples."""
-    return [len(v) for key, v in state.carried.items() if key.scope == "sample"]
-
-
-def _samples_of(neuron: nn.Module) -> int | None:
-    """Returns the number of samples whose state native neurons hold; ``None`` if unknown."""
-    potentials = (getattr(neuron, name, None) for name in ("voltage", "membrane"))
-    return next((len(v) for v in potentials if isinstance(v, Tensor) and v.ndim), None)
-
-
-def _check_layout(rule: Rule, inputs: Tensor) -> None:
-    """Warns if native neurons hold the state of as many samples as the sequence has steps."""
-    steps, samples = inputs.shape[:2]
-    for name, (cell, _) in rule.named_cells:
-        known = _samples_of(cell.neuron)
-        if known == steps != samples:
-            warnings.warn(
-                f"Argument `inputs` should be a sequence `[T, B, ...]`, time first. Found"
-                f" [{steps}, {samples}, ...], and neurons of cell `{name}` with the state of"
-                f" {known} samples: if the first dimension is that of samples, call"
-                " `inputs.transpose(0, 1)`; if it is not, `reset()` the neurons first.",
-                UserWarning,
-                stacklevel=3,
-            )

@@ -13,10 +13,8 @@ from lightning_accum._checks import check_finite, is_number
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.fields import field
 from lightning_accum.cells.state import Hyperparameters
-from lightning_accum.engine.recording import Recording
+from lightning_accum.engine.recording import Given, Recording
 from lightning_accum.functional.spikes import Surrogate, Triangular
-from lightning_accum.rules._observed_cell import ObservedCell
-from lightning_accum.rules._potential_check import check_potential
 from lightning_accum.rules._recorded_signals import StateSource, check_source
 from lightning_accum.rules.third_factor import ThirdFactorRule
 from lightning_accum.sparse.kernel_eligibility import Potential
@@ -102,17 +100,21 @@ class PotentialRule(ThirdFactorRule, kw_only=True):
         """Records the membrane potential, and the threshold unless it is a number."""
         return potentials(h)
 
-    def why_unmoved(self, name: str) -> str:
-        """Returns why the pseudo-derivative, or an input, was zero; empty if none was."""
-        plan = self._plans.get(name)
-        return (plan.flat if plan else "") or super().why_unmoved(name)
+    @classmethod
+    def why_zero(cls, name: str) -> str:
+        """Returns what it means that the pseudo-derivative, or an input, was always 0."""
+        if name != "pseudo-derivative":
+            return super().why_zero(name)
+        return (
+            "the pseudo-derivative of its neurons was 0 at every potential that was looked at: give"
+            " the rule the neuron's own `threshold=`, and by `membrane=` its potential before the"
+            " reset, or a wider `surrogate=`."
+        )
 
-    def _observed(self, name: str, cell: Cell) -> ObservedCell | None:
-        """Reads what was recorded, and compares potential and spikes in an early window."""
-        seen = super()._observed(name, cell)
-        if seen is not None:
-            check_potential(type(self).__name__, seen)
-        return seen
+    def _factors(self, inputs: Given, recording: Recording, h: Self) -> Mapping[str, Any]:
+        """Returns, by name, the inputs and the pseudo-derivative."""
+        derivative = potential(recording, h).derivative
+        return {**super()._factors(inputs, recording, h), "pseudo-derivative": derivative}
 
 
 def potentials(h: PotentialRule) -> dict[str, StateSource]:

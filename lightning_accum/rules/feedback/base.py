@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
 
 import torch
 from torch import Tensor, nn
@@ -22,13 +21,6 @@ class Feedback(nn.Module, ABC):
 
         Args:
             model: the model.
-        """
-
-    def check_trained(self, trained: Collection[int]) -> None:
-        """Warns if the feedback needs a parameter to be trained that is not.
-
-        Args:
-            trained: the ``id`` of every parameter that a cell or an optimizer trains.
         """
 
     def follow(self) -> None:

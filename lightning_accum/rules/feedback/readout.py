@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 import weakref
-from collections.abc import Collection
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_finite
-from lightning_accum.distributed.world import is_first
 from lightning_accum.observe.paths import find_module
 from lightning_accum.rules.feedback.base import Feedback
 from lightning_accum.rules.feedback.fixed import RandomFeedback
@@ -175,22 +172,6 @@ class LearnedFeedback(_OfReadout):
     def matrix(self) -> Tensor:
         """Returns the weights ``[classes, neurons]``."""
         return self.weight
-
-    def check_trained(self, trained: Collection[int]) -> None:
-        """Warns if nothing trains the readout, from whose updates the feedback learns.
-
-        Args:
-            trained: the ``id`` of every parameter that a cell or an optimizer trains.
-        """
-        if id(self.readout.weight) not in trained and is_first():
-            place = f" at `{self.path}`" if self.path else ""
-            warnings.warn(
-                f"The readout{place} of `LearnedFeedback` should be trained by a cell or an"
-                " optimizer, because the feedback learns from its updates. Found neither: train"
-                " it, as with a `DeltaRule`, or take `RandomFeedback`.",
-                UserWarning,
-                stacklevel=2,
-            )
 
     @torch.no_grad()
     def follow(self) -> None:
