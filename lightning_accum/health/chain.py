@@ -17,7 +17,6 @@ from torch import Tensor
 from lightning_accum._checks import name_of, quoted
 from lightning_accum.distributed.world import processes
 from lightning_accum.health.facts import CellFacts, Context, ParamFacts, number
-from lightning_accum.nn.delay_range import delays_beyond
 
 ENOUGH = 8  # windows, calls or steps of a loop by hand, before anything is said of it
 RESETS = 3  # windows in a row with a mistake in their reset
@@ -178,7 +177,7 @@ def active(c: CellFacts, x: Context) -> str | None:
     since = f"in all {len(c.looks)} windows that were looked at, of {c.windows}"
     if c.share("pre") == 0:
         return (
-            f"{found} its input was 0 {since}: look at the data, and at the encoder or the neurons"
+            f"{found} its input was always 0, {since}: look at the data, and at the encoder or the neurons"
             " that it comes from."
         )
     if c.share("post") == 0:
@@ -191,6 +190,9 @@ def active(c: CellFacts, x: Context) -> str | None:
             f"{found} its neurons never fired {since}: lower their threshold, or raise the rate of"
             " the input or the weights."
         )
+    quiet = c.silent_since() if all(p.rests for p in c.params.values()) else None
+    if quiet is not None:
+        return f"{found} it is unchanged since the first update. {silence(c, quiet)}"
     for name in c.inputs:
         if c.extremes(name)[1:] == (0, 0):
             return f"{found} {x.kind.why_zero(name)}"
@@ -450,10 +452,18 @@ def placed(c: CellFacts, x: Context) -> str | None:
 
 def delays(c: CellFacts, x: Context) -> str | None:
     """Whether the connection can keep the delays that are trained."""
-    connection = None if x.modules is None else x.modules[0]
-    for p in c.params.values():
-        if p.applied and (text := delays_beyond(connection, p.name)):
-            return f"The delays of cell `{c.name}` {text}"
+    for p in c.params.values() if c.max_delay is not None else ():
+        if not p.applied or p.name != "delay" or p.now is None or not p.now.sample.numel():
+            continue
+        least, most = (float(each) for each in p.now.sample.aminmax())
+        if least < 0 or most > c.max_delay:
+            return (
+                f"The delays of cell `{c.name}` should be from 0 to `max_delay = {c.max_delay:g}`,"
+                f" in ms. Found delays from {least:.3g} to {most:.3g}: the connection counts those"
+                " beyond as the nearest bound, and the rule takes them as they are. Register a"
+                ' constraint, `attach_updater(connection, "delay").register_constraint(Clamp(0.0,'
+                f' {c.max_delay:g}), "delay")`.'
+            )
     return None
 
 

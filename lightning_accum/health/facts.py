@@ -135,7 +135,11 @@ class ParamFacts:
         """Whether only the first update has moved it, perhaps by a constraint; waits."""
         if self.second is None or self.now is None or not self.updater.constraints_of(self.name):
             return False
-        seen = [bool(each) for each in self.changed]
+        most = rounding(self.second.sample.dtype)
+        seen = [
+            bool(moved) and float(by) > most
+            for moved, by in zip(self.changed, self.ratios, strict=True)
+        ]
         return len(seen) > _LATER and not any(seen[1:]) and self.now.is_near(self.second)
 
     def at_limits(self) -> bool:
@@ -223,6 +227,7 @@ class CellFacts:
     inputs: dict[str, tuple[int, Tensor, Tensor]] = field(default_factory=dict)
     resets: list[int] = field(default_factory=lambda: [0, 0])
     late: int = 0  # windows at the first check
+    max_delay: float | None = None  # of a connection with delays
     params: dict[str, ParamFacts] = field(default_factory=dict)
     recorder: Any = None  # of the neuron's output
     total: int = 0  # windows of all cells when this one was found empty

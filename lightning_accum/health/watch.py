@@ -165,6 +165,7 @@ class Health(Events):
         state = trainer.cell_states.get(name)
         facts = CellFacts(name, {} if state is None else vars(state.hyperparameters))
         monitor = trainer.get_monitor(name, "post")
+        facts.max_delay = getattr(trainer.registry.cell(name).connection, "max_delay", None)
         facts.recorder = None if monitor is None else monitor.reducer
         self.cells[name] = facts
         updater = trainer.registry.updater(name)
