@@ -177,8 +177,8 @@ def active(c: CellFacts, x: Context) -> str | None:
     since = f"in all {len(c.looks)} windows that were looked at, of {c.windows}"
     if c.share("pre") == 0:
         return (
-            f"{found} its input was always 0, {since}: look at the data, and at the encoder or the neurons"
-            " that it comes from."
+            f"{found} its input was always 0, {since}: look at the data, and at the encoder or the"
+            " neurons that it comes from."
         )
     if c.share("post") == 0:
         if _undefined(x):

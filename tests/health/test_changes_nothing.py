@@ -1,0 +1,147 @@
+"""Whoever watches changes nothing: weights, losses, steps, states and random numbers are the same."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from correct import CORRECT
+from programs import BATCH, CALLBACK, FABRIC, HAND, Program, Said, fit, learner, run, whole
+
+import lightning_accum as la
+from lightning_accum import STDP, Cell, LocalLearningWarning, Serial
+from lightning_accum._events import SILENT
+from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.nn import LIF, Linear
+
+FITS = [p for p in CORRECT if p.alone is None and CALLBACK in p.hosts][::3]
+
+
+class Notes(pl.Callback):
+    """Notes all that a fit leaves."""
+
+    def __init__(self) -> None:
+        self.losses: list[Any] = []
+        self.found: list[Any] = []
+
+    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, *_: Any) -> None:
+        self.losses.append(copy.deepcopy(outputs))
+
+    def on_train_end(self, trainer: Any, module: Any) -> None:
+        learners = [c for c in trainer.callbacks if isinstance(c, CellTrainerCallback)]
+        states = [each.state_dict() for each in learners]
+        optimizers = [each.state_dict() for each in trainer.optimizers]
+        found = trainer.global_step, module.state_dict(), states, optimizers, torch.get_rng_state()
+        self.found = copy.deepcopy([*found, self.losses])
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return one.dtype == other.dtype and torch.equal(one.nan_to_num(7), other.nan_to_num(7))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+@pytest.mark.parametrize("program", FITS, ids=lambda p: p.name)
+def test_a_fit_is_the_same_with_and_without(program: Program) -> None:
+    found = []
+    for health in (True, False):
+        notes = Notes()
+        p = dataclasses.replace(
+            program,
+            callback={**program.callback, "health": health},
+            learners=lambda notes=notes: [*program.learners(), notes],
+        )
+        run(p, CALLBACK)
+        found.append(notes.found)
+    assert found[0]
+    assert same(*found)
+
+
+def forward(net: Any, x: Any, i: int) -> None:
+    net.lif.forward(net.fc.forward(x.transpose(0, 1)))
+
+
+@pytest.mark.parametrize("health", [False, {"recorded": False, "applied": True}])
+def test_checks_are_switched_off(health: Any) -> None:
+    p = Program(name="methods", step=forward, callback={"health": health})
+    assert run(p, CALLBACK).texts == []
+    assert run(dataclasses.replace(p, callback={}), CALLBACK).texts
+
+
+@pytest.mark.parametrize("health", ["moved", {"movd": False}, {"moved": 0}, None])
+def test_unknown_checks_are_refused(health: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="`health`"):
+        learner(health=health)
+
+
+def test_a_message_ends_with_its_key() -> None:
+    said = run(Program(name="methods", step=forward), HAND)
+    (only,) = said.warnings
+    assert only.message.key == "recorded"  # type: ignore[union-attr]
+    assert str(only.message).endswith("[recorded]")
+    assert issubclass(LocalLearningWarning, RuntimeWarning)
+
+
+@pytest.mark.parametrize("host", [HAND, CALLBACK, FABRIC])
+def test_a_check_that_raises_is_logged_once_and_left_out(
+    host: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def breaks(*_: Any) -> None:
+        raise RuntimeError("of a check")
+
+    monkeypatch.setattr("lightning_accum.health.facts.CellFacts.look", breaks)
+    assert run(Program(name="methods", step=whole), host).texts == []
+    assert sum("left out" in each.message for each in caplog.records) == 1
+
+
+def by_hand() -> Any:
+    layer, rule = Serial(Linear(2, 1, bias=False), LIF(1, time_dim=0)), STDP(0.1, -0.1, time_dim=0)
+    rule.register_cell("enc", layer.cell)
+    return layer, rule
+
+
+def test_copies_are_silent() -> None:
+    layer, rule = by_hand()
+    assert rule.events is not SILENT
+    assert layer.cell.updater.events is not SILENT
+    twin = copy.deepcopy((layer, rule))
+    assert twin[1].events is SILENT
+    assert twin[0].cell.updater.events is SILENT
+
+
+def test_a_rule_in_a_callback_is_not_watched_by_hand() -> None:
+    class Asks(pl.Callback):
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            events.add(trainer.callbacks[0].cell_trainer.events)
+
+    events: set[Any] = set()
+    use = learner(health=False)
+    from programs import Lit
+
+    fit(Lit(), use, Asks())
+    assert events == {SILENT}
+    assert use.cell_trainer.events is SILENT
+
+
+def test_two_rules_of_a_connection_are_both_told() -> None:
+    def program() -> None:
+        layer, rule = by_hand()
+        other = la.Homeostasis(1e-12, target=50.0, time_dim=0)
+        other.register_cell("rate", Cell(layer.connection, layer.neuron))
+        for _ in range(16):
+            layer.neuron.reset()
+            layer(torch.zeros(5, BATCH, 2))
+            rule(carry=False)
+            other(carry=False)
+            rule.update()
+
+    said: Said = run(Program(name="two", alone=program), HAND)
+    assert {text.split("`")[1] for text in said.texts} == {"enc", "rate"}
