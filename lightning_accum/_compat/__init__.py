@@ -28,7 +28,6 @@ from lightning_accum._compat.modules import (
     forward_methods,
     hook_count,
     own_tensor,
-    remove_hooks,
 )
 from lightning_accum._compat.trainer import (
     batches_that_stepped,
@@ -67,7 +66,6 @@ __all__ = [
     "logs_now",
     "mark_updated",
     "own_tensor",
-    "remove_hooks",
     "replace_methods",
     "restore_methods",
     "skips_backward",

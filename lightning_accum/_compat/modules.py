@@ -51,25 +51,6 @@ def hook_count(module: nn.Module) -> int:
     )
 
 
-def remove_hooks(module: nn.Module) -> None:
-    """Removes the hooks that calls of a module and of its submodules run.
-
-    Torch removes a hook only by the handle that its registration returned.
-
-    Example:
-        >>> relu = nn.ReLU()
-        >>> handle = relu.register_forward_hook(lambda module, args, output: None)
-        >>> remove_hooks(relu)
-        >>> hook_count(relu)
-        0
-    """
-    for each in module.modules():
-        each._forward_hooks.clear()
-        each._forward_pre_hooks.clear()
-        each._backward_hooks.clear()
-        each._backward_pre_hooks.clear()
-
-
 def child_of(module: nn.Module, name: str) -> nn.Module:
     """Returns a module's submodule of a name.
 

@@ -452,9 +452,8 @@ def placed(c: CellFacts, x: Context) -> str | None:
 
 def delays(c: CellFacts, x: Context) -> str | None:
     """Whether the connection can keep the delays that are trained."""
-    for p in c.params.values() if c.max_delay is not None else ():
-        if not p.applied or p.name != "delay" or p.now is None or not p.now.sample.numel():
-            continue
+    p = c.params.get("delay")
+    if c.max_delay is not None and p is not None and p.applied and p.now is not None:
         least, most = (float(each) for each in p.now.sample.aminmax())
         if least < 0 or most > c.max_delay:
             return (

@@ -288,14 +288,19 @@ class KeptState(FirstCalls):
             modules.setdefault(id(module), (what, module))
         super().__init__(trainer, batch, say, modules)
         self._met: dict[int, _Marks] = {}  # what each began this batch with
+        self._after: dict[int, _Marks] = {}  # the latest call in this batch
         self._left: dict[int, _Marks] = {}  # what each changed in the batch before
         self._names: dict[int, str] = {}
         self._rests: dict[int, list[Tensor]] = {}
-        found = (module for _, module in modules.values())
+        found = [module for _, module in modules.values()]
         self.hook(found, nn.Module.register_forward_pre_hook, with_kwargs=True)
+        self.hook(found, nn.Module.register_forward_hook, with_kwargs=True)
 
     def look(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
         """Compares the state at the first call of a batch with that after the previous batch."""
+        if len(rest) == 2:  # after a call; it may be reset before the next batch
+            self._after[id(module)] = _marks(dict(_states(module)))
+            return
         if not self.is_first(module):
             return
         key, now = id(module), dict(_states(module))
@@ -321,11 +326,10 @@ class KeptState(FirstCalls):
         """Notes the states that the batch has left."""
         super().batch_ended()
         for key, met in self._met.items():
-            now = dict(_states(self.modules[key][1]))
-            self._left[key] = {
-                n: was for n, was in _marks(now).items() if not _is_same(now[n], met.get(n))
-            }
-        self._met = {}
+            left = self._after.get(key, {})
+            changed = {n: was for n, was in left.items() if not _is_same(was[0](), met.get(n), was)}
+            self._left[key] = changed
+        self._met, self._after = {}, {}
 
     def why(self, module: nn.Module) -> tuple[str, str]:
         """Returns which tensor a module kept, and how to reset it."""
@@ -376,8 +380,13 @@ def _marks(states: dict[str, Tensor]) -> _Marks:
     return {name: (weakref.ref(t), version(t), t.shape) for name, t in states.items()}
 
 
-def _is_same(now: Tensor | None, left: tuple[Any, float, torch.Size] | None) -> bool:
-    return now is not None and left is not None and left[0]() is now and version(now) == left[1]
+def _is_same(
+    now: Tensor | None, left: tuple[Any, float, torch.Size] | None, mark: Any = None
+) -> bool:
+    """Returns whether a tensor, or its mark, is the one that was marked, and not written to."""
+    if now is None or left is None or left[0]() is not now:
+        return False
+    return (version(now) if mark is None else mark[1]) == left[1]
 
 
 def _rests(state: Tensor, dims: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Whoever watches changes nothing: weights, losses, steps, states and random numbers are the same."""
+"""Whoever watches changes nothing: weights, losses, states and random numbers are the same."""
 
 from __future__ import annotations
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 import lightning.pytorch as pl
 import pytest
 import torch
-from callback_helpers import warning_of
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -218,47 +216,6 @@ def test_a_readout_that_was_never_looked_up() -> None:
     with pytest.raises(RuntimeError, match="should have a readout at `readout`"):
         rule(error=torch.ones(BATCH, CLASSES))
     assert get_updater(cell.connection).weight.empty
-
-
-@pytest.mark.parametrize(
-    ("bias", "message"),
-    [
-        (-50.0, "Its neurons never fired: lower their threshold, or raise"),
-        (50.0, "a pseudo-derivative (neurons far from their threshold)"),
-    ],
-)
-def test_neurons_far_from_their_threshold_are_told(bias: float, message: str) -> None:
-    with warning_of(message):
-        fit(Model(bias=bias), SymmetricFeedback("readout"))
-
-
-@pytest.mark.parametrize("first", [0.0, 0.1])
-def test_feedback_of_zeros_is_told(first: float) -> None:
-    model = Model()
-    nn.init.constant_(model.readout.weight, first)
-    message = "All weights of its feedback, a `SymmetricFeedback`, were 0"
-    with warning_of(message) if not first else nullcontext():
-        fit(model, SymmetricFeedback("readout"))
-
-
-def test_feedback_of_zeros_is_told_without_a_callback() -> None:
-    feedback = RandomFeedback(CLASSES, NEURONS)
-    feedback.weight.zero_()
-    rule = eprop(feedback)
-    cell = shown(rule)
-    for _ in range(10):
-        cell.neuron(cell.connection(torch.ones(STEPS, BATCH, INPUTS)))
-        rule(error=torch.randn(BATCH, CLASSES))
-        rule.update()
-    with warning_of("`feedback` of the rule was always 0"):
-        rule.check_moved()
-
-
-def test_input_of_nan_is_told() -> None:
-    rule = eprop()
-    cell = shown(rule)
-    with pytest.raises(ValueError, match=r"Found nan before the connection .*: look for NaN in"):
-        cell.connection(torch.full((STEPS, BATCH, INPUTS), torch.nan))
 
 
 class Late(nn.Module):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import pickle
 
 import pytest
 import torch
@@ -139,29 +138,3 @@ class Product(la.Rule):
 
     def terms(self, window, h):
         return la.Term(self.lr * self.other, window.post, window.pre)
-
-
-@pytest.mark.parametrize("params", [("weight",), ("weight", "bias")])
-def test_an_override_that_terms_do_not_read_from_h_is_told_once(params):
-    rule = Product(params=params)
-    layer = la.Serial(nn.Linear(2, 1), nn.Identity())
-    rule.register_cell("enc", layer.cell, lr=0.3)
-    layer(torch.ones(1, 2))
-    with pytest.warns(UserWarning, match="from its argument `h`") as told:
-        rule()
-    assert [str(each.message) for each in told] == [
-        "`Product.terms` should read hyperparameters from its argument `h`, which has those of the"
-        " cell. Found `self.lr`, which is 0.1, while cell `enc` has 0.3: read `h.lr`."
-    ]
-    layer(torch.ones(1, 2))
-    rule()
-    assert rule.lr == 0.1
-    assert pickle.loads(pickle.dumps(rule)).lr == 0.1
-
-
-def test_what_a_cell_does_not_override_may_be_read_from_the_rule():
-    rule = Product()
-    layer = la.Serial(nn.Linear(2, 1), nn.Identity())
-    rule.register_cell("enc", layer.cell, lr=0.1, dt=2.0)
-    layer(torch.ones(1, 2))
-    rule()

@@ -253,18 +253,6 @@ def save(found: object) -> io.BytesIO:
     return file
 
 
-def test_what_is_counted_is_that_of_ordinary_calls() -> None:
-    counts = []
-    for backend in ("auto", "plain"):
-        net = Net(stdp(backend))
-        net.learn(20)
-        tally, state = net.rule.tally("cell0"), net.rule.state_of("cell0")
-        updater = net.rule.updater_of("cell0")
-        counts.append((tally.windows, tally.longest, tally.looks.activity(), dict(state.samples),
-                       updater.applied, net.rule.recorded_steps("cell0")))  # fmt: skip
-    assert counts[0] == counts[1]
-
-
 @pytest.mark.parametrize("policy", ["raise", "skip"])
 def test_an_update_that_is_not_finite_is_not_applied(policy: str) -> None:
     net = Net(stdp("auto"))
@@ -283,8 +271,6 @@ def test_an_update_that_is_not_finite_is_not_applied(policy: str) -> None:
     else:
         net.learn(3)
         assert updater.skipped == {"weight": 3}
-        with pytest.warns(RuntimeWarning, match="NaN or Inf in 3 updates of `weight`"):
-            net.rule.eval()
     assert torch.equal(net.layers[0][0].weight, weight)
 
 

@@ -263,25 +263,6 @@ class TestNothingLearned:
         with pytest.warns(RuntimeWarning, match=r"`STDP` should be in training .* the layer itse"):
             learn_online(rule, layer, raster(5, 1, 3).double())
 
-    @pytest.mark.parametrize("update_every", [1, 2])
-    def test_weights_that_never_move(self, update_every: int) -> None:
-        layer = layer_of(3, LIF(2), 2)
-        rule = learner_of(layer)
-        silence = torch.zeros(999 * update_every, 1, 3, dtype=torch.float64)
-        learn_online(rule, layer, silence, update_every=update_every)
-        with pytest.warns(
-            RuntimeWarning, match=r"moved `weight` of cell `cell` by now.* 1998 call"
-        ):
-            learn_online(rule, layer, silence, update_every=update_every)
-        learn_online(rule, layer, silence, update_every=update_every)
-
-    def test_weights_that_move(self) -> None:
-        layer = layer_of(3, LIF(2), 2)
-        rule = learner_of(layer)
-        before = layer.connection.weight.clone()
-        learn_online(rule, layer, raster(1001, 1, 3).double())
-        assert not torch.equal(before, layer.connection.weight)
-
 
 @pytest.mark.filterwarnings("ignore:.*does not have many workers")
 def test_a_rule_of_a_callback_is_rejected():
@@ -307,66 +288,7 @@ def test_a_rule_of_a_callback_is_rejected():
         trainer.fit(Online(), DataLoader([raster(4, 2, 5).float()], batch_size=None))
 
 
-def test_samples_before_steps_are_told_if_the_neurons_know_their_samples():
-    layer = layer_of(4, LIF(3), 3)
-    rule = learner_of(layer)
-    learn_online(rule, layer, raster(10, 2, 4))
-    learn_online(rule, layer, raster(3, 2, 4))
-    with pytest.warns(UserWarning, match=r"time first. Found \[2, 10, ...\].*`cell`.* 2 samples"):
-        learn_online(rule, layer, raster(10, 2, 4).transpose(0, 1))
-    layer.neuron.reset()
-    rule.clear()
-    learn_online(rule, layer, raster(2, 10, 4))
-
-
-@pytest.mark.parametrize("every", [1, 2])
-def test_a_reset_without_a_clear_is_told_once(every):
-    layer = layer_of(6, LIF(4), 4)
-    rule = learner_of(layer)
-    learn_online(rule, layer, raster(8, 2, 6), update_every=every)
-    layer.neuron.reset()
-    with pytest.warns(RuntimeWarning, match="`cell` should both pass .* call `clear\\(\\)`"):
-        learn_online(rule, layer, raster(8, 2, 6), update_every=every)
-    layer.neuron.reset()
-    learn_online(rule, layer, raster(8, 2, 6), update_every=every)
-
-
-def test_sequences_that_begin_anew_or_go_on_are_not_told():
-    layer = layer_of(6, LIF(4), 4)
-    rule = learner_of(layer)
-    for _ in range(3):
-        learn_online(rule, layer, raster(8, 2, 6))
-    for _ in range(3):
-        layer.neuron.reset()
-        rule.clear()
-        learn_online(rule, layer, raster(8, 2, 6))
-    layer.neuron.reset()
-    learn_online(rule, layer, raster(8, 3, 6))  # other samples, whose traces begin at zero
-
-
 def learn_and_clear(rule: la.Rule, layer: la.Serial, sequences: int, every: int = 1) -> None:
     for _ in range(sequences):
         learn_online(rule, layer, raster(8, 2, 6), update_every=every)
         rule.clear()
-
-
-@pytest.mark.parametrize("every", [1, 2])
-def test_clears_without_a_reset_are_told_once(every):
-    layer = layer_of(6, LIF(4), 4)
-    rule = learner_of(layer)
-    with pytest.warns(RuntimeWarning, match="`cell` should both pass .* at zero") as said:
-        learn_and_clear(rule, layer, 8, every)
-    assert len(said) == 1
-    assert "call `reset()` on the neuron wherever the rule is cl" in str(said[0].message)
-
-
-def test_a_few_clears_or_a_rule_without_traces_are_not_told():
-    layer = layer_of(6, LIF(4), 4)
-    rule = learner_of(layer)
-    for _ in range(3):  # parts of a stream that are not learned
-        learn_and_clear(rule, layer, 2)
-        learn_online(rule, layer, raster(8, 2, 6))
-    layer = layer_of(6, LIF(4), 4)
-    rule = la.Hebb(0.01)
-    rule.register_cell("cell", layer.cell)
-    learn_and_clear(rule, layer, 6)

@@ -170,16 +170,6 @@ class TestArgumentsThatNothingReads:
         self.neuron(torch.ones(1, 2))
         rule(**given)
 
-    def test_are_told_once(self) -> None:
-        rule = STDP(0.1, -0.1)
-        with pytest.warns(UserWarning, match=r"`STDP` should be .*Found \['reward'\].*`MSTDP`"):
-            self.window(rule, reward=1.0)
-        self.window(rule, reward=1.0)
-
-    def test_are_told_of_a_rule_that_reads_others(self) -> None:
-        with pytest.warns(UserWarning, match=r"Found \['hits'\]"):
-            self.window(la.MSTDP(0.1, -0.1), reward=1.0, hits=3)
-
     def test_arguments_that_are_read_say_nothing(self) -> None:
         self.window(la.MSTDP(0.1, -0.1), reward=1.0)
 
@@ -195,17 +185,13 @@ class TestArgumentsThatNothingReads:
             la.MSTDP(0.1, -0.1)(1.0)
 
 
-def test_windows_that_are_cleared_before_the_reward():
-    fc, lif = nn.Linear(5, 3), LIF(3, time_dim=0)
-    rule = la.MSTDPET(0.1, -0.05, time_dim=0)
-    rule.register_cell("enc", Cell(fc, lif))
-
-    def train(batches):
-        for _ in range(batches):
-            lif(fc(torch.ones(10, 2, 5)))
-            rule.clear()
-            rule(reward=1.0)
-
-    with pytest.warns(RuntimeWarning, match=r"`clear\(\)` dropped 80 recorded steps") as told:
-        train(12)
-    assert len(told) == 1
+def test_a_cell_that_was_added_instead_of_registered() -> None:
+    fc, lif = nn.Linear(3, 2, bias=False), LIF(2)
+    rule = STDP(0.1, -0.1)
+    rule.add_cell("enc", Cell(fc, lif), params=["weight"])
+    for call in (rule, rule.update):
+        lif(fc(torch.ones(1, 3)))
+        with pytest.raises(RuntimeError, match=r"call `del_cell` and `register_cell\('enc', cell"):
+            call()
+    rule.eval()
+    del rule  # says nothing that cannot be caught
