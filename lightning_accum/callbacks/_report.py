@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import lightning.pytorch as pl
 from torch import Tensor
 
-from lightning_accum._checks import is_number
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._logging import LogOptions, is_logging_step, log_is_near, log_values
 from lightning_accum.callbacks._measure import Before, activities, parameters_before
@@ -144,7 +143,7 @@ class Report:
         both = {
             cell
             for cell, state in self._host.trainer.cell_states.items()
-            if cell not in warned and _both_signs(vars(state.hyperparameters))
+            if cell not in warned and self._host.trainer.has_both_signs(vars(state.hyperparameters))
         }
         advice = [*self._summary.one_sided(both, steps), *advice]
         lines, reason = self._summary.lines(steps, rates, advice, warned), why_not()
@@ -153,9 +152,3 @@ class Report:
                 f"Sums over spikes ran in plain torch instead of the compiled kernel: {reason}."
             )
         return lines
-
-
-def _both_signs(h: Mapping[str, object]) -> bool:
-    """Returns whether a rule has rates of both signs, so that changes should have both too."""
-    rates = [rate for rate in rates_in(h).values() if is_number(rate)]
-    return any(rate > 0 for rate in rates) and any(rate < 0 for rate in rates)

@@ -130,8 +130,8 @@ class Summary(Watcher):
                 never, only = ("depression", "potentiated") if up else ("potentiation", "depressed")
                 yield (
                     f"The rule only {only} `{cell}.{name}` in the {count:.0f} updates that were"
-                    f" measured, of {steps.get((cell, name), 0)}, although it has rates of both"
-                    f" signs and so terms of {never}: look at its thresholds, at its reward or its"
+                    f" measured, of {steps.get((cell, name), 0)}, although it has terms of"
+                    f" {never}: look at its thresholds, at its reward or its"
                     " error, and at the activity of both sides."
                 )
 

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from lightning_accum._checks import check_taken
+from lightning_accum._checks import check_taken, is_number
 from lightning_accum.cells.observer import CellObserver
-from lightning_accum.cells.state import CellState
+from lightning_accum.cells.state import CellState, rates_in
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.updates import Updater, attach_updater
 
@@ -130,6 +130,16 @@ class CellTrainer(CellObserver):
             f"`{name}` of the rule was always 0: look at how it is computed, and give it to the"
             " call that evaluates the steps, which may be your own in `training_step`."
         )
+
+    @classmethod
+    def has_both_signs(cls, h: Mapping[str, Any]) -> bool:
+        """Returns whether changes should potentiate and depress, as rates of both signs tell.
+
+        Args:
+            h: the hyperparameters of a cell by name.
+        """
+        rates = [rate for rate in rates_in(h).values() if is_number(rate)]
+        return any(rate > 0 for rate in rates) and any(rate < 0 for rate in rates)
 
     @property
     def cell_states(self) -> Mapping[str, CellState]:

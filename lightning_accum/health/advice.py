@@ -105,7 +105,7 @@ def negative(c: CellFacts, x: Context) -> Iterator[str]:
 
 def single_steps(c: CellFacts, x: Context) -> Iterator[str]:
     """Finds windows of one step, between which no trace passes."""
-    if c.longest == 1 and not x.carry and c.windows > _FEW and not _TRACES.isdisjoint(c.h):
+    if c.longest == 1 and not c.joined and c.windows > _FEW and not _TRACES.isdisjoint(c.h):
         how = (
             "Modules get time as their first dimension (`time_dim=0`), which had one entry: call"
             " `x.transpose(0, 1)` if a loader gives the batch first,"

@@ -206,6 +206,7 @@ class CellFacts:
         others: whether the latest of these found activity of other cells.
         dropped: recorded steps that were cleared before a call.
         longest: steps of the longest window.
+        joined: whether traces have passed from a window to the next.
         spikes: whether both sides are recorded as spikes.
         looks: at windows 1, 2, 3, 4, 6, 8, 12, ...
         inputs: by name, how often each input of the rule was looked at, and its extremes.
@@ -221,7 +222,7 @@ class CellFacts:
     others: bool = False
     dropped: int = 0
     longest: int = 0
-    batch: int = 0
+    joined: bool = False
     spikes: tuple[bool, bool] = (False, False)
     looks: list[Look] = field(default_factory=list)
     inputs: dict[str, tuple[int, Tensor, Tensor]] = field(default_factory=dict)

@@ -436,8 +436,9 @@ class Health(Events):
         cell = self._registry[c.name].get()
         if trainer is None or cell is None:
             return
-        state, compares = trainer.cell_states.get(c.name), False
+        state = trainer.cell_states.get(c.name)
         passed = state is not None and has_samples(state.carried)
+        c.joined = c.joined or passed
         compares = any(k.startswith("tc_") and v is not None for k, v in c.h.items())
         since = getattr(cell.neuron, "steps_since_reset", None)
         if note_reset(c, since, steps, passed, compares):

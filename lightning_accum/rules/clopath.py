@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 from typing_extensions import Self
@@ -107,6 +108,11 @@ class Clopath(Rule):
         """Raises a ``ValueError`` if the neuron has no potential."""
         super().check_cell(name, cell, h)
         check_states(type(self).__name__, name, cell, self.states(h))
+
+    @classmethod
+    def has_both_signs(cls, h: Mapping[str, Any]) -> bool:
+        """Returns whether neither rate is 0; both are positive."""
+        return bool(h["lr_ltp"] and h["lr_ltd"])
 
     def states(self, h: Self) -> Mapping[str, StateSource]:
         """Records the membrane potential."""

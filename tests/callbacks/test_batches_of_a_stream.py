@@ -44,39 +44,6 @@ def test_a_rule_that_is_called_in_each_step(
     assert ("Every window of `enc` was a single step" in caplog.text) == (not carry)
 
 
-class Shrinks(Net):
-    """Takes batches as pieces of a stream; some samples end before others."""
-
-    def __init__(self, sizes: list[int], resets: bool) -> None:
-        super().__init__()
-        self.sizes, self.resets = sizes, resets
-
-    def training_step(self, batch: Any, batch_idx: int) -> None:
-        if self.resets:
-            self.lif.reset()
-        self.lif(self.fc(batch[0][: self.sizes[batch_idx]].transpose(0, 1)))
-
-
-@pytest.mark.parametrize(
-    ("sizes", "carry", "times"),
-    [
-        ([5, 4, 4, 3, 2, 2, 1, 1], True, 4),
-        ([5, 4, 4, 3, 2, 2, 1, 1], False, 0),
-        ([5, 5, 5, 5, 5, 5, 5, 4], True, 0),
-        ([5, 5, 3, 3, 3, 3, 3, 3], True, 0),
-    ],
-)
-def test_a_batch_size_that_changes(
-    sizes: list[int], carry: bool, times: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    net = Shrinks(sizes, resets=not carry)
-    with caplog.at_level(logging.INFO, "lightning_accum.callbacks"):
-        trainer(tmp_path, callback(carry=carry)).fit(net, loader(8))
-    told = f"The batch size of `enc` changed {times} times in 8 training batches of a stream"
-    assert (told in caplog.text) == bool(times)
-    assert caplog.text.count("The batch size of") == bool(times)
-
-
 class Chooses(Net):
     """Leaves out some batches before any module runs."""
 

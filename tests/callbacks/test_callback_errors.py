@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -148,11 +147,8 @@ def test_nan_is_skipped_and_counted_for_each_fit(tmp_path: Path) -> None:
         warnings.simplefilter("always")
         run = trainer(tmp_path, use)
         run.fit(net, loader(4))
-    told = [str(w.message) for w in found if w.category is RuntimeWarning]
-    assert len(told) == 1
-    assert re.search(
-        "NaN or Inf in 2 updates of `weight` of cell `enc`, which were dropped", told[0]
-    )
+    (told,) = [str(w.message) for w in found if issubclass(w.category, RuntimeWarning)]
+    assert "NaN or Inf in 2 of 4 updates of `weight` of cell `enc`, which were dropped" in told
     assert run.global_step == 4
     assert close(net.fc.weight, fit_by_hand(Net(), [batches[0], batches[3]])[-1])
     trainer(tmp_path, use).fit(net, loader(4))  # nothing more to tell: a warning would raise

@@ -17,11 +17,7 @@ from lightning_accum import (
     MSTDP,
     STDP,
     CellSpec,
-    Clamp,
-    EProp,
-    Hebb,
     TripletSTDP,
-    attach_updater,
 )
 from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
 from lightning_accum.nn import LIF, SurrogateLIF
@@ -223,98 +219,6 @@ def test_a_loop_before_setup_or_after_release(released: bool) -> None:
         learner.updates_as_gradients()
 
 
-def test_a_loop_that_records_nothing_is_told_so() -> None:
-    learner, model = FabricCellTrainer(rule(), CELLS), Net()
-    learner.setup(model)
-    for _ in range(100):
-        with learner.batch():
-            model.fc.forward(torch.ones(1, 2, 6))
-        learner.step()
-    batch = learner.batch()
-    with pytest.warns(RuntimeWarning, match="Found none in 100 .* call them as `fc"):
-        batch.__enter__()
-    batch.__exit__(None, None, None)
-    learner.release()  # says it no more
-
-
-@pytest.mark.parametrize("steps", [0, 1])
-def test_a_loop_that_never_steps_is_told_so(steps: int) -> None:
-    learner, model = FabricCellTrainer(rule(), CELLS), Net()
-    learner.setup(model)
-    for x in data():
-        with learner.batch():
-            model(x)
-        learner.accumulate()
-    for _ in range(steps):
-        learner.step()
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        learner.release()
-    assert [str(w.message).split(". ")[-1] for w in found] == (
-        [] if steps else ["Call `step()` on the FabricCellTrainer."]
-    )
-
-
-def test_a_loop_that_neither_steps_nor_accumulates_is_told_so() -> None:
-    learner, model = FabricCellTrainer(rule(), CELLS), Net()
-    learner.setup(model)
-    for x in data():
-        with learner.batch():
-            model(x)
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        learner.release()
-    (said,) = (str(w.message) for w in found)
-    assert said.startswith("Cell `enc` should be evaluated to learn. Found")
-    assert said.endswith("call `step()` on the FabricCellTrainer after each batch.")
-
-
-@pytest.mark.parametrize("accumulates", [False, True])
-def test_batches_that_are_not_evaluated_are_told_before_the_end(accumulates: bool) -> None:
-    learner, model = FabricCellTrainer(rule(), CELLS), Net()
-    learner.setup(model)
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        for _ in range(20):
-            with learner.batch():
-                model(data()[0])
-            if accumulates:
-                learner.accumulate()
-    texts = [str(w.message) for w in found]
-    assert len(texts) == (not accumulates)
-    assert all("8 that followed one without `step()` or `accumulate()`" in text for text in texts)
-    assert all(w.filename == __file__ for w in found)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # at the end it is said again
-        learner.release()
-
-
-def test_a_loop_that_steps_without_batches_is_told_so() -> None:
-    learner, model = FabricCellTrainer(rule(), CELLS), Net()
-    learner.setup(model)
-    with learner.batch():
-        model(data()[0])
-    for _ in range(7):
-        learner.step()
-    with pytest.warns(RuntimeWarning, match=r"8 steps without one: run .* `with learner.batch"):
-        learner.step()
-    learner.release()
-
-
-def test_a_batch_around_the_whole_loop_is_told_so() -> None:
-    learner, model = FabricCellTrainer(rule(), CELLS), Net()
-    learner.setup(model)
-    found = r"8 steps inside one `with learner.batch\(\):`, .* write one `with` for each batch"
-    with learner.batch():
-        for _ in range(7):
-            model(data()[0])
-            learner.step()
-        with pytest.warns(RuntimeWarning, match=found):
-            learner.step()
-        learner.step()  # told once
-    learner.release()
-
-
 @pytest.mark.parametrize("kind", [Net, Streaming])
 def test_a_step_inside_the_batch_is_one_after_it(kind: type[Net]) -> None:
     ends = []
@@ -344,20 +248,6 @@ def test_activity_after_a_step_inside_the_batch_awaits_the_next_step() -> None:
     before = model.fc.weight.clone()
     learner.step()
     assert not torch.equal(model.fc.weight, before)
-    learner.release()
-
-
-def test_a_batch_that_fails_is_not_taken_for_one_that_was_not_evaluated() -> None:
-    def batch(x: torch.Tensor) -> None:
-        with learner.batch():
-            model(x)
-            raise ZeroDivisionError
-
-    learner, model = FabricCellTrainer(rule(), CELLS), Net()
-    learner.setup(model)
-    for x in data():
-        with pytest.raises(ZeroDivisionError):
-            batch(x)
     learner.release()
 
 
@@ -400,64 +290,6 @@ def said_of(
             learner.step(**({"error": error} if use.follows_error else {}))
         learner.release()
     return [str(w.message) for w in found if "should" in str(w.message)]
-
-
-def test_parameters_that_nothing_trains_are_named_in_a_loop():
-    model = Readout()
-    for param in model.first.parameters():
-        param.requires_grad_(False)
-    (said,) = said_of(model, EProp(1e-4, time_dim=0), [model.out.weight], batches=110)
-    assert "Found neither for `out.bias`: name it in a cell" in said
-    assert not said_of(model, EProp(1e-4, time_dim=0), model.out.parameters(), batches=110)
-
-
-@pytest.mark.parametrize("pending", [False, True])
-def test_a_constraint_does_not_train_a_parameter_in_a_loop(pending: bool):
-    for use, found in (
-        (EProp(1e-4, time_dim=0), "Found neither for `out.weight`: name"),
-        (STDP(1e-4, -1e-4, time_dim=0), "Found `out.weight` as before"),
-    ):
-        model = Readout()
-        model.first.requires_grad_(False)
-        updater = attach_updater(model.out, "weight")
-        updater.register_constraint(Clamp(-1.0, 1.0))
-        if pending:
-            updater.weight = torch.ones(2, 4)
-        said = said_of(model, use, [model.out.bias], batches=5)
-        assert [found in text for text in said] == ([] if pending else [True])
-        updater.clear()
-
-
-def test_parameters_below_neurons_without_gradient_are_named_in_a_loop():
-    model = Readout()
-    params = [*model.out.parameters(), *model.first.parameters()]
-    (said,) = said_of(model, STDP(1e-4, -1e-4, time_dim=0), params, batches=5)
-    assert "Found `first.weight` as before" in said
-    assert "`lif`" in said
-    model = Readout("step")
-    params = [*model.out.parameters(), *model.first.parameters()]
-    model.fc.requires_grad_(False)
-    assert not said_of(model, Hebb(1e-4, time_dim=0), params, batches=5)
-
-
-def test_an_error_that_never_varies_is_told_in_a_loop():
-    model = Readout()
-    model.first.requires_grad_(False)
-    (said,) = said_of(model, EProp(1e-4, time_dim=0), model.out.parameters(), sign=0.0, batches=20)
-    assert "Each value of `error` was 0, in all" in said or "should change `weight`" in said
-
-
-def test_an_error_that_grows_is_told_in_a_loop():
-    signs = torch.tensor([1.0, 1.0, 1.0, -1.0])
-    watch = FabricCellTrainer(EProp(1e-4, time_dim=0), CELLS)
-    model = Readout().requires_grad_(False)
-    watch.setup(model)
-    for i in range(300):
-        with watch.batch():
-            model(torch.rand(2, 3, 5) - 0.2)
-        watch.step(error=torch.full((3, 4), 1.0 + i) * signs * torch.rand(3, 1))
-    with pytest.warns(RuntimeWarning, match="The loss rose while `EProp` followed its error"):
-        watch.release()
 
 
 def test_a_state_of_another_rule_is_told():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 from torch.optim.lr_scheduler import StepLR
 
-from lightning_accum import STDP, CellSpec, Clamp, Hebb, attach_updater, get_updater
+from lightning_accum import STDP, CellSpec, Clamp, attach_updater, get_updater
 from lightning_accum.callbacks import CellTrainerCallback, UpdatePictures
 
 # Lightning says so where a checkpoint holds the state of a callback that is not there.
@@ -182,23 +181,3 @@ class Both(Net):
         return torch.optim.Adam(
             self.parameters() if self.params is None else self.head.parameters()
         )
-
-
-def test_a_parameter_that_gradients_train_too_is_told_once(tmp_path: Path) -> None:
-    use = callback(Hebb(0.01, time_dim=0))
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        trainer(tmp_path, use, accumulate_grad_batches=2).fit(Both(), loader(6))
-    found = [str(each.message) for each in told if "both change it" in str(each.message)]
-    assert len(found) == 1
-    assert found[0].startswith("`enc.weight` should be trained by a rule or by gradients.")
-
-
-@pytest.mark.parametrize("how", ["frozen", "left out", "handed over"])
-def test_one_that_is_trained_once_is_no_matter(how: str, tmp_path: Path) -> None:
-    use = callback(Hebb(0.01, time_dim=0))
-    options: dict[str, Any] = {"frozen": {"frozen": True}, "left out": {"params": "head"}}
-    net = Both(**options.get(how, {"hand_over": use}))
-    before = net.fc.weight.detach().clone()
-    trainer(tmp_path, use).fit(net, loader(3))  # a warning would raise
-    assert not torch.equal(net.fc.weight, before)

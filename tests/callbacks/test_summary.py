@@ -180,25 +180,10 @@ def test_neurons_that_fall_silent(said: Any, tmp_path: Path) -> None:
     lines = said()
     assert rows(lines)[0][-1] == "100%"  # in the last epoch
     assert lines[-1].startswith(
-        "The neurons of `enc` fired at first, and in none of the last 11 of 12 windows"
+        "The neurons of `enc` fired at first, and in none of the last 6 of 7 windows"
     )
     trainer(tmp_path, callback(), max_epochs=1).fit(Dies(2), loader(6))
-    assert "none of the last 4 of 6 windows" in said()[-1]
-
-
-@pytest.mark.parametrize("starved", [False, True])
-def test_neurons_that_fall_silent_for_want_of_input(
-    starved: bool, said: Any, tmp_path: Path
-) -> None:
-    class Starves(Dies):
-        def training_step(self, batch: Any, batch_idx: int) -> None:
-            x = batch[0] * (self.global_step < self.alive) if starved else batch[0]
-            super().training_step((x,), batch_idx)
-
-    trainer(tmp_path, callback(), max_epochs=2).fit(Starves(1), loader(6))
-    (line,) = (line for line in said() if "fired at first" in line)
-    assert ("their input was 0 in these: look at the data" in line) == starved
-    assert ("look for weights" in line) != starved
+    assert "none of the last 3 of 5 windows" in said()[-1]
 
 
 @pytest.mark.parametrize(("alive", "batches"), [(5, 8), (1, 3), (8, 8)])
@@ -216,28 +201,6 @@ def test_an_epoch_in_which_nothing_was_logged(said: Any, tmp_path: Path) -> None
 
 
 # ---------------------------------------------------------------------- the factor of the rates
-@pytest.mark.parametrize(
-    ("lr", "rate", "told"),
-    [(1e-4, 0.02, True), (1e-4, 2.0, False), (1.0, 1e-6, False), (0.5, 0.02, False)],
-)
-@pytest.mark.parametrize("log", [True, False])
-@pytest.mark.parametrize("own", [True, False])
-def test_a_factor_as_of_adam(
-    log: bool, own: bool, lr: float, rate: float, told: bool, said: Any, tmp_path: Path
-) -> None:
-    class Own(Net):
-        def training_step(self, batch: Any, batch_idx: int) -> None:
-            super().training_step(batch, batch_idx)
-            self.optimizers().step()
-
-        def configure_optimizers(self) -> Any:
-            return UpdateOptimizer(self.fc.parameters(), lr=lr)
-
-    rule = STDP(rate, -rate / 2, time_dim=0)
-    use = callback(rule, log=log) if own else callback(rule, lr=lr, log=log)
-    trainer(tmp_path, use).fit(Own() if own else Net(), loader(3))
-    found = [line for line in said() if f"`lr = {lr:g}`" in line]
-    assert len(found) == told
 
 
 @pytest.mark.parametrize(
