@@ -23,6 +23,7 @@ RESETS = 3  # windows in a row with a mistake in their reset
 _FEW = 3  # batches of a fit, which may be a trial
 _LEFT = 32  # contributions of many rules to one connection
 _TRIAL = 6  # batches of a fit that fails
+_MANY = 100  # windows without a reward
 _BACK = 2  # updates that found the weights set back
 _STEPS = 1000  # single steps, so few of which need not have paired any spikes
 _RESETS = ("reset_mem", "reset", "reset_state", "reset_state_variables", "reset_states")
@@ -193,7 +194,7 @@ def active(c: CellFacts, x: Context) -> str | None:
     quiet = c.silent_since() if all(p.rests for p in c.params.values()) else None
     if quiet is not None:
         return f"{found} it is unchanged since the first update. {silence(c, quiet)}"
-    for name in c.inputs:
+    for name in c.inputs if x.ended or c.windows >= _MANY else ():  # a reward may be rare
         if c.extremes(name)[1:] == (0, 0):
             return f"{found} {x.kind.why_zero(name)}"
     return None
