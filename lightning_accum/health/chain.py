@@ -24,6 +24,7 @@ _FEW = 3  # batches of a fit, which may be a trial
 _LEFT = 32  # contributions of many rules to one connection
 _TRIAL = 6  # batches of a fit that fails
 _MANY = 100  # windows without a reward
+_STALE = 3  # exports in a row to a gradient that was stepped before
 _BACK = 2  # updates that found the weights set back
 _STEPS = 1000  # single steps, so few of which need not have paired any spikes
 _RESETS = ("reset_mem", "reset", "reset_state", "reset_state_variables", "reset_states")
@@ -194,10 +195,18 @@ def active(c: CellFacts, x: Context) -> str | None:
     quiet = c.silent_since() if all(p.rests for p in c.params.values()) else None
     if quiet is not None:
         return f"{found} it is unchanged since the first update. {silence(c, quiet)}"
-    for name in c.inputs if x.ended or c.windows >= _MANY else ():  # a reward may be rare
-        if c.extremes(name)[1:] == (0, 0):
-            return f"{found} {x.kind.why_zero(name)}"
-    return None
+    name = _zero_input(c)
+    return None if name is None or _may_be_rare(c, x) else f"{found} {x.kind.why_zero(name)}"
+
+
+def _zero_input(c: CellFacts) -> str | None:
+    """Returns the name of an input that was always 0; waits for the device."""
+    return next((name for name in c.inputs if c.extremes(name)[1:] == (0, 0)), None)
+
+
+def _may_be_rare(c: CellFacts, x: Context) -> bool:
+    """Returns whether an input, such as a reward, may still come."""
+    return not x.ended and c.windows < _MANY
 
 
 def _should_have_moved(c: CellFacts, x: Context) -> bool:
@@ -218,6 +227,12 @@ def _undefined(x: Context) -> bool:
 def applied(c: CellFacts, x: Context) -> str | None:
     """Whether changes were applied, or stepped by the optimizer that got them as gradients."""
     for p in c.params.values():
+        if p.stale >= _STALE:
+            return (
+                f"Gradients should be emptied after each step of their optimizer. Found updates of"
+                f" earlier steps in the gradients of `{p.name}` of cell `{c.name}`, which the"
+                " optimizer applies again and again: call its `zero_grad()` after each `step()`."
+            )
         if p.applied:
             continue
         if p.exported >= ENOUGH and p.unmoved:
@@ -227,10 +242,10 @@ def applied(c: CellFacts, x: Context) -> str | None:
                 " `updates_as_gradients` after `zero_grad()` and before the `step()` of an"
                 " optimizer that has the parameter."
             )
-        unused = p.accumulator.unused
+        unused = 0 if p.accumulator.noticed else p.accumulator.contributions + p.accumulator.cleared
         if p.exported or not unused or (how := _how_to_apply(c, p, x, unused)) is None:
             continue
-        p.accumulator.told = True  # other rules of the connection need not say it
+        p.accumulator.noticed = True  # other rules of the connection need not say it
         lost = ", or cleared," if p.accumulator.cleared else ""
         return (
             f"The changes of cell `{c.name}` should be applied. Found {unused} of `{p.name}`"
@@ -278,7 +293,7 @@ def _how_to_apply(c: CellFacts, p: ParamFacts, x: Context, unused: int) -> str |
 def kept(c: CellFacts, x: Context) -> str | None:
     """Whether updates were not dropped for NaN or Inf."""
     for p in c.params.values():
-        dropped = p.dropped() if p.applied else 0
+        dropped = p.dropped() if p.applied >= (ENOUGH if x.by == "hand" else 1) else 0
         if dropped and 10 * dropped >= p.applied:
             return (
                 f"Updates should be finite. Found NaN or Inf in {dropped} of"
@@ -292,10 +307,11 @@ def kept(c: CellFacts, x: Context) -> str | None:
 # ---------------------------------------------------------------------- moved, lasting
 def moved(c: CellFacts, x: Context) -> str | None:
     """Whether applied changes have moved the parameters."""
-    if not _should_have_moved(c, x):
+    if not _should_have_moved(c, x) or (_may_be_rare(c, x) and _zero_input(c) is not None):
         return None
     for p in c.params.values():
-        none = not (p.applied or p.exported or p.most or p.accumulator.unused)
+        pending = p.most or p.accumulator.contributions or p.accumulator.cleared
+        none = not (p.applied or p.exported or pending)
         if none and x.ended:
             return (
                 f"Cell `{c.name}` should change `{p.name}`. Found that the rule returned no change"
@@ -433,7 +449,7 @@ def reset(c: CellFacts, x: Context) -> str | None:
 
 def placed(c: CellFacts, x: Context) -> str | None:
     """Whether the modules of a cell are part of the model, and so of its checkpoints."""
-    if x.model is None or x.modules is None:
+    if x.model is None or x.modules is None or x.failed or not c.windows:
         return None
     own = chain(x.model.modules(), x.model.parameters(), x.model.buffers())
     known, parts = {id(each) for each in own}, []

@@ -79,6 +79,8 @@ class ParamFacts:
         changed: whether each update that was looked at, 1, 2, 4, 8, ..., has changed it.
         ratios: by how much, relative to the weights.
         back: whether something had set it back, or drawn it anew, before the next update.
+        stale: exports in a row to a gradient that was stepped already, and not emptied.
+        skipped: updates that were dropped for NaN or Inf before.
         most: the most contributions that were pending at a look.
         shared: whether an optimizer had changed it before the next update, by a gradient.
         norms: at the ends of the latest two epochs.
@@ -96,7 +98,9 @@ class ParamFacts:
     back: list[Tensor] = field(default_factory=list)
     shared: list[Tensor] = field(default_factory=list)
     norms: list[Tensor] = field(default_factory=list)
+    skipped: int = 0
     most: int = 0
+    stale: int = 0
     applied: int = 0
     exported: int = 0
     zeroed: int = 0
@@ -157,7 +161,7 @@ class ParamFacts:
 
     def dropped(self) -> int:
         """Returns how many updates were dropped for NaN or Inf; waits for the device."""
-        return self.updater.lately_skipped.get(self.name, 0)
+        return self.updater.lately_skipped.get(self.name, 0) - self.skipped
 
     @property
     def accumulator(self) -> Accumulator:

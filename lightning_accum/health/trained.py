@@ -13,7 +13,6 @@ from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.shards import local
 from lightning_accum.functional.numbers import Fingerprint, fingerprint, same_fingerprints
 from lightning_accum.health.facts import CellFacts
-from lightning_accum.updates import get_updater
 
 _MOST = 8  # names in a message
 _TWICE = 2  # updates after which an optimizer had changed the same parameter
@@ -70,10 +69,9 @@ class Untrained:
     def _left(self) -> tuple[list[str], bool]:
         """Returns the names of parameters that are as they were, and whether others are not."""
         left, moves = [], False
-        attached = {id(t) for updater in _updaters(self._model) for t in updater}
         for name, p in _learning(self._model):
             began = self._began.get(id(p))
-            if began is None or id(p) in self._cells or id(p) in attached:
+            if began is None or id(p) in self._cells:
                 continue
             now = fingerprint(local(p.detach()))
             if version(p) == began[0] and same_fingerprints(began[1], now):
@@ -128,14 +126,6 @@ class Untrained:
         paths = [path for path, _ in self._model.named_modules()]
         first, last = left[0].rpartition(".")[0], walls[-1]
         return first.startswith(f"{last}.") or paths.index(first) <= paths.index(last)
-
-
-def _updaters(model: nn.Module) -> Iterator[list[object]]:
-    """Yields the parameters that an updater of the model's modules has changed."""
-    for module in model.modules():
-        updater = get_updater(module)
-        if updater is not None:
-            yield [updater.target(name) for name in updater.names if updater.applied.get(name)]
 
 
 def _learning(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:

@@ -25,6 +25,7 @@ from lightning_accum.health.facts import By, CellFacts, Context, ParamFacts, Wei
 from lightning_accum.health.probes import Probe, probes
 from lightning_accum.health.setup import layout, setup
 from lightning_accum.health.trained import Untrained, twice_trained
+from lightning_accum.optim.gradients import times_stale
 
 _PATIENCE = {"loop": 100}  # windows after which it looks if no epoch has ended
 _LONG = 1000
@@ -174,7 +175,9 @@ class Health(Events):
         for param in trainer.params_of(name) if updater is not None else ():
             if updater is not None and param in updater.names:
                 key = id(updater), param
-                facts.params[param] = self._params.setdefault(key, ParamFacts(param, updater))
+                p = self._params.setdefault(key, ParamFacts(param, updater))
+                p.skipped = 0 if self.by == "hand" else updater.lately_skipped.get(param, 0)
+                facts.params[param] = p
 
     @_guarded
     def begin(self, others: Sequence[CellTrainer] = (), before: int = 0) -> None:
@@ -292,6 +295,7 @@ class Health(Events):
             p = self._params.get((id(updater), name))
             if p is not None:
                 p.exported += 1
+                p.stale = max(p.stale, times_stale(updater.target(name)))
                 if p.first is None:
                     p.param = updater.target(name)
                     p.first = Weights.of(p.param)

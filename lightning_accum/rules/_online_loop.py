@@ -70,7 +70,6 @@ def run_compiled(rule: Rule, layer: nn.Module, inputs: Tensor) -> Tensor | None:
     events = found.updater.events
     events.applying(found.updater, ("weight",))
     weight.copy_(transposed.t())
-    found.updater.note_applied(("weight",), steps)
     events.applied(found.updater, ("weight",), {})
     rule.events.evaluated(found.name, found.raster, spikes, {})
     neuron.end_loop(NeuronState(after.v, after.hold, after.theta), steps)

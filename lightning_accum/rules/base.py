@@ -179,7 +179,7 @@ class Rule(RecordingTrainer):
         except BaseException:
             self.drop_window()
             raise
-        if not found:
+        if not found and not self.hosted:
             raise RuntimeError(
                 f"`{type(self).__name__}` should have a cell to train. Found none whose modules"
                 " exist: register each connection and its neuron, `rule.register_cell(name,"

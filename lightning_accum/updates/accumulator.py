@@ -12,12 +12,20 @@ from torch import Tensor
 from typing_extensions import Self
 
 from lightning_accum._checks import check_taken, check_tensors, name_of
-from lightning_accum._state import COUNT, FLAG, MAPPING, TEXT, check_state, check_that, named
+from lightning_accum._state import (
+    COUNT,
+    FLAG,
+    MAPPING,
+    TEXT,
+    CheckedState,
+    check_state,
+    check_that,
+    named,
+)
 from lightning_accum.functional.bounds import FullBounding, HalfBounding
 from lightning_accum.functional.reductions import Reduction, ReductionFn
 from lightning_accum.functional.reductions import reduction as find_reduction
 from lightning_accum.sparse.products import Write
-from lightning_accum.updates._watch import WatchedAccumulator
 from lightning_accum.updates.bounds import Bounds, Side, saved_bounds
 from lightning_accum.updates.part import (
     Part,
@@ -30,7 +38,7 @@ from lightning_accum.updates.products import Product, StackedProducts
 _SETTERS = frozenset({"reduction", "upperbound", "lowerbound", "fullbound"})
 
 
-class Accumulator(WatchedAccumulator):
+class Accumulator(CheckedState):
     r"""Accumulates the potentiating and the depressing part of a parameter's change.
 
     .. math:: \Delta w = B_+(w, \operatorname{reduce}(\mathrm{pos}))
@@ -72,6 +80,8 @@ class Accumulator(WatchedAccumulator):
         self.keep_parts: bool | None = None
         self.may_combine = False  # used if `keep_parts` is None
         self.records: list[Self] = []
+        self.noticed = False  # whether somebody has read what was pending
+        self.cleared = 0  # contributions that were dropped
         self.of_all_processes = False  # whether the changes of all processes are pending
         self._pos, self._neg = Part(), Part()
         self._bounds = Bounds()
@@ -94,7 +104,7 @@ class Accumulator(WatchedAccumulator):
     @property
     def pos(self) -> Tensor | None:
         """A copy of the potentiating part; assigning adds to the part, and ``del`` empties it."""
-        self.note_look()
+        self.noticed = True
         return self._readable(self._pos).read()
 
     @pos.setter
@@ -109,7 +119,7 @@ class Accumulator(WatchedAccumulator):
     @property
     def neg(self) -> Tensor | None:
         """A copy of the depressing part; assigning adds to the part, and ``del`` empties it."""
-        self.note_look()
+        self.noticed = True
         return self._readable(self._neg).read()
 
     @neg.setter
@@ -237,7 +247,7 @@ class Accumulator(WatchedAccumulator):
 
     def clear(self, **kwargs: Any) -> None:
         """Drops everything that is pending; the reduction and the bounds stay."""
-        self.note_cleared()
+        self.cleared += self.contributions
         self._pos.clear()
         self._neg.clear()
         if self._combined or self.of_all_processes:
@@ -323,7 +333,7 @@ class Accumulator(WatchedAccumulator):
 
         They hold what is pending until something else is accumulated.
         """
-        self.note_look()
+        self.noticed = True
         return self._readable(self._pos).value(), self._readable(self._neg).value()
 
     def _readable(self, part: Part) -> Part:
@@ -505,7 +515,7 @@ class Accumulator(WatchedAccumulator):
         """
         check_tensors(param=param)
         check_taken("Accumulator.update", kwargs, (), self.takes)
-        self.note_look()
+        self.noticed = True
         with torch.no_grad():
             return self.delta(param.detach(), self.parts(param), kwargs)
 

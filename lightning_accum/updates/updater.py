@@ -14,9 +14,9 @@ from torch.utils.hooks import RemovableHandle
 from lightning_accum._checks import check_module, check_numbers, check_taken, names_in
 from lightning_accum._compat import compiled_from, hook_count
 from lightning_accum._events import SILENT, Events
+from lightning_accum._state import CheckedState
 from lightning_accum.distributed.shards import is_sharded
 from lightning_accum.functional.reductions import ReductionFn
-from lightning_accum.updates._watch import WatchedUpdater
 from lightning_accum.updates.accumulator import Accumulator
 from lightning_accum.updates.changes import (
     Change,
@@ -30,7 +30,7 @@ from lightning_accum.updates.nonfinite import NonFinite, NonFiniteGuard, check_p
 from lightning_accum.updates.targets import Target, parameter_of, updatable_param
 
 
-class Updater(WatchedUpdater):
+class Updater(CheckedState):
     """Accumulated updates of a module's parameters, applied in place on the same parameters.
 
     ``updater.weight`` is the :class:`Accumulator` of the parameter ``weight``. Assigning a tensor
@@ -441,7 +441,6 @@ class Updater(WatchedUpdater):
         # An interrupt leaves the change applied and consumed, or neither. Constraints may raise.
         call_uninterrupted(*change.calls, *emptying)
         self._guard.counts.update(change.counts)
-        self.note_targets(change.targets, consumed)
         for name in consumed:
             self._accumulators[name].clear()
         if self._constraints:
@@ -486,6 +485,11 @@ class Updater(WatchedUpdater):
         """How often each parameter's update was dropped for NaN or Inf; waits for the device."""
         return {name: int(count) for name, count in self._guard.counts.items()}
 
+    @property
+    def lately_skipped(self) -> dict[str, int]:
+        """The same since a state was loaded, if one was; waits for the device."""
+        return self._guard.counts_of()
+
     def get_extra_state(self) -> dict[str, Tensor]:
         """Returns how often updates were dropped."""
         return self._guard.state()
@@ -504,9 +508,8 @@ class Updater(WatchedUpdater):
         self._guard.load(state)
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {"events", "_parent", "_user", "_watchers"}  # of the original
-        state = {name: value for name, value in self.__dict__.items() if name not in own}
-        return {**state, "held": {}}
+        own = {"events", "_parent", "_user"}  # of the original
+        return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def extra_repr(self) -> str:
         """Shows the module's type and the policy."""

@@ -11,7 +11,7 @@ import pytest
 import torch
 from callback_helpers import Net, Probe, callback, clean, close, fit_by_hand, loader, trainer
 
-from lightning_accum import MSTDP, STDP, CellSpec
+from lightning_accum import MSTDP, STDP, CellSpec, Clamp, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import itertools
-import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,6 @@ from test_three_ways import WithHead
 from torch.optim.lr_scheduler import ExponentialLR, LinearLR, ReduceLROnPlateau, StepLR
 from torch.utils.data import TensorDataset
 
-from lightning_accum import CellSpec
 from lightning_accum.optim import UpdateOptimizer
 
 halve = functools.partial(ExponentialLR, gamma=0.5)
@@ -119,143 +116,9 @@ def test_what_makes_no_sense():
         callback(lr_scheduler=halve, lr_interval="step")
 
 
-@pytest.mark.parametrize(
-    ("scheduler", "interval", "told"),
-    [
-        (functools.partial(LinearLR, start_factor=1.0, end_factor=0.0, total_iters=3), "update", 5),
-        (functools.partial(LinearLR, start_factor=1.0, end_factor=0.0, total_iters=3), "epoch", 0),
-        (functools.partial(LinearLR, start_factor=1.0, end_factor=0.0, total_iters=8), "update", 0),
-        (halve, "update", 0),
-        (None, "update", 0),
-    ],
-)
-def test_a_rate_that_runs_out_early(
-    scheduler: Any, interval: Any, told: int, caplog: Any, tmp_path: Path
-) -> None:
-    caplog.set_level("INFO")
-    use = callback(lr_scheduler=scheduler, lr_interval=interval)
-    trainer(tmp_path, use, max_epochs=2).fit(Net(), loader(4))
-    found = [text for text in caplog.messages if "a hundredth of the optimizer's own" in text]
-    assert len(found) == bool(told)
-    assert all("`lr_scheduler` kept the `lr` of `enc.weight` below 0.01" in text for text in found)
-    assert all(f"in {told} of 8 updates (from 1 to 0)" in text for text in found)
-    assert all("pass `lr_interval='epoch'`" in text for text in found)
-
-
-class Own(Net):
-    """Applies updates by its own optimizer, with a scheduler."""
-
-    def __init__(self, make: Any, interval: str = "step", manual: bool = False, lr: float = 1.0):
-        super().__init__()
-        self.automatic_optimization, self.manual = not manual, manual
-        self.make, self.interval, self.lr = make, interval, lr
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        self(batch[0])
-        if self.manual:
-            self.optimizers().step()
-
-    def configure_optimizers(self) -> Any:
-        optimizer = UpdateOptimizer(self.parameters(), lr=self.lr)
-        schedule = {"scheduler": self.make(optimizer), "interval": self.interval}
-        return {"optimizer": optimizer, "lr_scheduler": schedule}
-
-
 warm_up = functools.partial(LinearLR, start_factor=1e-3, total_iters=4)
 to_zero = functools.partial(LinearLR, start_factor=1.0, end_factor=0.0)
 OWN = "The scheduler of the module's UpdateOptimizer kept the `lr` of `enc.weight` below "
-
-
-@pytest.mark.filterwarnings("ignore:The lr scheduler dict contains the key:RuntimeWarning")
-@pytest.mark.parametrize(
-    ("model", "found", "how"),
-    [
-        (lambda: Own(warm_up, manual=True), "0.01, .*in 8 of 8 updates (0.001)", "`step()`"),
-        (
-            lambda: Own(functools.partial(to_zero, total_iters=3), lr=0.5),
-            "0.005, .*in 5 of 8 updates (from 0.5 to 0)",
-            'fall more slowly, or set `"interval": "epoch"`',
-        ),
-        (
-            lambda: Own(functools.partial(StepLR, step_size=1, gamma=1e-5), "epoch"),
-            "0.01, .*in 4 of 8 updates (from 1 to 1e-05)",
-            "then: let it fall more slowly.",
-        ),
-        (
-            lambda: Own(functools.partial(LinearLR, start_factor=1e-4, total_iters=500), "epoch"),
-            "0.01, .*in 8 of 8 updates (from 0.0001 to 0.0021)",
-            'warm up in fewer steps, or set `"interval": "step"`',
-        ),
-        (lambda: Own(warm_up), "", ""),
-        (lambda: Own(warm_up, "epoch"), "0.01, .*in 4 of 8 updates", '"interval": "step"'),
-        (lambda: Own(functools.partial(to_zero, total_iters=8)), "", ""),
-        (lambda: Own(halve), "", ""),
-        (lambda: Own(halve, lr=1e-3), "", ""),
-    ],
-)
-@pytest.mark.parametrize("every", [1, 50])
-def test_a_schedule_of_the_module_that_prevents_learning(
-    model: Any, found: str, how: str, every: int, caplog: Any, tmp_path: Path
-) -> None:
-    caplog.set_level("INFO")
-    run = trainer(tmp_path, callback(), max_epochs=2, log_every_n_steps=every)
-    run.fit(model(), loader(4))
-    lines = [line for text in caplog.messages for line in text.splitlines()]
-    told = [line for line in lines if line.startswith(OWN)]
-    assert len(told) == bool(found)
-    if found:
-        assert re.search(re.escape(OWN + found).replace(r"\.\*", ".*"), told[0])
-        assert how in told[0]
-        assert not any("was lost" in line or "raise `lr_post`" in line for line in lines)
-
-
-def test_a_scheduler_that_notes_no_first_rate(caplog: Any, tmp_path: Path) -> None:
-    class Plateau(Own):
-        def configure_optimizers(self) -> Any:
-            optimizer = UpdateOptimizer(self.parameters())
-            scheduler = ReduceLROnPlateau(optimizer, factor=1e-9, patience=0)
-            return {
-                "optimizer": optimizer,
-                "lr_scheduler": {"scheduler": scheduler, "monitor": "level"},
-            }
-
-        def on_train_epoch_end(self) -> None:
-            self.log("level", 1.0)
-
-    caplog.set_level("INFO")
-    trainer(tmp_path, callback(), max_epochs=6).fit(Plateau(None), loader(2))
-    (line,) = [x for text in caplog.messages for x in text.splitlines() if x.startswith(OWN)]
-    assert "in 8 of 12 updates (from 1 to 1e-09)" in line
-    assert "was lost" not in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("lr", "said"), [(0.0, "with `lr = 0`"), (1e-9, "`lr = 1e-09` of the optimizer")]
-)
-def test_the_rate_of_a_group_is_named(lr: float, said: str, caplog: Any, tmp_path: Path) -> None:
-    class Groups(Net):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc2, self.lif2 = copy.deepcopy(self.fc), copy.deepcopy(self.lif)
-            self.automatic_optimization = True
-
-        def training_step(self, batch: Any, batch_idx: int) -> None:
-            self(batch[0])
-            self.lif2.reset()
-            self.lif2(self.fc2(batch[0].transpose(0, 1)))
-
-        def configure_optimizers(self) -> Any:
-            groups = [
-                {"params": self.fc.parameters()},
-                {"params": self.fc2.parameters(), "lr": lr},
-            ]
-            return UpdateOptimizer(groups)
-
-    cells = {"a": CellSpec("fc", "lif"), "b": CellSpec("fc2", "lif2")}
-    caplog.set_level("INFO")
-    trainer(tmp_path, callback(cells=cells)).fit(Groups(), loader(4))
-    lines = [line for text in caplog.messages for line in text.splitlines() if "`b.weight`" in line]
-    assert any(said in line for line in lines)
 
 
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before")

@@ -134,7 +134,6 @@ def test_two_optimizers_count_apart(said: Any, tmp_path: Path) -> None:
     use = CellTrainerCallback(
         STDP(**RULE, time_dim=0),
         cells={"enc": CellSpec("fc", "lif"), "out": CellSpec("other", "end")},
-        apply_every_n_batches=2,
     )
     trainer(tmp_path, use, log_every_n_steps=2).fit(Two(), loader(8))
     assert [(row[0], row[2]) for row in rows(said())] == [("enc", "8"), ("out", "4")]
@@ -146,7 +145,7 @@ def test_advice_on_silent_neurons(said: Any, tmp_path: Path) -> None:
         net.fc.weight[1:] = 0
     trainer(tmp_path, callback()).fit(net, loader(4))
     (*_, last) = said()
-    assert last.startswith("95% of the neurons of `enc` never fired in the last epoch: lower their")
+    assert last.startswith("95% of the neurons of `enc` did not fire in the 4 batches of the last")
 
 
 def test_a_neuron_that_fired_once_is_not_silent(said: Any, tmp_path: Path) -> None:
@@ -262,7 +261,7 @@ def test_a_side_that_never_acts(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of the one without any change
         trainer(tmp_path, callback(rule)).fit(net, loader(4))
-    found = [line for line in said() if "in all 4 updates that were measured" in line]
+    found = [line for line in said() if "in the 4 updates that were measured, of 4" in line]
     assert len(found) == told
     assert all("only depressed `enc.weight`" in line for line in found)
 

@@ -147,20 +147,6 @@ def test_updaters_are_applied_all_or_none(through):
     assert all(updater.weight.empty for updater in updaters)
 
 
-def test_skipped_changes_are_counted_when_they_are_dropped():
-    rule, *layers = two(la.STDP)
-    updaters = [attach_updater(each.connection) for each in layers]
-    updaters[0].nonfinite = "skip"
-    for updater in updaters:
-        updater.weight = torch.full((2, 3), torch.nan)
-    with pytest.raises(la.NonFiniteUpdateError):
-        rule.update()
-    assert not updaters[0].skipped
-    updaters[1].clear()
-    rule.update()
-    assert updaters[0].skipped == {"weight": 1}
-
-
 @pytest.mark.parametrize("fn", [lambda x: x.mean(0), lambda: None, lambda x, y, z: x])
 def test_a_reduction_that_cannot_be_called(fn):
     with pytest.raises(TypeError, match=r"should be a callable `fn\(stacked, dim\)`. Found `<lam"):
