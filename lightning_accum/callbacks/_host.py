@@ -144,6 +144,7 @@ class CellHost:
 
         A loaded state that waits for a model is dropped.
         """
+        self.events.ended("released")
         self._listen(SILENT)
         if self.bound:
             self._binding.release()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -140,6 +140,10 @@ class CellTrainer(CellObserver):
         """
         rates = [rate for rate in rates_in(h).values() if is_number(rate)]
         return any(rate > 0 for rate in rates) and any(rate < 0 for rate in rates)
+
+    def followed(self) -> Iterator[nn.Parameter]:
+        """Yields parameters from whose changes the trainer learns, so that these should change."""
+        return iter(())
 
     @property
     def cell_states(self) -> Mapping[str, CellState]:

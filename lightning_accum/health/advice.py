@@ -12,14 +12,14 @@ from lightning_accum._checks import quoted
 from lightning_accum.functional.numbers import relative_distance, sample_of, widened
 from lightning_accum.health.chain import silence
 from lightning_accum.health.facts import CellFacts, Context, ParamFacts, number
-from lightning_accum.nn.delay_range import step_of_delays
+from lightning_accum.nn.linear import step_of_delays
 
 _BUSY = 0.5  # share of steps with a spike
 _ENOUGH = 1000  # values from which a share is computed
 _NEGATIVE = 0.1  # share of outputs
 _MANY, _FEW = 16, 3  # windows without a negative value of an input, and with one value
 _AWAY = 1.25  # times as far from the target at the end of a fit as at its beginning
-_SIGMA = 5.0  # times the deviation of counts that are as random as a Poisson process
+_SIGMA = 3.0  # times the deviation of counts that are as random as a Poisson process
 _SPARSE, _FACTOR = 1.0, 100.0  # Hz, and times the target, of a target in another unit
 _GROWN, _STILL = 10.0, 1.002  # times the norm when the fit began, and an epoch before
 _OUTSIDE = 0.1  # share of weights outside the range that the rule assumes
@@ -237,9 +237,9 @@ def out_of_range(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
 
 def hardly_moved(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
     """Finds weights that a whole fit has moved by next to nothing, or not at all with no rate."""
-    if p.first is None or p.now is None or p.exported or not p.applied:
+    if p.now is None or p.exported or not c.windows or (c.may_move and not p.applied):
         return
-    if p.unmoved:
+    if p.first is None or p.unmoved:
         why = (
             "its changes were applied with a factor of 0"
             if p.zeroed

@@ -12,7 +12,6 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from lightning_accum._checks import name_of, quoted
 from lightning_accum.distributed.world import processes
@@ -67,8 +66,8 @@ def recorded(c: CellFacts, x: Context) -> str | None:
         )
     if not c.empty or (x.by == "hand" and c.empty < ENOUGH):
         return None
-    if x.by == "hand" and c.others and not (x.ended or c.empty >= 100):
-        return None  # its turn may come
+    if x.by == "hand" and c.others and (c.asleep or not (x.ended or c.empty >= 100)):
+        return None  # it is frozen, or its turn may come
     if elsewhere(c):
         changed = quoted(p.name for p in c.params.values() if not p.unmoved)
         return (
@@ -183,7 +182,7 @@ def active(c: CellFacts, x: Context) -> str | None:
             " neurons that it comes from."
         )
     if c.share("post") == 0:
-        if _undefined(x):
+        if bool(c.undefined):
             return (
                 f"{found} its neurons never fired, for their membrane potential is NaN: look for"
                 " NaN in the data, in the weights, and in what else enters the current."
@@ -193,7 +192,7 @@ def active(c: CellFacts, x: Context) -> str | None:
             " the input or the weights."
         )
     quiet = c.silent_since() if all(p.rests for p in c.params.values()) else None
-    if quiet is not None:
+    if quiet is not None and not any(p.at_limits() for p in c.params.values()):
         return f"{found} it is unchanged since the first update. {silence(c, quiet)}"
     name = _zero_input(c)
     return None if name is None or _may_be_rare(c, x) else f"{found} {x.kind.why_zero(name)}"
@@ -214,13 +213,6 @@ def _should_have_moved(c: CellFacts, x: Context) -> bool:
     few = c.longest == 1 and c.windows < _STEPS and any(k.startswith("tc_") for k in c.h)
     least = ENOUGH if x.by == "hand" else 1 if x.ended else _FEW
     return c.may_move and c.windows >= least and not (few and x.by == "hand")
-
-
-def _undefined(x: Context) -> bool:
-    """Returns whether the potential of native neurons holds NaN."""
-    neuron = None if x.modules is None else x.modules[1]
-    potentials = (getattr(neuron, name, None) for name in ("voltage", "membrane"))
-    return any(isinstance(v, Tensor) and bool(v.isnan().any()) for v in potentials)
 
 
 # ---------------------------------------------------------------------- applied, kept
@@ -274,6 +266,8 @@ def _how_to_apply(c: CellFacts, p: ParamFacts, x: Context, unused: int) -> str |
             "No optimizer of this fit holds the parameter, as when a cell is registered after the"
             " fit began: register it before, or name it in `cells`."
         )
+    if x.by == "module" and not (x.ended or x.failed):
+        return None
     if x.by == "module":
         return (
             "The module's own UpdateOptimizer was not stepped: call `step()` on it at the end of"

@@ -210,6 +210,8 @@ class CellFacts:
         others: whether the latest of these found activity of other cells.
         dropped: recorded steps that were cleared before a call.
         longest: steps of the longest window.
+        asleep: whether a module was in evaluation mode when the latest call found nothing.
+        undefined: whether the potential of native neurons held NaN at the latest look.
         joined: whether traces have passed from a window to the next.
         spikes: whether both sides are recorded as spikes.
         looks: at windows 1, 2, 3, 4, 6, 8, 12, ...
@@ -227,6 +229,8 @@ class CellFacts:
     dropped: int = 0
     longest: int = 0
     joined: bool = False
+    asleep: bool = False
+    undefined: Tensor | bool = False
     spikes: tuple[bool, bool] = (False, False)
     looks: list[Look] = field(default_factory=list)
     inputs: dict[str, tuple[int, Tensor, Tensor]] = field(default_factory=dict)

@@ -58,6 +58,10 @@ class Probe(ABC):
         self._handles: list[RemovableHandle] = []
         self._over = False
 
+    @abstractmethod
+    def register(self) -> None:
+        """Registers the hooks."""
+
     def hook(
         self,
         modules: Iterable[nn.Module],
@@ -97,11 +101,16 @@ class Probe(ABC):
     def found(self) -> Iterator[tuple[str, str, str]]:
         """Yields what was found in all batches that were watched."""
 
-    def end(self) -> None:
-        """Removes the hooks, and says what was found."""
-        over, self._over = self._over, True
+    def remove(self) -> None:
+        """Removes the hooks."""
         for handle in self._handles:
             handle.remove()
+        self._over = True
+
+    def end(self) -> None:
+        """Removes the hooks, and says what was found."""
+        over = self._over
+        self.remove()
         if not over and self._batch() > self._first:
             for each in self.found():
                 self._say(*each)
@@ -116,7 +125,7 @@ def probes(
     say: Say,
     others: Sequence[CellTrainer],
 ) -> list[Probe]:
-    """Returns the probes of a fit, whose hooks are registered.
+    """Returns the probes of a fit, whose hooks are not registered yet.
 
     Args:
         trainer: the trainer of the cells.
@@ -152,9 +161,12 @@ class Wiring(Probe):
         ]
         self._latest: dict[int, Tensor] = {}  # outputs of connections
         self._went: dict[int, set[int]] = {}  # neurons that took one in
+        self._connections = {id(cell.connection) for _, cell, _ in self._cells}
+
+    def register(self) -> None:
+        """Registers the hooks."""
         connections = {id(cell.connection): cell.connection for _, cell, _ in self._cells}
         neurons = (each for _, cell, others in self._cells for each in (cell.neuron, *others))
-        self._connections = set(connections)
         self.hook(connections.values(), nn.Module.register_forward_hook)
         unique = {id(each): each for each in neurons}
         self.hook(unique.values(), nn.Module.register_forward_pre_hook, with_kwargs=True)
@@ -292,7 +304,10 @@ class KeptState(FirstCalls):
         self._left: dict[int, _Marks] = {}  # what each changed in the batch before
         self._names: dict[int, str] = {}
         self._rests: dict[int, list[Tensor]] = {}
-        found = [module for _, module in modules.values()]
+
+    def register(self) -> None:
+        """Registers the hooks."""
+        found = [module for _, module in self.modules.values()]
         self.hook(found, nn.Module.register_forward_pre_hook, with_kwargs=True)
         self.hook(found, nn.Module.register_forward_hook, with_kwargs=True)
 
@@ -414,7 +429,10 @@ class PassedState(FirstCalls):
         }
         super().__init__(trainer, batch, say, neurons)
         self._returned: dict[int, list[tuple[Tensor, float]]] = {}  # in its last call
-        found = (neuron for _, neuron in neurons.values())
+
+    def register(self) -> None:
+        """Registers the hooks."""
+        found = (neuron for _, neuron in self.modules.values())
         self.hook(found, nn.Module.register_forward_hook, with_kwargs=True)
 
     def end(self) -> None:

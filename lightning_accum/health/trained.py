@@ -52,6 +52,7 @@ class Untrained:
         optimized: Collection[int] | None = None,
     ) -> None:
         self._model, self._optimized = model, optimized
+        self._followed = {id(p) for each in trainers for p in each.followed()}
         self._rule = next((type(each).__name__ for each in trainers if each.follows_error), "")
         self._cells = {
             id(param)
@@ -62,14 +63,14 @@ class Untrained:
         }
         self._began: dict[int, tuple[float, Fingerprint]] = {
             id(p): (version(p), fingerprint(local(p.detach())))
-            for _, p in _learning(model)
+            for _, p in self._learning()
             if not (p.is_meta or is_lazy(p))
         }
 
     def _left(self) -> tuple[list[str], bool]:
         """Returns the names of parameters that are as they were, and whether others are not."""
         left, moves = [], False
-        for name, p in _learning(self._model):
+        for name, p in self._learning():
             began = self._began.get(id(p))
             if began is None or id(p) in self._cells:
                 continue
@@ -82,6 +83,13 @@ class Untrained:
             known = self._optimized  # others may be left as they are on purpose
             return [name for name, key in left if key in known], moves
         return [name for name, _ in left], moves
+
+    def _learning(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yields, by name, parameters of modules in training mode that should change."""
+        for path, each in self._model.named_modules():
+            for name, param in each.named_parameters(path, recurse=False):
+                if each.training and (param.requires_grad or id(param) in self._followed):
+                    yield name, param
 
     def _walls(self) -> list[str]:
         """Returns the paths of neurons that pass no gradient."""
@@ -126,14 +134,6 @@ class Untrained:
         paths = [path for path, _ in self._model.named_modules()]
         first, last = left[0].rpartition(".")[0], walls[-1]
         return first.startswith(f"{last}.") or paths.index(first) <= paths.index(last)
-
-
-def _learning(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Yields the parameters that require grad and belong to modules in training mode, by name."""
-    for path, each in model.named_modules():
-        for name, param in each.named_parameters(path, recurse=False):
-            if each.training and param.requires_grad:
-                yield name, param
 
 
 def _named(names: Sequence[str]) -> str:

@@ -25,7 +25,7 @@ from lightning_accum.health.facts import By, CellFacts, Context, ParamFacts, Wei
 from lightning_accum.health.probes import Probe, probes
 from lightning_accum.health.setup import layout, setup
 from lightning_accum.health.trained import Untrained, twice_trained
-from lightning_accum.optim.gradients import times_stale
+from lightning_accum.optim.update import times_stale
 
 _PATIENCE = {"loop": 100}  # windows after which it looks if no epoch has ended
 _LONG = 1000
@@ -101,6 +101,8 @@ def _guarded(
             raise  # the user has made errors of warnings
         except Exception:
             self.broken = True
+            for probe in self._probes:
+                probe.remove()
             _logger.warning("A check of local learning failed, and is left out.", exc_info=True)
 
     return cast("Callable[Concatenate[Any, P], None]", wraps(event)(guarded))
@@ -204,6 +206,8 @@ class Health(Events):
                 self.say,
                 others,
             )
+            for probe in self._probes:
+                probe.register()
             if self._whole:
                 self._untrained = Untrained([trainer, *others], self._model, self._optimized)
 
@@ -227,6 +231,7 @@ class Health(Events):
             if c.windows == 2:
                 self._note_unread(cell)
         if looked:
+            c.undefined = self._has_nan(cell)
             for p in c.params.values():
                 p.most = max(p.most, p.accumulator.contributions)
         if c.windows == 1 and self._batch_size:
@@ -246,6 +251,8 @@ class Health(Events):
         if self.by == "hand" and self._is_test(cell):
             return
         c.calls, c.empty = c.calls + 1, c.empty + 1
+        found = self._registry[cell].get()
+        c.asleep = found is not None and not (found.connection.training and found.neuron.training)
         if self.by == "hand" and c.empty in (max(ENOUGH, 2 * c.windows), _TURN):
             self._find(cell)
 
@@ -310,6 +317,8 @@ class Health(Events):
                 if not p.exported and p.param is not None and id(p.param) not in self._beside:
                     p.before, p.left = p.first, now
         self._new_epoch = True
+        for c in self.cells.values():
+            c.due = 0  # it looks at the first window of the next epoch
         if not self._looked and any(c.calls for c in self.cells.values()):
             self._find()
 
@@ -433,6 +442,15 @@ class Health(Events):
         training = trainer is None or trainer.training
         active = cell is None or (cell.connection.training and cell.neuron.training)
         return not (training or active)
+
+    def _has_nan(self, name: str) -> Tensor | bool:
+        """Returns whether the potential of native neurons holds NaN."""
+        cell = self._registry[name].get()
+        neuron = None if cell is None else cell.neuron
+        for potential in (getattr(neuron, each, None) for each in ("voltage", "membrane")):
+            if isinstance(potential, Tensor) and potential.is_floating_point():
+                return potential.detach().isnan().any()
+        return False
 
     def _note_reset(self, c: CellFacts, steps: int) -> None:
         """Compares the resets of a native neuron with those of the traces, in early windows."""

@@ -12,7 +12,6 @@ from torch.nn import functional as F
 from lightning_accum._checks import check_finite, check_integers, check_tensors
 from lightning_accum._compat import is_traced
 from lightning_accum._state import StateModule, check_that
-from lightning_accum.distributed.shards import local
 from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.nn._arguments import check_input, check_times
 from lightning_accum.sparse.costs import events_pay
@@ -265,25 +264,3 @@ def step_of_delays(
         return None
     same = torch.equal(connection.in_steps(then), connection.in_steps(now))
     return float(connection.dt) if same else None
-
-
-def delays_beyond(connection: nn.Module | None, name: str) -> str:
-    """Returns what is wrong with delays that a connection cannot keep, and the remedy.
-
-    Empty if they are fine, or not delays. Waits for the device if they are delays.
-    """
-    if not isinstance(connection, DelayedLinear) or name != "delay":
-        return ""
-    delay, longest = local(connection.delay.detach()), connection.max_delay
-    if not delay.numel():
-        return ""
-    least, most = delay.aminmax()
-    if not (bool(least < 0) or bool(most > most.new_full((), longest))):
-        return ""
-    return (
-        f"should be from 0 to `max_delay = {longest:g}`, in ms. Found delays from"
-        f" {float(least):.3g} to {float(most):.3g}: the connection counts those beyond as"
-        " the nearest bound, and the rule takes them as they are. Register a constraint,"
-        f' `attach_updater(connection, "delay").register_constraint(Clamp(0.0, {longest:g}),'
-        ' "delay")`.'
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_factor, check_mapping, is_number, quoted
+from lightning_accum._checks import check_factor, check_mapping, is_number
 from lightning_accum._compat import version
 from lightning_accum.distributed.shards import is_sharded
 from lightning_accum.optim._checkpoint import checked_parts
@@ -262,7 +261,6 @@ def checked_updaters(updaters: Iterable[Updater]) -> list[Updater]:
 # An exported gradient has, as an attribute, the versions of itself and of its parameter, and how
 # often in a row it was added to an export with which the parameter had been stepped already.
 _EXPORTED = "_lightning_accum_exported"
-_STALE = 3  # times in a row before a warning
 
 
 def updates_as_gradients(*updaters: Updater) -> None:
@@ -300,7 +298,6 @@ def updates_as_gradients(*updaters: Updater) -> None:
         (True, tensor([[-0.2500]]), None)
     """
     grads: dict[int, tuple[Tensor, Tensor]] = {}
-    labels: dict[int, str] = {}
     consume: list[partial[Any]] = []
     exported: dict[Updater, list[str]] = {}
     for updater in dict.fromkeys(checked_updaters(updaters)):
@@ -311,27 +308,23 @@ def updates_as_gradients(*updaters: Updater) -> None:
             param = updater.target(name)
             known = grads[id(param)][1] if id(param) in grads else param.grad
             grads[id(param)] = param, grad if known is None else known + grad
-            labels[id(param)] = f"{name}` of `{updater.label}"
     stale = {key: _times_stale(param) for key, (param, _) in grads.items()}
     export: list[partial[Any]] = [
         partial(setattr, param, "grad", grad) for param, grad in grads.values()
     ]
     # An interrupt leaves the updates exported and no longer pending, or neither.
     call_uninterrupted(*export, *consume)
-    for updater, changed in exported.items():
-        updater.end_export(changed)
     for key, (param, grad) in grads.items():
         if not (grad.is_inference() or param.is_inference()):  # which have no version
             setattr(grad, _EXPORTED, (version(grad), version(param), stale[key]))
-    if _STALE in stale.values():
-        names = quoted((labels[key] for key, times in stale.items() if times == _STALE), ", ")
-        warnings.warn(
-            f"Gradients should be emptied after each step of their optimizer. Found updates of"
-            f" earlier steps in the gradients of {names}, which the optimizer applies again and"
-            " again: call its `zero_grad()` after each `step()`.",
-            UserWarning,
-            stacklevel=2,
-        )
+    for updater, changed in exported.items():
+        updater.end_export(changed)
+
+
+def times_stale(param: Tensor) -> int:
+    """Returns how often in a row changes were added to a gradient that was stepped already."""
+    noted = getattr(param.grad, _EXPORTED, None)
+    return 0 if noted is None else int(noted[2])
 
 
 def _times_stale(param: Tensor) -> int:

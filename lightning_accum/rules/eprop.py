@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -149,6 +149,10 @@ class EProp(PotentialRule):
         """Returns, by name, the error, the pseudo-derivative and the weights of the feedback."""
         found, weight = super()._factors(inputs, recording, h), self.feedback.matrix()
         return found if weight is None else {**found, "feedback": weight}
+
+    def followed(self) -> Iterator[nn.Parameter]:
+        """Yields the weights of a readout whose updates the feedback takes."""
+        return self.feedback.followed()
 
     def prepare(self, recording: Recording, h: Self) -> FoldedWindow:
         """Folds the learning signals and pseudo-derivatives of a window, backwards in time."""

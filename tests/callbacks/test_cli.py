@@ -148,7 +148,7 @@ class Stepping(Net):
 @pytest.mark.filterwarnings("ignore:.*will be overridden by `LightningCLI:UserWarning")
 def test_the_optimizer_from_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     options = ["--optimizer=lightning_accum.optim.UpdateOptimizer", "--optimizer.lr=0.5"]
-    config = CONFIG.replace("apply_every_n_batches: 3", "apply_every_n_batches: 1")
+    config = CONFIG.replace("apply_every_n_batches: 3", "apply_every_n_batches: null")
     made = cli(monkeypatch, config, *options, model=Stepping)
     expected = fit_by_hand(made.model, list(loader(4)), epochs=2, lr=0.5)[-1]
     made.trainer.fit(made.model, loader(4))

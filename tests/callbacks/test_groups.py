@@ -154,7 +154,7 @@ def test_neurons_that_never_spike(tmp_path: Path) -> None:
     with torch.no_grad():
         net.fc.weight.zero_()
     run = trainer(tmp_path, callback(), logger=True)
-    with warning_of("Its neurons never fired"):
+    with warning_of("its neurons never fired"):
         run.fit(net, loader(2))
     assert torch.equal(net.fc.weight, torch.zeros_like(net.fc.weight))
     assert run.callback_metrics["activity/enc/firing_rate"] == 0

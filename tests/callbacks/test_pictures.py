@@ -298,7 +298,7 @@ def test_weights_with_nan_are_drawn(tmp_path: Path) -> None:
     net = Net()
     with torch.no_grad():
         net.fc.weight[0, 0] = float("nan")
-    with warning_of("when the fit began"):
+    with warning_of("when training began"):
         found = fit(net, tmp_path, callback(), UpdatePictures(1), batches=1)
     histogram = found.Histograms("weights/enc/weight")[0].histogram_value
     assert histogram.num == INPUTS * OUTPUTS - 1

@@ -279,7 +279,7 @@ def test_a_fit_that_does_not_resume_begins_with_its_own_rate(tmp_path: Path) -> 
 
 
 @pytest.mark.filterwarnings("ignore:Argument `lr` should be that of the fit that is resumed")
-@pytest.mark.filterwarnings("ignore:Cells .* should be trained once")
+@pytest.mark.filterwarnings("ignore:.*should be trained once:lightning_accum.LocalLearningWarning")
 def test_the_rate_is_resumed_by_name(tmp_path: Path) -> None:
     def learners(*lrs: float) -> list[pl.Callback]:
         return [callback(lr=lr, name=name) for lr, name in zip(lrs, ["a", "b"], strict=True)]

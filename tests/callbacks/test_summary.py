@@ -179,7 +179,7 @@ def test_neurons_that_fall_silent(said: Any, tmp_path: Path) -> None:
     lines = said()
     assert rows(lines)[0][-1] == "100%"  # in the last epoch
     assert lines[-1].startswith(
-        "The neurons of `enc` fired at first, and in none of the last 6 of 7 windows"
+        "The neurons of `enc` fired at first, and in none of the last 7 of 8 windows"
     )
     trainer(tmp_path, callback(), max_epochs=1).fit(Dies(2), loader(6))
     assert "none of the last 3 of 5 windows" in said()[-1]

@@ -346,7 +346,7 @@ NOTHING: dict[str, Any] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.*should be trained once:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*should be trained once:lightning_accum.LocalLearningWarning")
 @pytest.mark.parametrize("learners", [1, 2])
 @pytest.mark.parametrize("case", NOTHING)
 def test_without_an_optimizer_applied_updates_count(

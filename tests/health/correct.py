@@ -1037,7 +1037,7 @@ def in_loop(name: str, program: Callable[[], object], **more: Any) -> None:
 in_callback("several optimizers, by hand", lambda: fit(Several(), learner()))
 in_callback(
     "the module's own optimizer steps rarely",
-    lambda: fit(Rarely(), learner(apply_every_n_batches=4)),
+    lambda: fit(Rarely(), learner()),
 )
 in_callback("automatic optimization without a loss", lambda: fit(Automatic(), learner()))
 in_callback("updates as gradients in a fit", lambda: fit(Exports(), learner()))

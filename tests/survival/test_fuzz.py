@@ -243,7 +243,6 @@ GOOD: dict[str, Callable[[], Any]] = {
     "BoundedChange.lowerbound.bound": lambda: functional.bound_lower_power,
     "CellObserver.cell": lambda: "cell",
     "CellObserver.del_monitor.name": lambda: "post",
-    "RecordingTrainer.tally.name": lambda: "cell",
     "RecordingTrainer.del_cell.name": lambda: "cell",
     "CellObserver.add_cell.cell": lambda: la.Cell(kept(nn.Linear(3, 2)), kept(Spike())),
     "Rule.register_cell.cell": lambda: la.Cell(kept(nn.Linear(3, 2)), kept(Spike())),
@@ -579,10 +578,10 @@ INNER = {
     *("release", "select", "set_extra_state", "state_dict", "step_param", "suppress"),
     *("sync", "terms", "train", "unsync", "updates", "use_updater", "validate"),
     *("attach_to", "compute_over", "ready_state", "step_groups", "loop_constants", "begin_loop"),
-    *("end_loop", "check_trained", "accumulate_written", "finish_batch", "reduction_of"),
-    *("take_samples", "note_applied", "constraints_of", "updater_of", "recorded_steps"),
-    *("weight_range", "call_at_end", "takes", "hold", "steps_since_reset"),
-    *("held_rate", "note_limit", "why_unmoved", "in_steps"),
+    *("end_loop", "why_zero", "has_both_signs", "accumulate_written", "finish_batch"),
+    *("reduction_of", "take_samples", "constraints_of", "updater_of", "recorded_steps"),
+    *("weight_range", "takes", "hold", "steps_since_reset"),
+    *("held_rate", "why_unmoved", "in_steps"),
 }  # fmt: skip
 
 

@@ -266,23 +266,6 @@ def test_a_second_user_has_another_updater_with_the_same_bounds_and_constraints(
     assert claim(updater, one) is updater
 
 
-def test_it_counts_what_was_applied_by_parameter():
-    fc = linear()
-    updater = Updater(fc, "weight", "bias")
-    assert updater.applied == {}
-    updater()
-    assert updater.applied == {}
-    for _ in range(2):
-        updater.weight = torch.ones_like(fc.weight)
-        updater()
-    updater.weight.accumulate_outer(torch.ones(1, len(fc.weight)), torch.ones(1, fc.in_features))
-    updater.bias = torch.ones_like(fc.bias)
-    updater("weight")
-    assert updater.applied == {"weight": 3}
-    updater()
-    assert updater.applied == {"weight": 3, "bias": 1}
-
-
 def test_plus_equals_on_a_part_is_rejected():
     updater = Updater(linear())
     updater.weight = torch.ones(2, 3), torch.ones(2, 3)

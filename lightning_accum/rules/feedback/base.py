@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,10 @@ class Feedback(nn.Module, ABC):
         Args:
             model: the model.
         """
+
+    def followed(self) -> Iterator[nn.Parameter]:
+        """Yields parameters from whose changes the feedback learns, so that these should change."""
+        return iter(())
 
     def follow(self) -> None:
         """Learns, if the feedback does; a rule calls it after it has used the feedback."""

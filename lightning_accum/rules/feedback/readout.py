@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from typing import Any, final
 
 import torch
@@ -172,6 +173,10 @@ class LearnedFeedback(_OfReadout):
     def matrix(self) -> Tensor:
         """Returns the weights ``[classes, neurons]``."""
         return self.weight
+
+    def followed(self) -> Iterator[nn.Parameter]:
+        """Yields the weights of the readout, and its bias."""
+        yield from self.readout.parameters()
 
     @torch.no_grad()
     def follow(self) -> None:
