@@ -40,7 +40,8 @@ class Events:
 
         Args:
             cell: the name of the cell.
-            steps: how many; 0 if the rule was called, and rejected its inputs.
+            steps: how many; 0 if the rule was called and rejected its inputs, or if the cell was
+                deleted.
         """
 
     def applying(self, updater: nn.Module, names: Sequence[str]) -> None:

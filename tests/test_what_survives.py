@@ -55,6 +55,7 @@ def test_the_models_state_has_nothing_of_the_updater(trained: tuple[Serial, STDP
     assert state["neuron._extra_state"]["voltage"] is not None
 
 
+@pytest.mark.filterwarnings("ignore:.*evaluated.$:RuntimeWarning")
 def test_the_callbacks_part_restores_all_but_hyperparameters(
     trained: tuple[Serial, STDP, Updater],
 ) -> None:
@@ -74,6 +75,7 @@ def test_the_callbacks_part_restores_all_but_hyperparameters(
     assert into.weight.limits == (0.0, 1.0)
 
 
+@pytest.mark.filterwarnings("ignore:.*evaluated.$:RuntimeWarning")
 def test_copies_are_independent(trained: tuple[Serial, STDP, Updater]) -> None:
     layer, rule, updater = trained
     twin = copy.deepcopy(layer)

@@ -259,6 +259,12 @@ class Health(Events):
     @_guarded
     def dropped(self, cell: str, steps: int) -> None:
         """Counts steps that were cleared; a call that was rejected drops none."""
+        if cell not in self._registry:  # it was deleted
+            gone = self.cells.pop(cell, None)
+            held = {id(p) for c in self.cells.values() for p in c.params.values()}
+            self._params = {k: p for k, p in self._params.items() if id(p) in held}
+            del gone
+            return
         c = self._cell(cell)
         if c is not None:
             c.dropped, c.calls = c.dropped + steps, c.calls + (not steps)

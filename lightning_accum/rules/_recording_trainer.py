@@ -69,6 +69,7 @@ class RecordingTrainer(RuleOptions, ABC):
         """
         super().del_cell(name)
         self._plans.pop(name, None)
+        self.events.dropped(name, 0)
 
     def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
         """Returns the constants for the loop in C that learns online, ``None`` for other rules."""

@@ -429,7 +429,7 @@ CASES: dict[str, Case] = {
 }
 
 # Public names that are no classes to make objects of: bases, protocols, values, functions, errors.
-EXEMPT = {
+EXEMPT = {"LocalLearningWarning", "show_versions",
     "Feedback", "HistoryReducer", "Inhibition", "Monitor", "NonFiniteUpdateError", "Reducer",
     "Rule", "Term", "attach_updater", "get_updater", "learn_online", "reward_modulated",
 }  # fmt: skip

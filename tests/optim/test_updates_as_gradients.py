@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import warnings
-
 import pytest
 import torch
 from torch import nn
@@ -83,22 +81,6 @@ def test_what_is_not_finite_goes_by_the_policy():
     assert not fc.weight.grad.any()
     Adam(fc.parameters(), lr=0.5).step()
     assert torch.isfinite(fc.weight).all()
-
-
-@pytest.mark.parametrize("kind", [AdaBelief, torch.optim.SGD])
-def test_gradients_that_stay_after_a_step_are_told_once(kind):
-    fc, updater = layer()
-    optimizer = kind(fc.parameters(), lr=0.01)
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        for _ in range(8):
-            updater.weight = torch.ones(2, 3)
-            updates_as_gradients(updater)
-            optimizer.step()
-    assert len(told) == 1
-    assert "`weight` of `Linear`" in str(told[0].message)
-    assert "zero_grad()" in str(told[0].message)
-    assert torch.equal(fc.weight.grad, torch.full((2, 3), -8.0))
 
 
 @pytest.mark.parametrize("to_none", [True, False])
