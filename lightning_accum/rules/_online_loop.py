@@ -71,8 +71,8 @@ def run_compiled(rule: Rule, layer: nn.Module, inputs: Tensor) -> Tensor | None:
     events.applying(found.updater, ("weight",))
     weight.copy_(transposed.t())
     events.applied(found.updater, ("weight",), {})
-    rule.events.evaluated(found.name, found.raster, spikes, {})
     neuron.end_loop(NeuronState(after.v, after.hold, after.theta), steps)
+    rule.events.evaluated(found.name, found.raster, spikes, {})
     used = (keys[0], after.pre, pairs.rate_post), (keys[1], after.post, pairs.rate_pre)
     found.state.keep({key: trace for key, trace, rate in used if rate}, "")
     found.state.samples["weight"] = found.state.samples.get("weight", 0) + steps * batch

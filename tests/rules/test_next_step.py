@@ -259,10 +259,8 @@ def test_an_update_that_is_not_finite_is_not_applied(policy: str) -> None:
     updater = net.rule.updater_of("cell0")
     updater.nonfinite = policy
     net.learn()
-    state = net.rule.state_dict()
-    for trace in state["_states.cell0._extra_state"]["carried"].values():
-        trace.fill_(torch.nan)
-    net.rule.load_state_dict(state)
+    state = net.rule.state_of("cell0")
+    state.keep({k: torch.full_like(v, torch.nan) for k, v in state.carried.items()}, "cell0")
     weight = net.layers[0][0].weight.detach().clone()
     if policy == "raise":
         with pytest.raises(NonFiniteUpdateError):

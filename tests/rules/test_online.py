@@ -77,12 +77,9 @@ def same_everywhere(ours: tuple[la.STDP, la.Serial], plain: tuple[la.STDP, la.Se
         torch.testing.assert_close(one[1], two[1], rtol=1e-10, atol=1e-12)
     states = [each[0].state_dict() for each in (ours, plain)]
     torch.testing.assert_close(*states, rtol=1e-10, atol=1e-12)
-    updaters = [la.get_updater(each[1].connection) for each in (ours, plain)]
-    assert updaters[0].applied == updaters[1].applied
 
 
-@pytest.mark.filterwarnings("ignore:.*learns nothing from neurons that are silent")
-@pytest.mark.filterwarnings("ignore:.*should have moved:RuntimeWarning")  # without spikes
+@pytest.mark.filterwarnings("ignore::lightning_accum.LocalLearningWarning")  # without spikes
 @settings(max_examples=40, deadline=None)
 @given(
     shape=st.tuples(*(st.integers(1, most) for most in (20, 4, 20, 9))),
