@@ -253,6 +253,7 @@ def save(found: object) -> io.BytesIO:
     return file
 
 
+@pytest.mark.filterwarnings("ignore:.*kept.$:RuntimeWarning")
 @pytest.mark.parametrize("policy", ["raise", "skip"])
 def test_an_update_that_is_not_finite_is_not_applied(policy: str) -> None:
     net = Net(stdp("auto"))
