@@ -72,8 +72,9 @@ crash: $(TESTS) ## kill and resume training fifty times
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -g -O1
 sanitize: $(TESTS) ## tests of the kernel and of hostile states, under address and undefined-behaviour checks
 	CFLAGS="$(SANITIZE)" LDFLAGS="$(SANITIZE)" $(PY) scripts/build_kernel.py
-	LD_PRELOAD=$$($(CC) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 \
-		$(PY) -m pytest tests/sparse tests/survival/test_hostile_states.py $(ARGS); \
+	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libstdc++.so)" \
+		ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 \
+		$(PY) -m pytest --capture=sys tests/sparse tests/survival/test_hostile_states.py $(ARGS); \
 		status=$$?; $(PY) scripts/build_kernel.py && exit $$status
 
 mutate: $(TESTS) ## break single lines, and list those that no test notices; options by ARGS="..."
