@@ -123,7 +123,7 @@ class CellHost:
         self._listen(SILENT)
         try:  # code that was compiled before would not call the hooks
             forget_compiled(model)
-        except Exception:  # a private name of torch has changed
+        except (AttributeError, KeyError, TypeError):  # a private name of torch has changed
             torch.compiler.reset()
         self._binding.bind(model)
         self.trainer.bind_model(model)
