@@ -1,14 +1,17 @@
-"""The hook by which a monitor watches a module."""
+"""The hooks by which monitors watch modules, their end, and a context in which they see nothing."""
 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Protocol, final
 
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from lightning_accum._compat import in_backward
-from lightning_accum.observe.unobserved import is_unobserved
 
 
 class Observer(Protocol):
@@ -69,3 +72,71 @@ class Hook:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Hook, ()
+
+
+@final
+class Registration:
+    """Holds the handles of an object's hooks, and removes the hooks when the object dies.
+
+    Args:
+        owner: the object.
+    """
+
+    def __init__(self, owner: object) -> None:
+        self.handles: list[RemovableHandle] = []
+        self._finalizer = weakref.finalize(owner, _remove, self.handles)
+        self._finalizer.atexit = False
+
+    def remove(self) -> None:
+        """Removes the hooks."""
+        _remove(self.handles)
+        self._finalizer.detach()
+
+
+def _remove(handles: list[RemovableHandle]) -> None:
+    for handle in handles:
+        handle.remove()
+
+
+class _Context:
+    """Stands for one ``with unobserved()``, and dies with it, even if an interrupt ends it."""
+
+
+# The innermost context of this thread or asyncio task.
+_innermost: ContextVar[weakref.ref[_Context] | None] = ContextVar("unobserved", default=None)
+# The contexts of all threads. Code that torch.compile traced can read a dictionary, but not a
+# ContextVar, so it asks the ContextVar only if this is not empty.
+_open: dict[int, None] = {}
+
+
+@contextmanager
+def unobserved() -> Iterator[None]:
+    """Keeps all monitors from recording what modules do inside, in this thread or asyncio task.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum.observe import OutputMonitor
+        >>> relu = nn.ReLU()
+        >>> monitor = OutputMonitor(relu)
+        >>> with unobserved():
+        ...     _ = relu(torch.ones(1))
+        >>> monitor.peek() is None
+        True
+    """
+    before, context = _innermost.get(), _Context()
+    _innermost.set(weakref.ref(context))
+    _open[id(context)] = None
+    try:
+        yield
+    finally:
+        _open.pop(id(context), None)
+        _innermost.set(before)  # not `reset(token)`, which fails if another task ends the context
+
+
+def is_unobserved() -> bool:
+    """Returns whether the caller runs inside :func:`unobserved`."""
+    if not _open:
+        return False
+    innermost = _innermost.get()
+    return innermost is not None and innermost() is not None

@@ -1,4 +1,4 @@
-"""The base of all monitors: an attribute that is watched, and a reducer that keeps what is seen."""
+"""The base of all monitors, and those of a module's input and of its output."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeAlias, final
 
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
@@ -16,16 +16,51 @@ from lightning_accum._checks import check_callables, check_strings
 from lightning_accum._compat import child_of
 from lightning_accum._state import CheckedState
 from lightning_accum.functional.interpolation import Interpolation
-from lightning_accum.observe.hooks import Hook
+from lightning_accum.observe.hooks import Hook, Registration
 from lightning_accum.observe.paths import find_module
-from lightning_accum.observe.picking import Picker, first_tensor
-from lightning_accum.observe.reducers.base import Reducer
-from lightning_accum.observe.reducers.latest import Latest
-from lightning_accum.observe.registration import Registration
+from lightning_accum.observe.reducers.base import Latest, Reducer
 from lightning_accum.observe.switch import Switch
 
-Filter = Callable[[Tensor], bool]
-Map = Callable[[Tensor], Tensor]
+Picker: TypeAlias = Callable[[Any], Tensor]
+Filter: TypeAlias = Callable[[Tensor], bool]
+Map: TypeAlias = Callable[[Tensor], Tensor]
+
+
+def first_tensor(value: Any) -> Tensor:
+    """Returns the first tensor of a module's arguments or results, depth first.
+
+    Args:
+        value: a tensor, or tuples, lists and dictionaries that contain at least one.
+
+    Raises:
+        TypeError: if there is no tensor.
+
+    Example:
+        >>> import torch
+        >>> first_tensor((None, (torch.ones(1), torch.zeros(1))))
+        tensor([1.])
+    """
+    if type(value) is tuple and value and isinstance(value[0], Tensor):
+        return value[0]  # as nearly always, at every step
+    found = _search(value)
+    if found is None:
+        raise TypeError(
+            "A monitored module should take or return at least one tensor."
+            f" Found `{type(value).__name__}`: pass a `picker` that finds the activity."
+        )
+    return found
+
+
+def _search(value: Any) -> Tensor | None:
+    if isinstance(value, Tensor):
+        return value
+    items = value.values() if isinstance(value, dict) else value
+    if not isinstance(items, str) and hasattr(items, "__iter__"):
+        for item in items:
+            found = _search(item)
+            if found is not None:
+                return found
+    return None
 
 
 class MonitorConstructor(Protocol):
@@ -246,3 +281,48 @@ class Monitor(CheckedState, ABC):
 
 def _construct(cls: type[Monitor], options: dict[str, Any], module: Any, attr: str) -> Monitor:
     return cls(module, attr, **copy.deepcopy(options))
+
+
+@final
+class InputMonitor(Monitor):
+    """Watches the input of a module, before the module runs.
+
+    See :class:`Monitor` for the arguments.
+
+    Example:
+        >>> from torch import nn
+        >>> import torch
+        >>> fc = nn.Linear(2, 3)
+        >>> monitor = InputMonitor(fc)
+        >>> _ = fc(torch.ones(1, 2))
+        >>> monitor.peek()
+        tensor([[1., 1.]])
+    """
+
+    def _add_hooks(self, module: nn.Module, hook: Hook) -> tuple[RemovableHandle, ...]:
+        return (module.register_forward_pre_hook(hook, with_kwargs=True),)
+
+    def _value(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
+        (kwargs,) = rest
+        return args or kwargs
+
+
+@final
+class OutputMonitor(Monitor):
+    """Watches the output of a module.
+
+    See :class:`Monitor` for the arguments.
+
+    Example:
+        >>> from torch import nn
+        >>> import torch
+        >>> relu = nn.ReLU()
+        >>> monitor = OutputMonitor(relu)
+        >>> _ = relu(torch.tensor([-1.0, 1.0]))
+        >>> monitor.peek()
+        tensor([0., 1.])
+    """
+
+    def _value(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
+        (result,) = rest
+        return result

@@ -1,14 +1,14 @@
-"""The base of all reducers, which keep what a monitor sees."""
+"""The base of all reducers, and the one that keeps only the latest observation."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite, check_numbers
+from lightning_accum._checks import check_finite, check_numbers, check_tensors
 from lightning_accum._state import StateModule
 from lightning_accum.functional.interpolation import Interpolation, interp_previous
 from lightning_accum.functional.numbers import at_least_float32
@@ -156,3 +156,57 @@ def _rows(ring: Tensor, index: Tensor) -> Tensor:
     rows = ring.reshape(ring.shape[0], *[1] * missing, *ring.shape[1:])
     index = (index % ring.shape[0]).expand(shape).unsqueeze(0)
     return rows.expand(-1, *shape).gather(0, index).squeeze(0)
+
+
+@final
+class Latest(Reducer):
+    """Keeps only the latest observation.
+
+    Args:
+        dt: time between two observations, in ms.
+
+    Example:
+        >>> import torch
+        >>> latest = Latest()
+        >>> latest(torch.tensor([1.0]))
+        >>> latest(torch.tensor([2.0]))
+        >>> latest.peek()
+        tensor([2.])
+    """
+
+    def __init__(self, dt: float = 1.0) -> None:
+        super().__init__(dt)
+        self._state = {"latest": None}
+
+    def forward(self, observation: Tensor) -> None:
+        """Takes in one observation."""
+        check_tensors(observation=observation)
+        self._state["latest"] = observation.detach().clone()
+
+    def peek(self) -> Tensor | None:
+        """Returns the latest observation, ``None`` before the first one."""
+        return self._state["latest"]
+
+    def dump(self) -> Tensor | None:
+        """Returns the latest observation as a history of one, ``None`` before the first one."""
+        latest = self._state["latest"]
+        return None if latest is None else latest.unsqueeze(0)
+
+
+def allocate(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Returns an uninitialized tensor that may be written to in inference mode and outside it.
+
+    Args:
+        shape: shape of the tensor.
+        dtype: dtype of the tensor.
+        device: device of the tensor.
+
+    Example:
+        >>> import torch
+        >>> with torch.inference_mode():
+        ...     memory = allocate((2,), torch.float32, torch.device("cpu"))
+        >>> memory.zero_()
+        tensor([0., 0.])
+    """
+    with torch.inference_mode(False):
+        return torch.empty(shape, dtype=dtype, device=device)

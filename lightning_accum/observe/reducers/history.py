@@ -1,16 +1,16 @@
-"""The bases of the reducers with a history, which is a ring of the latest states."""
+"""The reducers with a history, which is a ring of the latest states."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_numbers, check_tensors
+from lightning_accum._checks import check_callables, check_numbers, check_tensors
 from lightning_accum._state import (
     COUNT,
     NUMBERS,
@@ -20,8 +20,11 @@ from lightning_accum._state import (
     check_that,
     optional,
 )
-from lightning_accum.observe.reducers.base import Reducer
-from lightning_accum.observe.reducers.memory import allocate
+from lightning_accum.functional.numbers import widened
+from lightning_accum.observe.reducers.base import Reducer, allocate
+
+Criterion: TypeAlias = Callable[[Tensor], Tensor]
+"""Finds the events in an observation, as booleans of its shape."""
 
 
 class HistoryReducer(Reducer, ABC):
@@ -50,16 +53,11 @@ class HistoryReducer(Reducer, ABC):
         self.length = 0  # how many of them are kept
         self._state = {"ring": None}
 
-    _kind: ClassVar[Kind] = TENSOR
+    _kind: ClassVar[Kind] = NUMBERS  # of its states, which are of float32 or wider
 
     @abstractmethod
     def _fold(self, observation: Tensor, last: Tensor | None) -> Tensor:
-        """Returns the state after ``observation``.
-
-        Args:
-            observation: ``[...]`` the new observation.
-            last: ``[...]`` the state before it, ``None`` at the first observation.
-        """
+        """Returns the state after an observation; ``last`` is ``None`` at the first one."""
 
     def forward(self, observation: Tensor) -> None:
         """Takes in one observation.
@@ -95,6 +93,11 @@ class HistoryReducer(Reducer, ABC):
         ring = self._state["ring"]
         assert ring is not None
         return ring
+
+    def _moved(self, fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
+        moved = fn(tensor)  # half precision loses small terms of long sums
+        wide = self._kind is not NUMBERS or moved.dtype.itemsize >= 4
+        return moved if wide else tensor.to(moved.device)
 
     def _kept(self) -> tuple[Tensor, int, int] | None:
         if self.steps == 0:
@@ -172,16 +175,145 @@ class HistoryReducer(Reducer, ABC):
         return f"duration={self.duration}, dt={self.dt}"
 
 
-class FoldReducer(HistoryReducer, ABC):
-    """Computes each state from the one before, in float32 or wider.
+class PassthroughReducer(HistoryReducer):
+    r"""Keeps the observations of the last ``duration`` ms, :math:`y_t = s_t`.
+
+    Args:
+        duration: how far back the history reaches, in ms; 0 for the latest only.
+        dt: time between two observations, in ms.
+
+    Example:
+        >>> import torch
+        >>> from lightning_accum.functional import interp_linear
+        >>> history = PassthroughReducer(duration=2.0)
+        >>> for value in (1.0, 2.0, 4.0, 8.0):
+        ...     history(torch.tensor([value]))
+        >>> history.dump().flatten().tolist()
+        [2.0, 4.0, 8.0]
+        >>> history.view(0.5), history.view(0.5, interpolation=interp_linear)
+        (tensor([4.]), tensor([6.]))
+    """
+
+    _kind = TENSOR
+
+    def _fold(self, observation: Tensor, last: Tensor | None) -> Tensor:
+        return observation
+
+
+class EMAReducer(HistoryReducer):
+    r"""Keeps the exponential moving average, which begins at the first observation.
+
+    .. math::
+        y_0 = s_0 \qquad y_t = (1 - \alpha)\,y_{t-1} + \alpha\,s_t
+
+    Args:
+        alpha: weight :math:`\alpha` of a new observation, above 0 and at most 1.
+        duration: how far back the history reaches, in ms; 0 for the latest state only.
+        dt: time between two observations, in ms.
+
+    Raises:
+        ValueError: if ``alpha`` is not in its range.
+
+    Example:
+        >>> import torch
+        >>> mean = EMAReducer(0.25)
+        >>> for value in (4.0, 8.0):
+        ...     mean(torch.tensor([value]))
+        >>> mean.peek()
+        tensor([5.])
+    """
+
+    def __init__(self, alpha: float, duration: float = 0.0, dt: float = 1.0) -> None:
+        super().__init__(duration, dt)
+        check_numbers(alpha=alpha)
+        if not 0 < alpha <= 1:
+            raise ValueError(
+                f"Argument `alpha` should be above 0 and at most 1. Found `{alpha = }`."
+            )
+        self.alpha = alpha
+
+    def _fold(self, observation: Tensor, last: Tensor | None) -> Tensor:
+        now = widened(observation)
+        return now if last is None else last + self.alpha * (now - last)
+
+
+class CumulativeAverageReducer(HistoryReducer):
+    r"""Keeps the mean of all observations since the last ``clear()``.
+
+    .. math::
+        y_t = \frac{1}{t + 1} \sum_{u = 0}^{t} s_u = y_{t-1} + \frac{s_t - y_{t-1}}{t + 1}
+
+    Args:
+        duration: how far back the history of the mean reaches, in ms; 0 for the latest only. The
+            mean is of all observations, however short the history is.
+        dt: time between two observations, in ms.
+
+    Example:
+        >>> import torch
+        >>> mean = CumulativeAverageReducer()
+        >>> for value in (1.0, 2.0, 6.0):
+        ...     mean(torch.tensor([value]))
+        >>> mean.peek()
+        tensor([3.])
+    """
+
+    def _fold(self, observation: Tensor, last: Tensor | None) -> Tensor:
+        now = widened(observation)
+        return now if last is None else last + (now - last) / (self.steps + 1)
+
+
+def nonzero(observation: Tensor) -> Tensor:
+    """Finds the spikes, which are the elements that are not zero."""
+    return observation != 0
+
+
+def find_events(criterion: Criterion, observation: Tensor) -> Tensor:
+    """Returns booleans that are true at the events; a ``TypeError`` tells of anything else."""
+    found = criterion(observation)
+    if not isinstance(found, Tensor) or found.dtype != torch.bool:
+        kind = found.dtype if isinstance(found, Tensor) else type(found).__name__
+        raise TypeError(
+            "Argument `criterion` should return booleans of the observation's shape. Found"
+            f" `{kind}`: compare with a threshold."
+        )
+    return found
+
+
+class EventReducer(HistoryReducer):
+    r"""Keeps the time since the last event, in ms; infinite before the first one.
+
+    .. math::
+        y_t = \begin{cases} 0 & \text{criterion}(s_t) \\ y_{t-1} + \Delta t & \text{else}
+        \end{cases}
+
+    Between two observations the time since the event grows continuously.
 
     Args:
         duration: how far back the history reaches, in ms; 0 for the latest state only.
-        dt: time between two observations, in ms.
+        dt: time between two observations :math:`\Delta t`, in ms.
+        criterion: finds the events in observations ``[...]``, as booleans ``[...]``; by default
+            those that are not zero. Only a function of a module can be pickled.
+
+    Example:
+        >>> import torch
+        >>> since = EventReducer(dt=0.5)
+        >>> for spikes in ([1, 0], [0, 0], [0, 0]):
+        ...     since(torch.tensor(spikes))
+        >>> since.peek()
+        tensor([1., inf])
     """
 
-    _kind = NUMBERS
+    def __init__(
+        self, duration: float = 0.0, dt: float = 1.0, criterion: Criterion = nonzero
+    ) -> None:
+        super().__init__(duration, dt)
+        check_callables(criterion=criterion)
+        self.criterion = criterion
 
-    def _moved(self, fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
-        moved = fn(tensor)  # half precision loses small terms of long sums
-        return moved if moved.dtype.itemsize >= 4 else tensor.to(moved.device)
+    def _fold(self, observation: Tensor, last: Tensor | None) -> Tensor:
+        if last is None:
+            last = torch.full_like(widened(observation), math.inf)
+        return (last + self.dt).masked_fill(find_events(self.criterion, observation), 0)
+
+    def _between(self, earlier: Tensor, later: Tensor, elapsed: Tensor) -> Tensor:
+        return earlier + elapsed

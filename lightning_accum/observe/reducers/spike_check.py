@@ -7,7 +7,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from lightning_accum.observe.reducers.memory import allocate
+from lightning_accum.observe.reducers.base import allocate
 from lightning_accum.sparse.binary import count_spikes
 from lightning_accum.sparse.compiled import has_kernel
 

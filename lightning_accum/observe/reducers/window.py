@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._compat import is_traced, version
-from lightning_accum.observe.reducers.memory import allocate
+from lightning_accum.observe.reducers.base import allocate
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.handover import ExpectedEvents, expect_events
 from lightning_accum.sparse.kernel_record import SpikeRows
