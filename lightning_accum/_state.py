@@ -211,6 +211,13 @@ class CheckedState(nn.Module):
         self.check_state_dict(state_dict, strict)
         return super().load_state_dict(state_dict, strict, assign)
 
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        """Has a model that contains this one list what does not fit, beside its parameters."""
+        try:
+            super()._load_from_state_dict(state_dict, prefix, *rest)
+        except RuntimeError as error:
+            rest[-1].append(f"`{prefix[:-1] or type(self).__name__}`: {error}")
+
 
 class StateModule(CheckedState):
     """A module with named transient tensors, whose shapes are not known in advance.

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from lightning_accum._state import COUNT, CheckedState, StateModule, check_state
+from lightning_accum.nn import LIF
 
 
 def holding(**state: torch.Tensor | None) -> StateModule:
@@ -100,3 +101,19 @@ def test_a_part_of_a_state_is_taken_where_that_is_asked_for():
     assert (module.one.count, module.two.count) == (1, 4)
     with pytest.raises(TypeError, match="Argument `state_dict` should be a mapping"):
         module.load_state_dict([1])
+
+
+def test_a_model_of_another_size_is_told_of_all_that_does_not_fit():
+    def model(size: int) -> torch.nn.Module:
+        return torch.nn.ModuleDict({"fc": torch.nn.Linear(3, size), "lif": LIF(size)})
+
+    large, small = model(5), model(4)
+    large["lif"](torch.ones(2, 5))
+    with pytest.raises(RuntimeError, match="Error.s. in loading state_dict") as told:
+        small.load_state_dict(large.state_dict())
+    lines = str(told.value).splitlines()[1:]
+    assert [line.split(":")[0].strip() for line in lines] == [
+        "size mismatch for fc.weight", "size mismatch for fc.bias", "`lif`",
+    ]  # fmt: skip
+    assert "The state of `LIF` should hold floating-point numbers of shape [B, 4]" in lines[-1]
+    assert small["lif"].voltage is None
