@@ -19,6 +19,8 @@ def attempt(borrowed: Callable[..., T], *args: Any, otherwise: T) -> T:
     """
     try:
         return borrowed(*args)
+    except MemoryError:
+        raise
     except Exception:
         return otherwise
 
