@@ -26,8 +26,7 @@ import torch
 from _measure import setting, table
 from _windows import NET, RULES, Found, Window, measure
 
-from lightning_accum.sparse.compiled import has_kernel
-from lightning_accum.sparse.library import SWITCH
+from lightning_accum.sparse.library import SWITCH, has_kernel
 
 FITTED = [
     Window(784, neurons, batch, steps, density)

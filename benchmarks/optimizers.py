@@ -32,9 +32,8 @@ from lightning_accum.optim import (
     Noam,
     RAdam,
 )
-from lightning_accum.sparse.kernel_moments import step_moments
 from lightning_accum.sparse.library import library
-from lightning_accum.sparse.tensor_places import Places
+from lightning_accum.sparse.tensor_lists import Places, step_moments
 
 Make = Callable[..., torch.optim.Optimizer]
 Shapes = list[tuple[int, ...]]

@@ -18,7 +18,7 @@ from lightning_accum.distributed.world import (
     to_bytes,
 )
 from lightning_accum.functional.statistics import update_statistics
-from lightning_accum.sparse.counts import fast_count_statistics, fast_spike_counts
+from lightning_accum.sparse.search import fast_count_statistics, fast_spike_counts
 from lightning_accum.sparse.statistics import fast_lost_change, summed_statistics
 
 Values: TypeAlias = Mapping[str, Tensor | float]

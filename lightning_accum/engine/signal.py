@@ -12,9 +12,8 @@ from torch import Tensor
 from lightning_accum.engine.state import StateKey, trace_key
 from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.functional.traces import TraceMode, decay_factor, last_trace, trace
-from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.folding import Folding
-from lightning_accum.sparse.traces import last_trace_of_events, trace_before_events
+from lightning_accum.sparse.eligibility import Folding
+from lightning_accum.sparse.events import Events, last_trace_of_events, trace_before_events
 
 _MODES = get_args(TraceMode)
 

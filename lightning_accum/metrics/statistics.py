@@ -12,7 +12,7 @@ from lightning_accum._compat import default_states, mark_updated
 from lightning_accum._metric import PersistentMetric
 from lightning_accum.functional.statistics import AVERAGED, spike_counts
 from lightning_accum.plot.figures import Panel, draw_panels
-from lightning_accum.sparse.binary import count_spikes
+from lightning_accum.sparse.search import count_spikes
 from lightning_accum.sparse.statistics import fast_statistics
 
 _NAMES = (*AVERAGED, "nonfinite")

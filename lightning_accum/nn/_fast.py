@@ -15,9 +15,13 @@ from torch import Tensor
 
 from lightning_accum._compat import is_compiler_failure
 from lightning_accum.nn.competition import Inhibition
-from lightning_accum.sparse.compiled import has_kernel
-from lightning_accum.sparse.kernel_neurons import NeuronState, NeuronSteps, integrate_neurons
-from lightning_accum.sparse.kernel_online import SpikingNeurons
+from lightning_accum.sparse.library import has_kernel
+from lightning_accum.sparse.neurons import (
+    NeuronState,
+    NeuronSteps,
+    SpikingNeurons,
+    integrate_neurons,
+)
 
 # Sequences of up to so many steps are not worth the preparation of the loop for long sequences.
 _SHORT = 3

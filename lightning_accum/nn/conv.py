@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import final
 
 import torch
@@ -11,8 +12,10 @@ from torch import Tensor, nn
 from lightning_accum._checks import check_tensors
 from lightning_accum._compat import is_traced
 from lightning_accum.functional.numbers import as_numbers
-from lightning_accum.sparse.chunks import in_chunks
 from lightning_accum.updates import Updatable
+
+# How many elements a chunk has, of the argument or of the result, whichever has more.
+_CHUNK = 1 << 19
 
 
 class SequenceConv(Updatable, nn.Module):
@@ -40,7 +43,7 @@ class SequenceConv(Updatable, nn.Module):
             out = self._transmit(flat)
         else:
             channels = max(flat.shape[1], self.weight.shape[0]) if flat.ndim > 1 else 1
-            out = in_chunks(self._transmit, flat, channels * math.prod(flat.shape[2:]))
+            out = _in_chunks(self._transmit, flat, channels * math.prod(flat.shape[2:]))
         return out.reshape(*x.shape[:-inner], *out.shape[1:])
 
     def _transmit(self, x: Tensor) -> Tensor:
@@ -53,6 +56,20 @@ class SequenceConv(Updatable, nn.Module):
         """Returns whether autograd will keep everything for a backward pass."""
         tensors = (x, *self.parameters())
         return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+def _in_chunks(call: Callable[[Tensor], Tensor], x: Tensor, row_elements: int) -> Tensor:
+    """Returns ``call(x)`` of a function of rows, in chunks that stay in the cache between steps."""
+    rows = max(1, _CHUNK // max(1, row_elements))
+    if len(x) <= rows:
+        return call(x)
+    first, *others = x.split(rows)
+    part = call(first)
+    out = part.new_empty(len(x), *part.shape[1:])
+    out[:rows] = part
+    for i, chunk in enumerate(others, 1):
+        out[i * rows : (i + 1) * rows] = call(chunk)
+    return out
 
 
 @final

@@ -16,8 +16,7 @@ from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.nn._arguments import check_input, check_times
 from lightning_accum.sparse.costs import events_pay
 from lightning_accum.sparse.event_sums import event_matmul
-from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.handover import publish_events
+from lightning_accum.sparse.events import Events, publish_events
 from lightning_accum.updates import Updatable
 
 _LONGEST_DELAY = 1 << 16  # steps

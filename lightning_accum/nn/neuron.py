@@ -24,8 +24,7 @@ from lightning_accum.nn._arguments import (
 )
 from lightning_accum.nn._fast import integrate, prepare_steps
 from lightning_accum.nn.competition import Inhibition, WinnerTakeAll
-from lightning_accum.sparse.kernel_neurons import NeuronState, NeuronSteps
-from lightning_accum.sparse.kernel_online import SpikingNeurons
+from lightning_accum.sparse.neurons import NeuronState, NeuronSteps, SpikingNeurons
 
 
 class Neurons(StateModule, ABC):

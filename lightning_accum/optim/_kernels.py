@@ -18,17 +18,17 @@ from lightning_accum.functional.optimization import (
     moment_step,
     second_moment,
 )
-from lightning_accum.sparse.flat_views import flat_alias
-from lightning_accum.sparse.kernel_moments import step_moments
 from lightning_accum.sparse.tensor_lists import (
     CHUNK,
     SERIAL,
     Columns,
+    Places,
     chunks,
+    flat_alias,
     single_threaded,
     staging,
+    step_moments,
 )
-from lightning_accum.sparse.tensor_places import Places
 
 # Before, it takes one tensor only.
 _TAKES_LISTS = torch.__version__ >= "2.6"

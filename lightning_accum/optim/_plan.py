@@ -14,9 +14,7 @@ from torch import Tensor
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.optim._kernels import COMPILED, check_sizes
 from lightning_accum.optim.weight_decay import WeightDecay
-from lightning_accum.sparse.flat_views import dense, same_layout
-from lightning_accum.sparse.tensor_lists import SERIAL, Columns
-from lightning_accum.sparse.tensor_places import Places
+from lightning_accum.sparse.tensor_lists import SERIAL, Columns, Places, dense, same_layout
 
 _grad = attrgetter("grad")
 

@@ -16,10 +16,8 @@ from lightning_accum.engine.window import Window
 from lightning_accum.functional.eligibility import Eligibility, Remaining, fold_remaining
 from lightning_accum.rules._error import LearningSignal
 from lightning_accum.rules.potential import PotentialRule, potential, potentials
-from lightning_accum.sparse.buffers import Scratch
-from lightning_accum.sparse.eligibility import fold_in_blocks, fold_to_edges
-from lightning_accum.sparse.folding import Folding
-from lightning_accum.sparse.kernel_eligibility import Potential
+from lightning_accum.sparse.eligibility import Folding, Potential, fold_in_blocks, fold_to_edges
+from lightning_accum.sparse.library import Scratch
 
 
 class FoldConstants(NamedTuple):

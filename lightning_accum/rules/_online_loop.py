@@ -15,9 +15,14 @@ from lightning_accum.engine.state import trace_key
 from lightning_accum.nn.linear import Linear
 from lightning_accum.nn.neuron import Neurons
 from lightning_accum.rules.base import Rule
-from lightning_accum.sparse.kernel_neurons import NeuronState
-from lightning_accum.sparse.kernel_online import OnlineState, PairSTDP, SpikingNeurons, run_online
-from lightning_accum.sparse.kernel_record import SpikeRows
+from lightning_accum.sparse.events import SpikeRows
+from lightning_accum.sparse.neurons import (
+    NeuronState,
+    OnlineState,
+    PairSTDP,
+    SpikingNeurons,
+    run_online,
+)
 from lightning_accum.updates import Accumulator, Clamp, Updater
 
 

@@ -17,7 +17,7 @@ from lightning_accum.functional.reductions import Reduction, reduction
 from lightning_accum.rules._cell_plan import CellPlan
 from lightning_accum.rules._options import RuleOptions
 from lightning_accum.rules._recorded_signals import RecordedSignal, check_read, read
-from lightning_accum.sparse.kernel_online import PairSTDP
+from lightning_accum.sparse.neurons import PairSTDP
 
 
 class RecordingTrainer(RuleOptions, ABC):

@@ -17,7 +17,7 @@ from lightning_accum.engine.recording import Given, Recording
 from lightning_accum.functional.spikes import Surrogate, Triangular
 from lightning_accum.rules._recorded_signals import StateSource, check_source
 from lightning_accum.rules.third_factor import ThirdFactorRule
-from lightning_accum.sparse.kernel_eligibility import Potential
+from lightning_accum.sparse.eligibility import Potential
 
 
 class PotentialRule(ThirdFactorRule, kw_only=True):

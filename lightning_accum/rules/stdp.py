@@ -11,7 +11,7 @@ from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import reduction
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules.pair import PairRule
-from lightning_accum.sparse.kernel_online import PairSTDP
+from lightning_accum.sparse.neurons import PairSTDP
 
 
 class STDP(PairRule):

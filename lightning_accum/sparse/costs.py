@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from lightning_accum.sparse.compiled import has_kernel
+from lightning_accum.sparse.library import has_kernel
 from lightning_accum.sparse.products import Factor, Product, Side, weighs_rows
 from lightning_accum.sparse.search import density
 from lightning_accum.sparse.step import widest

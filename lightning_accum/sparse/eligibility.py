@@ -1,13 +1,134 @@
-"""Eligibility propagation in blocks of steps, whose temporaries stay in the cache."""
+"""Eligibility propagation, folded backwards in time: in blocks that stay in the cache, or in C."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from lightning_accum.functional.eligibility import Eligibility, fold_eligibility
-from lightning_accum.sparse.kernel_eligibility import Potential, fold_steps
+from lightning_accum.functional.spikes import Surrogate
+from lightning_accum.sparse.library import (
+    At,
+    Int,
+    Real,
+    are_values,
+    has_kernel,
+    kernel_for,
+    pointer,
+    threads_among,
+)
+
+_FORMS = ("triangular", "fast sigmoid", "arctan")
+_NEURONS = 2048  # neurons that a thread works on at a time
+
+
+class Potential(NamedTuple):
+    """What a pseudo-derivative is computed of.
+
+    Args:
+        membrane: ``[T, ...]`` the potential.
+        threshold: the threshold, ``[T, ...]`` or a number.
+        surrogate: makes the pseudo-derivative of both.
+    """
+
+    membrane: Tensor
+    threshold: Tensor | float
+    surrogate: Surrogate
+
+    def part(self, steps: slice) -> Potential:
+        """Returns some steps of it.
+
+        Args:
+            steps: which steps.
+        """
+        threshold = self.threshold[steps] if isinstance(self.threshold, Tensor) else self.threshold
+        return self._replace(membrane=self.membrane[steps], threshold=threshold)
+
+    def derivative(self) -> Tensor:
+        """Returns the pseudo-derivative of every step, in float32 or wider."""
+        wide = torch.promote_types(self.membrane.dtype, torch.float32)
+        return self.surrogate.derivative(self.membrane.to(wide) - self.threshold)
+
+
+class FoldConstants(ctypes.Structure):
+    """The constants of the pseudo-derivative and of the fold, as the kernel reads them."""
+
+    _fields_ = (
+        ("form", Int),
+        *((name, Real) for name in ("a", "b", "limit", "kappa", "beta", "rho")),
+    )
+
+    @classmethod
+    def of(
+        cls, potential: Potential, constants: tuple[float, float, float]
+    ) -> FoldConstants | None:
+        """Returns them; ``None`` for a pseudo-derivative that the kernel does not know."""
+        form, threshold = potential.surrogate.form(), potential.threshold
+        if form is None:
+            return None
+        limit = 0.0 if isinstance(threshold, Tensor) else threshold
+        return cls(_FORMS.index(form[0]), *form[1:], limit, *constants)
+
+
+class _Fold(ctypes.Structure):
+    _fields_ = (
+        *((name, Int) for name in ("steps", "size")),
+        ("constants", FoldConstants),
+        *((name, At) for name in ("signal", "membrane", "limits", "unfiltered")),
+        *((name, At) for name in ("filtered", "adaptation", "out")),
+    )
+
+
+def fold_steps(
+    signal: Tensor,
+    potential: Potential,
+    out: Tensor,
+    behind: tuple[Tensor, Tensor],
+    constants: tuple[float, float, float],
+    unfiltered: Tensor | None = None,
+) -> bool:
+    """Folds the learning signals of some steps, if there is a kernel for them.
+
+    The plain form is :func:`lightning_accum.functional.fold_eligibility`.
+
+    Args:
+        signal: ``[T, ...]`` learning signals.
+        potential: the potential of the same steps.
+        out: ``[T, ...]`` receives the postsynaptic signal; it may be ``signal``.
+        behind: ``[...]`` the factors of the filtered eligibility and of the adaptation that the
+            steps behind these left, which are replaced by those of these steps.
+        constants: the decay of the readout, the strength of the adaptation, and its decay.
+        unfiltered: ``[...]`` a learning signal that is added in every step.
+
+    Returns:
+        Whether it is done; if not, nothing has changed.
+    """
+    dtype, shape = out.dtype, out.shape
+    known = FoldConstants.of(potential, constants)
+    if known is None or not shape or not out.numel():
+        return False
+    membrane, threshold = potential.membrane, potential.threshold
+    limits = threshold if isinstance(threshold, Tensor) else None
+    whole = [out, signal, membrane, *([] if limits is None else [limits])]
+    one = [*behind, *([] if unfiltered is None else [unfiltered])]
+    values = [(whole, shape), (one, shape[1:])]
+    if not all(are_values(each, of, dtype) for tensors, of in values for each in tensors):
+        return False
+    kernel = kernel_for(dtype)
+    if kernel is None:
+        return False
+    size = shape[1:].numel()
+    pointers = map(pointer, (signal, membrane, limits, unfiltered, *behind, out))
+    task = _Fold(len(out), size, known, *pointers)
+    pieces = -(-size // _NEURONS)
+    threads = threads_among(pieces, out.numel())
+    kernel.fold_eligibility(ctypes.byref(task), threads)
+    return True
+
 
 # Elements of a block: 512 KB in float32, of which a block takes two to four at a time.
 _BLOCK = 1 << 17
@@ -122,3 +243,82 @@ class _Blocks:
             return folded
         psi = part.derivative().to(out.dtype)
         return fold_eligibility(signal, psi, *self.constants, self.unfiltered, out, folded)
+
+
+# With more outputs, a matrix product makes the learning signals faster.
+MOST_CLASSES = 32
+
+
+class _Folding(ctypes.Structure):
+    _fields_ = (
+        ("constants", FoldConstants),
+        *((name, Int) for name in ("classes", "every_step")),
+        *((name, At) for name in ("errors", "feedback", "limits", "unfiltered")),
+        *((name, At) for name in ("filtered", "adaptation")),
+    )
+
+
+class Folding(NamedTuple):
+    """A signal ``[T, B, N]`` that is folded backwards in time, and what it is folded of.
+
+    Args:
+        values: returns all values, the plain form of what the kernel computes on the way.
+        errors: ``[T, B, classes]``, or ``[B, classes]`` if it is the same in all steps.
+        feedback: ``[classes, N]``, which makes the learning signal of the errors.
+        potential: what the pseudo-derivative is computed of.
+        constants: the decay of the readout, the strength of the adaptation, and its decay.
+        unfiltered: ``[N]`` a learning signal that is added in every step.
+        behind: ``[B, N]`` the factors of the filtered eligibility and of the adaptation that the
+            steps behind these left; zero if ``None``.
+    """
+
+    values: Callable[[], Tensor]
+    errors: Tensor
+    feedback: Tensor
+    potential: Potential
+    constants: tuple[float, float, float]
+    unfiltered: Tensor | None = None
+    behind: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of the values, ``[T, B, N]``."""
+        return self.potential.membrane.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the values."""
+        return self.potential.membrane.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the values."""
+        return self.potential.membrane.device
+
+    def suits_kernel(self) -> bool:
+        """Returns whether there is a kernel that computes it on the way."""
+        shape, dtype, (classes, *rest) = self.shape, self.dtype, self.feedback.shape
+        threshold, form = self.potential.threshold, self.potential.surrogate.form()
+        if form is None or len(shape) != 3 or rest != [shape[-1]] or classes > MOST_CLASSES:
+            return False
+        lead = shape[:2] if self.errors.ndim == 3 else shape[1:2]
+        values: list[tuple[Tensor | None, Sequence[int]]] = [
+            (self.potential.membrane, shape),
+            (threshold if isinstance(threshold, Tensor) else None, shape),
+            (self.errors, (*lead, classes)),
+            (self.feedback, (classes, shape[-1])),
+            (self.unfiltered, shape[2:]),
+            *((each, shape[1:]) for each in self.behind or ()),
+        ]
+        fits = (each is None or are_values(each, torch.Size(of), dtype) for each, of in values)
+        return has_kernel(self.device, dtype) and all(fits)
+
+    def for_kernel(self) -> ctypes.Structure:
+        """Returns what the kernel reads; it is valid as long as this object."""
+        threshold = self.potential.threshold
+        limits = threshold if isinstance(threshold, Tensor) else None
+        filtered, adaptation = self.behind or (None, None)
+        constants = FoldConstants.of(self.potential, self.constants)
+        sizes = len(self.feedback), self.errors.ndim == 3
+        tensors = self.errors, self.feedback, limits, self.unfiltered, filtered, adaptation
+        return _Folding(constants, *sizes, *map(pointer, tensors))

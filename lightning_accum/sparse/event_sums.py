@@ -13,12 +13,14 @@ from torch.nn import functional as F
 from lightning_accum._checks import check_matrix, check_tensors
 from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.functional.traces import reverse_trace, trace
-from lightning_accum.sparse.buffers import Scratch
-from lightning_accum.sparse.compiled import (
+from lightning_accum.sparse.eligibility import MOST_CLASSES, Folding
+from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.library import (
     COLUMN_BYTES,
     At,
     Int,
     Real,
+    Scratch,
     are_places,
     are_values,
     check_done,
@@ -28,8 +30,6 @@ from lightning_accum.sparse.compiled import (
     threads_for,
     work_memory,
 )
-from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.folding import MOST_CLASSES, Folding
 
 # The rows that events add should stay in the cache: so many elements are gathered from at a time.
 _CACHED = 1 << 18

@@ -1,13 +1,26 @@
-"""The events of a raster: row and column of each non-zero entry."""
+"""The events of a raster: row and column of each non-zero entry; their recording and traces."""
 
 from __future__ import annotations
 
+import ctypes
+
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from lightning_accum._checks import check_integers, check_matrix
-from lightning_accum.sparse.kernel_search import order_events
-from lightning_accum.sparse.search import find, first_of_each, stable_order
+from lightning_accum._compat import version
+from lightning_accum.functional.traces import TraceMode, decays_to_the_end
+from lightning_accum.sparse.library import At, Int, is_plain, kernel_for, pointer
+from lightning_accum.sparse.search import (
+    AT_ONCE,
+    USUAL,
+    find,
+    first_of_each,
+    last_trace,
+    order_events,
+    stable_order,
+)
 
 
 class Events:
@@ -125,3 +138,206 @@ class Events:
         first, last = torch.searchsorted(self.rows, edges).tolist()
         rows, columns = self.rows[first:last] - start, self.columns[first:last]
         return Events.known(rows, columns, None, (stop - start, self.shape[1]))
+
+
+class _Record(ctypes.Structure):
+    _fields_ = (
+        *((name, At) for name in ("raster", "rows", "columns", "starts")),
+        *((name, Int) for name in ("B", "E", "room", "count", "steps")),
+    )  # fmt: skip
+
+
+class SpikeRows:
+    """The rows of a raster into which steps of spikes are written.
+
+    The plain form of ``write(i, step)`` is ``raster[i].copy_(step)``, and
+    :func:`~lightning_accum.sparse.search.count_spikes` of the step; that of ``events(n)`` is
+    ``Events(raster[:n].flatten(0, -2))``.
+
+    Args:
+        raster: booleans ``[T, B, ..., E]``, whose memory this object writes to.
+        dtype: the dtype of the steps.
+
+    Example:
+        >>> raster = torch.zeros(2, 3, dtype=torch.bool)
+        >>> rows = SpikeRows(raster, torch.float32)
+        >>> rows.write(1, torch.tensor([0.0, 1.0, 1.0])) if rows.exist else 2
+        2
+    """
+
+    def __init__(self, raster: Tensor, dtype: torch.dtype) -> None:
+        fits = raster.dtype == torch.bool and raster.ndim > 1 and is_plain(raster)
+        kernel = kernel_for(dtype) if fits and raster.numel() < 2**31 else None
+        self.exist = kernel is not None
+        self.dtype = dtype
+        if kernel is not None:
+            self._raster = raster
+            self._length, self._shape = len(raster), raster.shape[1:]
+            samples, room = self._shape[:-1].numel(), raster.numel() // USUAL
+            self._events = torch.empty(2, room + AT_ONCE, dtype=torch.int32).unbind(0)
+            self._starts = torch.empty(self._length * samples, dtype=torch.int32)
+            places = map(pointer, (raster, *self._events, self._starts))
+            self._record = _Record(*places, samples, self._shape[-1], room)
+            self._at = At(ctypes.addressof(self._record))
+            self._write = kernel.record_step
+
+    def write(self, row: int, step: Tensor) -> int | None:
+        """Keeps a step, and returns how many spikes it has; ``None`` if it was not written.
+
+        Args:
+            row: the number of the row; 0 begins a new window of events.
+            step: of the shape of a row.
+
+        Returns:
+            The number of spikes; -1 if any value is neither 0 nor 1, and the row is then
+            undefined; ``None`` if there is no kernel for the step, or no such row.
+        """
+        if not self.exist or not 0 <= row < self._length or step.dtype is not self.dtype:
+            return None
+        if not is_plain(step) or step.shape != self._shape:
+            return None
+        count: int = self._write(self._at, pointer(step), Int(row))
+        return count
+
+    def forget(self) -> None:
+        """Drops the events."""
+        if self.exist:
+            self._record.steps = -1
+
+    def events(self, rows: int) -> Events | None:
+        """Returns the events of the first rows, which share memory with those of the next window.
+
+        Args:
+            rows: how many of the rows.
+
+        Returns:
+            ``None`` if they are not known, because the steps were not written one after the other,
+            or because there are more than usual.
+        """
+        if not self.exist or self._record.steps != rows or self._record.count > self._record.room:
+            return None
+        raster, count = self._raster[:rows].flatten(0, -2), self._record.count
+        found, columns = (each[:count] for each in self._events)
+        shape = len(raster), raster.shape[1]
+        return Events.known(found, columns, self._starts[: len(raster)], shape)
+
+
+class ExpectedEvents:
+    """Receives the events of a raster, if they are found before the raster changes.
+
+    Args:
+        version: the raster's count of in-place changes.
+    """
+
+    def __init__(self, version: float) -> None:
+        self.version = version
+        self.events: Events | None = None
+
+
+_expected: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+
+def expect_events(raster: Tensor) -> ExpectedEvents | None:
+    """Asks for the events of a raster that is about to be used.
+
+    Args:
+        raster: the raster.
+
+    Returns:
+        The object that receives the events; ``None`` for a tensor of inference mode, which does not
+        count its changes.
+    """
+    if raster.is_inference():
+        return None
+    expected = ExpectedEvents(version(raster))
+    _expected[raster] = expected
+    return expected
+
+
+def publish_events(raster: Tensor, events: Events) -> None:
+    """Hands over the events of a raster, if a recorder expects them.
+
+    Args:
+        raster: the raster.
+        events: its events.
+    """
+    if raster in _expected:
+        expected = _expected.pop(raster)
+        if expected.version == version(raster):
+            expected.events = events
+
+
+def last_trace_of_events(
+    events: Events,
+    shape: torch.Size,
+    decay: float,
+    mode: TraceMode,
+    initial: Tensor | None,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Returns the last step of an exponential trace of spikes; visits only events.
+
+    The plain form is :func:`lightning_accum.functional.traces.last_trace`.
+
+    Args:
+        events: the events of the activity as ``[K, neurons]``.
+        shape: the shape of the activity, ``[T, ..., neurons]``.
+        decay: the share that is left after one step.
+        mode: the mode of the trace.
+        initial: ``[..., neurons]`` the trace before the first step.
+        dtype: the dtype of the trace.
+
+    Returns:
+        ``[..., neurons]``.
+    """
+    steps, state = shape[0], shape[1:]
+    left = decays_to_the_end(decay, steps, events.rows.device)
+    before = torch.zeros(state, dtype=dtype, device=left.device)
+    if initial is not None:
+        before += initial * decay**steps
+    rows = before.view(state[:-1].numel(), state[-1])
+    found = last_trace(events.rows, events.columns, left, mode == "nearest", rows)
+    if found is not None:
+        return found.view(state)
+    step, place = _steps_and_places(events, shape)
+    if mode == "cumulative":
+        return before.add_(torch.bincount(place, left[step], state.numel()).view(state))
+    latest = step.new_full((state.numel(),), -1).scatter_reduce_(0, place, step, "amax").view(state)
+    x = decay ** (steps - 1 - latest).double()
+    return torch.where(latest < 0, before, x.to(dtype))
+
+
+def trace_before_events(
+    events: Events, shape: torch.Size, decay: float, initial: Tensor | None, dtype: torch.dtype
+) -> Tensor:
+    """Returns the nearest trace just before each spike.
+
+    Args:
+        events: the events of the activity as ``[K, neurons]``.
+        shape: the shape of the activity, ``[T, ..., neurons]``.
+        decay: the share that is left after one step.
+        initial: ``[..., neurons]`` the trace before the first step.
+        dtype: the dtype of the result.
+
+    Returns:
+        ``[events]`` in the order of rows.
+    """
+    step, place = _steps_and_places(events, shape)
+    place, order = torch.sort(place, stable=True)  # those of one place stay in the order of time
+    step = step[order]
+    since, first = torch.ones_like(step), torch.ones_like(step, dtype=torch.bool)
+    torch.sub(step[1:], step[:-1], out=since[1:])
+    torch.ne(place[1:], place[:-1], out=first[1:])
+    left = (decay ** since.to(dtype)).masked_fill_(first, 0)
+    if initial is not None:
+        begun = initial.reshape(-1)[place].to(dtype) * decay ** (step + 1).to(dtype)
+        left = torch.where(first, begun, left)
+    return torch.empty_like(left).scatter_(0, order, left)
+
+
+def _steps_and_places(events: Events, shape: torch.Size) -> tuple[Tensor, Tensor]:
+    """Returns the step of each event, and its place among the neurons of all samples."""
+    neurons, size = shape[-1], shape[1:].numel()
+    rows = max(1, size // max(1, neurons))
+    step = torch.div(events.rows, rows, rounding_mode="floor").long()
+    return step, (events.rows - step * rows) * neurons + events.columns

@@ -20,10 +20,9 @@ from torch import Tensor
 
 from lightning_accum.functional.numbers import as_bytes, as_numbers
 from lightning_accum.functional.traces import reverse_trace
-from lightning_accum.sparse.buffers import Scratch
-from lightning_accum.sparse.compiled import has_kernel
 from lightning_accum.sparse.event_sums import Rows, computed, event_outer_sum, outer_sum_into
 from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.library import Scratch, has_kernel
 from lightning_accum.sparse.products import Factor, LinearMap, Product, Side, Sink, weighs_rows
 from lightning_accum.sparse.step import flat, widest
 

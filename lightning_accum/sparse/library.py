@@ -1,15 +1,25 @@
-"""Loads the compiled kernel, which is built when the package is installed."""
+"""The compiled kernel: loads it, says what C may read, and lends it work memory and threads.
+
+Functions that call it check all that C reads and writes, and return ``None`` or ``False`` if there
+is no kernel for their arguments: plain torch takes these.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
+import threading
 import zlib
 from functools import cache
 from pathlib import Path
+from types import TracebackType
 
 import torch
+from torch import Tensor
+
+from lightning_accum._compat import is_traced
 
 SWITCH = "LIGHTNING_ACCUM_KERNEL"
 """The environment variable that is 0 to do without the kernel, or the level to take."""
@@ -100,3 +110,145 @@ def _checked() -> Path:
 def _checksum(*files: Path) -> int:
     """Returns the checksum of files that `scripts/build_kernel.py` writes down."""
     return zlib.crc32(b"".join(file.read_bytes() for file in files))
+
+
+# Bytes that a thread keeps: two traces of a piece of a window.
+_KEPT = 1 << 26
+
+
+class _Memory(threading.local):
+    def __init__(self) -> None:
+        self.blocks: list[Tensor] = []
+
+
+_memory = _Memory()
+
+
+class Scratch:
+    """Lends uninitialized tensors until the end of a ``with`` block.
+
+    The plain form of :meth:`empty` is ``torch.empty``.
+
+    Example:
+        >>> import torch
+        >>> with Scratch() as scratch:
+        ...     scratch.empty((2, 3), torch.float32, torch.device("cpu")).shape
+        torch.Size([2, 3])
+    """
+
+    def __init__(self) -> None:
+        self._taken: list[Tensor] = []
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Returns memory for one tensor; other devices than the CPU reuse memory by themselves."""
+        if device.type != "cpu":
+            return torch.empty(shape, dtype=dtype, device=device)
+        size = math.prod(shape) * dtype.itemsize
+        sizes = [(each.numel(), place) for place, each in enumerate(_memory.blocks)]
+        fitting = [found for found in sizes if found[0] >= size]
+        if fitting:
+            block = _memory.blocks.pop(min(fitting)[1])
+        else:
+            with torch.inference_mode(False):
+                block = torch.empty(size, dtype=torch.uint8)
+        self._taken.append(block)
+        return block[:size].view(dtype).view(shape)
+
+    def __enter__(self) -> Scratch:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        if not self._taken:
+            return
+        # keeps the largest blocks, which smaller tensors fit in too
+        blocks = sorted([*_memory.blocks, *self._taken], key=Tensor.numel, reverse=True)
+        self._taken = []
+        _memory.blocks, kept = [], 0
+        for block in blocks:
+            if kept + block.numel() <= _KEPT:
+                _memory.blocks.append(block)
+                kept += block.numel()
+
+
+Int, Real, At = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+
+COLUMN_BYTES = 128
+"""Bytes of the columns of a sum that a thread works on at a time."""
+_MOST_THREADS = 64
+_SMALL = 1 << 15  # bytes of work memory that a thread keeps
+_EMPTY = ctypes.create_string_buffer(64)
+_SHARE = 1 << 18  # elements from which another thread is worth its start
+
+
+def has_kernel(device: torch.device, dtype: torch.dtype) -> bool:
+    """Returns whether there is a kernel for tensors of a device and dtype."""
+    return not is_traced() and device.type == "cpu" and library(dtype) is not None
+
+
+def kernel_for(dtype: torch.dtype) -> Kernel | None:
+    """Returns the kernel for a dtype, unless torch traces a function or there is none."""
+    return None if is_traced() else library(dtype)
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Returns whether C reads the memory of a tensor as torch does."""
+    plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
+    return plain and tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg()
+
+
+def are_places(tensor: Tensor) -> bool:
+    """Returns whether a tensor is a list of places, rows or columns."""
+    return tensor.dtype == torch.int32 and tensor.ndim == 1 and is_plain(tensor)
+
+
+def are_values(tensor: Tensor, shape: torch.Size, dtype: torch.dtype) -> bool:
+    """Returns whether a tensor has a shape and dtype, and C reads it as torch does."""
+    return is_plain(tensor) and tensor.dtype == dtype and tensor.shape == shape
+
+
+def threads_for(columns: int, size: int, work: int) -> int:
+    """Returns how many threads share the columns of a sum; no result depends on it."""
+    pieces = -(-columns * size // COLUMN_BYTES)
+    return max(1, threads_among(pieces, work // 8))
+
+
+def threads_among(pieces: int, elements: int) -> int:
+    """Returns how many threads share pieces of work, which have so many elements together."""
+    return min(pieces, _MOST_THREADS, torch.get_num_threads(), 1 + elements // _SHARE)
+
+
+class _Work(threading.local):
+    """A thread's own work memory, which is enough for small layers."""
+
+    def __init__(self) -> None:
+        self.memory = ctypes.create_string_buffer(_SMALL + 64)
+        self.start = At(-(-ctypes.addressof(self.memory) // 64) * 64)
+
+
+_work = _Work()
+
+
+def work_memory(scratch: Scratch, size: int) -> ctypes.c_void_p:
+    """Returns work memory that begins with a cache line, until the next call in this thread."""
+    if size <= _SMALL:
+        return _work.start
+    lent = scratch.empty((size + 64,), torch.uint8, torch.device("cpu"))
+    return At(-(-lent.data_ptr() // 64) * 64)
+
+
+def pointer(tensor: Tensor | None) -> ctypes.c_void_p:
+    """Returns where a tensor begins; null only for ``None``, which C does not read."""
+    if tensor is None:
+        return At(None)
+    return At(tensor.data_ptr() or ctypes.addressof(_EMPTY))  # torch has 0 for an empty tensor
+
+
+def check_done(code: int) -> None:
+    """Raises an ``IndexError`` if a function has found an index that is outside."""
+    if code:
+        raise IndexError("Events should be in the rows and columns of their raster. Found others.")

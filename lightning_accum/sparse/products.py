@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from lightning_accum.functional.traces import TraceMode
+from lightning_accum.sparse.eligibility import Folding
 from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.folding import Folding
 
 Side: TypeAlias = Literal["pre", "post"]
 

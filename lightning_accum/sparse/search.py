@@ -1,4 +1,4 @@
-"""Finds the non-zero entries of a raster, and puts them in order.
+"""Finds, orders and counts spikes.
 
 The compiled kernel does it where there is one. Without, on the CPU, NumPy searches booleans,
 sorts small integers, and divides integers by one integer, all of which it does faster than torch.
@@ -6,6 +6,9 @@ sorts small integers, and divides integers by one integer, all of which it does 
 
 from __future__ import annotations
 
+import ctypes
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,119 @@ from torch import Tensor
 
 from lightning_accum._checks import check_matrix
 from lightning_accum._compat import is_traced
-from lightning_accum.sparse import kernel_search
+from lightning_accum.functional.statistics import count_statistics, spike_counts
+from lightning_accum.sparse.library import (
+    Int,
+    are_places,
+    check_done,
+    is_plain,
+    kernel_for,
+    pointer,
+)
+
+AT_ONCE = 4
+"""Events that the kernel writes at a time."""
+USUAL = 8
+"""Entries for each event that there is room for at first."""
+
+
+def find_events(raster: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Returns the row and the column of each true entry of ``[K, E]``, in the order of rows.
+
+    It also returns ``[K]``, the place of each row's first entry.
+    """
+    fits = raster.dtype == torch.bool and raster.ndim == 2 and is_plain(raster)
+    kernel = kernel_for(torch.float32) if fits and raster.numel() < 2**31 else None
+    if kernel is None:
+        return None
+    starts, room = torch.empty(len(raster), dtype=torch.int32), raster.numel() // USUAL
+    while True:  # a second time if there are more than usual
+        row, column = torch.empty(2, room + AT_ONCE, dtype=torch.int32).unbind(0)
+        places = map(pointer, (row, column, starts))
+        count = kernel.find_events(pointer(raster), *map(Int, raster.shape), *places, Int(room))
+        if count <= room:
+            return row[:count], column[:count], starts
+        room = count
+
+
+def count_events(values: Tensor) -> Tensor | int:
+    """Returns the number of non-zero values, without waiting for a device.
+
+    The plain form is ``values.count_nonzero()``, which takes longer.
+
+    Args:
+        values: any shape.
+    """
+    fits = values.dtype == torch.bool and is_plain(values)
+    kernel = kernel_for(torch.float32) if fits else None
+    if kernel is None:
+        return values.count_nonzero()
+    return int(kernel.count_events(pointer(values), Int(values.numel())))
+
+
+def count_ones(values: Tensor) -> int | None:
+    """Returns how many values are 1, -1 if any is neither 0 nor 1; ``None`` without a kernel."""
+    kernel = kernel_for(values.dtype) if is_plain(values) else None
+    return None if kernel is None else int(kernel.count_ones(pointer(values), Int(values.numel())))
+
+
+def first_places(ordered: Tensor, count: int) -> Tensor | None:
+    """Returns ``[count]``, the place of the first event of each row."""
+    kernel = kernel_for(torch.float32) if are_places(ordered) else None
+    if kernel is None:
+        return None
+    starts = torch.empty(count, dtype=torch.int32)
+    kernel.first_places(pointer(ordered), Int(len(ordered)), Int(count), pointer(starts))
+    return starts
+
+
+def last_trace(
+    rows: Tensor, columns: Tensor, left: Tensor, nearest: bool, initial: Tensor
+) -> Tensor | None:
+    """Returns ``[B, E]``, the trace after the last step.
+
+    Args:
+        rows: ``[events]`` the row of each event in ``[T * B, E]``, in order.
+        columns: ``[events]`` the column of each event.
+        left: ``[T]`` what the trace has left of a spike in each step.
+        nearest: whether a spike replaces what is left of earlier ones.
+        initial: ``[B, E]`` what is left of the trace before the first step.
+
+    Raises:
+        IndexError: if an event is outside.
+    """
+    both = are_places(rows) and are_places(columns) and rows.shape == columns.shape
+    fits = both and initial.is_cpu and initial.ndim == 2 and left.ndim == 1
+    kernel = kernel_for(initial.dtype) if fits else None
+    if kernel is None:
+        return None
+    x = initial.clone(memory_format=torch.contiguous_format)
+    left = left.to("cpu", initial.dtype).contiguous()
+    sizes = map(Int, (len(rows), len(left), *x.shape))
+    places = pointer(rows), pointer(columns)
+    check_done(kernel.last_trace(*places, *sizes, pointer(left), Int(nearest), pointer(x)))
+    return x
+
+
+def order_events(
+    rows: Tensor, columns: Tensor, count: int, order: bool
+) -> tuple[Tensor, Tensor, Tensor | None] | None:
+    """Returns rows in the order of columns, each column's first place, and the order if wanted.
+
+    Raises:
+        IndexError: if an event is in none of the columns.
+    """
+    both = are_places(rows) and are_places(columns) and rows.shape == columns.shape
+    kernel = kernel_for(torch.float32) if both else None
+    if kernel is None:
+        return None
+    ordered, starts = torch.empty_like(rows), torch.empty(count, dtype=torch.int32)
+    permutation = torch.empty_like(rows) if order else None
+    places = map(pointer, (ordered, starts, permutation))
+    sizes = Int(len(rows)), Int(count)
+    check_done(kernel.order_events(pointer(rows), pointer(columns), *sizes, *places))
+    return ordered, starts, permutation
+
 
 # Entries from which, and density up to which, a search by words of eight entries is faster.
 _MANY, _RARE = 1 << 18, 0.15
@@ -50,7 +165,7 @@ def find(raster: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     Args:
         raster: ``[K, E]``.
     """
-    found = kernel_search.find_events(raster)
+    found = find_events(raster)
     if found is not None:
         return found
     whole = raster.is_cpu and raster.is_contiguous() and raster.numel() < 2**31
@@ -97,8 +212,102 @@ def first_of_each(ordered: Tensor, count: int) -> Tensor:
         ordered: ``[events]`` rows or columns in increasing order.
         count: the number of rows or columns.
     """
-    starts = kernel_search.first_places(ordered, count)
+    starts = first_places(ordered, count)
     if starts is not None:
         return starts
     every = torch.arange(count, dtype=ordered.dtype, device=ordered.device)
     return torch.searchsorted(ordered, every, out_int32=ordered.dtype == torch.int32)
+
+
+# A chunk stays in cache between the passes over it, and its sum is exact in single precision.
+_CHUNK = 1 << 16
+
+
+def count_spikes(activity: Tensor) -> int | None:
+    """Returns how many elements are 1, or ``None`` if any element is neither 0 nor 1.
+
+    The plain form is ``activity.sum()`` if ``((activity == 0) | (activity == 1)).all()``.
+
+    Args:
+        activity: real numbers of any shape, on the CPU.
+
+    Example:
+        >>> import torch
+        >>> count_spikes(torch.tensor([0.0, 1.0, 1.0])), count_spikes(torch.tensor([1.0, 0.5]))
+        (2, None)
+    """
+    found = count_ones(activity)
+    if found is not None:
+        return None if found < 0 else found
+    total = 0
+    dtype = torch.float64 if activity.dtype == torch.float64 else torch.float32
+    for chunk in activity.reshape(-1).split(_CHUNK):
+        values = chunk.to(dtype)
+        count = int(np.count_nonzero(values.bool().numpy()))
+        # If n numbers are not zero, and both they and their squares sum to n, all of them are 1.
+        if not values.sum() == torch.dot(values, values) == count:
+            return None
+        total += count
+    return total
+
+
+def count_neurons(spikes: Tensor) -> Tensor | None:
+    """Returns ``[N]``, the number of spikes of each neuron; ``None`` if there is no kernel for it.
+
+    Args:
+        spikes: ``[T, B, ...]``.
+    """
+    fits = spikes.dtype == torch.bool and spikes.ndim > 2 and is_plain(spikes)
+    kernel = kernel_for(torch.float32) if fits else None
+    if kernel is None:
+        return None
+    steps, batch, *neurons = spikes.shape
+    counts = torch.empty(math.prod(neurons), dtype=torch.float32, device="cpu")
+    kernel.count_neurons(pointer(spikes), Int(steps * batch), Int(len(counts)), pointer(counts))
+    return counts
+
+
+def sum_counts(counts: Tensor) -> tuple[float, float] | None:
+    """Returns the sum of counts, and how many of them are 0; ``None`` if there is no kernel.
+
+    Args:
+        counts: ``[N]`` in float32.
+    """
+    fits = counts.dtype == torch.float32 and is_plain(counts)
+    kernel = kernel_for(torch.float32) if fits else None
+    if kernel is None:
+        return None
+    found = (ctypes.c_double * 2)()
+    kernel.sum_counts(pointer(counts), Int(counts.numel()), found)
+    return found[0], found[1]
+
+
+def fast_spike_counts(spikes: Tensor) -> Tensor:
+    """Returns the number of spikes of each neuron.
+
+    The plain form is :func:`~lightning_accum.functional.statistics.spike_counts`.
+
+    Args:
+        spikes: activity ``[T, B, ...]``.
+
+    Example:
+        >>> import torch
+        >>> fast_spike_counts(torch.tensor([[[True, False]], [[True, False]]]))
+        tensor([2., 0.])
+    """
+    counts = count_neurons(spikes)
+    return spike_counts(spikes) if counts is None else counts
+
+
+def fast_count_statistics(counts: Tensor, slots: int) -> Mapping[str, Tensor | float]:
+    """Returns the mean rate of neurons, and the share of those that are silent.
+
+    The plain form is
+    :func:`~lightning_accum.functional.statistics.count_statistics`, which has
+    these arguments. The kernel's sums are numbers.
+    """
+    sums, size = sum_counts(counts), counts.numel()
+    if sums is None or not size:
+        return count_statistics(counts, slots)
+    total, silent = sums
+    return {"firing_rate": total / (max(slots, 1) * size), "silent_share": silent / size}

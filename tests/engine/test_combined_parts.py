@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lightning_accum import STDP, Accumulator, Serial, get_updater
 from lightning_accum.engine import accumulate as run_module
 from lightning_accum.functional import bound_power, bound_upper_power
-from lightning_accum.sparse import compiled
+from lightning_accum.sparse import library
 
 T, B = 7, 3
 COMBINED = {"STDP", "InhibitorySTDP", "TripletSTDP", "MSTDP", "MSTDPET", "BCM"}
@@ -60,7 +60,7 @@ def change(accumulator: Accumulator) -> Tensor:
 @pytest.mark.parametrize("name", RULES)
 def test_the_change_of_every_rule_is_the_same(name, backend, by_kernel, monkeypatch):
     if not by_kernel:
-        monkeypatch.setattr(compiled, "library", lambda dtype: None)
+        monkeypatch.setattr(library, "library", lambda dtype: None)
     torch.manual_seed(0)
     model = layer(5, 4)
     apart, combined = (
@@ -94,7 +94,7 @@ def test_a_long_window_in_pieces_is_the_same(name, monkeypatch):
 @pytest.mark.parametrize("by_kernel", [True, False], ids=["kernel", "torch"])
 def test_a_record_has_the_parts_and_changes_nothing(make, by_kernel, monkeypatch):
     if not by_kernel:
-        monkeypatch.setattr(compiled, "library", lambda dtype: None)
+        monkeypatch.setattr(library, "library", lambda dtype: None)
     apart, combined = evaluated(make(), True), evaluated(make(), False)
     recorded = evaluated(make(), False, record=True)
     assert torch.equal(recorded.pos, apart.pos)

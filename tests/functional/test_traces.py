@@ -10,8 +10,7 @@ from torch import Tensor
 
 from lightning_accum.functional import decay_factor, reverse_trace, trace
 from lightning_accum.functional.traces import last_trace
-from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.traces import last_trace_of_events, trace_before_events
+from lightning_accum.sparse.events import Events, last_trace_of_events, trace_before_events
 
 quick = settings(deadline=None, derandomize=True, max_examples=40)
 shapes = st.tuples(st.integers(1, 7), st.integers(0, 3), st.integers(1, 3))

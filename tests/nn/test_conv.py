@@ -7,7 +7,7 @@ from torch._dynamo.testing import CompileCounter
 
 from lightning_accum import STDP, Cell, get_updater
 from lightning_accum.nn import LIF, Conv1d, Conv2d, Conv3d
-from lightning_accum.sparse import chunks
+from lightning_accum.nn import conv as module
 
 KINDS = [(Conv1d, nn.Conv1d, 1), (Conv2d, nn.Conv2d, 2), (Conv3d, nn.Conv3d, 3)]
 
@@ -31,7 +31,7 @@ def test_as_torch_step_by_step_and_with_its_state_dict(ours: type, plain: type, 
 def test_as_torch_however_many_go_through_at_a_time(
     channels: tuple[int, int], rows: int, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(chunks, "_ELEMENTS", 6 * 25 * rows)
+    monkeypatch.setattr(module, "_CHUNK", 6 * 25 * rows)
     one, other = Conv2d(*channels, 3), nn.Conv2d(*channels, 3)
     other.load_state_dict(one.state_dict())
     spikes = torch.rand(10, 2, channels[0], 5, 5) < 0.5
@@ -52,7 +52,7 @@ def test_as_torch_however_many_go_through_at_a_time(
 
 
 def test_compiled_for_sequences_of_any_length(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(chunks, "_ELEMENTS", 2 * 25)
+    monkeypatch.setattr(module, "_CHUNK", 2 * 25)
     conv = Conv2d(2, 2, 3).requires_grad_(False)
     torch.compiler.reset()
     made = CompileCounter()

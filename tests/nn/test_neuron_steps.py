@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.nn import LIF, AdaptiveLIF, WinnerTakeAll
-from lightning_accum.sparse.compiled import has_kernel
+from lightning_accum.sparse.library import has_kernel
 
 STEPS = 4
 

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_accum.observe import Latest, WindowRecorder
-from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.handover import publish_events
+from lightning_accum.sparse.events import Events, publish_events
 
 quick = settings(deadline=None, derandomize=True, max_examples=40)
 COPIES = [
@@ -128,7 +127,7 @@ BAD = [0.25, 1e-9, 3.0, -1.0, torch.inf, -torch.inf, torch.nan]
 def no_kernel(monkeypatch):
     """Leaves the check of spikes to torch."""
     monkeypatch.setattr("lightning_accum.observe.reducers.spike_check.has_kernel", lambda *_: False)
-    monkeypatch.setattr("lightning_accum.sparse.binary.count_ones", lambda _: None)
+    monkeypatch.setattr("lightning_accum.sparse.search.count_ones", lambda _: None)
 
 
 @pytest.mark.parametrize("kernel", [True, False])

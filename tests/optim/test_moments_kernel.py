@@ -7,10 +7,9 @@ import torch
 from optimizer_cases import CASES, give_gradients, parameters, run, same
 
 from lightning_accum.optim import AdaBelief, Noam, RAdam, WeightDecay
-from lightning_accum.sparse import tensor_places
-from lightning_accum.sparse.kernel_moments import step_moments
+from lightning_accum.sparse import tensor_lists
 from lightning_accum.sparse.library import library
-from lightning_accum.sparse.tensor_places import Places
+from lightning_accum.sparse.tensor_lists import Places, step_moments
 
 needs_kernel = pytest.mark.skipif(
     library(torch.float32) is None, reason="needs the compiled kernel"
@@ -80,8 +79,8 @@ WAYS = ["compiled", "plain"]
 def way(request, monkeypatch):
     """Both ways to find memory: in C, where torch and the kernel allow it, and in Python."""
     if request.param == "plain":
-        monkeypatch.setattr(tensor_places, "_export", lambda: None)
-    elif tensor_places._export() is None or library(torch.float32) is None:
+        monkeypatch.setattr(tensor_lists, "_export", lambda: None)
+    elif tensor_lists._export() is None or library(torch.float32) is None:
         pytest.skip("memory is not found in C")
 
 

@@ -11,8 +11,7 @@ from torch import nn
 
 from lightning_accum.optim import AdaBelief, Adam, AMSGrad, RAdam, WeightDecay
 from lightning_accum.optim._kernels import COMPILED
-from lightning_accum.sparse.flat_views import same_layout
-from lightning_accum.sparse.tensor_lists import CHUNK, SERIAL, chunks
+from lightning_accum.sparse.tensor_lists import CHUNK, SERIAL, chunks, same_layout
 
 DECAYS = [
     WeightDecay(0.1),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import lightning_accum as la
 from lightning_accum.cells.undo import Undo
-from lightning_accum.sparse.compiled import has_kernel
+from lightning_accum.sparse.library import has_kernel
 from lightning_accum.updates import NonFiniteUpdateError
 
 exact = {"rtol": 1e-12, "atol": 1e-12}

@@ -122,7 +122,7 @@ def test_the_loop_equals_calls_step_by_step(shape, share, rates, rule, neurons, 
 
 
 def test_a_long_sequence_settles_spikes_that_wait(compiled, monkeypatch):
-    monkeypatch.setattr("lightning_accum.sparse.kernel_online._ROOM", 1)
+    monkeypatch.setattr("lightning_accum.sparse.neurons._ROOM", 1)
     layer = layer_of(6, LIF(4), 4)
     other = copy.deepcopy(layer)
     rule, twin = learner_of(layer), learner_of(other)

@@ -17,12 +17,12 @@ from lightning_accum.functional import ExponentialKernel, GaussianKernel
 from lightning_accum.functional.kernels import Coefficients
 from lightning_accum.rules import _spike_pairs
 from lightning_accum.rules._spike_pairs import SpikePairs, Synapses
-from lightning_accum.sparse import compiled
+from lightning_accum.sparse import library
 from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.kernel_pairs import Latest, Visit, pair_events
+from lightning_accum.sparse.pairs import Latest, Visit, pair_events
 
 pytestmark = pytest.mark.skipif(
-    not compiled.has_kernel(torch.device("cpu"), torch.float32), reason="needs the compiled kernel"
+    not library.has_kernel(torch.device("cpu"), torch.float32), reason="needs the compiled kernel"
 )
 KERNELS: dict[str, Callable[[Tensor], Tensor]] = {
     "exponential": ExponentialKernel(0.3, -0.2, tc_post=8.0, tc_pre=12.0),
@@ -122,7 +122,7 @@ def test_the_kernel_is_what_sums_pairs(monkeypatch):
 
 
 def test_no_result_depends_on_the_number_of_threads(monkeypatch):
-    monkeypatch.setattr(compiled, "_SHARE", 1)
+    monkeypatch.setattr(library, "_SHARE", 1)
     post, pre = (Source(spikes(20, 3, n, density=0.2, seed=n)) for n in (70, 300))
     pairs = SpikePairs(KERNELS["exponential"], Signal(post), Signal(pre), 5 * torch.rand(70, 300))
     vjp, before, found = Synapses(nn.Linear(300, 70), "weight", ""), torch.get_num_threads(), []

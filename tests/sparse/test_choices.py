@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_accum.engine.signal import Signal, Source
 from lightning_accum.engine.terms import Term
-from lightning_accum.sparse import compiled, costs
+from lightning_accum.sparse import costs, library
 from lightning_accum.sparse.costs import Forms, charges, events_pay, unmoved_side
 from lightning_accum.sparse.fold import add_matrix
 from lightning_accum.updates.accumulator import Accumulator
@@ -26,8 +26,8 @@ def side(neurons: int, share: float, batch: int = 32) -> Signal:
 def kernel(request, monkeypatch) -> bool:
     """Whether there is a compiled kernel."""
     if not request.param:
-        monkeypatch.setattr(compiled, "library", lambda dtype: None)
-    elif not compiled.has_kernel(torch.device("cpu"), torch.float32):
+        monkeypatch.setattr(library, "library", lambda dtype: None)
+    elif not library.has_kernel(torch.device("cpu"), torch.float32):
         pytest.skip("needs the compiled kernel")
     return request.param
 
@@ -120,7 +120,7 @@ FORMS = [pairs, triplets, nearest, rewarded]
 def test_the_charges_count_what_is_multiplied_and_added(
     monkeypatch, form: Any, combine: bool, sizes: tuple[int, int]
 ) -> None:
-    monkeypatch.setattr(compiled, "library", lambda dtype: None)
+    monkeypatch.setattr(library, "library", lambda dtype: None)
     pre, post = (side(neurons, 0.2, 4) for neurons in sizes)
     for path in ("dense", "pre", "post"):
         terms, sums, seen = form(pre, post), Accumulator(), Counts()

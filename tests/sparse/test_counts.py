@@ -7,8 +7,12 @@ import torch
 from torch import Tensor
 
 from lightning_accum.functional.statistics import count_statistics, spike_counts
-from lightning_accum.sparse.counts import fast_count_statistics, fast_spike_counts
-from lightning_accum.sparse.kernel_counts import count_neurons, sum_counts
+from lightning_accum.sparse.search import (
+    count_neurons,
+    fast_count_statistics,
+    fast_spike_counts,
+    sum_counts,
+)
 
 SHAPES = [
     *[(1, 1, 1), (3, 2, 5), (16, 16, 255), (15, 17, 256), (2, 128, 257), (300, 1, 3)],

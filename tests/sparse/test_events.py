@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_accum.sparse import compiled
+from lightning_accum.sparse import library
 from lightning_accum.sparse.event_sums import event_matmul, event_outer_sum
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.search import density
@@ -26,7 +26,7 @@ quick = settings(deadline=None, derandomize=True, max_examples=60)
 def kernel(request):
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "without":
-            patch.setattr(compiled, "library", lambda dtype: None)
+            patch.setattr(library, "library", lambda dtype: None)
         yield
 
 

@@ -24,14 +24,13 @@ from lightning_accum.functional import (
 from lightning_accum.functional.eligibility import Eligibility
 from lightning_accum.nn import Linear, SurrogateLIF
 from lightning_accum.rules import Feedback, SymmetricFeedback, _folded
-from lightning_accum.sparse import compiled, costs, eligibility, library
+from lightning_accum.sparse import costs, eligibility, library
+from lightning_accum.sparse.eligibility import MOST_CLASSES, Folding, Potential
 from lightning_accum.sparse.event_sums import Rows, outer_sum_into
 from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.folding import MOST_CLASSES, Folding
-from lightning_accum.sparse.kernel_eligibility import Potential
 
 needs_kernel = pytest.mark.skipif(
-    not compiled.has_kernel(torch.device("cpu"), torch.float32), reason="needs the compiled kernel"
+    not library.has_kernel(torch.device("cpu"), torch.float32), reason="needs the compiled kernel"
 )
 quick = settings(deadline=None, derandomize=True, max_examples=30)
 decays = st.sampled_from([0.0, 0.7, 0.95, 1.0])
@@ -153,7 +152,7 @@ def test_rows_that_the_kernel_does_not_fold_are_left_to_torch() -> None:
 
 @needs_kernel
 def test_no_folded_sum_depends_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "_SHARE", 64)
+    monkeypatch.setattr(library, "_SHARE", 64)
     threads, totals = torch.get_num_threads(), []
     good, raster = folding(300, 3), Events(spikes(T * B, 5, seed=0))
     for count in (1, 3):
@@ -228,7 +227,7 @@ def test_a_rule_folds_on_the_way(
     monkeypatch.setattr(costs, "TORCH", dear)
     monkeypatch.setattr(run_module, "_PIECE_ELEMENTS", elements)
     monkeypatch.setattr(eligibility, "_BLOCK", 300)
-    compiles = compiled.has_kernel(torch.device("cpu"), torch.float64)
+    compiles = library.has_kernel(torch.device("cpu"), torch.float64)
     if compiles and calls == 1 and feedback is SymmetricFeedback:
         monkeypatch.setattr(_folded, "fold_in_blocks", None)  # no memory for the signal
     found = changes(beta, feedback, carry, calls=calls)

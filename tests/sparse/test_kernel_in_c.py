@@ -10,14 +10,13 @@ from torch import Tensor
 
 from lightning_accum import STDP, Cell, nn
 from lightning_accum.functional.traces import reverse_trace, trace
-from lightning_accum.sparse import compiled, event_sums, kernel_neurons, kernel_pairs, kernel_search
+from lightning_accum.sparse import event_sums, library, neurons, pairs, search
 from lightning_accum.sparse.event_sums import Rows, event_matmul, outer_sum_into
-from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.traces import last_trace_of_events
+from lightning_accum.sparse.events import Events, last_trace_of_events
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.skipif(
-    not compiled.has_kernel(CPU, torch.float32), reason="needs the compiled kernel"
+    not library.has_kernel(CPU, torch.float32), reason="needs the compiled kernel"
 )
 REALS = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 quick = settings(deadline=None, derandomize=True, max_examples=25)
@@ -148,7 +147,7 @@ def test_a_sum_is_the_same_whether_rows_are_visited_in_spans_or_together(
 
 
 def without_kernel(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(compiled, "library", lambda dtype: None)
+    patch.setattr(library, "library", lambda dtype: None)
 
 
 @REALS
@@ -215,7 +214,7 @@ def test_neurons_spike_the_same_with_and_without(dtype, adapts, spike_dtype):
 
 @REALS
 def test_no_result_depends_on_the_number_of_threads(dtype, monkeypatch):
-    monkeypatch.setattr(compiled, "_SHARE", 1)
+    monkeypatch.setattr(library, "_SHARE", 1)
     x = spikes(20, 3, 50, density=0.2, seed=0)
     y = spikes(20, 3, 300, density=0.2, seed=1)
     weight, current = (
@@ -304,7 +303,7 @@ def test_what_c_would_not_read_as_torch_does_is_left_to_torch():
         (torch.ones(3, 2, 3), torch.ones(2, 2, 3)),
         (torch.ones(3, 2, 4), torch.ones(3, 2, 4)),
     ):
-        assert not kernel_neurons.integrate_neurons(current, out, v, None, None, constants, 0)
+        assert not neurons.integrate_neurons(current, out, v, None, None, constants, 0)
 
 
 @REALS
@@ -317,9 +316,9 @@ def test_what_is_not_a_number_of_steps_is_far_away(dtype, age):
     def changed(before: float) -> list[Tensor]:
         edges = (torch.full((2, 40), at, dtype=dtype) for at in (before, 0.0))
         sums = [torch.empty(5, 40, dtype=dtype) for _ in range(2)]
-        visit = kernel_pairs.Visit(1.0, 0, table, by_spike=True)
-        latest = kernel_pairs.Latest(raster, *edges)
-        assert kernel_pairs.pair_events(*sums, False, events, latest, visit)
+        visit = pairs.Visit(1.0, 0, table, by_spike=True)
+        latest = pairs.Latest(raster, *edges)
+        assert pairs.pair_events(*sums, False, events, latest, visit)
         return sums
 
     # Ages grow by one in each of the three steps before they are read.
@@ -329,8 +328,8 @@ def test_what_is_not_a_number_of_steps_is_far_away(dtype, age):
 
 @pytest.mark.parametrize("inputs", [0, 1])
 def test_nothing_is_at_an_address_too(inputs):
-    assert compiled.pointer(None).value is None
-    assert compiled.pointer(torch.empty(0)).value
+    assert library.pointer(None).value is None
+    assert library.pointer(torch.empty(0)).value
     none = torch.empty(0, dtype=torch.int32)
-    ordered, starts, order = kernel_search.order_events(none, none, inputs, True)
+    ordered, starts, order = search.order_events(none, none, inputs, True)
     assert (len(ordered), starts.tolist(), len(order)) == (0, [0] * inputs, 0)

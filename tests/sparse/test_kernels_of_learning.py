@@ -13,14 +13,13 @@ from torch import Tensor
 
 from lightning_accum.functional import ArcTan, FastSigmoid, Surrogate, Triangular, fold_eligibility
 from lightning_accum.nn import SurrogateLIF
-from lightning_accum.sparse import compiled, kernel_surrogate, library
-from lightning_accum.sparse.eligibility import fold_in_blocks
-from lightning_accum.sparse.kernel_eligibility import Potential, fold_steps
-from lightning_accum.sparse.kernel_search import count_events
-from lightning_accum.sparse.kernel_surrogate import integrate_surrogate_neurons
+from lightning_accum.sparse import library, neurons
+from lightning_accum.sparse.eligibility import Potential, fold_in_blocks, fold_steps
+from lightning_accum.sparse.neurons import integrate_surrogate_neurons
+from lightning_accum.sparse.search import count_events
 
 needs_kernel = pytest.mark.skipif(
-    not compiled.has_kernel(torch.device("cpu"), torch.float32), reason="needs the compiled kernel"
+    not library.has_kernel(torch.device("cpu"), torch.float32), reason="needs the compiled kernel"
 )
 quick = settings(deadline=None, derandomize=True, max_examples=25)
 decays = st.sampled_from([0.0, 0.7, 0.95, 1.0])
@@ -163,7 +162,7 @@ def test_the_loop_is_left_to_torch_where_memory_is_not_as_the_kernel_reads_it(
     for arguments in refused:
         assert not integrate_surrogate_neurons(*arguments, constants)
     with monkeypatch.context() as patch:
-        patch.setattr(kernel_surrogate, "_WEIGHTS", weights.nbytes - 1)
+        patch.setattr(neurons, "_WEIGHTS", weights.nbytes - 1)
         assert not integrate_surrogate_neurons(
             current, weights, state, membrane, None, raster, constants
         )
@@ -174,7 +173,7 @@ def test_the_loop_is_left_to_torch_where_memory_is_not_as_the_kernel_reads_it(
 
 @needs_kernel
 def test_no_result_depends_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "_SHARE", 64)
+    monkeypatch.setattr(library, "_SHARE", 64)
     threads, found = torch.get_num_threads(), []
     current = numbers(12, 5, 2000, seed=0)
     for count in (1, 3):

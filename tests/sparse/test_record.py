@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from lightning_accum.observe import WindowRecorder
-from lightning_accum.sparse.compiled import has_kernel
-from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.kernel_record import SpikeRows
+from lightning_accum.sparse.events import Events, SpikeRows
+from lightning_accum.sparse.library import has_kernel
 
 needs_kernel = pytest.mark.skipif(
     not has_kernel(torch.device("cpu"), torch.float32), reason="needs the compiled kernel"

@@ -5,8 +5,8 @@ import threading
 import pytest
 import torch
 
-from lightning_accum.sparse import buffers as module
-from lightning_accum.sparse.buffers import Scratch
+from lightning_accum.sparse import library as module
+from lightning_accum.sparse.library import Scratch
 
 CPU = torch.device("cpu")
 

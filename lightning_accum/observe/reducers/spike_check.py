@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from lightning_accum.observe.reducers.base import allocate
-from lightning_accum.sparse.binary import count_spikes
-from lightning_accum.sparse.compiled import has_kernel
+from lightning_accum.sparse.library import has_kernel
+from lightning_accum.sparse.search import count_spikes
 
 # How many steps are checked together, if they have at most so many elements in all.
 _STEPS, _ELEMENTS = 16, 1 << 18

@@ -10,9 +10,7 @@ from torch import Tensor
 
 from lightning_accum._compat import is_traced, version
 from lightning_accum.observe.reducers.base import allocate
-from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.handover import ExpectedEvents, expect_events
-from lightning_accum.sparse.kernel_record import SpikeRows
+from lightning_accum.sparse.events import Events, ExpectedEvents, SpikeRows, expect_events
 
 _FIRST_CAPACITY = 16
 

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from lightning_accum.functional.kernels import Coefficients
-from lightning_accum.sparse.buffers import Scratch
-from lightning_accum.sparse.compiled import (
+from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.library import (
     COLUMN_BYTES,
     At,
     Int,
     Real,
+    Scratch,
     are_places,
     are_values,
     check_done,
@@ -24,7 +25,6 @@ from lightning_accum.sparse.compiled import (
     threads_for,
     work_memory,
 )
-from lightning_accum.sparse.events import Events
 
 
 class Latest(NamedTuple):

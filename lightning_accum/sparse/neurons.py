@@ -1,0 +1,412 @@
+"""The kernel's loops over the steps of neurons, of which one also learns by pair STDP.
+
+The plain forms are each neuron's own step, and :func:`lightning_accum.rules.online.learn_online`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lightning_accum._compat import is_traced
+from lightning_accum.sparse.library import (
+    At,
+    Int,
+    Real,
+    Scratch,
+    are_values,
+    is_plain,
+    kernel_for,
+    pointer,
+    threads_among,
+    work_memory,
+)
+
+_NEURONS = 1024  # neurons of which a thread keeps three values
+_WORK = 3 * _NEURONS  # values
+
+
+class _Neurons(ctypes.Structure):
+    _fields_ = (
+        *((name, Int) for name in ("steps", "batch", "size", "is_bytes", "period")),
+        *((name, Real) for name in ("decay", "rest", "threshold", "decay_theta", "rise")),
+        *((name, At) for name in ("current", "v", "hold", "theta", "out")),
+    )
+
+
+class NeuronState(NamedTuple):
+    """The state of a layer of neurons between two steps; a potential of zero is reset.
+
+    Args:
+        v: membrane potential, ``[B, N]``.
+        hold: number of steps for which a neuron is still held at reset, ``[B, N]``.
+        theta: rise of the threshold, ``[N]``, or a zero ``[]`` if the threshold does not adapt.
+    """
+
+    v: Tensor
+    hold: Tensor
+    theta: Tensor
+
+
+def integrate_neurons(
+    current: Tensor,
+    out: Tensor,
+    v: Tensor,
+    hold: Tensor | None,
+    theta: Tensor | None,
+    constants: tuple[float, float, float, float, float],
+    period: int,
+) -> bool:
+    """Integrates a sequence of integrate-and-fire neurons, if there is a kernel for it.
+
+    Args:
+        current: ``[T, B, N]`` input current.
+        out: ``[T, B, N]`` receives the spikes, as booleans or in the dtype of ``current``.
+        v: ``[B, N]`` potential above reset, changed in place.
+        hold: ``[B, N]`` steps for which a neuron is held at reset, changed in place.
+        theta: ``[N]`` rise of the threshold, changed in place; ``None`` if it does not adapt.
+        constants: decay of the potential, what is added to every current, threshold above reset,
+            decay of theta, and its rise if all samples spike.
+        period: refractory steps.
+
+    Returns:
+        Whether it is done.
+    """
+    dtype, state = current.dtype, current.shape[1:]
+    values = [(current, current.shape), (v, state)]
+    values += [] if hold is None else [(hold, state)]
+    values += [] if theta is None else [(theta, state[1:])]
+    fits = all(are_values(tensor, shape, dtype) for tensor, shape in values)
+    spikes = out.dtype in (torch.bool, dtype) and out.shape == current.shape and is_plain(out)
+    kernel = kernel_for(dtype) if fits and spikes and current.ndim == 3 else None
+    if kernel is None or not state.numel():
+        return False
+    columns = state.numel() if theta is None else state[1]
+    pieces = -(-columns // _NEURONS)
+    threads = threads_among(pieces, current.numel())
+    sizes = (*current.shape, out.dtype == torch.bool, period)
+    pointers = (pointer(each) for each in (current, v, hold, theta, out))
+    neurons = _Neurons(*sizes, *constants, *pointers)
+    with Scratch() as scratch:
+        memory = work_memory(scratch, threads * _WORK * dtype.itemsize)
+        kernel.integrate(ctypes.byref(neurons), memory, threads)
+    return True
+
+
+class NeuronSteps:
+    """Takes single steps of neurons one after another, in the memory of their state.
+
+    The plain form of a step is that of :func:`integrate_neurons`, on copies of the state.
+
+    Args:
+        since_reset: the number of steps since the neurons' last reset; infinite if it is not known.
+    """
+
+    def __init__(self, since_reset: float = math.inf) -> None:
+        self.since_reset = since_reset
+        self._settings: object = None
+        self._v: Tensor | None = None
+
+    def begin(
+        self,
+        v: Tensor,
+        hold: Tensor,
+        constants: tuple[float, float, float, float, float],
+        period: int,
+        spike_dtype: torch.dtype,
+        settings: object,
+    ) -> None:
+        """Prepares the steps after one, if there is a kernel for them.
+
+        Args:
+            v: ``[B, N]`` potential above reset after the step, which the next ones change in place.
+            hold: ``[B, N]`` steps for which a neuron is held at reset, likewise.
+            constants: as those of :func:`integrate_neurons`.
+            period: refractory steps.
+            spike_dtype: the dtype of the spikes.
+            settings: what has to be equal in the next steps.
+        """
+        self._v, dtype, elements = None, v.dtype, v.numel()
+        kernel = kernel_for(dtype)
+        fits = v.ndim == 2 and all(are_values(each, v.shape, dtype) for each in (v, hold))
+        fits = fits and spike_dtype in (torch.bool, dtype)
+        if kernel is None or not fits or not elements or threads_among(2, elements) > 1:
+            return
+        self._shape, self._dtype, self._spike_dtype = v.shape, dtype, spike_dtype
+        self._v, self._hold, self._settings = v, hold, settings
+        sizes = (1, *v.shape, spike_dtype == torch.bool, period)
+        used = (None, v, hold if period else None, None, None)
+        self._neurons = _Neurons(*sizes, *constants, *map(pointer, used))
+        with torch.inference_mode(False):
+            self._memory = torch.empty(_WORK, dtype=dtype, device="cpu")
+        self._arguments = ctypes.byref(self._neurons), pointer(self._memory), 1
+        self._integrate = kernel.integrate
+
+    def step(
+        self, current: Tensor, state: dict[str, Tensor | None], settings: object
+    ) -> Tensor | None:
+        """Takes one more step.
+
+        Args:
+            current: ``[B, N]`` input current.
+            state: the potential and the holds, as ``"voltage"`` and ``"hold"``.
+            settings: those of the neurons now.
+
+        Returns:
+            The spikes; ``None`` if it is not such a step, and then nothing has changed.
+        """
+        v = self._v
+        if v is None or is_traced() or settings != self._settings:
+            return None
+        if state["voltage"] is not v or state["hold"] is not self._hold:
+            return None
+        if type(current) is not Tensor or not is_plain(current):
+            return None
+        if current.dtype is not self._dtype or current.shape != self._shape:
+            return None
+        out = torch.empty_like(current, dtype=self._spike_dtype)
+        neurons = self._neurons
+        neurons.current, neurons.out = current.data_ptr(), out.data_ptr()
+        self._integrate(*self._arguments)
+        self.since_reset += 1
+        return out
+
+
+_TOGETHER = 4096  # neurons that a thread works on at a time
+_WEIGHTS = 1 << 22  # bytes of recurrent weights that stay in the cache, where spikes visit them
+
+
+class _Surrogate(ctypes.Structure):
+    _fields_ = (
+        *((name, Int) for name in ("steps", "batch", "size", "is_bytes")),
+        *((name, Real) for name in ("decay", "threshold", "beta", "decay_adaptation")),
+        *((name, At) for name in ("current", "weights", "v", "adaptation", "spikes")),
+        *((name, At) for name in ("membrane", "limits", "raster")),
+    )
+
+
+def integrate_surrogate_neurons(
+    current: Tensor,
+    weights: Tensor | None,
+    state: tuple[Tensor, Tensor, Tensor],
+    membrane: Tensor,
+    limits: Tensor | None,
+    raster: Tensor,
+    constants: tuple[float, float, float, float],
+) -> bool:
+    """Integrates a sequence without a graph, if there is a kernel for it.
+
+    Args:
+        current: ``[T, B, N]`` input current.
+        weights: ``[N, N]`` what a spike of each neuron adds to all neurons, a row for each neuron
+            that spikes; ``None`` if the neurons are not connected.
+        state: potential, adaptation and spikes of the step before, each ``[B, N]`` and changed in
+            place.
+        membrane: ``[T, B, N]`` receives the potential.
+        limits: ``[T, B, N]`` receives the threshold; ``None`` for neurons that do not adapt.
+        raster: ``[T + 1, B, N]`` receives the spikes from its second row on, as booleans or in the
+            dtype of ``current``.
+        constants: decay of the potential, threshold, strength of the adaptation, and its decay.
+
+    Returns:
+        Whether it is done; if not, nothing has changed.
+    """
+    dtype, shape = current.dtype, current.shape
+    if len(shape) != 3 or not current.numel():
+        return False
+    (steps, batch, size), one = shape, current[0].shape
+    values: list[tuple[Tensor, torch.Size]] = [(current, shape), (membrane, shape)]
+    values += [(each, one) for each in state]
+    values += [] if limits is None else [(limits, shape)]
+    values += [] if weights is None else [(weights, torch.Size((size, size)))]
+    spikes = raster.dtype in (torch.bool, dtype) and is_plain(raster)
+    fits = spikes and raster.shape == (steps + 1, batch, size)
+    if not fits or not all(are_values(tensor, of, dtype) for tensor, of in values):
+        return False
+    if weights is not None and weights.nbytes > _WEIGHTS:
+        return False
+    kernel = kernel_for(dtype)
+    if kernel is None:
+        return False
+    pieces = -(-batch * size // _TOGETHER) if weights is None else batch
+    threads = threads_among(pieces, current.numel())
+    pointers = map(pointer, (current, weights, *state, membrane, limits, raster))
+    sizes = (steps, batch, size, raster.dtype == torch.bool)
+    neurons = _Surrogate(*sizes, *constants, *pointers)
+    with Scratch() as scratch:
+        row = -(-size * (dtype.itemsize + 4) // 64) * 64
+        memory = work_memory(scratch, 0 if weights is None else threads * row)
+        kernel.integrate_surrogate(ctypes.byref(neurons), memory, threads)
+    return True
+
+
+# Postsynaptic spikes that may wait until the weights of an input are read.
+_ROOM = 1 << 16
+
+
+class PairSTDP(NamedTuple):
+    """The constants of pair-based STDP, for one step and the whole batch.
+
+    Args:
+        rate_post: factor of the presynaptic traces on a postsynaptic spike.
+        rate_pre: factor of the postsynaptic traces on a presynaptic spike.
+        decay_pre: factor by which presynaptic traces shrink in a step.
+        decay_post: factor by which postsynaptic traces shrink in a step.
+        nearest: whether a spike sets its trace to one, instead of adding one.
+    """
+
+    rate_post: float
+    rate_pre: float
+    decay_pre: float
+    decay_post: float
+    nearest: bool
+
+
+class SpikingNeurons(NamedTuple):
+    """The constants of integrate-and-fire neurons; potentials are relative to reset.
+
+    Args:
+        decay: factor by which the distance of a membrane potential to rest shrinks in a step.
+        rest: resting potential.
+        threshold: threshold without its adaptation.
+        period: refractory period, in steps.
+        decay_theta: factor by which the rise of the threshold shrinks in a step.
+        theta_plus: rise of the threshold if all samples of the batch spike.
+        losers: steps for which a spike silences all other neurons; ``None`` for no competition.
+    """
+
+    decay: float
+    rest: float
+    threshold: float
+    period: int
+    decay_theta: float = 1.0
+    theta_plus: float = 0.0
+    losers: int | None = None
+
+    @property
+    def adapts(self) -> bool:
+        """Whether the threshold changes."""
+        return self.theta_plus != 0.0 or self.decay_theta != 1.0
+
+
+class OnlineState(NamedTuple):
+    """What passes from one sequence to the next.
+
+    Args:
+        v: membrane potentials, ``[B, N]``.
+        hold: steps for which neurons are still held at reset, ``[B, N]``.
+        theta: the rise of the threshold, ``[N]``.
+        pre: presynaptic traces, ``[B, E]``.
+        post: postsynaptic traces, ``[B, N]``.
+    """
+
+    v: Tensor
+    hold: Tensor
+    theta: Tensor
+    pre: Tensor
+    post: Tensor
+
+
+def run_online(
+    raster: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    neurons: SpikingNeurons,
+    rule: PairSTDP,
+    state: OnlineState,
+    limits: tuple[float, float] | None = None,
+) -> tuple[Tensor, Tensor, OnlineState] | None:
+    """Simulates and learns; changes none of its arguments.
+
+    Args:
+        raster: input spikes as booleans, ``[T, B, E]``, on the CPU.
+        weight: ``[N, E]``.
+        bias: ``[N]``, or ``None``.
+        neurons: the constants of the neurons.
+        rule: the constants of the rule.
+        state: the state before the first step.
+        limits: the lowest and the highest weight, between which all weights are.
+
+    Returns:
+        The spikes as booleans ``[T, B, N]``, the new weight as ``[E, N]``, and the state after the
+        last step; ``None`` if there is no kernel for these arguments.
+    """
+    steps, batch, inputs = raster.shape
+    size, dtype = len(weight), weight.dtype
+    most = max(steps * batch * max(inputs, size), inputs * size)
+    kernel = kernel_for(dtype)
+    if kernel is None or not 0 < most < 2**31:
+        return None
+    room = max(_ROOM, batch * size)
+    transposed = weight.detach().t().clone(memory_format=torch.contiguous_format)
+    v, hold, theta, pre, post = (
+        _copy(value, shape, dtype)
+        for value, shape in zip(
+            (state.v, state.hold, state.theta, state.pre.t(), state.post),
+            ((batch, size), (batch, size), (size,), (inputs, batch), (batch, size)),
+            strict=True,
+        )
+    )
+    powers = (rule.decay_pre ** torch.arange(steps + 1, dtype=torch.float64)).to(dtype)
+    spikes = torch.empty(steps, batch, size, dtype=torch.bool)
+    low, high = limits or (0.0, 0.0)
+    tensors = {
+        "raster": _copy(raster, (steps, batch, inputs), torch.bool),
+        "spikes": spikes,
+        "weight": transposed,
+        "bias": None if bias is None else _copy(bias.detach(), (size,), dtype),
+        **{"v": v, "hold": hold, "theta": theta, "pre": pre, "post": post, "powers": powers},
+        "current": torch.empty(size, dtype=dtype),
+        "last": torch.empty(inputs, dtype=torch.int32),
+        **{name: torch.empty(room, dtype=torch.int32) for name in ("samples", "columns", "times")},
+        "starts": torch.empty(steps + 1, dtype=torch.int32),
+        "ins": torch.empty(batch * inputs, dtype=torch.int32),
+        "read": torch.empty(inputs, dtype=torch.bool),
+    }
+    task = _Online(
+        **{"steps": steps, "batch": batch, "inputs": inputs, "neurons": size, "room": room},
+        **{name: pointer(each) for name, each in tensors.items()},
+        drive=(1 - neurons.decay) * neurons.rest,
+        **{name: getattr(neurons, name) for name in _OF_NEURONS},
+        **{name: getattr(rule, name) for name in _OF_RULE},
+        low=low,
+        high=high,
+        bounded=limits is not None,
+        losers=-1 if neurons.losers is None else neurons.losers,
+    )
+    kernel.run_online(ctypes.byref(task))
+    hold.clamp_(min=0)
+    after = OnlineState(v, hold, theta, pre.t().contiguous(), post)
+    return spikes, transposed, after
+
+
+_OF_NEURONS = ("decay", "threshold", "period", "decay_theta", "theta_plus")
+_OF_RULE = ("rate_post", "rate_pre", "decay_post", "nearest")
+
+
+class _Online(ctypes.Structure):
+    """The arguments of the C function, in its order."""
+
+    _fields_ = (
+        *((n, Int) for n in ("steps", "batch", "inputs", "neurons", "room")),
+        *((n, At) for n in ("raster", "spikes", "weight", "bias", "v", "hold")),
+        *((n, At) for n in ("theta", "pre", "post", "powers", "current", "last")),
+        *((n, At) for n in ("samples", "columns", "times", "starts", "ins", "read")),
+        *((n, Real) for n in ("decay", "drive", "threshold", "period", "decay_theta")),
+        *((n, Real) for n in ("theta_plus", "decay_post", "rate_post", "rate_pre")),
+        *((n, Real) for n in ("low", "high")),
+        *((n, ctypes.c_int32) for n in ("nearest", "bounded", "losers")),
+    )
+
+
+def _copy(value: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Returns a contiguous copy on the CPU, whose shape is checked before C reads it."""
+    if value.shape != shape:
+        raise ValueError(
+            f"Argument of the compiled loop should have shape {shape}. Found {tuple(value.shape)}."
+        )
+    return value.detach().to("cpu", dtype, copy=True).contiguous()
