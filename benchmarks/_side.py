@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -82,7 +83,6 @@ def side_by_side(
     load: AnyLoad,
     seconds: float,
     script: str | None,
-    elsewhere: Mapping[str, float] | None = None,
 ) -> dict[str, Pair]:
     """Prints a table of all, the first of which sets the output rate.
 
@@ -91,23 +91,20 @@ def side_by_side(
         load: their work.
         seconds: how long each may run; three turns are the least, fifteen the most.
         script: measures memory, as `peak_memory` has it, if there is one.
-        elsewhere: milliseconds of a whole batch on another machine, for those that do not run here.
     """
     nets, missing = in_turns(contenders, load, seconds, most=15)
     rows = []
     for name, pair in nets.items():
-        times = (pair.simulation, pair.whole, pair.plasticity)
-        row = [name, f"{pair.rate:.2%}", *map(middle, times)]
+        row = [name, middle(pair.whole), f"{statistics.median(pair.plasticity):.1f}"]
         if script:
             pair.memory = peak_memory(script, name, *map(str, load))
             row.append(f"{pair.memory:.0f}")
         rows.append(row)
     for name, why in missing.items():
-        known = (elsewhere or {}).get(name)
-        whole = "–" if known is None else f"{known:g}, taken elsewhere"
-        rows.append([name, f"not run: {why}", "–", whole, "–", *["–"] * bool(script)])
-    head = ["network", "output rate", "simulation, ms", "whole batch, ms", "plasticity, ms"]
+        rows.append([name, f"not run: {why}", "–", *["–"] * bool(script)])
+    head = ["network", "whole batch, ms", "plasticity, ms"]
     table(head + ["peak MB"] * bool(script), rows)
+    print(f"\nNeurons fire in {next(iter(nets.values())).rate:.1%} of the steps.")
     return nets
 
 
@@ -119,7 +116,7 @@ def noting(known: dict[str, str], name: str) -> Iterator[None]:
     except (ImportError, RuntimeError) as error:
         if name.startswith("ours") and not isinstance(error, ImportError):
             raise
-        known[name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        known[name] = type(error).__name__
 
 
 def memory_of(make: Make, load: AnyLoad) -> None:

@@ -1,7 +1,6 @@
-"""Microseconds of one ``update``, beside ``torchmetrics.SumMetric`` and ``MeanMetric``.
+"""Microseconds of one ``update``, compared with ``torchmetrics.SumMetric`` and ``MeanMetric``.
 
-Scalar tensors, one thread, CPU time of the process. The accumulators take turns in short rounds, so
-that a busy machine slows all of them alike.
+Scalar tensors, one thread, processor time, in short interleaved rounds.
 
     python benchmarks/accumulators.py [--smoke]
 """

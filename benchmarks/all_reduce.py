@@ -1,10 +1,8 @@
 """What it costs to sum pending updates over processes, in bytes and in time.
 
-On paper, an apply moves both parts of every parameter and a count for each, ``(2 n + k) s`` bytes
-of ``k`` parameters with ``n`` elements of ``s`` bytes together, in one all-reduce; a ring has every
-process send ``2 (R - 1) / R`` of that. The bytes are asserted, and the lower quartiles of the time,
-which others on the machine disturb least, are fitted with what it takes to begin and what each byte
-adds. Processes are of one machine, and speak gloo.
+For ``k`` parameters with ``n`` elements of ``s`` bytes together, an apply moves ``(2 n + k) s``
+bytes, of which each of ``R`` processes in a ring sends ``2 (R - 1) / R``; the bytes are asserted. A
+line is fitted to the lower quartiles of the time. Processes share one machine, over gloo.
 
     python benchmarks/all_reduce.py [--smoke]
 """

@@ -1,14 +1,8 @@
 """How close the cost model's choice of a path is to the fastest one, over grids of windows.
 
-Each rule is evaluated for the same recorded window by every path, in turn, on one thread, and the
-change is applied; what counts is the processor time of the chosen path over that of the fastest,
-and the same with the time that choosing takes.
-
-The constants of the cost model were fitted to the first grid. The others are held out: no constant
-was fitted to their windows, among them thin layers and single steps, and none to rules that add the
-difference of both parts ("net"). A convolution always takes dense products; there, the
-choice is the side that traces move to. All is measured twice, with the compiled kernel and
-without. Choices that take 1.1 times as long as the fastest path or more are listed.
+Each rule is evaluated for the same window by every path, on one thread. The ratio is the processor
+time of the chosen path over that of the fastest, without and with the time to choose. Constants
+were fitted to the first grid only.
 
     python benchmarks/choices.py [--smoke] [--seconds 0.1]
 """
@@ -23,7 +17,7 @@ import subprocess
 import sys
 
 import torch
-from _measure import setting, table
+from _measure import goals, setting, table
 from _windows import NET, RULES, Found, Window, measure
 
 from lightning_accum.sparse.library import SWITCH, has_kernel
@@ -99,10 +93,8 @@ def main() -> None:
     head = "grid", "choices", *columns, *(f"{each}, with choosing" for each in columns)
     table(head, [summary(*each) for each in found.items()])
     far = [row(grid, each) for grid, all in found.items() for each in all if each.ratio >= FAR]
-    if far:
-        print()
-        head = "grid", "window", "rule", "with choosing, ms", *(f"{path}, ms" for path in PATHS)
-        table([*head, "chosen / fastest"], far)
+    head = "grid", "window", "rule", "with choosing, ms", *(f"{path}, ms" for path in PATHS)
+    goals(f"Choices {FAR} times as slow as the fastest path", [*head, "chosen / fastest"], far)
     if kernel:
         sys.stdout.flush()
         subprocess.run([sys.executable, *sys.argv], env={**os.environ, SWITCH: "0"}, check=True)

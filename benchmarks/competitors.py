@@ -1,20 +1,12 @@
 """A layer that learns by STDP, side by side in every library that can do it.
 
-784 inputs, 100 to 1,600 neurons, batches of 32, one update a batch; what exactly is in `_work.py`.
-All libraries run in one process and take turns; each is first held to the change that the
-definition gives for its own spikes. Plasticity is what a batch with the rule costs beyond the batch
-before it without. Ours adds the difference of both parts of a change, as it does in a Trainer.
-Memory is measured in a process for each.
+All libraries run in one process and take turns, after a check of each against the definition for
+its own spikes. *Plasticity* is what a batch with the rule costs beyond the batch before it without.
+`_work.py` has the details, such as time constants that give each library the same decay. Networks
+"at every step" change the weights in each step, all others at the end of the batch.
 
-Networks "at every step" change the weights in each, all others at the end of the batch. BindsNET
-knows no other way; its sum over the batch, which is its default, is one product in place, its mean
-is not. Inferno tells spikes from refractory times, and is given one of a step. SpikingJelly,
-Norse and snnTorch decay by ``1 - 1/τ``, and are given the ``τ`` of the same decay. snnTorch's rule
-records a module that gives only spikes, which its neurons do not; so one is put behind them.
-
-glibc's malloc gives large blocks back when they are freed, and takes them anew with a page fault
-for every 4 KB, which some libraries pay for dearly; so the work at 2 % is measured again with a
-malloc that keeps its blocks.
+Some libraries pay dearly for large blocks that glibc's malloc returns after each use; so all is
+measured again with a malloc that keeps its blocks.
 
     python benchmarks/competitors.py [--smoke] [--seconds 5] [--neurons 400]
 """
@@ -53,16 +45,8 @@ CONTENDERS: dict[str, Make] = {
     "BindsNET with torch.mean, at every step": BindsNetMean,
     "Norse, at every step": NorseEachStep,
 }
-# Milliseconds of a whole batch at 2 %, on two threads of an AMD EPYC: where a library is missing.
-ELSEWHERE: dict[str, dict[int, float]] = {
-    "Inferno": {100: 367, 400: 1363, 1600: 1169},
-    "SpikingJelly, single step": {100: 146, 400: 1197, 1600: 1131},
-    "SpikingJelly, multi step": {100: 104, 400: 1099, 1600: 1101},
-    "Norse": {100: 67, 400: 204, 1600: 145},
-    "BindsNET with torch.mean, at every step": {100: 228, 400: 1667, 1600: 1468},
-}
 KEEP = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
-STEPS, DENSITIES = {100: 250, 400: 250, 1600: 50}, (0.02, 0.1)
+STEPS = {100: 250, 400: 250, 1600: 50}
 SMOKE = Load(8, 10, 0.2, 4, 16)
 
 
@@ -88,13 +72,10 @@ def main() -> None:
         return
     found: dict[int, dict[str, Pair]] = {}
     for neurons in args.neurons or STEPS:
-        for density in DENSITIES[: 1 if args.kept else None]:
-            load = Load(neurons, STEPS[neurons], density)
-            print(f"\n### {load}{', blocks kept' * args.kept}\n")
-            script = None if args.kept or density > 0.02 else __file__
-            known = {name: costs[neurons] for name, costs in ELSEWHERE.items() if density == 0.02}
-            nets = side_by_side(CONTENDERS, load, args.seconds, script, known)
-            found.setdefault(neurons, nets)
+        load = Load(neurons, STEPS[neurons], 0.02)
+        print(f"\n### {load}{', blocks kept' * args.kept}\n")
+        script = None if args.kept else __file__
+        found[neurons] = side_by_side(CONTENDERS, load, args.seconds, script)
     print_bars(f"To reach at 2%{', blocks kept' * args.kept}", found)
     if not args.kept:
         print(flush=True)

@@ -1,6 +1,6 @@
 """A convolution that learns by STDP, side by side in every library that can do it.
 
-As `competitors.py`, with a convolution in place of the dense connection.
+Measured as the dense layer above.
 
     python benchmarks/convolution.py [--smoke] [--seconds 5]
 """

@@ -1,10 +1,8 @@
 """Samples per second and accuracy together: the demo's network on digits, in other libraries too.
 
-The network of `examples/digits_stdp.py` after Diehl & Cook (2015), trained on scikit-learn's 8 × 8
-digits: by this package in a Lightning Trainer, and in loops with the neurons and STDP of other
-libraries. All have the same encoder, constants, schedule, order of presentations, and readout;
-what they lack for this network, `_digits.py` adds. BindsNET alone changes the weights in every
-step, which here costs it accuracy. They run one after the other, on one thread.
+The network of `examples/digits_stdp.py`, in a Lightning Trainer here, and in loops with the neurons
+and STDP of other libraries; encoder, constants, schedule, order of presentations and readout are
+the same. BindsNET changes the weights in every step, which costs accuracy here. One thread.
 
     python benchmarks/end_to_end.py [--smoke] [--neurons 1600] [--epochs 6]
 """

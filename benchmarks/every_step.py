@@ -1,8 +1,7 @@
 """Learning after every step by STDP, side by side in every library that can do it.
 
-Batches of 32 samples and single samples, 784 inputs at 2 %, 100 to 1,600 neurons. All libraries run
-in one process and take turns; each is first compared with the change that the definition gives for
-its own spikes. A step is simulation and learning together.
+784 inputs at 2 %. All libraries run in one process and take turns, after a check of each against
+the definition for its own spikes. A step is simulation and learning together.
 
     python benchmarks/every_step.py [--smoke] [--seconds 5] [--threads 2]
 """

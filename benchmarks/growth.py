@@ -1,10 +1,7 @@
 """How a batch that learns grows with its steps, samples, neurons and spikes.
 
-Four networks of `competitors.py`, swept around one load; solid lines are plasticity, thin ones the
-whole batch. Two limits of the machine stand beside them, both measured here: one dense product of
-all steps at the speed of its matrix product, and reading all spikes and the weights once, writing
-the weights, at the speed of its memory. Where density grows, the rule's own ways, forced, show
-where one overtakes the other; left alone, it chooses for itself.
+Four networks, swept around one load. The limits are those of this machine: one dense product of all
+steps, and reading all spikes and reading and writing the weights once.
 
     python benchmarks/growth.py [--smoke] [--picture FILE]
 """
@@ -125,10 +122,10 @@ def main() -> None:
     panels = {}
     for name, values in sweeps.items():
         panels[name] = found = sweep(base, name, values, 1 if args.smoke else args.turns, most)
-        print(f"\n### Plasticity (whole batch), ms, by {name}\n")
+        print(f"\n### Plasticity, ms, by {name}\n")
         rows = []
         for network, line in found.items():
-            cells = [number(a, 1) + (f" ({b:.0f})" if b == b else "") for _, a, b in line]
+            cells = [number(plasticity, 1) for _, plasticity, _ in line]
             rows.append([network, *cells, *["–"] * (len(values) - len(cells))])
         table(["network", *(f"{value:g}" for value in values)], rows)
     dense, pre, post = (panels["density"][name] for name in FORCED)

@@ -1,11 +1,8 @@
-"""What statistics cost a batch of the demo's network, beside the same without them.
+"""What statistics cost a batch of the demo's network, compared with the same without them.
 
-A real Trainer with a TensorBoard logger; CPU time of the process on one thread, with that of the
-logger's own thread, and of the main thread alone, for each batch of a fit. The settings take turns
-in short fits, so that a busy machine slows all of them alike. Two of them log as many scalars as
-the statistics have, which are there already: by Lightning's ``log_dict``, and straight to the
-logger. The latter is the logger's part of a logging step, which no statistics can do without; the
-former is what the callback avoids after the first logging step of an epoch.
+Processor time for each batch of a Trainer with a TensorBoard logger, on one thread, in short
+interleaved fits. Two settings log as many scalars that exist already, by Lightning's ``log_dict``
+and straight to the logger: the latter is the least that a logging step costs.
 
     python benchmarks/logging_cost.py [--smoke]
 """

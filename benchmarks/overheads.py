@@ -1,10 +1,7 @@
 """What watching costs: a monitor's hook call, and the callback's part of a batch.
 
-A hook is called once a step for each side of a cell; a plain ring of rows, which is what one would
-write by hand, and a hook that does nothing stand beside it. Of the callback it is what a batch
-takes off the logging steps, beyond what a loop by hand calls too: the rule, its ``clear``, and the
-applied update. Between two batches other code has filled the processor's caches, so that a call
-takes several times as long as in a loop of its own.
+A hook is called once a step for each side of a cell. The callback's part is what a batch takes off
+the logging steps, beyond what a loop by hand calls too.
 
     python benchmarks/overheads.py [--smoke]
 """

@@ -1,9 +1,8 @@
-"""What every rule costs, in time beside pair STDP and in memory.
+"""What every rule costs, in time relative to pair STDP and in memory.
 
-Each rule is fed with recorded activity, sparse spikes or rates, and evaluated once for the window;
-all are interleaved in one process, against pair STDP in the same turn. Peak memory is measured in a
-process for each rule. Two things are asserted: that no tensor of the size ``[batch, out, in]`` is
-made for a sum or a mean, and that the memory of a window of 10,000 steps is bounded.
+Each rule evaluates one recorded window, in turn with pair STDP. Two things are asserted: no tensor
+``[batch, out, in]`` is made for a sum or a mean, and the memory of a window of 10,000 steps is
+bounded.
 
     python benchmarks/rules.py [--smoke]
 """

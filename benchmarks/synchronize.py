@@ -1,7 +1,6 @@
 """Milliseconds to compute many accumulators over two processes, together and one by one.
 
-`synchronize` takes one all-reduce for all of them; torchmetrics computes every metric with
-collectives of its own. Two processes of one machine, over gloo; the ways take turns.
+Two processes of one machine, over gloo, in turns.
 
     python benchmarks/synchronize.py [--smoke]
 """

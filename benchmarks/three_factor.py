@@ -1,23 +1,10 @@
 """A batch that learns from an error, by e-prop and by BPTT, in time and memory.
 
-One hidden layer of 400 spiking neurons and a leaky readout. A batch is the pass, the change of all
-weights by the cross entropy of every step, and its application. E-prop is what the package does:
-the learning signals of a neuron are folded backwards in time, and no trace for each synapse exists.
-The naive loop keeps the traces of the paper, for each sample and synapse, in every step; it runs a
-tenth of the steps, its time is ten times what that takes, and its memory is as measured. BPTT is
-autograd on the same layers, and on snnTorch's.
-
-All take turns in one process, on one thread. Times are of the processor, so that other work on the
-machine counts little; "calls" are the operations that torch dispatches in a batch, views included,
-and do not depend on the machine at all. The change by e-prop is first held to that of the naive
-loop, and in the layer that is not recurrent to that of BPTT. Memory is the peak that a batch adds,
-measured in a process for each.
-
-What limits e-prop beside the pass: on boolean input the pass itself only adds the weights of the
-spikes, and the change visits as many spikes again, in a larger table; in the recurrent layer, once
-for the input and once for the recurrence. Beyond that the rule passes over a value of each neuron,
-sample and step twice: folded, and reversed. BPTT is given the input as numbers, and multiplies by
-dense products.
+One hidden layer of 400 spiking neurons and a leaky readout; a batch is the pass, the change of all
+weights by the cross entropy of every step, and its application. The loop keeps the traces of the
+e-prop paper for each sample and synapse; it runs a tenth of the steps, and its time is ten times
+what that takes. All take turns on one thread, in processor time, after a check that the changes
+agree. "Calls" are the operations that torch dispatches in a batch.
 
     python benchmarks/three_factor.py [--smoke] [--repeats 9]
 """

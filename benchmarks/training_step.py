@@ -1,9 +1,7 @@
-"""Samples per second of a training step of the demo's network, simulation and plasticity apart.
+"""Samples per second of a training step of the demo's network.
 
-Compares, interleaved in one process, the package's step with the two naive forms: a loop over time
-that makes an outer product for each sample (``[batch, out, in]``, what most libraries do), and a
-loop over time with one matrix product a step. Peak memory is measured in a process for each form.
-All three compute the same change, which is checked first.
+Compared with two loops over time that compute the same change: one makes an outer product for each
+sample (``[batch, out, in]``), the other one matrix product a step.
 
     python benchmarks/training_step.py [--smoke]
 """

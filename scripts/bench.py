@@ -30,10 +30,8 @@ FIRST = (
 )
 HEAD = """# All measurements
 
-What things cost, measured side by side, in this package and in others. `make bench` measures all
-of it anew and writes this page, `make bench ARGS="competitors growth"` some of it; each section
-says on what machine it was made. Times are medians, with quartiles in brackets if there were seven
-turns or more.
+`make bench` writes this page, and `make bench ARGS="competitors growth"` these two sections of it.
+Times are medians, with quartiles in brackets if there were seven turns or more.
 """
 MACHINE = "import sys; sys.path.insert(0, {!r}); import _measure; print(_measure.machine())"
 

@@ -48,7 +48,7 @@ def batches(text: str, neurons: int) -> dict[str, Batch]:
     return {
         row["network"]: Batch(number(row["whole batch, ms"]), number(row["plasticity, ms"]))
         for row in rows(text, load)
-        if not row["output rate"].startswith("not run")
+        if not row["whole batch, ms"].startswith("not run")
     }
 
 
