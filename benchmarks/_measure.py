@@ -62,10 +62,9 @@ def peak_memory(script: str, *args: str) -> float:
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def malloc() -> str:
+def malloc() -> list[str]:
     """The settings of glibc's malloc, which decide what fresh memory costs."""
-    found = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("MALLOC_")]
-    return ", ".join(found) or "default"
+    return [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("MALLOC_")]
 
 
 def machine() -> str:
@@ -85,11 +84,10 @@ def machine() -> str:
 
 
 def setting(*packages: str) -> str:
-    """Threads, malloc, and the versions of packages, in a line."""
-    found = [f"torch {torch.__version__}", *map(version, packages)]
+    """Threads, versions of packages, and settings of malloc, in a line."""
     threads = torch.get_num_threads()
     count = f"{threads} thread{'s' * (threads > 1)}"
-    return f"{', '.join(found)}; {platform.machine()}, {count}, malloc {malloc()}"
+    return ", ".join([count, *map(version, packages), *malloc()])
 
 
 def version(package: str) -> str:

@@ -21,19 +21,12 @@ def published(lr: float, decay: float) -> dict[str, Make]:
     found: dict[str, Make] = {}
     if importlib.util.find_spec("pytorch_optimizer"):
         library: Any = importlib.import_module("pytorch_optimizer")
-        for rectify, amsgrad in ((False, False), (True, False), (False, True)):
-            name = "pytorch_optimizer AdaBelief" + " rectify" * rectify + " amsgrad" * amsgrad
-            found[name] = partial(
-                library.AdaBelief, lr=lr, weight_decay=decay, rectify=rectify, ams_bound=amsgrad
-            )
+        belief = partial(library.AdaBelief, rectify=False)
+        found["pytorch_optimizer AdaBelief"] = partial(belief, lr=lr, weight_decay=decay)
         found["pytorch_optimizer RAdam"] = partial(library.RAdam, lr=lr)
     if bare("timm", "timm.optim"):
-        for rectify, amsgrad in ((False, False), (True, False), (False, True)):
-            name = "timm AdaBelief" + " rectify" * rectify + " amsgrad" * amsgrad
-            belief: Any = importlib.import_module("timm.optim.adabelief").AdaBelief
-            found[name] = partial(
-                belief, lr=lr, weight_decay=decay, rectify=rectify, amsgrad=amsgrad
-            )
+        belief = partial(importlib.import_module("timm.optim.adabelief").AdaBelief, rectify=False)
+        found["timm AdaBelief"] = partial(belief, lr=lr, weight_decay=decay)
     return found
 
 

@@ -25,10 +25,7 @@ from torch.profiler import ProfilerActivity, profile
 from lightning_accum.optim import (
     AdaBelief,
     Adam,
-    AdamWarmup,
-    AdamWarmupCosineDecay,
     AMSGrad,
-    Noam,
     RAdam,
 )
 from lightning_accum.sparse.library import library
@@ -37,7 +34,7 @@ from lightning_accum.sparse.tensor_lists import Places, step_moments
 Make = Callable[..., torch.optim.Optimizer]
 Shapes = list[tuple[int, ...]]
 
-LR, DECAY, WARMUP = 1e-5, 0.01, 1000
+LR, DECAY = 1e-5, 0.01
 BASE = "torch AdamW fused"
 
 
@@ -73,13 +70,7 @@ TORCH_RADAM = functools.partial(torch.optim.RAdam, lr=LR)
 FORMS: dict[str, Make] = {
     BASE: functools.partial(TORCH_ADAMW, fused=True),
     "torch AdamW foreach": functools.partial(TORCH_ADAMW, foreach=True),
-    "torch AdamW loop": functools.partial(TORCH_ADAMW, foreach=False),
     "Adam": functools.partial(Adam, lr=LR, weight_decay=DECAY),
-    "AdamWarmup": functools.partial(AdamWarmup, lr=LR, weight_decay=DECAY, warmup=WARMUP),
-    "Noam": functools.partial(Noam, lr=LR, weight_decay=DECAY, warmup=WARMUP),
-    "AdamWarmupCosineDecay": functools.partial(
-        AdamWarmupCosineDecay, lr=LR, weight_decay=DECAY, warmup=WARMUP
-    ),
     "torch AdamW amsgrad fused": functools.partial(TORCH_ADAMW, fused=True, amsgrad=True),
     "AMSGrad": functools.partial(AMSGrad, lr=LR, weight_decay=DECAY),
     "torch RAdam foreach": functools.partial(TORCH_RADAM, foreach=True),
@@ -88,12 +79,6 @@ FORMS: dict[str, Make] = {
     "RAdam compiled": functools.partial(RAdam, lr=LR, compile=True),
     "AdaBelief": functools.partial(AdaBelief, lr=LR, weight_decay=DECAY),
     "AdaBelief compiled": functools.partial(AdaBelief, lr=LR, weight_decay=DECAY, compile=True),
-    "AdaBelief compiled rectify": functools.partial(
-        AdaBelief, lr=LR, weight_decay=DECAY, rectify=True, compile=True
-    ),
-    "AdaBelief compiled amsgrad": functools.partial(
-        AdaBelief, lr=LR, weight_decay=DECAY, amsgrad=True, compile=True
-    ),
     **published(LR, DECAY),
 }
 # what has to end where

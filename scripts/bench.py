@@ -1,7 +1,8 @@
 """Runs benchmarks and writes what they print into one page, ``docs/measurements.md``.
 
-A section for each: its heading and text are those of the script's docstring, then the machine, then
-what it printed. Sections of benchmarks that are not run, or that fail, stay as they are.
+A section for each: its heading and text are those of the script's docstring, then what it printed.
+The machine stands at the top, and in sections that were made on another. Sections of benchmarks
+that are not run, or that fail, stay as they are.
 
     python scripts/bench.py [competitors growth ...] [--page FILE] [-- ARGS]
 """
@@ -25,7 +26,6 @@ FIRST = (
     "growth",
     "convolution",
     "end_to_end",
-    "training_step",
     "rules",
 )
 HEAD = """# All measurements
@@ -33,15 +33,30 @@ HEAD = """# All measurements
 `make bench` writes this page, and `make bench ARGS="competitors growth"` these two sections of it.
 Times are medians, with quartiles in brackets if there were seven turns or more.
 """
+UNPUBLISHED = ("choices", "training_step", "robustness")  # printed only: for developers
+AT = re.compile(r"^\*.+; commit \S+\*$", re.M)
 MACHINE = "import sys; sys.path.insert(0, {!r}); import _measure; print(_measure.machine())"
 
 
 def sections(page: Path) -> dict[str, str]:
-    """The page's sections by benchmark, each from its mark to the next one's."""
+    """The page's sections by benchmark, each from its mark to the next one's, with its machine."""
     if not page.exists():
         return {}
-    _, *found = re.split(r"^<!-- (\w+) -->\n", page.read_text(encoding="utf-8"), flags=re.M)
-    return {name: text.strip() for name, text in zip(found[::2], found[1::2], strict=True)}
+    head, *found = re.split(r"^<!-- (\w+) -->\n", page.read_text(encoding="utf-8"), flags=re.M)
+    parts = {name: text.strip() for name, text in zip(found[::2], found[1::2], strict=True)}
+    (common,) = AT.findall(head) or [""]
+    return {
+        name: text if AT.search(text) else f"{common}\n\n{text}" for name, text in parts.items()
+    }
+
+
+def filled(parts: dict[str, str]) -> str:
+    """The page of these sections: the machine of the first is told at its top."""
+    common = AT.findall(next(iter(parts.values())))[0]
+    texts = [
+        f"<!-- {name} -->\n{text.replace(common, '').strip()}\n" for name, text in parts.items()
+    ]
+    return "\n".join([HEAD, f"{common}\n", *texts])
 
 
 def described(script: Path) -> str:
@@ -62,7 +77,7 @@ def run(script: Path, args: list[str], machine: str) -> str | None:
     print(f"--- {script.name}: {seconds:.0f} s, exit {done.returncode}", flush=True)
     if done.returncode:
         return None
-    return f"{described(script)}\n\n*{machine}*\n\n{done.stdout.strip()}"
+    return f"*{machine}*\n\n{described(script)}\n\n{done.stdout.strip()}"
 
 
 def main() -> None:
@@ -89,9 +104,12 @@ def main() -> None:
         if made is None:
             failed.append(name)
             continue
+        if name in UNPUBLISHED:
+            print(made)
+            continue
         parts = {**sections(args.page), name: made}
-        texts = [f"<!-- {each} -->\n{parts[each]}\n" for each in order if each in parts]
-        args.page.write_text("\n".join([HEAD, *texts]), encoding="utf-8")
+        page = filled({each: parts[each] for each in order if each in parts})
+        args.page.write_text(page, encoding="utf-8")
     if failed:
         sys.exit(f"Failed, and left as they were: {', '.join(failed)}")
 

