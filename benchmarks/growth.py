@@ -1,7 +1,7 @@
 """How a batch that learns grows with its steps, samples, neurons and spikes.
 
-Four networks, swept around one load. The limits are those of this machine: one dense product of all
-steps, and reading all spikes and reading and writing the weights once.
+Four networks, swept around one load. The picture adds the limits of this machine: one dense product
+of all steps, and reading all spikes and reading and writing the weights once.
 
     python benchmarks/growth.py [--smoke] [--picture FILE]
 """
@@ -124,7 +124,8 @@ def main() -> None:
         panels[name] = found = sweep(base, name, values, 1 if args.smoke else args.turns, most)
         print(f"\n### Plasticity, ms, by {name}\n")
         rows = []
-        for network, line in found.items():
+        for network in CONTENDERS:
+            line = found[network]
             cells = [number(plasticity, 1) for _, plasticity, _ in line]
             rows.append([network, *cells, *["–"] * (len(values) - len(cells))])
         table(["network", *(f"{value:g}" for value in values)], rows)

@@ -1,4 +1,4 @@
-"""Fills the tables of ``docs/benchmarks.md``, and draws the README's picture of speed.
+"""Fills the table of ``docs/benchmarks.md``, and draws the README's picture of speed.
 
 All figures are those of ``docs/measurements.md``, which `bench.py` writes. A table stands between
 ``<!-- table: NAME -->`` and ``<!-- end -->``; the text around it is written by hand.
@@ -66,27 +66,6 @@ def machine(text: str) -> str:
     return found[0] if found else "*machine unknown*"
 
 
-def batch_table(text: str) -> str:
-    """Networks that learn once a batch: the whole batch, and its part that learns."""
-    sizes = {neurons: batches(text, neurons) for neurons in STEPS}
-    names = [name for name in sizes[400] if EVERY_STEP not in name]
-    body = []
-    for name in sorted(names, key=lambda name: sizes[400][name].whole):
-        found = [sizes[neurons].get(name) for neurons in STEPS]
-        cells = [f"{ms.whole:,.0f} ({ms.plasticity:,.0f})" if ms else "–" for ms in found]
-        body.append([name, *cells])
-    heads = [f"{neurons} neurons, {steps} steps" for neurons, steps in STEPS.items()]
-    return markdown(["ms a batch (of it plasticity)", *heads], body)
-
-
-def step_table(text: str) -> str:
-    """Networks that learn at every step: microseconds of one."""
-    found = rows(text, "µs a step, median:")
-    names = [name for name in found[0] if name != "neurons" and "over ours" not in name]
-    body = [[name, *(row[name] for row in found)] for name in names]
-    return markdown(["µs a step", *(row["neurons"] for row in found)], body)
-
-
 def error_table(text: str) -> str:
     """Networks that learn from an error: milliseconds and memory of a batch."""
     _, *parts = text.partition("<!-- three_factor -->")[2].partition("<!--")[0].split("\n### ")
@@ -106,8 +85,6 @@ def error_table(text: str) -> str:
 
 TABLES: dict[str, Callable[[str], str]] = {
     "machine": machine,
-    "batch": batch_table,
-    "step": step_table,
     "error": error_table,
 }
 
