@@ -10,6 +10,7 @@ the same. BindsNET changes the weights in every step, which costs accuracy here.
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 import sys
 import time
@@ -104,18 +105,18 @@ def main() -> None:
     if args.smoke:
         data, epochs = Split(*(part[:BATCH] for part in data)), 1
     print(setting("lightning", "norse", "bindsnet", "spikingjelly"))
-    for neurons in [16] if args.smoke else args.neurons or [100, 400, 1600]:
-        presented = epochs * (len(data.train_labels) // BATCH) * BATCH
-        print(f"\n### {neurons} neurons, {presented:,} presentations of {STEPS} steps\n")
-        rows = []
-        for name, run in NETWORKS.items():
-            pl.seed_everything(SEED, verbose=False)
-            try:
-                accuracy, speed = run(data, neurons, epochs)
-                rows.append([name, f"{accuracy:.1%}", f"{speed:.0f}"])
-            except ImportError as error:
-                rows.append([name, f"not run: {error}", "–"])
-        table(["network", "test accuracy", "samples a second in training"], rows)
+    presented = epochs * (len(data.train_labels) // BATCH) * BATCH
+    print(f"\nSamples a second in training (test accuracy); {presented:,} presentations, {STEPS} steps:\n")
+    sizes = [16] if args.smoke else args.neurons or [100, 400, 1600]
+    rows = [[name] for name in NETWORKS]
+    for neurons, (row, run) in itertools.product(sizes, zip(rows, NETWORKS.values(), strict=True)):
+        pl.seed_everything(SEED, verbose=False)
+        try:
+            accuracy, speed = run(data, neurons, epochs)
+            row.append(f"{speed:.0f} ({accuracy:.1%})")
+        except ImportError:
+            row.append("not run")
+    table(["network", *(f"{neurons} neurons" for neurons in sizes)], rows)
 
 
 if __name__ == "__main__":
