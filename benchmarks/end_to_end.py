@@ -2,7 +2,7 @@
 
 The network of `examples/digits_stdp.py`, in a Lightning Trainer here, and in loops with the neurons
 and STDP of other libraries; encoder, constants, schedule, order of presentations and readout are
-the same. BindsNET changes the weights in every step, which costs accuracy here. One thread.
+the same, but BindsNET changes the weights in every step. One thread.
 
     python benchmarks/end_to_end.py [--smoke] [--neurons 1600] [--epochs 6]
 """
@@ -105,8 +105,8 @@ def main() -> None:
     if args.smoke:
         data, epochs = Split(*(part[:BATCH] for part in data)), 1
     print(setting("lightning", "norse", "bindsnet", "spikingjelly"))
-    presented = epochs * (len(data.train_labels) // BATCH) * BATCH
-    print(f"\nSamples a second in training (test accuracy); {presented:,} presentations, {STEPS} steps:\n")
+    shown = epochs * (len(data.train_labels) // BATCH) * BATCH
+    print(f"\nSamples a second in training (accuracy); {shown:,} presentations, {STEPS} steps:\n")
     sizes = [16] if args.smoke else args.neurons or [100, 400, 1600]
     rows = [[name] for name in NETWORKS]
     for neurons, (row, run) in itertools.product(sizes, zip(rows, NETWORKS.values(), strict=True)):
