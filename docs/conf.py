@@ -116,7 +116,7 @@ nitpick_ignore_regex = [
     # The engine makes signals and windows of them; a rule never does.
     (
         r"py:class",
-        r"lightning_accum\.engine\.(source\.Source|vjp\.base\.WeightVJP|state\.StateKey)",
+        r"lightning_accum\.engine\.(source\.Source|vjp\.WeightVJP|state\.StateKey)",
     ),
     (r"py:class", r"lightning_accum\.engine\.recording\.Recording"),
     (r"py:class", r"lightning_accum\.sparse\.(events\.Events|folding\.Folding|products\.Write)"),
@@ -129,7 +129,7 @@ nitpick_ignore_regex = [
     (r"py:class", r"lightning_accum\.cells\.independent\.RegisteredCell"),
     (r"py:class", r"lightning_accum\.observe\.monitor\.MonitorConstructor"),
     # Files that are private to their folder, which name the types of methods that nobody calls.
-    (r"py:class", r"lightning_accum\.(\w+\.)+_[a-z]\w*\.\w+"),
+    (r"py:class", r"lightning_accum\.(\w+\.)*_[a-z]\w*\.\w+"),
 ]
 
 # The pages' own code runs here; pytest runs the docstrings', with their modules' names in scope.
