@@ -27,24 +27,14 @@ _NEURONS = 2048  # neurons that a thread works on at a time
 
 
 class Potential(NamedTuple):
-    """What a pseudo-derivative is computed of.
+    """What a pseudo-derivative is computed of."""
 
-    Args:
-        membrane: ``[T, ...]`` the potential.
-        threshold: the threshold, ``[T, ...]`` or a number.
-        surrogate: makes the pseudo-derivative of both.
-    """
-
-    membrane: Tensor
-    threshold: Tensor | float
-    surrogate: Surrogate
+    membrane: Tensor  # [T, ...] the potential
+    threshold: Tensor | float  # the threshold, [T, ...] or a number
+    surrogate: Surrogate  # makes the pseudo-derivative of both
 
     def part(self, steps: slice) -> Potential:
-        """Returns some steps of it.
-
-        Args:
-            steps: which steps.
-        """
+        """Returns some steps of it."""
         threshold = self.threshold[steps] if isinstance(self.threshold, Tensor) else self.threshold
         return self._replace(membrane=self.membrane[steps], threshold=threshold)
 
@@ -84,28 +74,16 @@ class _Fold(ctypes.Structure):
 
 
 def fold_steps(
-    signal: Tensor,
-    potential: Potential,
-    out: Tensor,
-    behind: tuple[Tensor, Tensor],
-    constants: tuple[float, float, float],
-    unfiltered: Tensor | None = None,
+    signal: Tensor,  # [T, ...] learning signals
+    potential: Potential,  # the potential of the same steps
+    out: Tensor,  # [T, ...] receives the postsynaptic signal; it may be signal
+    behind: tuple[Tensor, Tensor],  # [...] what the steps behind left, replaced by that of these
+    constants: tuple[float, float, float],  # kappa, beta, rho
+    unfiltered: Tensor | None = None,  # [...] a learning signal that is added in every step
 ) -> bool:
     """Folds the learning signals of some steps, if there is a kernel for them.
 
     The plain form is :func:`lightning_accum.functional.fold_eligibility`.
-
-    Args:
-        signal: ``[T, ...]`` learning signals.
-        potential: the potential of the same steps.
-        out: ``[T, ...]`` receives the postsynaptic signal; it may be ``signal``.
-        behind: ``[...]`` the factors of the filtered eligibility and of the adaptation that the
-            steps behind these left, which are replaced by those of these steps.
-        constants: the decay of the readout, the strength of the adaptation, and its decay.
-        unfiltered: ``[...]`` a learning signal that is added in every step.
-
-    Returns:
-        Whether it is done; if not, nothing has changed.
     """
     dtype, shape = out.dtype, out.shape
     known = FoldConstants.of(potential, constants)
@@ -135,26 +113,17 @@ _BLOCK = 1 << 17
 
 
 def fold_in_blocks(
-    learning_signal: Callable[[slice], Tensor],
-    potential: Potential,
-    out: Tensor,
-    kappa: float = 0.0,
-    beta: float = 0.0,
-    rho: float = 0.0,
-    unfiltered: Tensor | None = None,
+    learning_signal: Callable[[slice], Tensor],  # returns the learning signals of a span of steps
+    potential: Potential,  # what the pseudo-derivatives are computed of, [T, ...]
+    out: Tensor,  # [T, ...] receives the postsynaptic signal
+    kappa: float = 0.0,  # decay of the readout's filter per step
+    beta: float = 0.0,  # strength of the adaptation
+    rho: float = 0.0,  # decay of the adaptation per step
+    unfiltered: Tensor | None = None,  # a learning signal of every step, which is not filtered
 ) -> Eligibility:
     """Folds learning signals that are computed block by block, and so are pseudo-derivatives.
 
     The plain form is :func:`lightning_accum.functional.fold_eligibility` of all steps at once.
-
-    Args:
-        learning_signal: returns the learning signals of a span of steps.
-        potential: what the pseudo-derivatives are computed of, ``[T, ...]``.
-        out: ``[T, ...]`` receives the postsynaptic signal.
-        kappa: decay of the readout's filter per step.
-        beta: strength of the adaptation.
-        rho: decay of the adaptation per step.
-        unfiltered: a learning signal of every step that the readout does not filter.
     """
     blocks = _Blocks(learning_signal, potential, (kappa, beta, rho), unfiltered, out[0])
     folded = blocks.at_rest()
@@ -164,26 +133,14 @@ def fold_in_blocks(
 
 
 def fold_to_edges(
-    learning_signal: Callable[[slice], Tensor],
-    potential: Potential,
-    like: Tensor,
-    length: int,
+    learning_signal: Callable[[slice], Tensor],  # returns the learning signals of a span of steps
+    potential: Potential,  # what the pseudo-derivatives are computed of, [T, ...]
+    like: Tensor,  # of the dtype and device of the computation
+    length: int,  # how many steps lie between two edges, the first of which is after as many steps
     constants: tuple[float, float, float],
     unfiltered: Tensor | None = None,
 ) -> dict[int, tuple[Tensor, Tensor]]:
-    """Returns what the steps from each edge on are folded to, without their postsynaptic signal.
-
-    Args:
-        learning_signal: returns the learning signals of a span of steps.
-        potential: what the pseudo-derivatives are computed of, ``[T, ...]``.
-        like: of the dtype and device of the computation.
-        length: how many steps lie between two edges, the first of which is after as many steps.
-        constants: the decay of the readout, the strength of the adaptation, and its decay.
-        unfiltered: a learning signal of every step that the readout does not filter.
-
-    Returns:
-        By the place of each edge, the factors of the filtered eligibility and of the adaptation.
-    """
+    """Returns by edge what the steps from there on are folded to, without postsynaptic signal."""
     steps, *shape = potential.membrane.shape
     one = like.new_empty(shape)
     blocks, found = _Blocks(learning_signal, potential, constants, unfiltered, one), {}
@@ -196,15 +153,7 @@ def fold_to_edges(
 
 
 class _Blocks:
-    """Folds a window block by block, the last one first.
-
-    Args:
-        learning_signal: returns the learning signals of a span of steps.
-        potential: what the pseudo-derivatives are computed of.
-        constants: the decay of the readout, the strength of the adaptation, and its decay.
-        unfiltered: a learning signal of every step that the readout does not filter.
-        one: ``[...]`` like the postsynaptic signal of a step.
-    """
+    """Folds a window block by block, the last one first."""
 
     def __init__(
         self,
@@ -259,26 +208,15 @@ class _Folding(ctypes.Structure):
 
 
 class Folding(NamedTuple):
-    """A signal ``[T, B, N]`` that is folded backwards in time, and what it is folded of.
+    """A signal ``[T, B, N]`` that is folded backwards in time, and what it is folded of."""
 
-    Args:
-        values: returns all values, the plain form of what the kernel computes on the way.
-        errors: ``[T, B, classes]``, or ``[B, classes]`` if it is the same in all steps.
-        feedback: ``[classes, N]``, which makes the learning signal of the errors.
-        potential: what the pseudo-derivative is computed of.
-        constants: the decay of the readout, the strength of the adaptation, and its decay.
-        unfiltered: ``[N]`` a learning signal that is added in every step.
-        behind: ``[B, N]`` the factors of the filtered eligibility and of the adaptation that the
-            steps behind these left; zero if ``None``.
-    """
-
-    values: Callable[[], Tensor]
-    errors: Tensor
-    feedback: Tensor
-    potential: Potential
-    constants: tuple[float, float, float]
-    unfiltered: Tensor | None = None
-    behind: tuple[Tensor, Tensor] | None = None
+    values: Callable[[], Tensor]  # the plain form of what the kernel computes on the way
+    errors: Tensor  # [T, B, classes], or [B, classes] if it is the same in all steps
+    feedback: Tensor  # [classes, N], which makes the learning signal of the errors
+    potential: Potential  # what the pseudo-derivative is computed of
+    constants: tuple[float, float, float]  # kappa, beta, rho
+    unfiltered: Tensor | None = None  # [N] a learning signal that is added in every step
+    behind: tuple[Tensor, Tensor] | None = None  # [B, N] what the steps behind left; or zero
 
     @property
     def shape(self) -> torch.Size:

@@ -55,14 +55,7 @@ class Events:
     def known(
         cls, rows: Tensor, columns: Tensor, starts: Tensor | None, shape: tuple[int, int]
     ) -> Events:
-        """Returns the events of a raster in which they have been found.
-
-        Args:
-            rows: ``[events]`` the row of each event, in order.
-            columns: ``[events]`` the column of each event.
-            starts: ``[K]`` the place of each row's first event; found when needed if ``None``.
-            shape: the shape of the raster.
-        """
+        """Returns the events of a raster in which they have been found."""
         events = cls.__new__(cls)
         events._set(rows, columns, shape, starts)
         return events
@@ -109,25 +102,13 @@ class Events:
         return found
 
     def weights(self, values: Tensor) -> Tensor:
-        """Returns the value of each event, in the order of columns.
-
-        Args:
-            values: ``[K, E]``, or ``[events]`` in the order of rows.
-        """
+        """Returns the value of each event in the order of columns, of those of rows or a raster."""
         if values.ndim > 1:
             values = values[self.rows, self.columns]
         return values[self.order()]
 
     def part(self, start: int, stop: int) -> Events:
-        """Returns the events of some rows, which are then numbered from zero.
-
-        Args:
-            start: the first of the rows.
-            stop: the first row after them.
-
-        Raises:
-            ValueError: if these are not rows of the raster.
-        """
+        """Returns the events of some rows, which are then numbered from zero."""
         check_integers(start=start, stop=stop)
         if not 0 <= start <= stop <= self.shape[0]:
             raise ValueError(
@@ -182,15 +163,10 @@ class SpikeRows:
             self._write = kernel.record_step
 
     def write(self, row: int, step: Tensor) -> int | None:
-        """Keeps a step, and returns how many spikes it has; ``None`` if it was not written.
+        """Keeps a step, and returns how many spikes it has; row 0 begins a new window of events.
 
-        Args:
-            row: the number of the row; 0 begins a new window of events.
-            step: of the shape of a row.
-
-        Returns:
-            The number of spikes; -1 if any value is neither 0 nor 1, and the row is then
-            undefined; ``None`` if there is no kernel for the step, or no such row.
+        ``None`` if there is no kernel for the step, or no such row; -1 if any value is neither 0
+        nor 1, and the row is then undefined.
         """
         if not self.exist or not 0 <= row < self._length or step.dtype is not self.dtype:
             return None
@@ -205,14 +181,9 @@ class SpikeRows:
             self._record.steps = -1
 
     def events(self, rows: int) -> Events | None:
-        """Returns the events of the first rows, which share memory with those of the next window.
+        """Returns the events of the first rows; ``None`` if they are unknown, or more than usual.
 
-        Args:
-            rows: how many of the rows.
-
-        Returns:
-            ``None`` if they are not known, because the steps were not written one after the other,
-            or because there are more than usual.
+        They share memory with those of the next window.
         """
         if not self.exist or self._record.steps != rows or self._record.count > self._record.room:
             return None
@@ -222,12 +193,13 @@ class SpikeRows:
         return Events.known(found, columns, self._starts[: len(raster)], shape)
 
 
+# A search takes as long as the rest of a recorder's work, so the recorder uses the events that the
+# connection finds anyway. The two share only the raster: a hook shows it to the recorder before
+# the connection is called, and neither knows the other. An attribute of the user's tensor would be
+# copied and pickled with it, so the expected events stand in a table, whose entries die with their
+# raster and are removed by the connection.
 class ExpectedEvents:
-    """Receives the events of a raster, if they are found before the raster changes.
-
-    Args:
-        version: the raster's count of in-place changes.
-    """
+    """Receives the events of a raster, if they are found before the raster changes."""
 
     def __init__(self, version: float) -> None:
         self.version = version
@@ -240,12 +212,7 @@ _expected: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 def expect_events(raster: Tensor) -> ExpectedEvents | None:
     """Asks for the events of a raster that is about to be used.
 
-    Args:
-        raster: the raster.
-
-    Returns:
-        The object that receives the events; ``None`` for a tensor of inference mode, which does not
-        count its changes.
+    ``None`` for a tensor of inference mode, which does not count its changes.
     """
     if raster.is_inference():
         return None
@@ -255,12 +222,7 @@ def expect_events(raster: Tensor) -> ExpectedEvents | None:
 
 
 def publish_events(raster: Tensor, events: Events) -> None:
-    """Hands over the events of a raster, if a recorder expects them.
-
-    Args:
-        raster: the raster.
-        events: its events.
-    """
+    """Hands over the events of a raster, if a recorder expects them."""
     if raster in _expected:
         expected = _expected.pop(raster)
         if expected.version == version(raster):
@@ -268,27 +230,16 @@ def publish_events(raster: Tensor, events: Events) -> None:
 
 
 def last_trace_of_events(
-    events: Events,
-    shape: torch.Size,
-    decay: float,
-    mode: TraceMode,
-    initial: Tensor | None,
-    dtype: torch.dtype,
+    events: Events,  # the events of the activity as [K, neurons]
+    shape: torch.Size,  # the shape of the activity, [T, ..., neurons]
+    decay: float,  # the share that is left after one step
+    mode: TraceMode,  # the mode of the trace
+    initial: Tensor | None,  # [..., neurons] the trace before the first step
+    dtype: torch.dtype,  # the dtype of the trace
 ) -> Tensor:
     """Returns the last step of an exponential trace of spikes; visits only events.
 
     The plain form is :func:`lightning_accum.functional.traces.last_trace`.
-
-    Args:
-        events: the events of the activity as ``[K, neurons]``.
-        shape: the shape of the activity, ``[T, ..., neurons]``.
-        decay: the share that is left after one step.
-        mode: the mode of the trace.
-        initial: ``[..., neurons]`` the trace before the first step.
-        dtype: the dtype of the trace.
-
-    Returns:
-        ``[..., neurons]``.
     """
     steps, state = shape[0], shape[1:]
     left = decays_to_the_end(decay, steps, events.rows.device)
@@ -310,18 +261,7 @@ def last_trace_of_events(
 def trace_before_events(
     events: Events, shape: torch.Size, decay: float, initial: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
-    """Returns the nearest trace just before each spike.
-
-    Args:
-        events: the events of the activity as ``[K, neurons]``.
-        shape: the shape of the activity, ``[T, ..., neurons]``.
-        decay: the share that is left after one step.
-        initial: ``[..., neurons]`` the trace before the first step.
-        dtype: the dtype of the result.
-
-    Returns:
-        ``[events]`` in the order of rows.
-    """
+    """Returns ``[events]``, the nearest trace just before each spike of ``[T, ..., neurons]``."""
     step, place = _steps_and_places(events, shape)
     place, order = torch.sort(place, stable=True)  # those of one place stay in the order of time
     step = step[order]

@@ -19,31 +19,19 @@ _BYTES, _NUMBERS, _SCALED, _CUMULATIVE, _NEAREST = range(5)
 
 
 class StepTrace(NamedTuple):
-    """A trace of an activity.
+    """A trace of an activity."""
 
-    Args:
-        place: which activity.
-        decay: the share that is left after one step.
-        mode: the mode of the trace.
-    """
-
-    place: int
-    decay: float
-    mode: TraceMode
+    place: int  # which activity
+    decay: float  # the share that is left after one step
+    mode: TraceMode  # the mode of the trace
 
 
 class StepProduct(NamedTuple):
-    """A product of two values, which are activities and then traces.
+    """A product of two values, which are activities and then traces."""
 
-    Args:
-        post: the place of the postsynaptic value.
-        pre: the place of the presynaptic value.
-        rate: the factor, with its sign.
-    """
-
-    post: int
-    pre: int
-    rate: float
+    post: int  # the place of the postsynaptic value
+    pre: int  # the place of the presynaptic value
+    rate: float  # the factor, with its sign
 
 
 class _Operation(ctypes.Structure):
@@ -59,12 +47,8 @@ class _Operation(ctypes.Structure):
 class StepMemory:
     """Holds the values and the products of a step; every step writes over those of the last one.
 
-    Args:
-        seen: ``[K, N]`` each activity, for which :meth:`suits` is true; the next steps are read
-            from the same memory.
-        traces: the traces of activities, which begin at zero.
-        products: the products, at least one.
-        dtype: the dtype of the computation.
+    The next steps are read from the memory of the activities ``seen``, each ``[K, N]``, for which
+    :meth:`suits` is true. The traces begin at zero.
     """
 
     def __init__(
@@ -127,12 +111,7 @@ class StepMemory:
         )
 
     def begin(self, place: int, before: Tensor | None) -> None:
-        """Sets a trace, before the next step.
-
-        Args:
-            place: which trace.
-            before: its values; zero if ``None``.
-        """
+        """Sets a trace, before the next step."""
         operation = self._operations[self._traces[place]]
         trace = self.values[len(self._seen) + place]
         if before is None:

@@ -29,7 +29,17 @@ REBUILD = "run `python scripts/build_kernel.py`"
 _FOLDER = Path(__file__).with_name("kernel")
 _REAL = {torch.float32: "float", torch.float64: "double"}
 _LEVELS = ("baseline", "avx2", "avx512")  # of processors, in the order of `level.c`
-_INTEGERS = ("count_events", "count_ones", "find_events", "record_step")
+_INTEGERS = ("count_ones", "find_events", "record_step")
+
+Int, Real, At = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+COLUMN_BYTES = 128
+"""Bytes of the columns of a sum that a thread works on at a time."""
+_MOST_THREADS = 64
+_SMALL = 1 << 15  # bytes of work memory that a thread keeps
+_EMPTY = ctypes.create_string_buffer(64)
+_SHARE = 1 << 18  # elements from which another thread is worth its start
+# Bytes that a thread keeps: two traces of a piece of a window.
+_KEPT = 1 << 26
 
 _failures: dict[torch.dtype, str] = {}
 
@@ -50,15 +60,7 @@ class Kernel(ctypes.CDLL):
 
 @cache
 def library(dtype: torch.dtype) -> Kernel | None:
-    """Returns the kernel for a dtype.
-
-    Args:
-        dtype: the dtype of the computation.
-
-    Returns:
-        The loaded library; ``None`` for other dtypes than float32 and float64, and if it is
-        switched off, was not built, or is damaged.
-    """
+    """Returns the kernel for a dtype."""
     if dtype not in _REAL:
         return None
     try:
@@ -110,10 +112,6 @@ def _checked() -> Path:
 def _checksum(*files: Path) -> int:
     """Returns the checksum of files that `scripts/build_kernel.py` writes down."""
     return zlib.crc32(b"".join(file.read_bytes() for file in files))
-
-
-# Bytes that a thread keeps: two traces of a piece of a window.
-_KEPT = 1 << 26
 
 
 class _Memory(threading.local):
@@ -173,16 +171,6 @@ class Scratch:
             if kept + block.numel() <= _KEPT:
                 _memory.blocks.append(block)
                 kept += block.numel()
-
-
-Int, Real, At = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
-
-COLUMN_BYTES = 128
-"""Bytes of the columns of a sum that a thread works on at a time."""
-_MOST_THREADS = 64
-_SMALL = 1 << 15  # bytes of work memory that a thread keeps
-_EMPTY = ctypes.create_string_buffer(64)
-_SHARE = 1 << 18  # elements from which another thread is worth its start
 
 
 def has_kernel(device: torch.device, dtype: torch.dtype) -> bool:

@@ -39,43 +39,25 @@ class _Neurons(ctypes.Structure):
 
 
 class NeuronState(NamedTuple):
-    """The state of a layer of neurons between two steps; a potential of zero is reset.
+    """The state of a layer of neurons between two steps; a potential of zero is reset."""
 
-    Args:
-        v: membrane potential, ``[B, N]``.
-        hold: number of steps for which a neuron is still held at reset, ``[B, N]``.
-        theta: rise of the threshold, ``[N]``, or a zero ``[]`` if the threshold does not adapt.
-    """
-
-    v: Tensor
-    hold: Tensor
-    theta: Tensor
+    v: Tensor  # membrane potential, [B, N]
+    hold: Tensor  # number of steps for which a neuron is still held at reset, [B, N]
+    theta: Tensor  # rise of the threshold, [N], or a zero [] if the threshold does not adapt
 
 
 def integrate_neurons(
-    current: Tensor,
-    out: Tensor,
-    v: Tensor,
-    hold: Tensor | None,
-    theta: Tensor | None,
+    current: Tensor,  # [T, B, N] input current
+    out: Tensor,  # [T, B, N] receives the spikes, as booleans or in the dtype of current
+    v: Tensor,  # [B, N] potential above reset, changed in place
+    hold: Tensor | None,  # [B, N] steps for which a neuron is held at reset, changed in place
+    theta: Tensor | None,  # [N] rise of the threshold, changed in place; None if it does not adapt
+    # decay of the potential, what is added to every current, threshold above reset, decay of theta,
+    # and its rise if all samples spike
     constants: tuple[float, float, float, float, float],
-    period: int,
+    period: int,  # refractory steps
 ) -> bool:
-    """Integrates a sequence of integrate-and-fire neurons, if there is a kernel for it.
-
-    Args:
-        current: ``[T, B, N]`` input current.
-        out: ``[T, B, N]`` receives the spikes, as booleans or in the dtype of ``current``.
-        v: ``[B, N]`` potential above reset, changed in place.
-        hold: ``[B, N]`` steps for which a neuron is held at reset, changed in place.
-        theta: ``[N]`` rise of the threshold, changed in place; ``None`` if it does not adapt.
-        constants: decay of the potential, what is added to every current, threshold above reset,
-            decay of theta, and its rise if all samples spike.
-        period: refractory steps.
-
-    Returns:
-        Whether it is done.
-    """
+    """Integrates a sequence, if there is a kernel for it; returns whether."""
     dtype, state = current.dtype, current.shape[1:]
     values = [(current, current.shape), (v, state)]
     values += [] if hold is None else [(hold, state)]
@@ -101,9 +83,6 @@ class NeuronSteps:
     """Takes single steps of neurons one after another, in the memory of their state.
 
     The plain form of a step is that of :func:`integrate_neurons`, on copies of the state.
-
-    Args:
-        since_reset: the number of steps since the neurons' last reset; infinite if it is not known.
     """
 
     def __init__(self, since_reset: float = math.inf) -> None:
@@ -113,23 +92,14 @@ class NeuronSteps:
 
     def begin(
         self,
-        v: Tensor,
-        hold: Tensor,
-        constants: tuple[float, float, float, float, float],
-        period: int,
-        spike_dtype: torch.dtype,
-        settings: object,
+        v: Tensor,  # [B, N] potential above reset after the step
+        hold: Tensor,  # [B, N] steps for which a neuron is held at reset, likewise
+        constants: tuple[float, float, float, float, float],  # as those of integrate_neurons
+        period: int,  # refractory steps
+        spike_dtype: torch.dtype,  # the dtype of the spikes
+        settings: object,  # what has to be equal in the next steps
     ) -> None:
-        """Prepares the steps after one, if there is a kernel for them.
-
-        Args:
-            v: ``[B, N]`` potential above reset after the step, which the next ones change in place.
-            hold: ``[B, N]`` steps for which a neuron is held at reset, likewise.
-            constants: as those of :func:`integrate_neurons`.
-            period: refractory steps.
-            spike_dtype: the dtype of the spikes.
-            settings: what has to be equal in the next steps.
-        """
+        """Prepares the steps after one, if there is a kernel for them."""
         self._v, dtype, elements = None, v.dtype, v.numel()
         kernel = kernel_for(dtype)
         fits = v.ndim == 2 and all(are_values(each, v.shape, dtype) for each in (v, hold))
@@ -149,16 +119,7 @@ class NeuronSteps:
     def step(
         self, current: Tensor, state: dict[str, Tensor | None], settings: object
     ) -> Tensor | None:
-        """Takes one more step.
-
-        Args:
-            current: ``[B, N]`` input current.
-            state: the potential and the holds, as ``"voltage"`` and ``"hold"``.
-            settings: those of the neurons now.
-
-        Returns:
-            The spikes; ``None`` if it is not such a step, and then nothing has changed.
-        """
+        """Returns the spikes of one more step; ``None``, with no change, if it is another."""
         v = self._v
         if v is None or is_traced() or settings != self._settings:
             return None
@@ -190,31 +151,15 @@ class _Surrogate(ctypes.Structure):
 
 
 def integrate_surrogate_neurons(
-    current: Tensor,
-    weights: Tensor | None,
-    state: tuple[Tensor, Tensor, Tensor],
-    membrane: Tensor,
-    limits: Tensor | None,
-    raster: Tensor,
-    constants: tuple[float, float, float, float],
+    current: Tensor,  # [T, B, N] input current
+    weights: Tensor | None,  # [N, N] what a spike adds, a row for each neuron that spikes
+    state: tuple[Tensor, Tensor, Tensor],  # [B, N] potential, adaptation, spikes; in place
+    membrane: Tensor,  # [T, B, N] receives the potential
+    limits: Tensor | None,  # [T, B, N] receives the threshold; None for neurons that do not adapt
+    raster: Tensor,  # [T + 1, B, N] receives the spikes from its second row on
+    constants: tuple[float, float, float, float],  # decay, threshold, beta, decay of adaptation
 ) -> bool:
-    """Integrates a sequence without a graph, if there is a kernel for it.
-
-    Args:
-        current: ``[T, B, N]`` input current.
-        weights: ``[N, N]`` what a spike of each neuron adds to all neurons, a row for each neuron
-            that spikes; ``None`` if the neurons are not connected.
-        state: potential, adaptation and spikes of the step before, each ``[B, N]`` and changed in
-            place.
-        membrane: ``[T, B, N]`` receives the potential.
-        limits: ``[T, B, N]`` receives the threshold; ``None`` for neurons that do not adapt.
-        raster: ``[T + 1, B, N]`` receives the spikes from its second row on, as booleans or in the
-            dtype of ``current``.
-        constants: decay of the potential, threshold, strength of the adaptation, and its decay.
-
-    Returns:
-        Whether it is done; if not, nothing has changed.
-    """
+    """Integrates a sequence without a graph, if there is a kernel for it; returns whether."""
     dtype, shape = current.dtype, current.shape
     if len(shape) != 3 or not current.numel():
         return False
@@ -249,43 +194,25 @@ _ROOM = 1 << 16
 
 
 class PairSTDP(NamedTuple):
-    """The constants of pair-based STDP, for one step and the whole batch.
+    """The constants of pair-based STDP, for one step and the whole batch."""
 
-    Args:
-        rate_post: factor of the presynaptic traces on a postsynaptic spike.
-        rate_pre: factor of the postsynaptic traces on a presynaptic spike.
-        decay_pre: factor by which presynaptic traces shrink in a step.
-        decay_post: factor by which postsynaptic traces shrink in a step.
-        nearest: whether a spike sets its trace to one, instead of adding one.
-    """
-
-    rate_post: float
-    rate_pre: float
-    decay_pre: float
-    decay_post: float
-    nearest: bool
+    rate_post: float  # factor of the presynaptic traces on a postsynaptic spike
+    rate_pre: float  # factor of the postsynaptic traces on a presynaptic spike
+    decay_pre: float  # factor by which presynaptic traces shrink in a step
+    decay_post: float  # factor by which postsynaptic traces shrink in a step
+    nearest: bool  # whether a spike sets its trace to one, instead of adding one
 
 
 class SpikingNeurons(NamedTuple):
-    """The constants of integrate-and-fire neurons; potentials are relative to reset.
+    """The constants of integrate-and-fire neurons; potentials are relative to reset."""
 
-    Args:
-        decay: factor by which the distance of a membrane potential to rest shrinks in a step.
-        rest: resting potential.
-        threshold: threshold without its adaptation.
-        period: refractory period, in steps.
-        decay_theta: factor by which the rise of the threshold shrinks in a step.
-        theta_plus: rise of the threshold if all samples of the batch spike.
-        losers: steps for which a spike silences all other neurons; ``None`` for no competition.
-    """
-
-    decay: float
-    rest: float
-    threshold: float
-    period: int
-    decay_theta: float = 1.0
-    theta_plus: float = 0.0
-    losers: int | None = None
+    decay: float  # factor by which the distance of a membrane potential to rest shrinks in a step
+    rest: float  # resting potential
+    threshold: float  # threshold without its adaptation
+    period: int  # refractory period, in steps
+    decay_theta: float = 1.0  # factor by which the rise of the threshold shrinks in a step
+    theta_plus: float = 0.0  # rise of the threshold if all samples of the batch spike
+    losers: int | None = None  # steps for which a spike silences all other neurons
 
     @property
     def adapts(self) -> bool:
@@ -294,46 +221,27 @@ class SpikingNeurons(NamedTuple):
 
 
 class OnlineState(NamedTuple):
-    """What passes from one sequence to the next.
+    """What passes from one sequence to the next."""
 
-    Args:
-        v: membrane potentials, ``[B, N]``.
-        hold: steps for which neurons are still held at reset, ``[B, N]``.
-        theta: the rise of the threshold, ``[N]``.
-        pre: presynaptic traces, ``[B, E]``.
-        post: postsynaptic traces, ``[B, N]``.
-    """
-
-    v: Tensor
-    hold: Tensor
-    theta: Tensor
-    pre: Tensor
-    post: Tensor
+    v: Tensor  # membrane potentials, [B, N]
+    hold: Tensor  # steps for which neurons are still held at reset, [B, N]
+    theta: Tensor  # the rise of the threshold, [N]
+    pre: Tensor  # presynaptic traces, [B, E]
+    post: Tensor  # postsynaptic traces, [B, N]
 
 
 def run_online(
-    raster: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    neurons: SpikingNeurons,
-    rule: PairSTDP,
-    state: OnlineState,
-    limits: tuple[float, float] | None = None,
+    raster: Tensor,  # input spikes as booleans, [T, B, E], on the CPU
+    weight: Tensor,  # [N, E]
+    bias: Tensor | None,  # [N], or None
+    neurons: SpikingNeurons,  # the constants of the neurons
+    rule: PairSTDP,  # the constants of the rule
+    state: OnlineState,  # the state before the first step
+    limits: tuple[float, float] | None = None,  # between which all weights are
 ) -> tuple[Tensor, Tensor, OnlineState] | None:
-    """Simulates and learns; changes none of its arguments.
+    """Returns spikes, the new weight as ``[E, N]`` and the state; changes none of its arguments.
 
-    Args:
-        raster: input spikes as booleans, ``[T, B, E]``, on the CPU.
-        weight: ``[N, E]``.
-        bias: ``[N]``, or ``None``.
-        neurons: the constants of the neurons.
-        rule: the constants of the rule.
-        state: the state before the first step.
-        limits: the lowest and the highest weight, between which all weights are.
-
-    Returns:
-        The spikes as booleans ``[T, B, N]``, the new weight as ``[E, N]``, and the state after the
-        last step; ``None`` if there is no kernel for these arguments.
+    ``None`` if there is no kernel for them.
     """
     steps, batch, inputs = raster.shape
     size, dtype = len(weight), weight.dtype

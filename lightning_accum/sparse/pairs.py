@@ -28,37 +28,21 @@ from lightning_accum.sparse.library import (
 
 
 class Latest(NamedTuple):
-    """The side of the latest spikes.
+    """The side of the latest spikes."""
 
-    Args:
-        spikes: ``[T, B, ..., D]``.
-        before: ``[B, ..., D]``, steps since the latest spike before the first step, infinite if
-            there was none; there was none at all if ``None``.
-        last: ``[B, ..., D]`` receives the same of the last step.
-    """
-
-    spikes: Tensor
-    before: Tensor | None
-    last: Tensor
+    spikes: Tensor  # [T, B, ..., D]
+    before: Tensor | None  # [B, ..., D] steps since the latest spike before the first step, or inf
+    last: Tensor  # [B, ..., D] receives the same of the last step
 
 
 class Visit(NamedTuple):
-    """How the spikes of one side visit the latest ones of the other side.
+    """How the spikes of one side visit the latest ones of the other side."""
 
-    Args:
-        dt: what a step adds to the difference of time; it is negative if postsynaptic spikes are
-            the latest.
-        least: the least number of steps since the latest spike that makes a pair.
-        change: the change for a difference of time; or a table of changes by the number of steps,
-            the last of which is for those that are farther.
-        by_spike: whether a row of the sum belongs to the spikes of the visiting side, instead of a
-            column.
-    """
-
-    dt: float
-    least: int
+    dt: float  # what a step adds to the difference of time; negative if post spikes are latest
+    least: int  # the least number of steps since the latest spike that makes a pair
+    # the change for a difference of time, or a table by steps, whose last is for those farther
     change: Coefficients | Tensor
-    by_spike: bool
+    by_spike: bool  # whether a row of the sum belongs to spikes of the visiting side
 
 
 class _Change(ctypes.Structure):
@@ -69,29 +53,15 @@ class _Change(ctypes.Structure):
 
 
 def pair_events(
-    up: Tensor,
-    down: Tensor,
-    onto: bool,
-    events: Events,
-    latest: Latest,
-    visit: Visit,
-    delay: Tensor | None = None,
+    up: Tensor,  # receives the sum of positive changes, [E, D] if it is by spike, otherwise [D, E]
+    down: Tensor,  # receives the sum of negative changes, with the sign reversed
+    onto: bool,  # whether sums are added to what is there, or replace it
+    events: Events,  # the visiting spikes, of a raster [T * B, E]
+    latest: Latest,  # the other side
+    visit: Visit,  # how differences of time make changes
+    delay: Tensor | None = None,  # is subtracted from the differences of time, of the shape of up
 ) -> bool:
-    """Sums the changes by pairs of each spike with the latest spikes of the other side.
-
-    Args:
-        up: receives the sum of positive changes, ``[E, D]`` if it is by spike, otherwise
-            ``[D, E]``.
-        down: receives the sum of negative changes, with the sign reversed.
-        onto: whether sums are added to what is there, or replace it.
-        events: the visiting spikes, of a raster ``[T * B, E]``.
-        latest: the other side.
-        visit: how differences of time make changes.
-        delay: is subtracted from the differences of time, of the shape of ``up``.
-
-    Returns:
-        Whether it is done; without a compiled kernel for these, nothing has changed.
-    """
+    """Sums the changes by pairs of each spike with the latest ones; returns if a kernel can."""
     (dtype, shape), spikes = (up.dtype, up.shape), latest.spikes
     rows, starts = events.ordered()
     sizes = len(starts), spikes.shape[-1]

@@ -32,6 +32,12 @@ AT_ONCE = 4
 USUAL = 8
 """Entries for each event that there is room for at first."""
 
+# Entries from which, and density up to which, a search by words of eight entries is faster.
+_MANY, _RARE = 1 << 18, 0.15
+_ROWS = 64  # of a raster, at most, in which its density is counted
+# A chunk stays in cache between the passes over it, and its sum is exact in single precision.
+_CHUNK = 1 << 16
+
 
 def find_events(raster: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
     """Returns the row and the column of each true entry of ``[K, E]``, in the order of rows.
@@ -50,21 +56,6 @@ def find_events(raster: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
         if count <= room:
             return row[:count], column[:count], starts
         room = count
-
-
-def count_events(values: Tensor) -> Tensor | int:
-    """Returns the number of non-zero values, without waiting for a device.
-
-    The plain form is ``values.count_nonzero()``, which takes longer.
-
-    Args:
-        values: any shape.
-    """
-    fits = values.dtype == torch.bool and is_plain(values)
-    kernel = kernel_for(torch.float32) if fits else None
-    if kernel is None:
-        return values.count_nonzero()
-    return int(kernel.count_events(pointer(values), Int(values.numel())))
 
 
 def count_ones(values: Tensor) -> int | None:
@@ -86,17 +77,9 @@ def first_places(ordered: Tensor, count: int) -> Tensor | None:
 def last_trace(
     rows: Tensor, columns: Tensor, left: Tensor, nearest: bool, initial: Tensor
 ) -> Tensor | None:
-    """Returns ``[B, E]``, the trace after the last step.
+    """Returns ``[B, E]``, the trace after the last step, of the events of ``[T * B, E]`` in order.
 
-    Args:
-        rows: ``[events]`` the row of each event in ``[T * B, E]``, in order.
-        columns: ``[events]`` the column of each event.
-        left: ``[T]`` what the trace has left of a spike in each step.
-        nearest: whether a spike replaces what is left of earlier ones.
-        initial: ``[B, E]`` what is left of the trace before the first step.
-
-    Raises:
-        IndexError: if an event is outside.
+    ``left`` is what it has left of a spike in each step ``[T]``, ``initial`` of what was before.
     """
     both = are_places(rows) and are_places(columns) and rows.shape == columns.shape
     fits = both and initial.is_cpu and initial.ndim == 2 and left.ndim == 1
@@ -114,11 +97,7 @@ def last_trace(
 def order_events(
     rows: Tensor, columns: Tensor, count: int, order: bool
 ) -> tuple[Tensor, Tensor, Tensor | None] | None:
-    """Returns rows in the order of columns, each column's first place, and the order if wanted.
-
-    Raises:
-        IndexError: if an event is in none of the columns.
-    """
+    """Returns rows in the order of columns, each column's first place, and the order if wanted."""
     both = are_places(rows) and are_places(columns) and rows.shape == columns.shape
     kernel = kernel_for(torch.float32) if both else None
     if kernel is None:
@@ -131,16 +110,8 @@ def order_events(
     return ordered, starts, permutation
 
 
-# Entries from which, and density up to which, a search by words of eight entries is faster.
-_MANY, _RARE = 1 << 18, 0.15
-_ROWS = 64  # of a raster, at most, in which its density is counted
-
-
 def density(raster: Tensor) -> float:
     """Returns the share of non-zero entries, estimated from rows spread over the raster.
-
-    Args:
-        raster: ``[K, N]``.
 
     Example:
         >>> import torch
@@ -161,9 +132,6 @@ def find(raster: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
 
     The third tensor is the place of each row's first entry if it is known; see `first_of_each`. The
     plain form is ``raster.nonzero().unbind(1)``.
-
-    Args:
-        raster: ``[K, E]``.
     """
     found = find_events(raster)
     if found is not None:
@@ -195,10 +163,6 @@ def stable_order(columns: Tensor, count: int) -> Tensor:
     """Returns the permutation that sorts events by column, and keeps the order within a column.
 
     The plain form is ``torch.sort(columns, stable=True)[1]``.
-
-    Args:
-        columns: ``[events]`` the column of each event.
-        count: the number of columns.
     """
     if columns.is_cpu and count <= 1 << 16 and not is_traced():
         return torch.from_numpy(np.argsort(columns.numpy().astype(np.uint16), kind="stable"))
@@ -206,12 +170,7 @@ def stable_order(columns: Tensor, count: int) -> Tensor:
 
 
 def first_of_each(ordered: Tensor, count: int) -> Tensor:
-    """Returns ``[count]``, the place of the first event of each row or column.
-
-    Args:
-        ordered: ``[events]`` rows or columns in increasing order.
-        count: the number of rows or columns.
-    """
+    """Returns ``[count]``, the place of the first event of each row or column."""
     starts = first_places(ordered, count)
     if starts is not None:
         return starts
@@ -219,17 +178,10 @@ def first_of_each(ordered: Tensor, count: int) -> Tensor:
     return torch.searchsorted(ordered, every, out_int32=ordered.dtype == torch.int32)
 
 
-# A chunk stays in cache between the passes over it, and its sum is exact in single precision.
-_CHUNK = 1 << 16
-
-
 def count_spikes(activity: Tensor) -> int | None:
     """Returns how many elements are 1, or ``None`` if any element is neither 0 nor 1.
 
     The plain form is ``activity.sum()`` if ``((activity == 0) | (activity == 1)).all()``.
-
-    Args:
-        activity: real numbers of any shape, on the CPU.
 
     Example:
         >>> import torch
@@ -252,11 +204,7 @@ def count_spikes(activity: Tensor) -> int | None:
 
 
 def count_neurons(spikes: Tensor) -> Tensor | None:
-    """Returns ``[N]``, the number of spikes of each neuron; ``None`` if there is no kernel for it.
-
-    Args:
-        spikes: ``[T, B, ...]``.
-    """
+    """Returns ``[N]``, the number of spikes of each neuron; ``None`` if there is no kernel."""
     fits = spikes.dtype == torch.bool and spikes.ndim > 2 and is_plain(spikes)
     kernel = kernel_for(torch.float32) if fits else None
     if kernel is None:
@@ -268,11 +216,7 @@ def count_neurons(spikes: Tensor) -> Tensor | None:
 
 
 def sum_counts(counts: Tensor) -> tuple[float, float] | None:
-    """Returns the sum of counts, and how many of them are 0; ``None`` if there is no kernel.
-
-    Args:
-        counts: ``[N]`` in float32.
-    """
+    """Returns the sum of counts, and how many of them are 0; ``None`` if there is no kernel."""
     fits = counts.dtype == torch.float32 and is_plain(counts)
     kernel = kernel_for(torch.float32) if fits else None
     if kernel is None:
@@ -286,9 +230,6 @@ def fast_spike_counts(spikes: Tensor) -> Tensor:
     """Returns the number of spikes of each neuron.
 
     The plain form is :func:`~lightning_accum.functional.statistics.spike_counts`.
-
-    Args:
-        spikes: activity ``[T, B, ...]``.
 
     Example:
         >>> import torch

@@ -17,53 +17,30 @@ _SUMS, _COUNTS = 7, 4
 
 
 class ChangeSums(NamedTuple):
-    """Sums of squares of the finite values, sums of the parts' sizes, and counts.
+    """Sums of squares of the finite values, sums of the parts' sizes, and counts."""
 
-    Attributes:
-        moved: of the change that was applied.
-        before: of the weights before.
-        after: of the weights after.
-        up: of the potentiating part.
-        down: of the depressing part.
-        up_size: the sum of the sizes in the potentiating part.
-        down_size: the sum of the sizes in the depressing part.
-        zeros: the number of weights that have not changed.
-        nonfinite: the number of NaN and Inf in the change and in both parts.
-        at_lower: the number of weights at or beyond the lower limit.
-        at_upper: the number of weights at or beyond the upper limit.
-    """
-
-    moved: float
-    before: float
-    after: float
-    up: float
-    down: float
-    up_size: float
-    down_size: float
-    zeros: float
-    nonfinite: float
-    at_lower: float
-    at_upper: float
+    moved: float  # of the change that was applied
+    before: float  # of the weights before
+    after: float  # of the weights after
+    up: float  # of the potentiating part
+    down: float  # of the depressing part
+    up_size: float  # the sum of the sizes in the potentiating part
+    down_size: float  # the sum of the sizes in the depressing part
+    zeros: float  # the number of weights that have not changed
+    nonfinite: float  # the number of NaN and Inf in the change and in both parts
+    at_lower: float  # the number of weights at or beyond the lower limit
+    at_upper: float  # the number of weights at or beyond the upper limit
 
 
 def change_sums(
-    before: Tensor,
-    after: Tensor,
-    pos: Tensor | None,
-    neg: Tensor | None,
-    lower: float | None,
-    upper: float | None,
+    before: Tensor,  # the parameter before the update
+    after: Tensor,  # the parameter after it, of the same shape
+    pos: Tensor | None,  # the potentiating part, of the same shape
+    neg: Tensor | None,  # the depressing part, of the same shape
+    lower: float | None,  # the lower limit
+    upper: float | None,  # the upper limit
 ) -> ChangeSums | None:
-    """Returns the sums over one update, ``None`` if there is no kernel for it.
-
-    Args:
-        before: the parameter before the update.
-        after: the parameter after it, of the same shape.
-        pos: the potentiating part, of the same shape.
-        neg: the depressing part, of the same shape.
-        lower: the lower limit.
-        upper: the upper limit.
-    """
+    """Returns the sums over one update, ``None`` if there is no kernel for it."""
     kernel = _kernel_for(before, after, pos, neg)
     if kernel is None:
         return None
@@ -73,22 +50,13 @@ def change_sums(
 
 
 def lost_sums(
-    before: Tensor,
-    after: Tensor,
+    before: Tensor,  # the parameter before the update
+    after: Tensor,  # the parameter after it, of the same shape
     parts: tuple[Tensor | None, Tensor | None],
-    limits: tuple[float | None, float | None],
-    near: float,
+    limits: tuple[float | None, float | None],  # the lower and the upper limit
+    near: float,  # distance from a limit, of the largest weight, in which weights do not count
 ) -> tuple[float, float] | None:
-    """Returns how much of a change had no effect, and how much there was; ``None`` as above.
-
-    Args:
-        before: the parameter before the update.
-        after: the parameter after it, of the same shape.
-        parts: the potentiating and the depressing part, of the same shape.
-        limits: the lower and the upper limit.
-        near: the distance from a limit, in terms of the largest weight, up to which a weight does
-            not count.
-    """
+    """Returns how much of a change had no effect, and how much there was; ``None`` as above."""
     kernel = _kernel_for(before, after, *parts)
     if kernel is None:
         return None

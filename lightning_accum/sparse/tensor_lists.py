@@ -53,12 +53,7 @@ SERIAL = 1 << 13
 
 
 def chunks(columns: Columns, together: float) -> Iterator[Columns]:
-    """Yields small tensors together and large tensors in pieces.
-
-    Args:
-        columns: lists of equal length, whose tensors agree in size and layout at each index.
-        together: elements of a chunk; infinite for one chunk, zero for a chunk per tensor.
-    """
+    """Yields small tensors together, up to so many elements, and large tensors in pieces."""
     start, elements = 0, 0
     piece = max(together, CHUNK)
     for i, param in enumerate(columns[0]):
@@ -131,10 +126,6 @@ class Places:
 
     With a compiled kernel, and a torch that has DLPack's exchange of tensors in C, one call of C
     reads all tensors; otherwise Python reads each, which takes longer.
-
-    Args:
-        params: the parameters.
-        moments: lists of their moments.
     """
 
     def __init__(self, params: list[Tensor], moments: Sequence[list[Tensor]]) -> None:
@@ -146,15 +137,10 @@ class Places:
         self._objects = [array("q", map(id, column)) for column in (params, params, *moments)]
 
     def find(self, grads: list[Tensor]) -> bool:
-        """Finds where the tensors begin.
+        """Finds where the tensors begin; returns whether a step may go over lines of memory.
 
-        Args:
-            grads: the gradients of this step.
-
-        Returns:
-            Whether a step may go over them as lines of memory: all are plain tensors of one
-            floating-point dtype on the CPU, and those at one index are dense, of one shape, and
-            have their elements in the same order in memory.
+        It may if all are plain tensors of one floating-point dtype on the CPU, and those at one
+        index are dense, of one shape, and have their elements in the same order in memory.
         """
         params, *moments = self._fixed
         if len(grads) != len(params) or not self._plain or not _PLAIN.issuperset(map(type, grads)):
@@ -244,18 +230,9 @@ class _Moments(ctypes.Structure):
 def step_moments(
     dtype: torch.dtype, places: Places, numbers: Sequence[float], is_belief: bool
 ) -> bool:
-    """Steps many tensors of one dtype, if there is a kernel for them.
+    """Steps tensors at places that were just found, if there is a kernel; returns whether.
 
-    Args:
-        dtype: their dtype.
-        places: where they are, as it was just found: parameters, gradients, first and second
-            moments and, for AMSGrad, the maxima of the second, which all change in place, except
-            the gradients.
-        numbers: the coefficients of the step, in the order of ``optim._kernels.Coefficients``.
-        is_belief: whether the second moment is that of the gradient's distance from the first.
-
-    Returns:
-        Whether it is done; if not, nothing has changed.
+    ``numbers`` are in the order of ``optim._kernels.Coefficients``; all but gradients change.
     """
     kernel = kernel_for(dtype)
     if kernel is None:

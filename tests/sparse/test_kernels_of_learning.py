@@ -16,7 +16,6 @@ from lightning_accum.nn import SurrogateLIF
 from lightning_accum.sparse import library, neurons
 from lightning_accum.sparse.eligibility import Potential, fold_in_blocks, fold_steps
 from lightning_accum.sparse.neurons import integrate_surrogate_neurons
-from lightning_accum.sparse.search import count_events
 
 needs_kernel = pytest.mark.skipif(
     not library.has_kernel(torch.device("cpu"), torch.float32), reason="needs the compiled kernel"
@@ -188,12 +187,3 @@ def test_no_result_depends_on_the_number_of_threads(monkeypatch: pytest.MonkeyPa
     torch.set_num_threads(threads)
     for one, several in zip(found[:2], found[2:], strict=True):
         assert all(map(torch.equal, one, several))
-
-
-@pytest.mark.usefixtures("either_form")
-@quick
-@given(st.integers(0, 300), st.sampled_from([0.0, 0.1, 1.0]), st.booleans())
-def test_events_are_counted(size: int, density: float, whole: bool) -> None:
-    raster = torch.rand(size, 2, generator=torch.Generator().manual_seed(size)) < density
-    for values in (raster if whole else raster[:, 0], raster.int(), raster.float()):
-        assert int(count_events(values)) == int(values.sum())

@@ -14,15 +14,6 @@ static uint64_t nonzero_of(const uint8_t *at, int64_t length)
     return nonzero(padded);
 }
 
-/* Counts the non-zero bytes. */
-int64_t count_events(const uint8_t *raster, int64_t length)
-{
-    int64_t count = 0;
-    for (int64_t at = 0; at < length; at += 64)
-        count += __builtin_popcountll(nonzero_of(raster + at, length - at));
-    return count;
-}
-
 /* Counts the values that are one; -1 if any is neither zero nor one. */
 int64_t count_ones(const REAL *values, int64_t length)
 {
