@@ -46,6 +46,13 @@ class Cell:
         self.connection = compiled_from(connection)
         self.neuron = compiled_from(neuron)
 
+    @classmethod
+    def of(cls, connection: nn.Module, neuron: nn.Module) -> Cell:
+        """Returns the cell of two modules that another cell had."""
+        cell = cls.__new__(cls)
+        cell.connection, cell.neuron = connection, neuron
+        return cell
+
     def check_params(self, params: Sequence[str], name: str = "") -> None:
         """Raises an ``AttributeError`` if the neuron has a parameter that the connection lacks.
 

@@ -37,13 +37,10 @@ class CellRef:
     def __init__(self, cell: Cell) -> None:
         self._connection: weakref.ref[nn.Module] | None = weakref.ref(cell.connection)
         self._neuron: weakref.ref[nn.Module] | None = weakref.ref(cell.neuron)
+        self.loose = False
+        """Whether this is a copy to which no cell was bound yet."""
         self.replacement: Updater | None = None
         """Accumulates the cell's changes instead of the connection's updater, unless ``None``."""
-
-    @property
-    def loose(self) -> bool:
-        """Whether this is a copy to which no cell was bound yet."""
-        return self._connection is None
 
     @property
     def gone(self) -> bool:
@@ -54,10 +51,10 @@ class CellRef:
         """Returns the cell, ``None`` if one of its modules no longer exists or this is loose."""
         connection = None if self._connection is None else self._connection()
         neuron = None if self._neuron is None else self._neuron()
-        return None if connection is None or neuron is None else Cell(connection, neuron)
+        return None if connection is None or neuron is None else Cell.of(connection, neuron)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_connection": None, "_neuron": None, "replacement": None}
+        return {"_connection": None, "_neuron": None, "loose": True, "replacement": None}
 
 
 def _is_gone(ref: weakref.ref[nn.Module] | None) -> bool:
@@ -108,8 +105,11 @@ class CellRegistry:
     @property
     def bound(self) -> list[tuple[str, Cell]]:
         """The cells whose modules exist, with their names."""
-        found = [(name, ref.get()) for name, ref in self._refs.items()]
-        return [(name, cell) for name, cell in found if cell is not None]
+        found = []
+        for name, ref in self._refs.items():
+            if (cell := ref.get()) is not None:
+                found.append((name, cell))
+        return found
 
     def check_new(self, name: str) -> None:
         """Raises a ``ValueError`` if a name is taken by another cell, or is not a name.
@@ -179,8 +179,7 @@ class CellRegistry:
 
     def check_bound(self) -> None:
         """Raises a ``RuntimeError`` if this is a copy, which would train nothing silently."""
-        loose = [name for name, ref in self._refs.items() if ref.loose]
-        if loose:
+        if loose := [name for name, ref in self._refs.items() if ref.loose]:
             raise RuntimeError(
                 f"This {self._owner} is a copy, and its cells {loose} belong to the original: add"
                 " them again under their names, with the modules of the copy."

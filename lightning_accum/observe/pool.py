@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
+from typing import Any
 
 from torch import nn
 
 from lightning_accum.observe.monitor import Monitor
+from lightning_accum.observe.switch import Switch
 
 
 class MonitorPool(nn.Module):
     """Holds monitors by group and name; equal monitors of several groups are one object.
+
+    In training mode the monitors of modules that exist are registered, in evaluation mode none is.
+    They record while the ``switch`` is on.
 
     Example:
         >>> from torch import nn
@@ -25,11 +30,19 @@ class MonitorPool(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        self.switch = Switch()
         self._groups = nn.ModuleDict()
         self._keys: dict[tuple[str, str], tuple[Hashable, ...] | None] = {}
         self._unique: list[Monitor] | None = None  # computed when it is needed
         self._members: dict[str, dict[str, Monitor]] = {}  # likewise
         self._called: dict[str, list[tuple[str, Monitor]]] = {}  # likewise, by name
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Sets an attribute; monitors follow the mode, which Lightning restores without `train`."""
+        super().__setattr__(name, value)
+        if name == "training":
+            for monitor in self.unique():
+                self._follow(monitor)
 
     def add_group(self, group: str) -> None:
         """Adds an empty group."""
@@ -77,6 +90,7 @@ class MonitorPool(nn.Module):
         self._keys[group, name] = key  # first: each monitor always has a key
         self._group(group)[name] = chosen
         self._changed()
+        self._follow(chosen)
         return chosen
 
     def get(self, group: str, name: str) -> Monitor | None:
@@ -124,6 +138,39 @@ class MonitorPool(nn.Module):
         if self._unique is None:
             self._unique = list({id(monitor): monitor for _, monitor in self.named()}.values())
         return iter(self._unique)
+
+    def bind(self, group: str, root: object) -> None:
+        """Binds the monitors of a copy to the object from which their paths lead."""
+        for _, monitor in self.of(group):
+            monitor.bind(root)
+            self._follow(monitor)
+
+    def clear(self, **kwargs: Any) -> None:
+        """Clears every monitor."""
+        for monitor in self.unique():
+            monitor.clear(**kwargs)
+
+    def drop_window(self) -> None:
+        """Drops recorded windows; other reducers keep what they have."""
+        for monitor in self.unique():
+            monitor.reducer.drop_window()
+
+    def confirm(self) -> None:
+        """Checks everything that was recorded and is not checked yet; waits for the device.
+
+        Raises:
+            ValueError: if activity of a rule on spikes is not 0 or 1.
+        """
+        for monitor in self.unique():
+            monitor.reducer.confirm()
+
+    def _follow(self, monitor: Monitor) -> None:
+        """Brings a monitor in line with the trainer's mode."""
+        monitor.switch = self.switch
+        if self.training and monitor.module is not None:
+            monitor.register()
+        else:
+            monitor.deregister()
 
     def _changed(self) -> None:
         """Has monitors looked up again."""

@@ -12,7 +12,6 @@ from lightning_accum.cells.state import rates_in
 from lightning_accum.functional.reductions import check_reduction
 from lightning_accum.functional.traces import TraceMode
 from lightning_accum.nn.linear import DelayedLinear
-from lightning_accum.rules._options import RuleOptions
 
 # The `time_dim` of other libraries' neurons, by the library and the name of the base class.
 _FOREIGN = {
@@ -38,7 +37,7 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         )
 
 
-def check_hyperparameters(h: RuleOptions, optional: Collection[str]) -> None:
+def check_hyperparameters(h: Any, optional: Collection[str]) -> None:
     """Raises an error if hyperparameters that several rules have make no sense.
 
     Args:
@@ -78,7 +77,7 @@ def check_hyperparameters(h: RuleOptions, optional: Collection[str]) -> None:
         )
 
 
-def check_neuron(name: str, cell: Cell, h: RuleOptions) -> None:
+def check_neuron(name: str, cell: Cell, h: Any) -> None:
     """Raises a ``ValueError`` if the neuron's ``time_dim`` or ``dt`` is not that of the rule.
 
     The ``dt`` of a neuron is in ms if the neuron has a ``time_dim``, as those of
@@ -115,7 +114,7 @@ def check_neuron(name: str, cell: Cell, h: RuleOptions) -> None:
         warn_below_step(h.dt, f"the kernel of cell `{name}`", **kernel)
 
 
-def check_connection(name: str, cell: Cell, h: RuleOptions, takes_delays: bool) -> None:
+def check_connection(name: str, cell: Cell, h: Any, takes_delays: bool) -> None:
     """Raises a ``ValueError`` if the rule ignores the connection's delays, or has another step.
 
     Args:

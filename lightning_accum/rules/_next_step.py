@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
+from lightning_accum._compat import is_traced
 from lightning_accum._events import Events
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import CellState
+from lightning_accum.engine.accumulate import Terms
 from lightning_accum.engine.fixed_terms import FixedStep, FixedTerms
-from lightning_accum.observe import WindowRecorder
-from lightning_accum.observe.reducers.base import Reducer
+from lightning_accum.engine.recording import BOTH_SIDES, Recorded, Target
+from lightning_accum.engine.terms import Change
+from lightning_accum.engine.window import Window
+from lightning_accum.functional.numbers import is_narrowed
+from lightning_accum.functional.reductions import Reduction
+from lightning_accum.observe import Monitor, WindowRecorder
 from lightning_accum.updates import Accumulator, Updater, get_updater
 
 _AT_FIRST = 2  # steps in a row, evaluated by ordinary calls and applied, before one is planned
@@ -114,44 +120,74 @@ class NextStep:
 
 
 class StepPlanner:
-    """Finds out when a rule is called and applied after each step, and plans the next one."""
+    """Evaluates windows of one step whose terms are known, and plans the next step.
 
-    def __init__(self) -> None:
+    It plans one when a rule is called and applied after each step.
+
+    Args:
+        batch: the reduction over the batch.
+    """
+
+    def __init__(self, batch: Reduction) -> None:
         self.next: NextStep | None = None
+        self._batch = batch
+        self._terms: FixedTerms | None = None
+        self._suited: tuple[object, ...] = ()  # the kind of activity that the terms are for
         self._in_a_row = 0
+
+    def noting(self, terms: Terms, steps: int, targets: Sequence[Target]) -> Terms:
+        """Wraps ``terms``, which are the same in all windows, to note them for a single step."""
+        (first, *others), batch = targets, self._batch
+        if steps > 1 or others or first.name != "weight":
+            return terms
+        if not (batch.adds and first.vjp.is_matrix):
+            return terms
+
+        def noted(window: Window) -> Sequence[Change]:
+            found = terms(window)
+            products = [term for change in found if change.sign and (term := change.as_product())]
+            self._terms = FixedTerms(products, batch) if products else None
+            self._suited = _kind(window.pre.activity, window.post.activity, window.param)
+            return found
+
+        return noted
+
+    def terms(self, signals: Mapping[str, Recorded], target: Target) -> FixedTerms | None:
+        """Returns the noted terms; ``None`` if there are none for such activity."""
+        pre, post = signals["pre"].activity, signals["post"].activity
+        if self._terms is None or is_traced() or is_narrowed(pre.device.type):
+            return None
+        return self._terms if self._suited == _kind(pre, post, target.param) else None
 
     def note(
         self,
         cell: Cell,
         state: CellState,
-        param: str,
-        reducers: Mapping[str, Reducer],
+        target: Target,
+        monitors: Mapping[str, Monitor],
         terms: FixedTerms | None,
-        updater: Updater,
     ) -> None:
-        """Notes a step that the rule's ordinary call has evaluated.
-
-        Args:
-            cell: the cell.
-            state: the state of the cell.
-            param: the name of the parameter.
-            reducers: record the activity of both sides, by name.
-            terms: the terms of the step, if they are known.
-            updater: holds the accumulator of the parameter.
-        """
-        accumulator: Accumulator = getattr(updater, param)
+        """Notes a step that the rule's ordinary call has evaluated, by terms if they were known."""
+        accumulator = target.accumulator
         if self.next is not None and self.next.stays(accumulator):
             return
-        counts = accumulator.contributions == 1 and terms is not None
+        counts = terms is not None and accumulator.contributions == 1
         self.next, self._in_a_row = None, self._in_a_row + 1 if counts else 0
         if terms is None or self._in_a_row < _AT_FIRST:
             return
-        recorders = {k: each for k, each in reducers.items() if isinstance(each, WindowRecorder)}
-        found = {name: recorder.only_step() for name, recorder in recorders.items()}
-        seen = {name: step for name, step in found.items() if step is not None}
+        found = {side: monitors[side].reducer for side in BOTH_SIDES}
+        recorders = {k: each for k, each in found.items() if isinstance(each, WindowRecorder)}
+        steps = {side: recorder.only_step() for side, recorder in recorders.items()}
+        seen = {side: step for side, step in steps.items() if step is not None}
         fixed = terms.in_memory(accumulator, seen) if len(seen) == 2 else None
         if fixed is not None:
-            self.next = NextStep(cell, state, param, recorders, seen, fixed)
+            self.next = NextStep(cell, state, target.name, recorders, seen, fixed)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return StepPlanner, ()  # a copy plans its own steps
+        return StepPlanner, (self._batch,)  # a copy plans its own steps
+
+
+def _kind(pre: Tensor, post: Tensor, param: Tensor) -> tuple[object, ...]:
+    """Returns the shapes, dtypes and device for which noted terms are valid."""
+    sides = pre.shape, pre.dtype, post.shape, post.dtype
+    return *sides, pre.device, param.shape, param.dtype, param.device

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from torch import nn
 
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.mismatch import check_same_steps
-from lightning_accum.engine.recording import Recorded
 from lightning_accum.observe import (
     InputMonitor,
     Monitor,
@@ -20,7 +17,6 @@ from lightning_accum.observe import (
     first_tensor,
 )
 from lightning_accum.observe.monitor import MonitorConstructor
-from lightning_accum.rules._options import RuleOptions
 
 StateSource: TypeAlias = str | Picker | type[Monitor]
 """Where another signal of a neuron is seen: its attribute, a part of its output, or a monitor."""
@@ -47,7 +43,7 @@ class RecordedSignal(NamedTuple):
     picker: Picker
     holds: bool = False
 
-    def constructor(self, cell: str, h: RuleOptions) -> MonitorConstructor:
+    def constructor(self, cell: str, h: Any) -> MonitorConstructor:
         """Returns the constructor of this signal's monitor.
 
         Args:
@@ -59,7 +55,7 @@ class RecordedSignal(NamedTuple):
         recorder = WindowRecorder(self.spikes, h.time_dim, h.dt, self.validate, label, self.holds)
         return self.kind.partialconstructor(reducer=recorder, picker=self.picker)
 
-    def tags(self, h: RuleOptions) -> dict[str, Any]:
+    def tags(self, h: Any) -> dict[str, Any]:
         """Returns the settings that cells should have in common to share a monitor.
 
         Args:
@@ -70,7 +66,7 @@ class RecordedSignal(NamedTuple):
 
 
 def both_sides(
-    cell: Cell, h: RuleOptions, spikes: bool, reads_input: bool
+    cell: Cell, h: Any, spikes: bool, reads_input: bool
 ) -> tuple[RecordedSignal, RecordedSignal]:
     """Returns the signals of every rule: the connection's input and the neuron's output.
 
@@ -121,55 +117,3 @@ def state_of(cell: Cell, name: str, source: StateSource) -> RecordedSignal:
     if isinstance(source, type):
         return RecordedSignal(name, "neuron", source, False, False, first_tensor)
     return RecordedSignal(name, "neuron", OutputMonitor, False, False, source)
-
-
-def read(monitors: Mapping[str, Monitor | None]) -> dict[str, Recorded]:
-    """Returns what monitors recorded since the rule was last called.
-
-    Args:
-        monitors: by the name of the signal.
-    """
-    found = {}
-    for signal, monitor in monitors.items():
-        if monitor is not None and (window := monitor.reducer.window()) is not None:
-            found[signal] = Recorded(window, monitor.reducer.events())
-    return found
-
-
-def check_read(
-    name: str,
-    cell: Cell,
-    found: Mapping[str, Recorded],
-    monitors: Mapping[str, Monitor | None],
-    time_dim: int | None,
-) -> None:
-    """Checks that signals were recorded of the same steps and samples.
-
-    Args:
-        name: the name of the cell, for messages.
-        cell: the cell.
-        found: what was recorded.
-        monitors: by the name of the signal, with ``"pre"`` and ``"post"`` among them.
-        time_dim: how the rule expects modules to be called.
-
-    Raises:
-        ValueError: if signals differ in their number of steps or samples.
-        TypeError: if a signal is complex.
-    """
-    activity = {signal: recorded.activity for signal, recorded in found.items()}
-    check_same_steps(name, cell, activity.get("pre"), activity.get("post"), time_dim)
-    pre, post = activity["pre"], activity["post"]
-    if pre.is_complex() or post.is_complex():
-        raise TypeError(
-            f"Activity of cell `{name}` should be real. Found {pre.dtype} before and"
-            f" {post.dtype} after the connection: record its magnitude or its real part."
-        )
-    for signal, monitor in monitors.items():
-        steps = None if signal not in activity else tuple(activity[signal].shape[:2])
-        if steps != tuple(pre.shape[:2]):
-            what = "nothing" if steps is None else f"steps and samples {steps}"
-            how = "register the cell again." if monitor is None else monitor.why_missing()
-            raise ValueError(
-                f"Signal `{signal}` of cell `{name}` should be recorded as often as the neuron"
-                f" gives out spikes, [T, B, ...] with {tuple(pre.shape[:2])}. Found {what}: {how}"
-            )

@@ -10,37 +10,42 @@ from typing import Any, ClassVar, get_args
 from torch import nn
 from typing_extensions import Self
 
+from lightning_accum._checks import names_in
+from lightning_accum._compat import is_traced
+from lightning_accum._events import Events
 from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.fields import field
+from lightning_accum.cells.independent import IndependentCellTrainer, RegisteredCell
 from lightning_accum.engine.accumulate import (
     Backend,
     Evaluation,
-    Terms,
     accumulate,
     pieces_of,
     terms_of,
 )
-from lightning_accum.engine.recording import Given, Recording
+from lightning_accum.engine.recording import BOTH_SIDES, Given, Recording
 from lightning_accum.engine.terms import Change, listed
 from lightning_accum.engine.vjp import WeightVJP, kind_of_vjp
 from lightning_accum.engine.window import Window
-from lightning_accum.observe import WindowRecorder
+from lightning_accum.functional.reductions import Reduction, ReductionFn, reduction
+from lightning_accum.observe import Picker, WindowRecorder
 from lightning_accum.rules._hyperparameters import (
     check_choice,
     check_connection,
     check_hyperparameters,
     check_neuron,
 )
-from lightning_accum.rules._observed_cell import ObservedCell
+from lightning_accum.rules._plan import CellPlan, Observed
 from lightning_accum.rules._recorded_signals import (
     RecordedSignal,
     StateSource,
     both_sides,
     state_of,
 )
-from lightning_accum.rules._recording_trainer import RecordingTrainer
+from lightning_accum.sparse.neurons import PairSTDP
 
 
-class Rule(RecordingTrainer):
+class Rule(IndependentCellTrainer, kw_only=True):
     r"""Base of learning rules that are sums of products of pre- and postsynaptic signals.
 
     .. math:: \Delta w = \sum_k \text{rate}_k \,
@@ -89,6 +94,14 @@ class Rule(RecordingTrainer):
           cells: enc)
     """
 
+    dt: float = 1.0
+    batch_reduction: ReductionFn | str = "mean"
+    time_dim: int | None = None
+    params: Sequence[str] = field(default=("weight",), converter=partial(names_in, "params"))
+    carry: bool = field(default=True, hyperparameter=False)
+    backend: Backend = field(default="auto", hyperparameter=False)
+    picker: Picker | None = None
+
     spikes: ClassVar[bool] = True
     """Whether both sides are spikes, which are kept as booleans."""
 
@@ -104,6 +117,13 @@ class Rule(RecordingTrainer):
     _states_in_terms: ClassVar[bool] = True  # whether terms read states too, not only `prepare`
     _traces: ClassVar[int] = 1
     """About how many traces of both sides the terms need at a time, beyond one."""
+
+    default_events: ClassVar[Callable[[Rule, str], Events] | None] = None
+    """Returns what observes a rule that is used by hand, when it gets a cell of a name."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._plans: dict[str, CellPlan] = {}
 
     @abstractmethod
     def terms(self, window: Window, h: Self) -> Sequence[Change] | Change:
@@ -126,6 +146,10 @@ class Rule(RecordingTrainer):
             a monitor of the output, such as :class:`~lightning_accum.observe.GradientMonitor`.
         """
         return {}
+
+    def reads(self, h: Self) -> tuple[str, ...]:
+        """Returns names of the connection's other tensors that ``window.tensors`` should have."""
+        return ()
 
     def prepare(self, recording: Recording, h: Self) -> Any:
         """Computes what :meth:`terms` needs of the whole window, as ``window.prepared``.
@@ -171,37 +195,113 @@ class Rule(RecordingTrainer):
                 if an input is missing or does not fit, in which case no cell has changed: call the
                 rule again for the same window, or drop the window with :meth:`clear`.
         """
-        if not inputs and self._step_again(carry):
+        carry = self.carry if carry is None else carry
+        if not inputs and carry and self._step_again():
             return
-        self.registry.check_bound()
+        cells = self.bound_cells()
         try:
-            found = [self._observed(name, cell) for name, (cell, _) in self.named_cells]
+            found = [(name, self._observed(name, cell)) for name, cell in cells]
         except BaseException:
             self.drop_window()
             raise
-        if not found and not self.hosted:
+        if not cells and not self.hosted:
             raise RuntimeError(
                 f"`{type(self).__name__}` should have a cell to train. Found none whose modules"
                 " exist: register each connection and its neuron, `rule.register_cell(name,"
                 " Cell(connection, neuron))`."
             )
-        carry = self.carry if carry is None else carry
-        given = Given(inputs)
+        given, finishing = Given(inputs), []
         try:  # the terms may reject the inputs, before anything changes
-            runs = [self._run(seen, given, carry) for seen in found if seen is not None]
+            for _, seen in found:
+                if seen is not None:
+                    finishing.append(self._evaluated(seen, given, carry))
         except BaseException:
-            for name, _ in self.named_cells:
+            for name, _ in cells:
                 self.events.dropped(name, 0)
             raise
         try:
-            for accumulate_cell in runs:
-                accumulate_cell()
-            self.unread = given.unread if runs else []
-            for (name, _), seen in zip(self.named_cells, found, strict=True):
+            for accumulate_changes in finishing:
+                accumulate_changes()
+            self.unread = given.unread if finishing else []
+            for name, seen in found:
                 if seen is None:
                     self.events.found_nothing(name)
         finally:
             self.drop_window()
+
+    def _observed(self, name: str, cell: Cell) -> Observed | None:
+        """Returns what was recorded of a cell, whose plan is made in the first call."""
+        plan = self._plans.get(name)
+        if plan is None:
+            state = self.state_of(name)
+            h = state.hyperparameters
+            names = [signal.name for signal in self._recorded(cell, h)]
+            plan = self._plans[name] = CellPlan(name, state, names, self.reads(h), cell.connection)
+        signals = plan.read(cell, self._pool.members(name))
+        if signals is None:
+            return None
+        updater = self.updater_of(name, *plan.h.params, cell=cell)
+        return Observed(plan, cell, signals, plan.targets(cell, signals, updater, self._vjp_kind))
+
+    def _evaluated(self, seen: Observed, inputs: Given, carry: bool) -> Callable[[], None]:
+        """Evaluates the terms over what a cell recorded; returns what accumulates the changes."""
+        plan, cell, signals, targets = seen
+        h, state = plan.h, plan.state
+        fixed = self._fixed_terms and self.backend == "auto"
+        alone = fixed and carry and not inputs
+        known = plan.steps.terms(signals, targets[0]) if alone else None
+        factors: Mapping[str, Any] = {}
+        if known is not None:
+            activity = {side: signals[side].activity for side in BOTH_SIDES}
+            evaluate = partial(known.accumulate, targets[0].accumulator, activity)
+        else:
+            tensors = {each: getattr(cell.connection, each).detach() for each in plan.reads}
+            recording = Recording(signals, h.dt, plan.unit_dim, tensors, inputs, carry)
+            factors = self._factors(inputs, recording, h)
+            recording = recording.after(self.prepare(recording, h), self._states_in_terms)
+            terms = plan.checking(partial(self._changes, h=h), type(self).__name__)
+            if fixed:
+                terms = plan.steps.noting(terms, recording.steps, targets)
+            how = Evaluation(plan.batch, self.backend, self._traces, plan.forms)
+            pieces = pieces_of(recording, how)
+            piece = pieces[0] if len(pieces) > 1 else None
+            first = terms_of(terms, recording, targets, state.carried, piece)
+            evaluate = partial(accumulate, first, pieces, terms, recording, targets, how=how)
+
+        def finish() -> None:
+            carried = evaluate(carried=state.carried)
+            pre, post = signals["pre"].activity, signals["post"].activity
+            self.events.evaluated(plan.name, pre, post, factors)
+            state.keep(carried, plan.name)
+            for target in targets:
+                state.samples[target.name] = state.samples.get(target.name, 0) + pre.shape[1]
+            if alone:
+                plan.steps.note(cell, state, targets[0], self._pool.members(plan.name), known)
+
+        return finish
+
+    def _step_again(self) -> bool:
+        """Evaluates one more step like those before, if there is one; otherwise changes nothing."""
+        if self.backend != "auto" or is_traced():
+            return False
+        registry, ready = self.registry, [plan.steps.next for plan in self._plans.values()]
+        if not ready or len(ready) != len(registry):
+            return False
+        for name, step in zip(self._plans, ready, strict=True):
+            if step is None or not step.suits(registry[name].replacement):
+                return False
+        if len(ready) > 1 and len({step.accumulator for step in ready if step}) < len(ready):
+            return False  # the accumulator of two cells is no longer free for the second one
+        try:
+            for name, step in zip(self._plans, ready, strict=True):
+                if step is not None:
+                    step.evaluate(name, self.events)
+        finally:
+            self.drop_window()
+        return True
+
+    def _changes(self, window: Window, h: Self) -> Sequence[Change]:
+        return listed(self.terms(window, h), type(self).__name__)
 
     def _recorded(self, cell: Cell, h: Self) -> Sequence[RecordedSignal]:
         """Returns the signals to record of a cell: those of both sides come first."""
@@ -216,49 +316,101 @@ class Rule(RecordingTrainer):
         """Returns the kind of a parameter's product; a subclass may have another."""
         return kind_of_vjp(module, name)
 
-    def _observed(self, name: str, cell: Cell) -> ObservedCell | None:
-        """Reads and checks what was recorded of a cell; returns ``None`` if that is nothing."""
-        plan = self._plan(name, cell)
-        signals = self._read(name, cell, plan)
-        if signals is None:
-            return None
-        vjps = plan.vjps_of(name, cell.connection, signals, self._vjp_kind)
-        return ObservedCell(name, cell, plan, signals, vjps)
+    def update(self, **kwargs: Any) -> None:
+        """Applies all pending changes.
 
-    def _changes(self, window: Window, h: Self) -> Sequence[Change]:
-        return listed(self.terms(window, h), type(self).__name__)
+        Args:
+            **kwargs: passed to the updaters.
+        """
+        if not kwargs and len(self._plans) == 1 == len(self.registry):
+            ((name, plan),) = self._plans.items()
+            step = plan.steps.next
+            if step is not None and step.apply(self.registry[name].replacement):
+                return
+        super().update(**kwargs)
 
-    def _run(self, seen: ObservedCell, inputs: Given, carry: bool) -> Callable[[], None]:
-        """Evaluates the terms over what a cell recorded; returns what accumulates the changes."""
-        h, state, plan = seen.plan.h, seen.plan.state, seen.plan
-        targets = seen.targets(updater := self.updater_of(seen.name, *h.params))
-        fixed = self._fixed_terms and self.backend == "auto"
-        alone = fixed and carry and not inputs
-        known = seen.known_terms(targets) if alone else None
-        factors: Mapping[str, Any] = {}
-        if known is not None:
-            evaluate = partial(known.accumulate, targets[0].accumulator, seen.activity)
-        else:
-            recording = seen.recording(inputs, carry)
-            factors = self._factors(inputs, recording, h)
-            recording = recording.after(self.prepare(recording, h), self._states_in_terms)
-            how = Evaluation(plan.batch, self.backend, self._traces, plan.forms)
-            terms: Terms = partial(self._changes, h=h)
-            if not seen.plan.checked:
-                terms = seen.plan.checking(terms, type(self).__name__)
-            if fixed and recording.steps == 1:
-                terms = plan.noting(terms)
-            pieces = pieces_of(recording, how)
-            piece = pieces[0] if len(pieces) > 1 else None
-            first = terms_of(terms, recording, targets, state.carried, piece)
-            evaluate = partial(accumulate, first, pieces, terms, recording, targets, how=how)
+    def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> RegisteredCell:
+        """Adds a cell, an updater for its connection, and the monitors of its signals.
 
-        def finish() -> None:
-            carried = evaluate(carried=state.carried)
-            sides = seen.signals["pre"].activity, seen.signals["post"].activity
-            self.events.evaluated(seen.name, *sides, factors)
-            seen.keep(carried)
-            if alone:
-                seen.plan_step(known, updater, self._pool.members(seen.name))
+        Args:
+            name: name of the cell, without dots.
+            cell: the cell.
+            **overrides: hyperparameters that differ from the rule's.
 
-        return finish
+        Returns:
+            The cell with its state and monitors.
+        """
+        super().register_cell(name, cell, **overrides)
+        state = self.state_of(name)
+        self._plans.pop(name, None)
+        h = state.hyperparameters
+        for signal in self._recorded(cell, h):
+            make = signal.constructor(name, h)
+            self.add_monitor(name, signal.name, signal.attr, make, **signal.tags(h))
+        by_hand = type(self).default_events
+        if by_hand is not None and not self.hosted:
+            self.events = by_hand(self, name)
+        return self.get_unit(name)
+
+    def del_cell(self, name: str) -> None:
+        """Deletes a cell from the trainer, with its state and its monitors; the model keeps it.
+
+        Args:
+            name: the name of the cell.
+        """
+        super().del_cell(name)
+        self._plans.pop(name, None)
+        self.events.dropped(name, 0)
+
+    def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
+        """Returns the constants for the loop in C that learns online, ``None`` for other rules."""
+        return None
+
+    def reduction_of(self, name: str) -> Reduction:
+        """Returns how a cell reduces its batch."""
+        return reduction(self.state_of(name).hyperparameters.batch_reduction)
+
+    def take_samples(self, name: str, param: str) -> int:
+        """Returns how many samples' changes of a parameter are pending, and resets the count."""
+        return self.state_of(name).samples.pop(param, 0)
+
+    def forget_samples(self) -> None:
+        """Counts the samples of pending changes from zero again."""
+        for state in self.cell_states.values():
+            state.samples.clear()
+
+    def finish_batch(self, carry: bool, **inputs: Any) -> None:
+        """Evaluates the rest of a batch.
+
+        Args:
+            carry: whether traces pass to the next batch.
+            **inputs: what the rule's terms need.
+        """
+        self(carry=carry, **inputs)
+
+    def clear(self, **kwargs: Any) -> None:
+        """Drops recorded activity and carried traces; averages of neurons stay.
+
+        Args:
+            **kwargs: as those of the base class.
+        """
+        for name, monitor in self.monitors_named("post"):
+            if steps := getattr(monitor.reducer, "length", 0):
+                self.events.dropped(name, steps)
+        super().clear(**kwargs)
+
+    def recorded_steps(self, name: str) -> int:
+        """Returns the number of recorded steps of a cell that no call has evaluated."""
+        self.registry[name]  # raises
+        monitor = self._pool.members(name).get("post")
+        return 0 if monitor is None else int(getattr(monitor.reducer, "length", 0))
+
+    def train(self, mode: bool = True) -> Self:
+        """Sets training mode, in which activity is recorded, or evaluation mode.
+
+        Args:
+            mode: whether this is training mode.
+        """
+        if self.training and not mode and "events" in vars(self):
+            self.events.ended("eval")
+        return super().train(mode)
