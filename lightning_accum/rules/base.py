@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, get_args
@@ -45,7 +45,7 @@ from lightning_accum.rules._recorded_signals import (
 from lightning_accum.sparse.neurons import PairSTDP
 
 
-class Rule(IndependentCellTrainer, kw_only=True):
+class Rule(IndependentCellTrainer, ABC, kw_only=True):
     r"""Base of learning rules that are sums of products of pre- and postsynaptic signals.
 
     .. math:: \Delta w = \sum_k \text{rate}_k \,
