@@ -87,7 +87,7 @@ _BETWEEN_PARTS = {
     "cells": {"check_params", "params_of", "use_updater"},
     "engine": {"as_product", "known_events", "left_for_samples", "shares_of_events", "values_in"},
     "nn": {"constant_threshold", "gradient"},
-    "observe": {"began", "events", "is_recording", "observe", "receive", "why_missing"},
+    "observe": {"events", "is_recording", "observe", "receive", "why_missing"},
     "optim": {"ids", "ready_state", "step_groups"},
     "rules": {"required"},
     "updates": {

@@ -16,7 +16,7 @@ from lightning_accum._compat import forward_methods
 from lightning_accum.distributed.shards import WithoutHooks, is_fsdp
 from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.observe import first_tensor, unobserved
-from lightning_accum.observe.copies import copied
+from lightning_accum.observe.tensors import copied
 
 # Elements of both sides that are converted and multiplied at a time: 4 MB in float32.
 _CHUNK_ELEMENTS = 1 << 20

@@ -44,13 +44,7 @@ class GradientMonitor(Monitor):
         self._begin()
 
     def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
-        """Asks for the gradient by the output of a call.
-
-        Args:
-            module: the module that is called.
-            args: the positional arguments.
-            rest: the result of the call.
-        """
+        """Asks for the gradient by the output of a call."""
         value = self._value(module, args, rest)
         output = value if isinstance(value, Tensor) else self.picker(value)
         if output.requires_grad:
@@ -81,15 +75,11 @@ class GradientMonitor(Monitor):
             )
         early[call] = gradient
         while self._next in early:
-            self._record(early.pop(self._next).detach())
+            self._record(early.pop(self._next))
             self._next += 1
 
     def clear(self, **kwargs: Any) -> None:
-        """Drops what was recorded, and gradients that are still to come.
-
-        Args:
-            **kwargs: passed on to the reducer.
-        """
+        """Drops what was recorded, and gradients that are still to come."""
         super().clear(**kwargs)
         self._begin()
 
@@ -114,19 +104,14 @@ class GradientMonitor(Monitor):
         return result
 
     def _begin(self) -> None:
+        """Forgets all calls."""
         self._calls = self._next = self._without = 0
         self._early: dict[int, Tensor] = {}
         self._round = object()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            **super().__getstate__(),
-            "_calls": 0,
-            "_next": 0,
-            "_without": 0,
-            "_early": {},
-            "_round": None,
-        }
+        calls = dict.fromkeys(("_calls", "_next", "_without"), 0)
+        return {**super().__getstate__(), **calls, "_early": {}, "_round": None}
 
 
 class _Receiver:

@@ -50,10 +50,10 @@ class Hook:
         """Passes a call on, unless it is repeated for a backward pass, or is unobserved."""
         if self.observer is None or self.module is None or self.module() is not module:
             return
-        observer = self.observer()
-        if observer is None or not observer.is_recording(module):
+        if in_backward() or (_open and is_unobserved()):
             return
-        if not in_backward() and not is_unobserved():
+        observer = self.observer()
+        if observer is not None and observer.is_recording(module):
             observer.observe(module, args, rest)
 
     @property
@@ -76,11 +76,7 @@ class Hook:
 
 @final
 class Registration:
-    """Holds the handles of an object's hooks, and removes the hooks when the object dies.
-
-    Args:
-        owner: the object.
-    """
+    """Holds the handles of an object's hooks, and removes the hooks when the object dies."""
 
     def __init__(self, owner: object) -> None:
         self.handles: list[RemovableHandle] = []
@@ -135,8 +131,6 @@ def unobserved() -> Iterator[None]:
 
 
 def is_unobserved() -> bool:
-    """Returns whether the caller runs inside :func:`unobserved`."""
-    if not _open:
-        return False
+    """Returns whether the caller, while a context is open, runs inside :func:`unobserved`."""
     innermost = _innermost.get()
     return innermost is not None and innermost() is not None

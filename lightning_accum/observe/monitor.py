@@ -207,7 +207,7 @@ class Monitor(CheckedState, ABC):
 
     def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
         """Takes in a call; see :meth:`Observer.observe <.hooks.Observer.observe>`."""
-        self._record(self._pick(self._value(module, args, rest)))
+        self._record(self._value(module, args, rest))
 
     # ------------------------------------------------------------------ what subclasses say
     @abstractmethod
@@ -223,13 +223,11 @@ class Monitor(CheckedState, ABC):
         return find_module(module, attr), ""
 
     # ------------------------------------------------------------------ recording
-    def _pick(self, value: Any) -> Tensor:
-        """Returns the tensor to record, without its graph, which belongs to the module."""
-        tensor = value if isinstance(value, Tensor) else self.picker(value)
-        return tensor.detach() if tensor.requires_grad else tensor
-
-    def _record(self, observation: Tensor) -> None:
-        """Filters, maps and records a tensor."""
+    def _record(self, value: Any) -> None:
+        """Filters, maps and records the tensor in a value, without its graph."""
+        observation = value if isinstance(value, Tensor) else self.picker(value)
+        if observation.requires_grad:
+            observation = observation.detach()
         if self.filter_ is not None and not self.filter_(observation):
             return
         if self.map_ is not None:

@@ -83,12 +83,12 @@ class DifferenceMonitor(Monitor):
         """Copies the attribute before a call, and records its change after the call."""
         value = self._value(module, args, rest)
         if not rest:  # torch passes a result only after the call
-            self._before = None if value is None else self._pick(value).clone()
+            self._before = None if value is None else _tensor(self, value).clone()
             return
         before, self._before = self._before, None
         if before is None:
             return
-        after = self._pick(value)
+        after = _tensor(self, value)
         if after.shape != before.shape:
             raise ValueError(
                 f"Attribute `{self.name}` should keep its shape in a call. Found"
@@ -155,7 +155,7 @@ class MultiStateMonitor(Monitor):
 
     def _value(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Tensor:
         owners = [find_attribute(module, path) for path in self.names]
-        found = [self._pick(getattr(owner, name)) for owner, name in owners]
+        found = [_tensor(self, getattr(owner, name)) for owner, name in owners]
         if any(each.shape != found[0].shape for each in found):
             shapes = dict(zip(self.names, (tuple(each.shape) for each in found), strict=True))
             raise ValueError(
@@ -163,3 +163,8 @@ class MultiStateMonitor(Monitor):
                 " its own StateMonitor."
             )
         return torch.stack(found, -1)
+
+
+def _tensor(monitor: Monitor, value: Any) -> Tensor:
+    """Returns the tensor in an attribute, without its graph, which belongs to the module."""
+    return (value if isinstance(value, Tensor) else monitor.picker(value)).detach()

@@ -1,11 +1,14 @@
-"""The tensors in arguments and results, and whether two of them share memory."""
+"""The tensors in arguments, results and modules, and copies of modules that keep such tensors."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 def tensors_in(values: Any) -> Iterator[Tensor]:
@@ -26,3 +29,20 @@ def shares_memory(tensor: Tensor, other: Tensor) -> bool:
         return place != 0 and place == other.untyped_storage().data_ptr()
     except (RuntimeError, NotImplementedError):  # a tensor without storage
         return False
+
+
+def copied(module: ModuleT) -> ModuleT:
+    """Returns a deep copy of a module that may hold results of a forward pass.
+
+    Tensors that were computed with gradients, which ``copy.deepcopy`` rejects, are detached in it.
+
+    Example:
+        >>> import torch
+        >>> relu = nn.ReLU()
+        >>> relu.last = relu(torch.ones(2, requires_grad=True))
+        >>> copied(relu).last
+        tensor([1., 1.])
+    """
+    kept = (each for owner in module.modules() for each in tensors_in(vars(owner)))
+    results = (each for each in kept if not isinstance(each, nn.Parameter))
+    return copy.deepcopy(module, {id(each): each.detach().clone() for each in results})

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from lightning_accum.observe import Latest, WindowRecorder
 from lightning_accum.sparse.events import Events, publish_events
+from lightning_accum.sparse.library import has_kernel
 
 quick = settings(deadline=None, derandomize=True, max_examples=40)
 COPIES = [
@@ -27,7 +28,7 @@ def loaded(recorder: WindowRecorder) -> WindowRecorder:
 
 
 def memory(recorder: WindowRecorder) -> torch.Tensor:
-    return recorder._window.memory
+    return recorder._buffer.memory
 
 
 @quick
@@ -385,3 +386,42 @@ def test_in_inference_mode_nothing_is_shared():
         recorder(x)
         used(x)
         assert recorder.events() is None
+
+
+@quick
+@given(
+    windows=st.lists(st.lists(st.sampled_from([0, 1, 3, 3, 3]), max_size=2), max_size=8),
+    dtypes=st.lists(st.sampled_from([torch.float32, torch.float64, torch.bool]), min_size=1),
+    seed=st.integers(0, 999),
+)
+def test_events_of_sequences_are_those_of_the_window_if_they_are_known(windows, dtypes, seed):
+    recorder, generator = WindowRecorder(spikes=True, time_dim=0), torch.Generator()
+    generator.manual_seed(seed)
+    for i, lengths in enumerate(windows):
+        given = [torch.rand(steps, 2, 3, generator=generator) < 0.1 for steps in lengths]
+        for x in given:
+            recorder(x.to(dtypes[i % len(dtypes)]))
+        window, events = recorder.window(), recorder.events()
+        assert (window is None) == (recorder.length == 0)
+        assert window is None or torch.equal(window, torch.cat(given))
+        if events is not None:
+            expected = Events(window.flatten(0, 1))
+            assert torch.equal(events.rows, expected.rows)
+            assert torch.equal(events.columns, expected.columns)
+        recorder.clear()
+
+
+def test_sequences_as_before_are_checked_and_searched_in_one_pass():
+    recorder, x = WindowRecorder(spikes=True, time_dim=0), torch.eye(30).unsqueeze(1)
+    for _ in range(3):
+        recorder.clear()
+        recorder(x)
+    known = has_kernel(x.device, x.dtype)
+    assert (recorder.events() is not None) == known
+    recorder.clear()
+    with pytest.raises(ValueError, match=r"should be 0 or 1. Found 0\.5"):
+        recorder(x * 0.5)
+    assert recorder.window() is None
+    assert recorder.events() is None
+    recorder(1 - x)
+    assert torch.equal(recorder.window(), x == 0)

@@ -21,6 +21,7 @@ KINDS = {
 REDUCERS = {
     "latest": observe.Latest,
     "window": observe.WindowRecorder,
+    "spikes": lambda: observe.WindowRecorder(spikes=True),
     "average": lambda: observe.EMAReducer(0.5, duration=3.0),
     "trace": lambda: observe.CumulativeTraceReducer(20.0, duration=3.0),
 }

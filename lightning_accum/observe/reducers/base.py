@@ -127,11 +127,6 @@ class Reducer(StateModule, ABC):
         """Returns the events of the window, if they are known."""
         return None
 
-    @property
-    def began(self) -> int:
-        """When the first step of the window came, in ns of a clock; 0 if that is not known."""
-        return 0
-
     def confirm(self) -> None:
         """Raises an error if an observation was not valid; checking waits for its device."""
 

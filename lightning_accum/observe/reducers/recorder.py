@@ -1,4 +1,4 @@
-"""The window recorder, which keeps everything since the last call of the rule."""
+"""The window recorder, which keeps everything since the last call of the rule, and its memory."""
 
 from __future__ import annotations
 
@@ -8,11 +8,196 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_tensors
+from lightning_accum._compat import is_traced, version
 from lightning_accum._state import check_that
-from lightning_accum.observe.reducers.base import Reducer
+from lightning_accum.observe.reducers.base import Reducer, allocate
 from lightning_accum.observe.reducers.spike_check import SpikeCheck
-from lightning_accum.observe.reducers.window import Window
-from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.events import Events, ExpectedEvents, SpikeRows, expect_events
+
+_FIRST_CAPACITY = 16  # steps
+
+
+@final
+class StepBuffer:
+    """Holds the steps of a window in memory that doubles when it is full, and serves the next ones.
+
+    A copy holds the same steps, and only them.
+
+    Args:
+        steps: ``[T, B, ...]`` the steps that it holds first; none if ``None``.
+
+    Example:
+        >>> import torch
+        >>> buffer, step = StepBuffer(), torch.tensor([0.0, 1.0])
+        >>> buffer.prepare(step, step.shape, spikes=True)
+        >>> buffer.append(step)
+        >>> buffer.steps
+        tensor([[False,  True]])
+    """
+
+    def __init__(self, steps: Tensor | None = None) -> None:
+        self.length = 0 if steps is None else steps.shape[0]
+        self.shape = None if steps is None else steps.shape[1:]
+        self.last_dtype: torch.dtype | None = None  # of the last observation, before conversion
+        self.memory = steps
+        self._rows = [] if steps is None else list(steps.unbind(0))
+        self.spike_rows: SpikeRows | None = None  # of the memory, for spikes of one dtype
+        self._whole = 0  # how many steps such spikes have, if they are a sequence
+        self.expected: ExpectedEvents | None = None
+        self._version: float | None = None  # of memory that belongs to someone else
+
+    @property
+    def steps(self) -> Tensor | None:
+        """The steps ``[T, B, ...]``, as a view of the memory; ``None`` if there are none."""
+        return None if self.memory is None or self.length == 0 else self.memory[: self.length]
+
+    @property
+    def only_step(self) -> Tensor | None:
+        """The step ``[B, ...]`` if there is one, in windows of the same memory the same tensor."""
+        return self._rows[0] if self.length == 1 and self._rows else None
+
+    @property
+    def events(self) -> Events | None:
+        """The events of the window, if they are known.
+
+        The module found those of one sequence, the kernel those of several steps that it wrote, or
+        of one sequence.
+        """
+        if self.expected is not None:
+            return self.expected.events
+        rows, length = self.spike_rows, self.length
+        if rows is None or length < 2:
+            return None
+        if self._whole:
+            return rows.events(1) if length == self._whole else None
+        return rows.events(length)
+
+    def continues_with(self, step: Tensor) -> bool:
+        """Returns whether a step is like the last one, and the memory has room for it."""
+        return (
+            self.length < len(self._rows)
+            and step.dtype is self.last_dtype
+            and step.shape == self.shape
+            and (self.length > 0 or self._keeps(step))
+        )
+
+    def _keeps(self, step: Tensor) -> bool:
+        """Returns whether the memory of the last window suits a window of such steps."""
+        memory = self.memory
+        if memory is None or memory.device != step.device or memory.is_inference():
+            return False
+        return memory.dtype is torch.bool or memory.dtype is step.dtype
+
+    def prepare(self, like: Tensor, shape: torch.Size, spikes: bool) -> None:
+        """Makes ready for an observation: at the first of a window memory, later a wider dtype.
+
+        Args:
+            like: the observation, on whose device the memory will be.
+            shape: shape of a step, ``[B, ...]``.
+            spikes: whether steps are kept as booleans, instead of in their own dtype.
+        """
+        memory, self.last_dtype = self.memory, like.dtype
+        if self.length == 0:
+            dtype, self.shape = torch.bool if spikes else like.dtype, shape
+            if (
+                memory is None
+                or (memory.shape[1:], memory.dtype, memory.device) != (shape, dtype, like.device)
+                or (memory.is_inference() and not torch.is_inference_mode_enabled())
+            ):
+                self._use(allocate((0, *shape), dtype, like.device))
+        elif not spikes and memory is not None and memory.dtype != like.dtype:
+            self._use(memory.to(torch.promote_types(memory.dtype, like.dtype)))
+
+    def append(self, step: Tensor) -> None:
+        """Adds one step ``[B, ...]``."""
+        if self.length >= len(self._rows):
+            self._grow(max(_FIRST_CAPACITY, 2 * self.length))
+        self._rows[self.length].copy_(step)
+        self.length += 1
+
+    def append_spikes(self, spikes: Tensor) -> bool:
+        """Adds a step or a sequence as it was expected, if its kernel finds only 0 and 1 in it.
+
+        Returns:
+            Whether it was added; otherwise nothing has changed.
+        """
+        rows, length = self.spike_rows, self.length
+        if rows is None or (length and self._whole) or is_traced():
+            return False
+        count = rows.write(length, spikes)
+        if count is None or count < 0:
+            return False
+        self.length = length + (self._whole or 1)
+        return True
+
+    def expect_spikes(self, dtype: torch.dtype, whole: bool = False) -> None:
+        """Prepares for more spikes like the last ones.
+
+        Args:
+            dtype: the dtype of the spikes.
+            whole: whether they come as a sequence that fills the memory, instead of step by step.
+        """
+        rows, memory = self.spike_rows, self.memory
+        if memory is not None and (rows is None or rows.dtype is not dtype):
+            self.spike_rows = SpikeRows(memory.unsqueeze(0) if whole else memory, dtype)
+            self._whole = len(memory) if whole else 0
+
+    def extend(self, sequence: Tensor) -> bool:
+        """Adds the steps of a sequence ``[T, B, ...]``.
+
+        Memory is made for exactly the first sequence, as the next windows are usually as long.
+
+        Returns:
+            Whether the sequence fills memory that was there.
+        """
+        end, capacity = self.length + len(sequence), len(self._rows)
+        if end > capacity:
+            self._grow(max(_FIRST_CAPACITY, 2 * capacity, end) if self.length else end)
+        assert self.memory is not None
+        self.memory[self.length : end].copy_(sequence)
+        self.expected, self.length = None, end
+        return end == capacity > 0
+
+    def hold(self, sequence: Tensor) -> None:
+        """Holds a sequence itself as the steps, instead of a copy of it.
+
+        Args:
+            sequence: ``[T, B, ...]`` that nobody changes.
+        """
+        self.memory, self._rows, self.spike_rows = sequence, [], None
+        self.length, self.shape = len(sequence), sequence.shape[1:]
+        self.last_dtype, self._version = sequence.dtype, version(sequence)
+
+    @property
+    def was_changed(self) -> bool:
+        """Whether the sequence that is held has changed."""
+        held = self.memory if self._version is not None else None
+        return held is not None and version(held) != self._version
+
+    def clear(self) -> None:
+        """Drops the steps; the memory stays."""
+        if self._version is not None:
+            self.memory, self._version = None, None
+        if self.spike_rows is not None:
+            self.spike_rows.forget()
+        self.length = 0
+        self.expected = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StepBuffer, (None if self.steps is None else self.steps.clone(),)
+
+    def _grow(self, capacity: int) -> None:
+        """Takes more memory for the steps."""
+        old = self.memory
+        assert old is not None
+        new = allocate((capacity, *old.shape[1:]), old.dtype, old.device)
+        new[: self.length] = old[: self.length]
+        self._use(new)
+
+    def _use(self, memory: Tensor) -> None:
+        """Keeps steps in other memory from now on."""
+        self.memory, self._version, self.spike_rows = memory, None, None
+        self._rows = list(memory.unbind(0))
 
 
 @final
@@ -71,26 +256,16 @@ class WindowRecorder(Reducer):
 
     @property
     def _state(self) -> dict[str, Tensor | None]:
-        return {"buffer": self._window.steps}
+        return {"buffer": self._buffer.steps}
 
     @_state.setter
     def _state(self, state: dict[str, Tensor | None]) -> None:
-        self._window = Window(state.get("buffer"))
+        self._buffer = StepBuffer(state.get("buffer"))
 
     @property
     def length(self) -> int:
         """The number of steps of the window."""
-        return self._window.length
-
-    @property
-    def began(self) -> int:
-        """When the first step of the window came, in ns of a clock; 0 if that is not known."""
-        return self._window.began
-
-    @property
-    def sequences(self) -> int:
-        """How many sequences make up a window that has any steps, with ``time_dim=0``."""
-        return self._window.sequences
+        return self._buffer.length
 
     # ------------------------------------------------------------------ recording
     def forward(self, observation: Tensor) -> None:
@@ -100,56 +275,59 @@ class WindowRecorder(Reducer):
             TypeError: if it is not a tensor, or spikes are complex.
             ValueError: if the shape changes within a window, or spikes are not 0 or 1.
         """
-        window, check = self._window, self._check
-        if check is not None and check.at_once and window.append_spikes(observation):
+        if not isinstance(observation, Tensor):
+            check_tensors(observation=observation)
+        buffer, check = self._buffer, self._check
+        if buffer.spike_rows is not None and buffer.append_spikes(observation):
             return
-        if (
-            isinstance(observation, Tensor)
-            and window.continues_with(observation)
-            and (check is None or window.length > 1 or check.may_wait(observation))
+        if self.time_dim == 0:
+            self._record_sequence(observation)
+        elif buffer.continues_with(observation) and (
+            check is None or buffer.length > 1 or check.may_wait(observation)
         ):
             step = observation.detach() if observation.requires_grad else observation
             if check is not None:
                 check.add(step)
-            window.append(step)
-            return
-        check_tensors(observation=observation)
-        if self.time_dim is None:
-            self._record_step(observation.detach())
+            buffer.append(step)
         else:
-            self._record_sequence(observation)
+            self._record_step(observation.detach())
 
     def _record_step(self, step: Tensor) -> None:
+        """Records a step that may differ from the last one in shape, dtype or device."""
         self._check_shape(step, step.shape)
         if self._check is not None:
             self._check.take_step(step)
-        self._prepare(step, step.shape)
-        self._window.append(step)
+        self._buffer.prepare(step, step.shape, self.spikes)
+        self._buffer.append(step)
         if self._check is not None and self._check.at_once:
-            self._window.expect_spikes(step.dtype)
+            self._buffer.expect_spikes(step.dtype)
 
     def _record_sequence(self, sequence: Tensor) -> None:
-        shape = sequence.shape[1:]
+        """Records a sequence of steps."""
+        buffer, check, shape = self._buffer, self._check, sequence.shape[1:]
         self._check_shape(sequence, shape)
-        if self._check is not None:
-            self._check.take_sequence(sequence.detach())
-        if self.holds and not self.length and len(sequence) and not sequence.is_inference():
-            self._window.hold(sequence.detach())
-            self._window.last_dtype = sequence.dtype
+        booleans = sequence.dtype is torch.bool
+        if check is not None and not booleans:
+            check.take_sequence(sequence.detach())
+        first = buffer.length == 0
+        if self.holds and first and len(sequence) and not sequence.is_inference():
+            buffer.hold(sequence.detach())
             return
-        self._prepare(sequence, shape)
-        whole = self.length == 0 and self.spikes and sequence.dtype == torch.bool
-        self._window.extend(sequence.detach())
-        if whole:
-            self._window.expect_events(sequence)
+        buffer.prepare(sequence, shape, self.spikes)
+        again = buffer.extend(sequence.detach())
+        if first and self.spikes and booleans:
+            # the module that uses the sequence next leaves the events that it finds
+            buffer.expected = expect_events(sequence)
+        elif first and again and check is not None:
+            buffer.expect_spikes(sequence.dtype, whole=True)
 
     def _check_shape(self, observation: Tensor, shape: torch.Size) -> None:
         """Raises a ``ValueError`` if the batch is missing, or the shape changes in the window."""
-        window = self._window
-        if window.length and shape != window.shape:
+        buffer = self._buffer
+        if buffer.length and shape != buffer.shape:
             raise ValueError(
                 f"Activity should keep its shape within a window. Found {tuple(shape)} after"
-                f" {window.length} steps of {tuple(window.shape or ())}: call the trainer, and"
+                f" {buffer.length} steps of {tuple(buffer.shape or ())}: call the trainer, and"
                 " clear it, between batches."
             )
         if observation.ndim < (1 if self.time_dim is None else 2):
@@ -157,15 +335,6 @@ class WindowRecorder(Reducer):
                 "Activity should be `[B, ...]`, or `[T, B, ...]` with `time_dim=0`. Found shape"
                 f" {tuple(observation.shape)}, `time_dim = {self.time_dim}`."
             )
-
-    def _prepare(self, observation: Tensor, shape: torch.Size) -> None:
-        """Begins a window at its first observation, and widens it for one of another dtype."""
-        window = self._window
-        if window.length == 0:
-            window.begin(observation, shape, torch.bool if self.spikes else observation.dtype)
-        elif not self.spikes:
-            window.widen(observation.dtype)
-        window.last_dtype = observation.dtype
 
     # ------------------------------------------------------------------ what was recorded
     def window(self) -> Tensor | None:
@@ -175,25 +344,25 @@ class WindowRecorder(Reducer):
             ValueError: if spikes are not 0 or 1, or if values have changed that are not copied; a
                 window of one step is checked with later ones.
         """
-        if self._window.was_changed:
+        if self._buffer.was_changed:
             raise ValueError(
                 f"Values {self.label} should stay as they are until the rule is called. Found that"
                 " they were changed in place: change a copy, as `value.clone()`."
             )
         if self._check is not None and self.length > 1:
             self._check.check_kept()
-        return self._window.steps
+        return self._buffer.steps
 
     def only_step(self) -> Tensor | None:
         """Returns the step ``[B, ...]`` of a window of one step, ``None`` for other windows.
 
         It is the same tensor in every window for which the same memory is used.
         """
-        return self._window.only_step
+        return self._buffer.only_step
 
     def events(self) -> Events | None:
-        """Returns the events of the window, if it is one sequence and its module found them."""
-        return self._window.events
+        """Returns the events of the window, if its module or its kernel found them."""
+        return self._buffer.events
 
     def peek(self) -> Tensor | None:
         """Returns the latest step."""
@@ -220,10 +389,10 @@ class WindowRecorder(Reducer):
 
     def clear(self, **kwargs: Any) -> None:
         """Begins a new window; its memory stays."""
-        check, window = self._check, self._window
-        if check is not None and (window.length > 1 or check.failed):
+        check, buffer = self._check, self._buffer
+        if check is not None and (buffer.length > 1 or check.failed):
             check.drop()
-        window.clear()
+        buffer.clear()
 
     def check_extra_state(self, state: Any) -> None:
         """Raises a ``RuntimeError`` if this is not the window of such a recorder."""
