@@ -119,10 +119,10 @@ nitpick_ignore_regex = [
         r"lightning_accum\.engine\.(source\.Source|vjp\.WeightVJP|state\.StateKey)",
     ),
     (r"py:class", r"lightning_accum\.engine\.recording\.Recording"),
-    (r"py:class", r"lightning_accum\.sparse\.(events\.Events|folding\.Folding|products\.Write)"),
+    (r"py:class", r"lightning_accum\.sparse\.(events\.Events|eligibility\.Folding|products\.Write)"),
     (r"py:class", r"lightning_accum\.functional\.kernels\.Coefficients"),
     (r"py:class", r"lightning_accum\.updates\.named_accumulators\.NamedAccumulators"),
-    (r"py:class", r"lightning_accum\.sparse\.kernel_online\.(PairSTDP|SpikingNeurons)"),
+    (r"py:class", r"lightning_accum\.sparse\.neurons\.(PairSTDP|SpikingNeurons)"),
     (r"py:class", r"lightning_accum\.cells\.registry\.CellRegistry"),
     # What trainers make of cells and keep of them; users never make one.
     (r"py:class", r"lightning_accum\.cells\.(tally\.Tally|state\.CellState)"),
