@@ -119,7 +119,10 @@ nitpick_ignore_regex = [
         r"lightning_accum\.engine\.(source\.Source|vjp\.WeightVJP|state\.StateKey)",
     ),
     (r"py:class", r"lightning_accum\.engine\.recording\.Recording"),
-    (r"py:class", r"lightning_accum\.sparse\.(events\.Events|eligibility\.Folding|products\.Write)"),
+    (
+        r"py:class",
+        r"lightning_accum\.sparse\.(events\.Events|eligibility\.Folding|products\.Write)",
+    ),
     (r"py:class", r"lightning_accum\.functional\.kernels\.Coefficients"),
     (r"py:class", r"lightning_accum\.updates\.named_accumulators\.NamedAccumulators"),
     (r"py:class", r"lightning_accum\.sparse\.neurons\.(PairSTDP|SpikingNeurons)"),

@@ -1,4 +1,4 @@
-"""The kernel's counts of spikes are those of plain torch."""
+"""Counts of spikes are those of plain torch."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor
 from lightning_accum.functional.statistics import count_statistics, spike_counts
 from lightning_accum.sparse.search import (
     count_neurons,
+    count_spikes,
     fast_count_statistics,
     fast_spike_counts,
     sum_counts,
@@ -50,3 +51,42 @@ def test_what_has_no_kernel_is_left_to_plain_torch() -> None:
         torch.testing.assert_close(dict(found), plain)
     with pytest.raises(ValueError, match="at least one neuron dimension"):
         fast_spike_counts(raster[0])
+
+
+VALUES = [0.5, 2.0, -1.0, 1e-9, torch.inf, -torch.inf, torch.nan]
+
+
+@pytest.fixture(params=["kernel", "torch"])
+def way(request, monkeypatch):
+    """Counts in the kernel, and without it."""
+    if request.param == "torch":
+        monkeypatch.setattr("lightning_accum.sparse.search.count_ones", lambda _: None)
+
+
+def plain(activity: Tensor) -> int | None:
+    binary = (activity == 0) | (activity == 1)
+    return int(activity.sum()) if binary.all() else None
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize("size", [0, 1, 7, (1 << 16) + 3])
+def test_counts_as_the_plain_form(dtype, size):
+    activity = (torch.rand(size, generator=torch.Generator().manual_seed(0)) < 0.3).to(dtype)
+    assert count_spikes(activity) == plain(activity.double())
+    assert count_spikes(activity.reshape(1, -1, 1)) == plain(activity.double())
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("at", [0, -1])
+def test_finds_any_other_value(value, at):
+    activity = torch.ones((1 << 16) + 3, dtype=torch.float64)
+    activity[at] = value
+    assert count_spikes(activity) is plain(activity) is None
+
+
+@pytest.mark.usefixtures("way")
+def test_other_values_with_the_sum_of_spikes():
+    for values in ([2.0, 0.5, 0.5], [3.0, -1.0], [(1 + 7**0.5) / 2, (1 - 7**0.5) / 2]):
+        assert count_spikes(torch.tensor(values)) is None
