@@ -18,15 +18,7 @@ from lightning_accum.observe.reducers.history import (
     PassthroughReducer,
 )
 from lightning_accum.observe.reducers.recorder import WindowRecorder
-from lightning_accum.observe.reducers.traces import (
-    ConditionalCumulativeTraceReducer,
-    ConditionalNearestTraceReducer,
-    CumulativeTraceReducer,
-    NearestTraceReducer,
-    ScaledCumulativeTraceReducer,
-    ScaledNearestTraceReducer,
-    TraceReducer,
-)
+from lightning_accum.observe.reducers.trace import TraceReducer
 from lightning_accum.observe.state_monitors import (
     DifferenceMonitor,
     MultiStateMonitor,
@@ -34,10 +26,7 @@ from lightning_accum.observe.state_monitors import (
 )
 
 __all__ = [
-    "ConditionalCumulativeTraceReducer",
-    "ConditionalNearestTraceReducer",
     "CumulativeAverageReducer",
-    "CumulativeTraceReducer",
     "DifferenceMonitor",
     "EMAReducer",
     "EventReducer",
@@ -47,13 +36,10 @@ __all__ = [
     "Latest",
     "Monitor",
     "MultiStateMonitor",
-    "NearestTraceReducer",
     "OutputMonitor",
     "PassthroughReducer",
     "Picker",
     "Reducer",
-    "ScaledCumulativeTraceReducer",
-    "ScaledNearestTraceReducer",
     "StateMonitor",
     "TraceReducer",
     "WindowRecorder",

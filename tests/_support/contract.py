@@ -167,10 +167,6 @@ def observe_(reducer: observe.Reducer, i: int) -> Tensor:
     return reducer.dump()
 
 
-def traced(kind: Callable[..., observe.Reducer]) -> Callable[[], observe.Reducer]:
-    return lambda: kind(20.0, 0.5, 1.0, criterion=above_half)
-
-
 # ---------------------------------------------------------------------------- learning
 def learner(
     trainer: la.CellTrainer,
@@ -298,15 +294,9 @@ CASES: dict[str, Case] = {
     "EventReducer": Case(lambda: observe.EventReducer(1.0, criterion=above_half), observe_),
     "EMAReducer": Case(lambda: observe.EMAReducer(0.3, 1.0), observe_),
     "CumulativeAverageReducer": Case(lambda: observe.CumulativeAverageReducer(1.0), observe_),
-    "NearestTraceReducer": Case(traced(observe.NearestTraceReducer), observe_),
-    "CumulativeTraceReducer": Case(traced(observe.CumulativeTraceReducer), observe_),
-    "ScaledNearestTraceReducer": Case(traced(observe.ScaledNearestTraceReducer), observe_),
-    "ScaledCumulativeTraceReducer": Case(traced(observe.ScaledCumulativeTraceReducer), observe_),
-    "ConditionalNearestTraceReducer": Case(
-        traced(observe.ConditionalNearestTraceReducer), observe_
-    ),
-    "ConditionalCumulativeTraceReducer": Case(
-        traced(observe.ConditionalCumulativeTraceReducer), observe_
+    "TraceReducer": Case(
+        lambda: observe.TraceReducer(20.0, 0.5, 1.0, criterion=above_half, proportional=True),
+        observe_,
     ),
     "InputMonitor": Case(lambda: monitored(observe.InputMonitor, ""), watch, watch_anew),
     "OutputMonitor": Case(lambda: monitored(observe.OutputMonitor, ""), watch, watch_anew),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -62,6 +63,10 @@ def scaled(value: float) -> float:
     return SIZE * value
 
 
+def trace(duration: float, dt: float, **options: Any) -> observe.TraceReducer:
+    return observe.TraceReducer(TC, SIZE, duration, dt, above, **options)
+
+
 # how each is made from duration and step, and what it should say of one element's values
 Make = Callable[[float, float], Any]
 KINDS: dict[str, tuple[Make, Callable[[list[float], float], list[float]]]] = {
@@ -70,28 +75,11 @@ KINDS: dict[str, tuple[Make, Callable[[list[float], float], list[float]]]] = {
     "ema": (lambda d, dt: observe.EMAReducer(ALPHA, d, dt), naive_ema),
     "average": (observe.CumulativeAverageReducer, naive_mean),
 }
-for nearest, kinds in (
-    (
-        True,
-        (
-            observe.NearestTraceReducer,
-            observe.ScaledNearestTraceReducer,
-            observe.ConditionalNearestTraceReducer,
-        ),
-    ),
-    (
-        False,
-        (
-            observe.CumulativeTraceReducer,
-            observe.ScaledCumulativeTraceReducer,
-            observe.ConditionalCumulativeTraceReducer,
-        ),
-    ),
-):
-    for kind, amplitude in zip(kinds, (one, scaled, scaled), strict=True):
-        KINDS[kind.__name__] = (
-            lambda d, dt, kind=kind: kind(TC, SIZE, d, dt, above),
-            naive_trace(nearest, amplitude),
+for mode in ("nearest", "cumulative"):
+    for proportional, amplitude in ((False, one), (True, scaled)):
+        KINDS[f"{mode}-{amplitude.__name__}"] = (
+            partial(trace, mode=mode, proportional=proportional),
+            naive_trace(mode == "nearest", amplitude),
         )
 each = pytest.mark.parametrize(("make", "naive"), KINDS.values(), ids=KINDS.keys())
 
@@ -241,8 +229,10 @@ def test_a_duration_holds_its_whole_steps(duration, dt, size):
 
 def test_a_condition_beside_the_observation():
     x, condition = random(0, 6, 2, 3), random(1, 6, 2, 3) > 0.5
-    nearest = observe.ConditionalNearestTraceReducer(TC, SIZE, 9.0)
-    cumulative = observe.ConditionalCumulativeTraceReducer(TC, SIZE, 9.0)
+    nearest, cumulative = (
+        observe.TraceReducer(TC, SIZE, 9.0, criterion=None, mode=mode, proportional=True)
+        for mode in ("nearest", "cumulative")
+    )
     a, expected = math.exp(-1 / TC), [torch.zeros(2, 3), torch.zeros(2, 3)]
     for observation, event in zip(x, condition, strict=True):
         nearest(observation, event)
@@ -269,7 +259,8 @@ def test_a_condition_beside_the_observation():
         (lambda: observe.EventReducer(dt=0.0), "Argument `dt`"),
         (lambda: observe.EMAReducer(0.0), "Argument `alpha`.*`alpha = 0.0`"),
         (lambda: observe.EMAReducer(1.5), "Argument `alpha`.*`alpha = 1.5`"),
-        (lambda: observe.NearestTraceReducer(0.0), "Argument `tc`.*`tc = 0.0`"),
+        (lambda: observe.TraceReducer(0.0), "Argument `tc`.*`tc = 0.0`"),
+        (lambda: observe.TraceReducer(1.0, mode="last"), r"Argument `mode`.*'last'"),
     ],
 )
 def test_what_is_refused(make, message):

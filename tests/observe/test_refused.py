@@ -23,7 +23,7 @@ REDUCERS = {
     "window": observe.WindowRecorder,
     "spikes": lambda: observe.WindowRecorder(spikes=True),
     "average": lambda: observe.EMAReducer(0.5, duration=3.0),
-    "trace": lambda: observe.CumulativeTraceReducer(20.0, duration=3.0),
+    "trace": lambda: observe.TraceReducer(20.0, duration=3.0),
 }
 
 
@@ -79,11 +79,8 @@ def test_an_observation_is_a_tensor(name, wrong):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_an_amplitude_is_finite(value):
-    for kind in (observe.CumulativeTraceReducer, observe.NearestTraceReducer):
-        with pytest.raises(ValueError, match="Argument `amplitude` should be finite"):
-            kind(20.0, amplitude=value)
-    with pytest.raises(ValueError, match="Argument `scale` should be finite"):
-        observe.ScaledCumulativeTraceReducer(20.0, scale=value)
+    with pytest.raises(ValueError, match="Argument `amplitude` should be finite"):
+        observe.TraceReducer(20.0, amplitude=value)
 
 
 # ---------------------------------------------------------------------------- unobserved

@@ -134,7 +134,7 @@ def test_moments_outside_of_the_history(time):
 
 def test_what_a_reducer_knows_of_its_state():
     """Between observations a trace decays, an age grows, and other states stay."""
-    trace = observe.CumulativeTraceReducer(5.0, duration=2.0)
+    trace = observe.TraceReducer(5.0, duration=2.0)
     age = observe.EventReducer(2.0)
     mean = observe.EMAReducer(0.5, 2.0)
     for spike in (1.0, 0.0, 1.0):
