@@ -56,13 +56,7 @@ class GradientMonitor(Monitor):
     def receive(self, call: int, round_: object, gradient: Tensor) -> None:
         """Records the gradient of a call as soon as those of all earlier calls are there.
 
-        Args:
-            call: the number of the call.
-            round_: tells calls from those before the last :meth:`clear`.
-            gradient: by the output of the call.
-
-        Raises:
-            RuntimeError: if the gradient of the call came before.
+        ``round_`` tells calls from those before the last :meth:`clear`.
         """
         if round_ is not self._round:
             return

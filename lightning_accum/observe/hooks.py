@@ -22,24 +22,14 @@ class Observer(Protocol):
         ...
 
     def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
-        """Takes in a call.
-
-        Args:
-            module: the module that is called.
-            args: the positional arguments.
-            rest: what else torch passes to the hook: the keyword arguments, the result, or nothing.
-        """
+        """Takes in a call: the arguments, and the rest that torch passes, such as the result."""
 
 
 @final
 class Hook:
     """Passes the calls of one module on to one observer.
 
-    It refers to both weakly, and does nothing in a copy of the module.
-
-    Args:
-        observer: the object that sees the calls; ``None`` for a hook that does nothing.
-        module: the module that is watched.
+    It refers to both weakly, and does nothing without them, as in a copy of the module.
     """
 
     def __init__(self, observer: Observer | None = None, module: nn.Module | None = None) -> None:

@@ -8,15 +8,7 @@ from torch import nn
 
 
 def find_module(start: Any, path: str) -> nn.Module:
-    """Returns the module at the end of a dotted path.
-
-    Args:
-        start: the object at which the path begins.
-        path: names of attributes, joined by dots; empty for ``start`` itself.
-
-    Raises:
-        AttributeError: if the path does not lead to a module.
-    """
+    """Returns the module at the end of a dotted path, which may be empty; else raises an error."""
     found = _follow(start, path)
     if not isinstance(found, nn.Module):
         raise AttributeError(
@@ -27,15 +19,7 @@ def find_module(start: Any, path: str) -> nn.Module:
 
 
 def find_attribute(start: Any, path: str) -> tuple[nn.Module, str]:
-    """Returns the module that owns the attribute at the end of a path, and the attribute's name.
-
-    Args:
-        start: the object at which the path begins.
-        path: names of attributes, joined by dots.
-
-    Raises:
-        AttributeError: if the path does not lead to an attribute of a module.
-    """
+    """Returns the module that owns the attribute at the end of a path, and the attribute's name."""
     parent, _, name = path.rpartition(".")
     found = _follow(start, parent)
     if not isinstance(found, nn.Module) or not hasattr(found, name):

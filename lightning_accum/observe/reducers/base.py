@@ -189,19 +189,6 @@ class Latest(Reducer):
 
 
 def allocate(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Returns an uninitialized tensor that may be written to in inference mode and outside it.
-
-    Args:
-        shape: shape of the tensor.
-        dtype: dtype of the tensor.
-        device: device of the tensor.
-
-    Example:
-        >>> import torch
-        >>> with torch.inference_mode():
-        ...     memory = allocate((2,), torch.float32, torch.device("cpu"))
-        >>> memory.zero_()
-        tensor([0., 0.])
-    """
+    """Returns an uninitialized tensor that may be written to in inference mode and outside it."""
     with torch.inference_mode(False):
         return torch.empty(shape, dtype=dtype, device=device)

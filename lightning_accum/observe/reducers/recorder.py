@@ -23,9 +23,6 @@ class StepBuffer:
 
     A copy holds the same steps, and only them.
 
-    Args:
-        steps: ``[T, B, ...]`` the steps that it holds first; none if ``None``.
-
     Example:
         >>> import torch
         >>> buffer, step = StepBuffer(), torch.tensor([0.0, 1.0])
@@ -89,13 +86,7 @@ class StepBuffer:
         return memory.dtype is torch.bool or memory.dtype is step.dtype
 
     def prepare(self, like: Tensor, shape: torch.Size, spikes: bool) -> None:
-        """Makes ready for an observation: at the first of a window memory, later a wider dtype.
-
-        Args:
-            like: the observation, on whose device the memory will be.
-            shape: shape of a step, ``[B, ...]``.
-            spikes: whether steps are kept as booleans, instead of in their own dtype.
-        """
+        """Makes ready for an observation with steps of a shape, with memory or a wider dtype."""
         memory, self.last_dtype = self.memory, like.dtype
         if self.length == 0:
             dtype, self.shape = torch.bool if spikes else like.dtype, shape
@@ -116,11 +107,7 @@ class StepBuffer:
         self.length += 1
 
     def append_spikes(self, spikes: Tensor) -> bool:
-        """Adds a step or a sequence as it was expected, if its kernel finds only 0 and 1 in it.
-
-        Returns:
-            Whether it was added; otherwise nothing has changed.
-        """
+        """Adds a step or sequence as expected if it is 0 or 1, and returns whether it did."""
         rows, length = self.spike_rows, self.length
         if rows is None or (length and self._whole) or is_traced():
             return False
@@ -131,25 +118,15 @@ class StepBuffer:
         return True
 
     def expect_spikes(self, dtype: torch.dtype, whole: bool = False) -> None:
-        """Prepares for more spikes like the last ones.
-
-        Args:
-            dtype: the dtype of the spikes.
-            whole: whether they come as a sequence that fills the memory, instead of step by step.
-        """
+        """Prepares for more steps of spikes, or sequences that fill the memory as a whole."""
         rows, memory = self.spike_rows, self.memory
         if memory is not None and (rows is None or rows.dtype is not dtype):
             self.spike_rows = SpikeRows(memory.unsqueeze(0) if whole else memory, dtype)
             self._whole = len(memory) if whole else 0
 
     def extend(self, sequence: Tensor) -> bool:
-        """Adds the steps of a sequence ``[T, B, ...]``.
-
-        Memory is made for exactly the first sequence, as the next windows are usually as long.
-
-        Returns:
-            Whether the sequence fills memory that was there.
-        """
+        """Adds a sequence ``[T, B, ...]``, and returns whether it filled memory that was there."""
+        # exactly enough memory for the first sequence: the next windows are usually as long
         end, capacity = self.length + len(sequence), len(self._rows)
         if end > capacity:
             self._grow(max(_FIRST_CAPACITY, 2 * capacity, end) if self.length else end)
@@ -159,11 +136,7 @@ class StepBuffer:
         return end == capacity > 0
 
     def hold(self, sequence: Tensor) -> None:
-        """Holds a sequence itself as the steps, instead of a copy of it.
-
-        Args:
-            sequence: ``[T, B, ...]`` that nobody changes.
-        """
+        """Holds a sequence ``[T, B, ...]`` itself as the steps, instead of a copy of it."""
         self.memory, self._rows, self.spike_rows = sequence, [], None
         self.length, self.shape = len(sequence), sequence.shape[1:]
         self.last_dtype, self._version = sequence.dtype, version(sequence)

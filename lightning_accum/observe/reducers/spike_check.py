@@ -22,10 +22,8 @@ class SpikeCheck:
     On the CPU, the compiled kernel checks each step; without it, steps are kept and checked 16
     together. On an accelerator nothing waits for the device: a flag there is set if there is any
     other value, until :meth:`confirm` reads it.
-    Booleans are not checked.
-
-    Args:
-        label: where the activity is seen, for messages.
+    Booleans are not checked. What is not 0 or 1 raises a ``ValueError``, what is complex a
+    ``TypeError``, with the label, which says where the activity is seen.
 
     Example:
         >>> import torch
@@ -48,11 +46,7 @@ class SpikeCheck:
         self._device_flag: Tensor | None = None
 
     def add(self, step: Tensor) -> None:
-        """Keeps one step of the shape, dtype and device of the last one, to be checked later.
-
-        Raises:
-            ValueError: if the memory is full, and a kept step is not 0 or 1.
-        """
+        """Keeps one step of the shape, dtype and device of the last one, to be checked later."""
         if step.dtype is torch.bool:
             return
         if self._kept == len(self._rows):
@@ -68,15 +62,7 @@ class SpikeCheck:
         return self.seen_spike or step.dtype is torch.bool
 
     def take_step(self, step: Tensor) -> None:
-        """Keeps one step of any shape, to be checked later; at once until a spike has been seen.
-
-        Args:
-            step: activity ``[B, ...]``.
-
-        Raises:
-            TypeError: if it is complex.
-            ValueError: if it, or a step that was kept before, is checked and is not 0 or 1.
-        """
+        """Keeps one step of any shape, to be checked later; at once until a spike has been seen."""
         if step.dtype is torch.bool:
             return
         self._check_real(step)
@@ -86,25 +72,12 @@ class SpikeCheck:
         self.add(step)
 
     def take_sequence(self, sequence: Tensor) -> None:
-        """Checks a sequence at once.
-
-        Args:
-            sequence: activity ``[T, B, ...]``.
-
-        Raises:
-            TypeError: if it is complex.
-            ValueError: if it is not 0 or 1.
-        """
-        if sequence.dtype is not torch.bool:
-            self._check_real(sequence)
-            self._count(sequence)
+        """Checks a sequence ``[T, B, ...]`` at once."""
+        self._check_real(sequence)
+        self._count(sequence)
 
     def check_kept(self) -> None:
-        """Checks the kept steps, without waiting for a device.
-
-        Raises:
-            ValueError: if they are not 0 or 1; at each call, until they are dropped.
-        """
+        """Checks the kept steps, without waiting for a device; again until they are dropped."""
         if self._kept and self._memory is not None:
             self.failed = True
             self._count(self._memory[: self._kept])
@@ -112,11 +85,7 @@ class SpikeCheck:
         self._kept = 0
 
     def confirm(self) -> None:
-        """Checks everything that was taken in, and waits for the device.
-
-        Raises:
-            ValueError: if anything was not 0 or 1.
-        """
+        """Checks everything that was taken in, and waits for the device."""
         self.check_kept()
         flag, self._device_flag = self._device_flag, None
         if flag is not None and bool(flag):
@@ -156,6 +125,7 @@ class SpikeCheck:
         return 1
 
     def _check_real(self, activity: Tensor) -> None:
+        """Raises a ``TypeError`` if activity is complex."""
         if activity.is_complex():
             raise TypeError(
                 f"Activity of a rule on spikes should be real. Found {activity.dtype} {self.label}:"
@@ -163,6 +133,7 @@ class SpikeCheck:
             )
 
     def _message(self, found: object) -> str:
+        """Returns what is wrong with a value that is not 0 or 1, and how to mend it."""
         how = (
             "look for NaN in the data, in the weights, and in what else the module is given."
             if found != found
