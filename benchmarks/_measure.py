@@ -59,7 +59,9 @@ def peak_memory(script: str, *args: str) -> float:
     if not Path("/proc/self/clear_refs").exists():
         return float("nan")
     command = [sys.executable, script, "--memory-of", *args]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
+    return float(done.stdout)
 
 
 def malloc() -> list[str]:

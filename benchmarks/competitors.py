@@ -5,8 +5,9 @@ its own spikes. *Plasticity* is what a batch with the rule costs beyond the batc
 `_work.py` has the details, such as time constants that give each library the same decay. Networks
 "at every step" change the weights in each step, all others at the end of the batch.
 
-Some libraries pay dearly for large blocks that glibc's malloc returns after each use; so all is
-measured again with a malloc that keeps its blocks.
+Some libraries pay dearly for large blocks that glibc's malloc returns after each use. So malloc
+keeps its blocks here, and 400 neurons are measured with its defaults too. Memory is measured with
+its defaults.
 
     python benchmarks/competitors.py [--smoke] [--seconds 5] [--neurons 400]
 """
@@ -55,7 +56,7 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="a tiny load, just to see it run")
     parser.add_argument("--seconds", type=float, default=5.0, help="for each network and load")
     parser.add_argument("--neurons", type=int, choices=STEPS, action="append")
-    parser.add_argument("--kept", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--malloc", choices=("kept", "default"), help=argparse.SUPPRESS)
     parser.add_argument("--memory-of", nargs=6, help=argparse.SUPPRESS)
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
@@ -64,23 +65,28 @@ def main() -> None:
         name, neurons, steps, density, batch, inputs = args.memory_of
         load = Load(int(neurons), int(steps), float(density), int(batch), int(inputs))
         memory_of(CONTENDERS[name], load)
-        return
-    print(setting("inferno-ai", "bindsnet", "spikingjelly", "norse", "snntorch"))
-    if args.smoke:
+    elif args.smoke:
+        print(setting("inferno-ai", "bindsnet", "spikingjelly", "norse", "snntorch"))
         print(f"\n### {SMOKE}\n")
         side_by_side(CONTENDERS, SMOKE, 0.0, None)
-        return
+    elif args.malloc:
+        compare(args.neurons or [*STEPS], args.seconds, args.malloc == "kept")
+    else:
+        for malloc, env in (("kept", KEEP), ("default", {})):
+            command = [sys.executable, *sys.argv, "--malloc", malloc]
+            subprocess.run(command, check=True, env=os.environ | env)
+
+
+def compare(sizes: list[int], seconds: float, kept: bool) -> None:
+    """Prints a table for each number of neurons; with malloc's defaults for 400 only."""
+    print(setting("inferno-ai", "bindsnet", "spikingjelly", "norse", "snntorch"))
     found: dict[int, dict[str, Pair]] = {}
-    for neurons in args.neurons or STEPS:
+    for neurons in sizes if kept else [400]:
         load = Load(neurons, STEPS[neurons], 0.02)
-        print(f"\n### {load}{', blocks kept' * args.kept}\n")
-        script = None if args.kept else __file__
-        found[neurons] = side_by_side(CONTENDERS, load, args.seconds, script)
-    print_bars(f"To reach at 2%{', blocks kept' * args.kept}", found)
-    if not args.kept:
-        print(flush=True)
-        command = [sys.executable, *sys.argv, "--kept"]
-        subprocess.run(command, check=True, env=os.environ | KEEP)
+        print(f"\n### {load}" + ("" if kept else ", malloc's default") + "\n")
+        found[neurons] = side_by_side(CONTENDERS, load, seconds, __file__ if kept else None)
+    print_bars(f"To reach at 2%{'' if kept else ', blocks returned'}", found)
+    print(flush=True)
 
 
 if __name__ == "__main__":
