@@ -116,7 +116,7 @@ nitpick_ignore_regex = [
     # The engine makes signals and windows of them; a rule never does.
     (
         r"py:class",
-        r"lightning_accum\.engine\.(source\.Source|vjp\.WeightVJP|state\.StateKey)",
+        r"lightning_accum\.engine\.(signal\.Activity|vjp\.WeightVJP|state\.StateKey)",
     ),
     (r"py:class", r"lightning_accum\.engine\.recording\.Recording"),
     (

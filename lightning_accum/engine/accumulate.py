@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lightning_accum.engine.evaluate import evaluate
 from lightning_accum.engine.recording import BOTH_SIDES, Recording, Target
-from lightning_accum.engine.signal import Signal, Source
+from lightning_accum.engine.signal import Activity, Signal
 from lightning_accum.engine.state import Carried, StateKey, of_neurons
 from lightning_accum.engine.terms import Change, Term
 from lightning_accum.engine.vjp import WeightVJP
@@ -56,7 +56,7 @@ class Evaluation(NamedTuple):
 class Piece(NamedTuple):
     """A piece of a window: its signals by name, and the changes of each parameter."""
 
-    sources: dict[str, Source]
+    sources: dict[str, Activity]
     changes: list[Sequence[Change]]
 
 
@@ -82,13 +82,13 @@ def terms_of(
     sources = {}
     for name, recorded in recording.signals.items():
         activity, events = recorded if piece is None else recorded.part(piece)
-        sources[name] = Source(
+        sources[name] = Activity(
             activity, recording.dt, carried, name, dtype, recording.unit_dim, events
         )
     for target in targets:
         if not target.vjp.reads_input:
             ones = target.vjp.constant_input(sources["post"].activity, sources["pre"].activity)
-            sources["bias"] = Source(ones, recording.dt, carried, "bias", dtype)
+            sources["bias"] = Activity(ones, recording.dt, carried, "bias", dtype)
     start = 0 if piece is None else piece.start
     windows = [_window(recording, target, sources, start, carried) for target in targets]
     return Piece(sources, [terms(window) for window in windows])
@@ -147,7 +147,7 @@ def pieces_of(recording: Recording, how: Evaluation) -> list[slice]:
 
 
 def _window(
-    recording: Recording, target: Target, sources: dict[str, Source], start: int, carried: Carried
+    recording: Recording, target: Target, sources: dict[str, Activity], start: int, carried: Carried
 ) -> Window:
     """Returns the window that the rule sees, for one piece and one parameter."""
     states = {name: Signal(each) for name, each in sources.items() if name not in _NO_STATES}

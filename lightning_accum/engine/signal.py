@@ -18,7 +18,7 @@ from lightning_accum.sparse.events import Events, last_trace_of_events, trace_be
 _MODES = get_args(TraceMode)
 
 
-class Source:
+class Activity:
     """Recorded activity, and the traces, ages and averages of it.
 
     Those that were used in this window pass to the next one.
@@ -235,7 +235,7 @@ class Signal:
 
     def __init__(
         self,
-        source: Source,
+        source: Activity,
         decay: float | None = None,
         mode: TraceMode = "cumulative",
         weights: Tensor | None = None,

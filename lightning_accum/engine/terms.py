@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_numbers
-from lightning_accum.engine.signal import Signal, Source
+from lightning_accum.engine.signal import Activity, Signal
 from lightning_accum.engine.state import StateKey
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.numbers import as_numbers
@@ -127,8 +127,8 @@ class Term(Change):
         """The postsynaptic and the presynaptic signal; a tensor becomes a signal."""
         post, pre = self.post, self.pre
         return (
-            post if isinstance(post, Signal) else Signal(Source(post)),
-            pre if isinstance(pre, Signal) else Signal(Source(pre)),
+            post if isinstance(post, Signal) else Signal(Activity(post)),
+            pre if isinstance(pre, Signal) else Signal(Activity(pre)),
         )
 
     def as_product(self) -> Term | None:

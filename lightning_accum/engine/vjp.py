@@ -183,10 +183,15 @@ class Bias(WeightVJP):
         return post.new_ones(*post.shape[:2], *[1] * (post.ndim - 2))
 
     def vjp(self, post: Tensor, pre: Tensor) -> Tensor:
-        """Returns ``[out]`` of ``[K, ..., out]``, or of a convolution's ``[K, out, ...]``."""
+        """Returns ``[out]`` of ``[K, ..., out]``, or of a convolution's ``[K, out, ...]``.
+
+        For a convolution's kernel, it is ``[out, 1, ...]``, the same for all entries of a channel,
+        as if the input were one at padded places too.
+        """
         channel = -1 if isinstance(self.module, nn.Linear) else 1
-        product = (post * pre).movedim(channel, -1)
-        return product.flatten(0, -2).sum(0)
+        product = (post * pre).movedim(channel, -1).flatten(0, -2).sum(0)
+        param: Tensor = getattr(self.module, self.name)
+        return product.reshape(-1, *[1] * (param.ndim - 1))
 
 
 class Jacobian(WeightVJP):
@@ -282,7 +287,7 @@ class Convolution(WeightVJP):
     @property
     def for_constant_input(self) -> WeightVJP:
         """Returns the product that treats all entries of a channel's kernel alike."""
-        return _ConstantInput(self.module, self.name, self.place)
+        return Bias(self.module, self.name, self.place)
 
     def vjp(self, post: Tensor, pre: Tensor) -> Tensor:
         """Returns ``[out, in / groups, ...]`` of ``[K, out, ...]`` and ``[K, in, ...]``."""
@@ -301,16 +306,7 @@ class PaddedConvolution(Jacobian):
     @property
     def for_constant_input(self) -> WeightVJP:
         """Returns the product that treats all entries of a channel's kernel alike."""
-        return _ConstantInput(self.module, self.name, self.place)
-
-
-class _ConstantInput(Bias):
-    """Sums activity for an input that is one at padded places too, the same for all entries."""
-
-    def vjp(self, post: Tensor, pre: Tensor) -> Tensor:
-        """Returns ``[out, 1, ...]`` of ``[K, out, ...]``."""
-        param: Tensor = getattr(self.module, self.name)
-        return super().vjp(post, pre).reshape(-1, *[1] * (param.ndim - 1))
+        return Bias(self.module, self.name, self.place)
 
 
 def unit_dim_of(module: nn.Module) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum.engine.signal import Signal, Source
+from lightning_accum.engine.signal import Activity, Signal
 from lightning_accum.engine.state import Carried, StateKey
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.vjp import WeightVJP
@@ -88,7 +88,7 @@ class Window:
         """
         ones = self.vjp.for_constant_input.constant_input(self.post.activity, self.pre.activity)
         dtype, unit_dim = self.post.dtype, self.post.unit_dim
-        return Signal(Source(ones, self.dt, dtype=dtype, unit_dim=unit_dim, constant=True))
+        return Signal(Activity(ones, self.dt, dtype=dtype, unit_dim=unit_dim, constant=True))
 
     def decay(self, rate: float, post: Signal | Tensor) -> Term:
         """Returns a term that changes the parameter in proportion to its value.

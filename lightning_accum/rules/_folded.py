@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.engine.recording import Recording
-from lightning_accum.engine.signal import Signal, Source
+from lightning_accum.engine.signal import Activity, Signal
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.eligibility import Eligibility, Remaining, fold_remaining
 from lightning_accum.rules._error import LearningSignal
@@ -95,7 +95,7 @@ class FoldedWindow:
             potential=folding.potential.part(steps),
             behind=self._behind(steps) if steps.stop < window.total else None,
         )
-        return Signal(Source(piece))
+        return Signal(Activity(piece))
 
     def _behind(self, steps: slice) -> tuple[Tensor, Tensor]:
         """Returns what the steps after a piece fold to; all pieces but the last are as long."""

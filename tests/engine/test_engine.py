@@ -10,7 +10,7 @@ from rasters import layer, learned, naive, raster, show
 
 from lightning_accum import STDP, Accumulator, Cell, Rule, Term
 from lightning_accum.engine.accumulate import accumulate_terms
-from lightning_accum.engine.signal import Signal, Source
+from lightning_accum.engine.signal import Activity, Signal
 from lightning_accum.engine.vjp import Outer
 from lightning_accum.functional.reductions import reduction
 from lightning_accum.sparse.costs import Form, Forms
@@ -195,7 +195,7 @@ def test_terms_are_visited_on_the_side_that_has_spikes():
     def terms(spikes):
         def signal(side, n):
             activity = spikes(raster(40, 8, n, density=0.02, seed=n))
-            return Signal(Source(activity, 1.0, {}, side, torch.float64))
+            return Signal(Activity(activity, 1.0, {}, side, torch.float64))
 
         pre, post = signal("pre", 300), signal("post", 200)
         return [

@@ -12,7 +12,7 @@ from rasters import layer, show
 from torch import Tensor, nn
 
 from lightning_accum import DelayAdjustedKernelSTDP, KernelSTDP, get_updater
-from lightning_accum.engine.signal import Signal, Source
+from lightning_accum.engine.signal import Activity, Signal
 from lightning_accum.functional import ExponentialKernel, GaussianKernel
 from lightning_accum.functional.kernels import Coefficients
 from lightning_accum.rules import _spike_pairs
@@ -58,7 +58,7 @@ def test_the_compiled_kernel_equals_the_plain_form(
     before = {}
     if carried:  # from windows of another density, in which some neurons are silent
         for side, size in (("post", outputs), ("pre", inputs)):
-            source = Source(
+            source = Activity(
                 spikes(9, batch, size, density=0.1, seed=seed + 2), dt, None, side, dtype
             )
             source.age()
@@ -66,7 +66,9 @@ def test_the_compiled_kernel_equals_the_plain_form(
 
     def pairs() -> SpikePairs:
         post, pre = (
-            Source(spikes(steps, batch, n, density=density, seed=seed + i), dt, before, side, dtype)
+            Activity(
+                spikes(steps, batch, n, density=density, seed=seed + i), dt, before, side, dtype
+            )
             for i, (side, n) in enumerate((("post", outputs), ("pre", inputs)))
         )
         return SpikePairs(KERNELS[name], Signal(post), Signal(pre), delay)
@@ -123,7 +125,7 @@ def test_the_kernel_is_what_sums_pairs(monkeypatch):
 
 def test_no_result_depends_on_the_number_of_threads(monkeypatch):
     monkeypatch.setattr(library, "_SHARE", 1)
-    post, pre = (Source(spikes(20, 3, n, density=0.2, seed=n)) for n in (70, 300))
+    post, pre = (Activity(spikes(20, 3, n, density=0.2, seed=n)) for n in (70, 300))
     pairs = SpikePairs(KERNELS["exponential"], Signal(post), Signal(pre), 5 * torch.rand(70, 300))
     vjp, before, found = Synapses(nn.Linear(300, 70), "weight", ""), torch.get_num_threads(), []
     try:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lightning_accum.engine.signal import Signal, Source
+from lightning_accum.engine.signal import Activity, Signal
 from lightning_accum.engine.terms import Term
 from lightning_accum.sparse import costs, library
 from lightning_accum.sparse.costs import Forms, charges, events_pay, unmoved_side
@@ -19,7 +19,7 @@ from lightning_accum.updates.accumulator import Accumulator
 
 def side(neurons: int, share: float, batch: int = 32) -> Signal:
     generator = torch.Generator().manual_seed(neurons)
-    return Signal(Source(torch.rand(40, batch, neurons, generator=generator) < share))
+    return Signal(Activity(torch.rand(40, batch, neurons, generator=generator) < share))
 
 
 @pytest.fixture(params=[True, False], ids=["kernel", "torch"])
