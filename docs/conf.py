@@ -131,6 +131,7 @@ nitpick_ignore_regex = [
     (r"py:class", r"lightning_accum\.cells\.(tally\.Tally|state\.CellState)"),
     (r"py:class", r"lightning_accum\.cells\.independent\.RegisteredCell"),
     (r"py:class", r"lightning_accum\.observe\.monitor\.MonitorConstructor"),
+    (r"py:class", r"lightning_accum\.health\.watch\.Clock"),
     # Files that are private to their folder, which name the types of methods that nobody calls.
     (r"py:class", r"lightning_accum\.(\w+\.)*_[a-z]\w*\.\w+"),
 ]

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 _PACKAGES = (
     *("functional", "plot", "updates", "observe", "accumulators", "optim"),
-    *("nn", "engine", "cells", "nir", "rules", "metrics", "callbacks"),
+    *("nn", "engine", "cells", "nir", "rules", "metrics", "health", "callbacks"),
 )
 
 
