@@ -113,6 +113,8 @@ class Fit:
             self.health = self._host.watch(
                 pl_module, self._appliers.by, off, hosts, batch_size=size, optimized=optimized
             )
+            if text := self._plan.wrong_unit(pl_module.trainer):
+                self.health.say("lr_scheduler", "setup", text)
 
     def batch_begins(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch_idx: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
 import lightning.pytorch as pl
@@ -10,6 +11,7 @@ from torch.optim import Optimizer
 from lightning_accum._checks import check_factor
 from lightning_accum._state import COUNT, MAPPING, Kind, optional
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler, Schedule
+from lightning_accum.health.setup import unit
 
 _NO_FACTOR = 1.0  # the `lr` that changes nothing
 
@@ -86,6 +88,20 @@ class UpdatePlan:
         """Returns whether batches wait for an update, and counts from zero."""
         left, self.batches = self.batches > 0, 0
         return left
+
+    def wrong_unit(self, trainer: pl.Trainer) -> str:
+        """Returns that the schedule counts in the wrong unit; empty unless it certainly does."""
+        epochs, batches = trainer.max_epochs, trainer.num_training_batches
+        whole = trainer.max_steps == -1 and isinstance(trainer.limit_train_batches, float)
+        if not whole or not epochs or epochs < 0 or not isinstance(batches, int):
+            return ""  # a short trial may keep the schedule of the fit that is meant
+        updates = ceil(batches / self.batches_between(trainer))
+        schedule, interval = self.schedule.scheduler, self.schedule.interval
+        return (
+            ""
+            if schedule is None
+            else unit(schedule, interval, epochs, epochs * batches, epochs * updates)
+        )
 
     @property
     def kinds(self) -> dict[str, Kind]:

@@ -7,10 +7,22 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import nn
+from torch.optim import lr_scheduler
+from torch.optim.lr_scheduler import LRScheduler
 
 from lightning_accum.cells.state import same_settings
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.nn import LeakyIntegrator, PoissonEncoder
+
+# What schedulers call their length, in steps.
+_LENGTHS: dict[type[LRScheduler], str] = {
+    lr_scheduler.CosineAnnealingLR: "T_max",
+    lr_scheduler.OneCycleLR: "total_steps",
+    lr_scheduler.PolynomialLR: "total_iters",
+    lr_scheduler.LinearLR: "total_iters",
+    lr_scheduler.ConstantLR: "total_iters",
+}
+_ENDS = "T_max", "total_steps"  # a warm-up of `total_iters` may well be short
 
 
 def setup(
@@ -106,3 +118,30 @@ def layout(cell: str, shape: torch.Size, time_dim: int | None, size: int) -> str
             " sequences, pass `time_dim=0` to the rule."
         )
     return ""
+
+
+def unit(scheduler: LRScheduler, interval: str, epochs: int, batches: int, updates: int) -> str:
+    """Returns that a schedule's length is in the other unit than its interval; empty if it is not.
+
+    Args:
+        scheduler: the scheduler.
+        interval: whether it steps after every ``"update"`` or every ``"epoch"``.
+        epochs: how many epochs the fit has.
+        batches: how many batches the fit has.
+        updates: how many updates the fit has.
+    """
+    name = _LENGTHS.get(type(scheduler), "")
+    length: int = getattr(scheduler, name, 0)
+    if interval == "epoch" and length in (batches, updates) and length > epochs:
+        found = "updates" if length == updates else "batches"
+        right, other, value = epochs, "update", updates
+    elif interval == "update" and 1 < epochs == length < updates and name in _ENDS:
+        found, right, other, value = "epochs", updates, "epoch", epochs
+    else:
+        return ""
+    return (
+        f"Argument `{name}` of the `{type(scheduler).__name__}` in `lr_scheduler` should be a"
+        f" number of {interval}s for `lr_interval={interval!r}`; this fit has {right}. Found"
+        f" `{name} = {length}`, the number of its {found}: pass `{name}={right}`, or"
+        f" `{name}={value}` and `lr_interval={other!r}`."
+    )

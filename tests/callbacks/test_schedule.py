@@ -16,9 +16,18 @@ from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import CSVLogger
 from test_resume import Resumable, SaveAt
 from test_three_ways import WithHead
-from torch.optim.lr_scheduler import ExponentialLR, LinearLR, ReduceLROnPlateau, StepLR
+from torch.optim.lr_scheduler import (
+    CosineAnnealingLR,
+    ExponentialLR,
+    LinearLR,
+    OneCycleLR,
+    PolynomialLR,
+    ReduceLROnPlateau,
+    StepLR,
+)
 from torch.utils.data import TensorDataset
 
+from lightning_accum import LocalLearningWarning
 from lightning_accum.optim import UpdateOptimizer
 
 halve = functools.partial(ExponentialLR, gamma=0.5)
@@ -114,6 +123,69 @@ def test_what_makes_no_sense():
         callback(lr_scheduler=0.5)
     with pytest.raises(ValueError, match="`lr_interval` should be one of"):
         callback(lr_scheduler=halve, lr_interval="step")
+
+
+cosine = functools.partial(functools.partial, CosineAnnealingLR)
+one_cycle = functools.partial(OneCycleLR, max_lr=1.0, cycle_momentum=False)
+
+
+def findings(folder: Path, scheduler: Any, interval: str, **options: Any) -> list[str]:
+    """What is said of a schedule in a fit of 3 epochs of 4 batches, or so many updates."""
+    learner = callback(lr_scheduler=scheduler, lr_interval=interval, apply_every_n_batches=2)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        trainer(folder, learner, **{"max_epochs": 3, **options}).fit(Net(), loader(4))
+    kinds = [w for w in found if issubclass(w.category, LocalLearningWarning)]
+    return [str(w.message) for w in kinds if "`lr_interval" in str(w.message)]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "interval", "found", "remedy"),
+    [
+        (cosine(T_max=12), "epoch", "T_max = 12`, the number of its batches", "T_max=3`, or"),
+        (cosine(T_max=6), "epoch", "T_max = 6`, the number of its updates", "T_max=6` and"),
+        (
+            functools.partial(one_cycle, total_steps=12), "epoch",
+            "total_steps = 12`", "total_steps=3`",
+        ),
+        (
+            functools.partial(LinearLR, total_iters=6), "epoch",
+            "total_iters = 6`", "total_iters=3`",
+        ),
+        (cosine(T_max=3), "update", "T_max = 3`, the number of its epochs", "T_max=6`, or"),
+    ],
+)  # fmt: skip
+def test_a_schedule_in_the_wrong_unit(
+    scheduler: Any, interval: str, found: str, remedy: str, tmp_path: Path
+):
+    (text,) = findings(tmp_path, scheduler, interval)
+    assert found in text
+    assert remedy in text
+    assert text.endswith("[setup]")
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "interval", "options"),
+    [
+        (cosine(T_max=3), "epoch", {}),
+        (cosine(T_max=6), "update", {}),
+        (cosine(T_max=100), "epoch", {}),  # the first epochs of a longer fit
+        (cosine(T_max=24), "epoch", {}),
+        (cosine(T_max=12), "epoch", {"limit_train_batches": 4}),  # a trial
+        (cosine(T_max=12), "epoch", {"max_steps": 4}),
+        (cosine(T_max=12), "epoch", {"max_epochs": -1, "max_steps": 4}),
+        (cosine(T_max=1), "update", {"max_epochs": 1}),
+        (functools.partial(one_cycle, total_steps=6), "update", {}),
+        (functools.partial(LinearLR, total_iters=3), "update", {}),  # a warm-up
+        (functools.partial(PolynomialLR, total_iters=3), "epoch", {}),
+        (functools.partial(StepLR, step_size=12), "epoch", {}),
+        (None, "epoch", {}),
+    ],
+)
+def test_a_schedule_in_its_unit(
+    scheduler: Any, interval: str, options: dict[str, Any], tmp_path: Path
+):
+    assert not findings(tmp_path, scheduler, interval, **options)
 
 
 warm_up = functools.partial(LinearLR, start_factor=1e-3, total_iters=4)
