@@ -15,7 +15,7 @@ from lightning_accum.engine.window import Window
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules._recorded_signals import StateSource, check_source
 from lightning_accum.rules.base import Rule
-from lightning_accum.rules.potential import check_states
+from lightning_accum.rules.potential import check_real, check_states
 
 
 class Clopath(Rule):
@@ -121,6 +121,7 @@ class Clopath(Rule):
     def terms(self, window: Window, h: Self) -> Sequence[Term]:
         """Returns depression on presynaptic spikes, and potentiation by the presynaptic trace."""
         u = window.state("membrane")
+        check_real("membrane", u.dtype)
 
         def above(tc: float) -> Tensor:
             low_pass = u.trace(tc).values() * (1.0 - decay_factor(tc, h.dt))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, cast
 
+import torch
 from torch import Tensor
 from typing_extensions import Self
 
@@ -135,8 +136,26 @@ def potential(recording: Recording, h: PotentialRule) -> Potential:
         recording: what was recorded, with the states of :func:`potentials`.
         h: hyperparameters, with ``surrogate`` and ``threshold``.
     """
-    threshold = h.threshold if is_number(h.threshold) else recording.activity("threshold")
-    return Potential(recording.activity("membrane"), threshold, h.surrogate)
+    found = {name: recording.activity(name) for name in potentials(h)}
+    for name, state in found.items():
+        check_real(name, state.dtype)
+    threshold = h.threshold if is_number(h.threshold) else found["threshold"]
+    return Potential(found["membrane"], threshold, h.surrogate)
+
+
+def check_real(name: str, dtype: torch.dtype) -> None:
+    """Raises a ``TypeError`` if a state is complex.
+
+    Args:
+        name: the name of the state.
+        dtype: its dtype.
+    """
+    if dtype.is_complex:
+        raise TypeError(
+            f"The {name} of a neuron should be real. Found {dtype}: give the rule `{name}=`, the"
+            " path of another of its attributes or a callable that finds the real part or the"
+            " magnitude in the neuron's output, such as `lambda out: out[1].real`."
+        )
 
 
 def check_states(rule: str, name: str, cell: Cell, states: Mapping[str, StateSource]) -> None:

@@ -90,6 +90,35 @@ def test_a_complex_error_is_refused() -> None:
     assert get_updater(cell.connection).weight.empty
 
 
+class Oscillator(nn.Module):
+    """Neurons whose potential is complex."""
+
+    membrane = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.membrane = torch.complex(x, x)
+        return (x > 0.5).to(x.dtype)
+
+
+COMPLEX = {
+    "Clopath": lambda: la.Clopath(1e-3, 1e-3, 0.1, 0.6, time_dim=0),
+    "EProp": lambda: eprop(tc_mem=10.0, threshold=0.5),
+    "EProp, threshold": lambda: eprop(tc_mem=10.0, membrane=lambda x: x, threshold="membrane"),
+}
+
+
+@pytest.mark.parametrize("make", COMPLEX.values(), ids=COMPLEX)
+def test_complex_potentials_are_refused(make: Any) -> None:
+    rule = make()
+    cell = shown(rule, Oscillator())
+    inputs = {"error": torch.ones(BATCH, NEURONS)} if isinstance(rule, la.EProp) else {}
+    name = "threshold" if rule.defaults.membrane != "membrane" else "membrane"
+    found = rf"The {name} of a neuron should be real\. Found torch.complex64: .*`{name}="
+    with pytest.raises(TypeError, match=found):
+        rule(**inputs)
+    assert get_updater(cell.connection).weight.empty
+
+
 def test_feedback_of_another_readout_is_refused() -> None:
     readout = nn.Linear(NEURONS + 1, CLASSES)
     rule = eprop(SymmetricFeedback(readout))
