@@ -215,8 +215,8 @@ def check(case: Case, part: int, bad: Any, what: str) -> None:
 # What only the next values can tell: a window, a history, a sum or a pending change may be of any
 # shape and hold NaN, in a run too, and the next values have to go with it.
 TOLD = re.compile(
-    "should keep (its|their) shape|, as before. Found|as often as each other|Nothing was applied|"
-    "should be real. Found|pending contributions' shape|"
+    "should keep (its|their) shape|, as before. Found|as often as (each other|the neuron)|"
+    "Nothing was applied|should be real. Found|pending contributions' shape|"
     "should be a tensor of floating-point numbers. Found"
 )
 
