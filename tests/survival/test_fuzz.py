@@ -101,7 +101,6 @@ HOSTILE: dict[str, Callable[[], Any]] = {
 # What is told by a warning is told.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*should be at least a step"),
-    pytest.mark.filterwarnings("ignore:An UpdateOptimizer should have updaters"),
     pytest.mark.filterwarnings("ignore:The weight decay of .* should multiply"),
     pytest.mark.filterwarnings("ignore:A source should have a pipe"),
     pytest.mark.filterwarnings("ignore:.*should be called with what its terms read"),
@@ -185,19 +184,20 @@ GOOD: dict[str, Callable[[], Any]] = {
     "event_matmul.table": lambda: torch.ones(2, 3),
     "event_outer_sum.rows": lambda: torch.ones(2, 3),
     "events": lambda: torch.eye(2, dtype=torch.bool),
-    "PendingChange.post": lambda: torch.ones(5, 2),
-    "PendingChange.pre": lambda: torch.ones(5, 2),
     "delta.parts": lambda: (torch.ones(2, 2), None),
     "Accumulator.parts": lambda: (torch.ones(2, 2), None),
-    "BoundedChange.bound": lambda: functional.bound_sharp,
-    "BoundedChange.max": lambda: 1.0,
-    "BoundedChange.min": lambda: 0.0,
+    "Accumulator.post": lambda: torch.ones(5, 2),
+    "Accumulator.pre": lambda: torch.ones(5, 2),
+    "Accumulator.bound": lambda: functional.bound_sharp,
+    "Accumulator.max": lambda: 1.0,
+    "Accumulator.min": lambda: 0.0,
+    "Accumulator.upperbound.bound": lambda: functional.bound_upper_power,
+    "Accumulator.lowerbound.bound": lambda: functional.bound_lower_power,
     "Updater.params": lambda: ("weight",),
     "Updater.fn": lambda: la.Clamp(0.0),
     "Updater.name": lambda: "weight",
-    "NamedAccumulators.name": lambda: "weight",
-    "NamedAccumulators.params": lambda: ["weight"],
-    "NamedAccumulators.user": lambda: None,
+    "Updater.user": lambda: None,
+    "Updater.nonfinite": lambda: "skip",
     "UpdateStatistics.before": lambda: torch.ones(2, 2),
     "UpdateStatistics.after": lambda: torch.ones(2, 2),
     "Linear.x": lambda: torch.ones(4, 3),
@@ -222,30 +222,26 @@ GOOD: dict[str, Callable[[], Any]] = {
     "CellSpec.model": lambda: nn.Sequential(nn.Linear(3, 2), Spike()),
     "Layer.connection": lambda: "a",
     "Layer.neuron": lambda: "n",
-    "CellObserver.name": lambda: "cell",
     "CellTrainer.name": lambda: "cell",
-    "CellObserver.attr": lambda: "neuron",
-    "CellObserver.monitor": observe.OutputMonitor.partialconstructor,
+    "CellTrainer.attr": lambda: "neuron",
+    "CellTrainer.monitor": observe.OutputMonitor.partialconstructor,
     "IndependentCellTrainer.name": lambda: "cell",
     "Monitor.module": lambda: kept(nn.BatchNorm1d(2)),
     "MaxRateClassifier.rates": lambda: torch.ones(4, 6),
     "MaxRateClassifier.labels": lambda: torch.tensor([0, 1, 2, 0]),
     "Updatable.params": lambda: ("weight",),
     "Updatable.updater": lambda: None,
-    "GuardedAccumulators.nonfinite": lambda: "skip",
-    "CellObserver.recording": lambda: True,
+    "CellTrainer.recording": lambda: True,
     "Monitor.recording": lambda: True,
     "StreamAccumulator.args": lambda: (1.0,),
     "Except.args": lambda: (1.0,),
     "Cell.updater": lambda: None,
-    "BoundedChange.upperbound.bound": lambda: functional.bound_upper_power,
-    "BoundedChange.lowerbound.bound": lambda: functional.bound_lower_power,
-    "CellObserver.cell": lambda: "cell",
-    "CellObserver.del_monitor.name": lambda: "post",
-    "RecordingTrainer.del_cell.name": lambda: "cell",
-    "CellObserver.add_cell.cell": lambda: la.Cell(kept(nn.Linear(3, 2)), kept(Spike())),
+    "CellTrainer.cell": lambda: "cell",
+    "CellTrainer.del_monitor.name": lambda: "post",
+    "Rule.del_cell.name": lambda: "cell",
+    "CellTrainer.add_cell.cell": lambda: la.Cell(kept(nn.Linear(3, 2)), kept(Spike())),
     "Rule.register_cell.cell": lambda: la.Cell(kept(nn.Linear(3, 2)), kept(Spike())),
-    "CellObserver.add_cell.name": lambda: "new",
+    "CellTrainer.add_cell.name": lambda: "new",
     "IndependentCellTrainer.register_cell.name": lambda: "new",
     "Rule.register_cell.name": lambda: "new",
     "accumulators": accumulators.Mean,
@@ -258,6 +254,8 @@ GOOD: dict[str, Callable[[], Any]] = {
     "group": dict,
     "param_group": lambda: {"params": [weight()]},
     "updaters": list,
+    "UpdateOptimizer.params": lambda: [kept(nn.Linear(2, 2, bias=False)).weight],
+    "UpdateOptimizer.updaters": lambda: [la.attach_updater(KEPT[-1], "weight")],  # of this weight
     "param": lambda: torch.full((2, 2), 0.5),
     "update": lambda: torch.full((2, 2), 0.1),
     "pos": lambda: torch.full((2, 2), 0.1),
@@ -285,6 +283,7 @@ GOOD: dict[str, Callable[[], Any]] = {
     "fn": lambda: torch.sum,
     "length": lambda: 3,
     "writer": Writer,
+    "text": lambda: "Something should be.",
     "name": lambda: "loss",
     "cell_trainer": lambda: la.STDP(0.1, -0.1),
 }  # fmt: skip
@@ -546,7 +545,11 @@ def construct(name: str, which: str, value: str) -> None:
 
 
 # ---------------------------------------------------------------------------- functions
-FUNCTIONS = {name: f for name, f in PUBLIC.items() if inspect.isfunction(f) and ours(f)}
+FUNCTIONS = {
+    name: f
+    for name, f in PUBLIC.items()
+    if inspect.isfunction(f) and ours(f) and arguments(f)
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
