@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Literal, get_args
 
 import torch
@@ -19,7 +18,6 @@ _MODES = get_args(TraceMode)
 _PIECE = 1 << 18
 
 
-@lru_cache(256, typed=True)
 def decay_factor(tc: float, dt: float = 1.0) -> float:
     r"""Returns the factor of an exponential decay over one step, :math:`a = e^{-\Delta t / \tau}`.
 
@@ -125,6 +123,8 @@ def reverse_trace(
         tensor([1.2500, 0.5000, 1.0000])
     """
     _check("values", values, decay)
+    if behind is not None:
+        check_tensors(behind=behind)
     out = _copied(values, at_least_float32(values.dtype), out)
     steps = out.unbind(0)
     if behind is not None and steps:

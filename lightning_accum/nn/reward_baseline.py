@@ -93,10 +93,16 @@ class RewardBaseline(nn.Module):
             of ``mean``. No gradient passes.
 
         Raises:
-            TypeError: if an argument is not a tensor, or contexts are not integers.
+            TypeError: if an argument is not a tensor, rewards are complex, or contexts are not
+                integers.
             ValueError: if ``context`` does not fit ``contexts`` or ``reward``.
         """
         check_tensors(reward=reward)
+        if reward.is_complex():
+            raise TypeError(
+                f"Argument `reward` should be real. Found {reward.dtype}: pass its real part or its"
+                " magnitude."
+            )
         reward = reward.detach().to(self.mean.dtype)
         which = self._which(reward, context)
         error = reward - self.mean[which]

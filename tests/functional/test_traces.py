@@ -146,6 +146,16 @@ def test_decay_factor(bad):
         decay_factor(1.0, bad)
 
 
+def test_a_time_constant_that_is_not_a_number():
+    with pytest.raises(TypeError, match="Argument `tc` should be"):
+        decay_factor([20.0])
+
+
+def test_what_is_behind_a_window_is_a_tensor():
+    with pytest.raises(TypeError, match="Argument `behind` should be a tensor"):
+        reverse_trace(torch.ones(2), 0.5, behind=10**400)
+
+
 @pytest.mark.parametrize("mode", ["cumulative", "nearest"])
 @pytest.mark.parametrize("steps", [1, 2])
 def test_what_came_before_may_be_narrower_than_what_is_asked_for(mode, steps):

@@ -170,3 +170,10 @@ def test_a_refused_call_changes_nothing(context, error, message):
     with pytest.raises(error, match=message):
         baseline(torch.ones(2), context)
     assert baseline.mean.tolist() == [0.5, 0.5]
+
+
+def test_complex_rewards_are_refused():
+    baseline = RewardBaseline(initial=0.5)
+    with pytest.raises(TypeError, match=r"`reward` should be real\. Found torch.complex"):
+        baseline(torch.ones(2, dtype=torch.complex64))
+    assert baseline.mean.tolist() == [0.5]

@@ -38,7 +38,7 @@ fuzz = settings(
     database=None,
     suppress_health_check=list(HealthCheck),
 )
-PACKAGES = (la, functional, lann, optim, accumulators, metrics, callbacks)
+PACKAGES = (la, observe, functional, lann, optim, accumulators, metrics, callbacks)
 
 # Made anew for every call, for what is called may write to them.
 HOSTILE: dict[str, Callable[[], Any]] = {
@@ -102,6 +102,7 @@ HOSTILE: dict[str, Callable[[], Any]] = {
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*should be at least a step"),
     pytest.mark.filterwarnings("ignore:The weight decay of .* should multiply"),
+    pytest.mark.filterwarnings("ignore:Argument `lr` of `Noam` should be a factor"),
     pytest.mark.filterwarnings("ignore:A source should have a pipe"),
     pytest.mark.filterwarnings("ignore:.*should be called with what its terms read"),
     pytest.mark.filterwarnings("ignore:Initializing zero-element tensors"),
@@ -283,6 +284,8 @@ GOOD: dict[str, Callable[[], Any]] = {
     "fn": lambda: torch.sum,
     "length": lambda: 3,
     "writer": Writer,
+    "TraceReducer.mode": lambda: "cumulative",
+    "TraceReducer.proportional": lambda: False,
     "text": lambda: "Something should be.",
     "name": lambda: "loss",
     "cell_trainer": lambda: la.STDP(0.1, -0.1),
