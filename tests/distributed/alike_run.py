@@ -49,8 +49,6 @@ def case(name: str, rank: int) -> tuple[list[pl.Callback], int]:
         rate = 0.02
     if name == "every" and rank:
         options["apply_every_n_batches"] = 2
-    if name == "batches":
-        batches += rank
     learner = CellTrainerCallback(Hebb(rate), cells, name="learner", **options)
     return [] if name == "one learner" and rank else [learner], batches
 
@@ -117,7 +115,7 @@ def run(name: str, rank: int, ranks: int) -> dict[str, Any]:
 if __name__ == "__main__":
     own, of, port = map(int, sys.argv[1:4])
     join(own, of, port)
-    names = ("alike", "cells", "rate", "every", "batches", "one learner")
+    names = ("alike", "cells", "rate", "every", "one learner")
     found = {name: run(name, own, of) for name in names}
     found["loops"] = {name: loop(name, own) for name in ("same", "loaded", "seeds", "layers")}
     found["fits"] = {n: whole(n, own, of) for n in ("none rests", "second rests", "all rest")}

@@ -111,7 +111,7 @@ def fit(rule: la.Rule, kind: str, rank: int, ranks: int, every: int = 1, epochs:
         rule,
         cells={"enc": la.CellSpec("fc", "lif")},
         input_keys=("reward",) if rewarded else (),
-        apply_every_n_batches=every,
+        apply_every_n_batches=None if kind.endswith("stepped") else every,
     )
     run = trainer(ranks, learns, epochs=epochs)
     run.fit(model, DataLoader(Pieces(rank, ranks), batch_size=None))

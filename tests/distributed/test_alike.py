@@ -39,14 +39,6 @@ def test_other_cells_or_settings_raise_in_every_process(
         assert "in process 1" in after
 
 
-def test_other_numbers_of_batches_are_told_once(found: list[dict[str, Any]]) -> None:
-    (said,) = found[0]["batches"]["warned"]
-    assert "Found 2 in process 0, 3 in process 1" in said
-    assert "DistributedSampler" in said
-    assert not found[1]["batches"]["warned"]
-    assert [each["batches"]["raised"] for each in found] == ["enough", "enough"]
-
-
 @pytest.mark.parametrize("case", ["same", "loaded"])
 def test_processes_of_a_loop_that_are_alike_learn(found: list[dict[str, Any]], case: str) -> None:
     assert [each["loops"][case] for each in found] == [{"raised": "", "moved": True}] * 2
@@ -76,5 +68,5 @@ def test_a_process_that_records_nothing_is_told(found: list[dict[str, Any]]) -> 
 def test_processes_that_all_record_nothing_are_told_once(found: list[dict[str, Any]]) -> None:
     first, second = (each["fits"]["all rest"] for each in found)
     (said,) = first
-    assert "Cell `a` should record activity to learn from." in said
+    assert "Cell `a` should record activity for `Hebb` to learn from." in said
     assert second == []
