@@ -467,7 +467,8 @@ class Health(Events):
         state = trainer.cell_states.get(c.name)
         passed = state is not None and has_samples(state.carried)
         c.joined = c.joined or passed
-        compares = any(k.startswith("tc_") and v is not None for k, v in c.h.items())
+        # at rates of 0, no trace is read, and none passes
+        compares = c.may_move and any(k.startswith("tc_") and v is not None for k, v in c.h.items())
         since = getattr(cell.neuron, "steps_since_reset", None)
         if note_reset(c, since, steps, passed, compares):
             self._find(c.name)

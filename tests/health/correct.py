@@ -684,6 +684,12 @@ correct(
 # ====================================================================== rates and schedules
 correct("rates of 0 for a control", rule=lambda net: STDP(0.0, 0.0, time_dim=0))
 correct(
+    "rates of 0 for a control, in pieces of a stream",
+    rule=lambda net: STDP(0.0, 0.0, time_dim=0),
+    step=through,
+    carry=True,
+)
+correct(
     "potentiation only, clamped",
     rule=lambda n: STDP(0.01, 0.0, time_dim=0),
     prepare=constrained(Clamp(0, 1)),
