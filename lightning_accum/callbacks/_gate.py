@@ -11,19 +11,14 @@ from lightning.pytorch.plugins.precision import Precision
 from torch.optim import Optimizer
 
 from lightning_accum._compat import count_steps, replace_methods, restore_methods
-from lightning_accum.callbacks._gradients import scales_gradients
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.callbacks._optimizers import optimizes_nothing
+from lightning_accum.callbacks._optimizers import optimizes_nothing, scales_gradients
 from lightning_accum.observe import unobserved
 from lightning_accum.optim import UpdateOptimizer
 
 
 class Recording:
-    """Has a host record the first training step of each batch.
-
-    Args:
-        host: the host of the cells.
-    """
+    """Has a host record the first training step of each batch."""
 
     def __init__(self, host: CellHost) -> None:
         self.in_batch = False
@@ -62,9 +57,6 @@ class StepGate:
     """Wraps the training step and the optimizer step of a strategy, to record the former.
 
     All recordings of a run share one gate. The last recording that leaves restores the strategy.
-
-    Args:
-        trainer: the Lightning trainer, whose strategy's methods are wrapped.
     """
 
     def __init__(self, trainer: pl.Trainer) -> None:

@@ -2,42 +2,40 @@
 
 from __future__ import annotations
 
+import warnings
+import weakref
 from collections.abc import Collection, Sequence
 from typing import Any, get_args
 
 import torch
 from torch import nn
 
+from lightning_accum._checks import quoted
 from lightning_accum._compat import forget_compiled
 from lightning_accum._events import SILENT, Events
 from lightning_accum._state import ANOTHER_VERSION, MAPPING, TEXT, check_state, named
-from lightning_accum.callbacks._binding import Binding, check_carry, check_rule
-from lightning_accum.callbacks._exchange import check_exchangeable, exchange_pending
-from lightning_accum.cells.cell import CellSpec
+from lightning_accum.callbacks._processes import check_exchangeable, exchange_pending
+from lightning_accum.cells.cell import Cell, CellSpec
+from lightning_accum.cells.independent import IndependentCellTrainer, cells_for
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.cells.undo import Undo
 from lightning_accum.distributed.shards import shard_holders, whole_parameters
-from lightning_accum.distributed.world import is_first
+from lightning_accum.distributed.world import is_first, processes
 from lightning_accum.health import Health
 from lightning_accum.health.facts import By
 from lightning_accum.optim import updates_as_gradients
-from lightning_accum.updates import Updater
+from lightning_accum.updates import Updater, attach_updater, get_updater
+from lightning_accum.updates.accumulator import Accumulator
+from lightning_accum.updates.attached import claim, release, set_updater
 from lightning_accum.updates.nonfinite import NonFinite
 
 
 class CellHost:
     """Runs a CellTrainer on the cells of a model, in any training loop; it needs no Lightning.
 
-    Args:
-        trainer: the trainer, usually a rule.
-        cells: by name, the paths of the trainer's cells in the model; ``None`` if they were
-            registered with the trainer by hand.
-        carry: whether batches are pieces of one stream, so that traces pass from one to the next.
-        nonfinite: what the cells' updaters do with NaN and Inf; ``None`` leaves their setting.
-
-    Raises:
-        TypeError: if ``trainer`` is not a CellTrainer, or ``cells`` does not hold CellSpecs.
-        ValueError: if ``nonfinite`` is not one of the policies, or the rule does not carry.
+    A connection may already have an updater, which another host may use at the same time. Then the
+    cell gets a sibling of it, and pending changes stay separate. A connection without an updater
+    gets one for as long as the cells are bound.
 
     Example:
         >>> from torch import nn, ones
@@ -67,9 +65,15 @@ class CellHost:
                 f"Argument `nonfinite` should be one of {get_args(NonFinite)}."
                 f" Found `{nonfinite = }`."
             )
-        check_carry(trainer, carry)
-        self._binding = Binding(trainer, cells)
+        if carry and getattr(trainer, "carry", True) is False:
+            raise ValueError(
+                f"Argument `carry` should be False for a `{type(trainer).__name__}` that was made"
+                " with `carry=False`. Found `carry = True`: leave it out of one of the two."
+            )
+        self.cells = cells_for(trainer, cells)
+        len(trainer.registry)  # raises if `super().__init__()` of the trainer was not called
         self.trainer = trainer
+        self.bound = False
         self.carry = carry
         self.nonfinite = nonfinite
         self.events: Events = SILENT
@@ -78,27 +82,26 @@ class CellHost:
         self._undo: Undo | None = None  # of a batch that was evaluated in part
         self._loaded: dict[str, Any] | None = None  # a state that waits for `bind`
         self._loaded_own = True  # whether this process saved it
+        self._without: list[nn.Module] = []  # connections that had no updater before
+        self._earlier: list[tuple[weakref.ref[nn.Module], Updater]] = []  # of the last run
+        self._released: dict[str, Updater] = {}  # the updaters of cells that are not bound now
+        self._combining: list[Accumulator] = []  # to which rules may add differences of parts
+        self._records: dict[Accumulator, Accumulator] = {}  # of their parts, for the next one
 
     # ------------------------------------------------------------------ binding
     @property
-    def cells(self) -> dict[str, CellSpec] | None:
-        """By name, the paths of the cells that this host registers."""
-        return self._binding.cells
-
-    @property
     def names(self) -> list[str]:
         """The names of the cells, also before they are bound."""
-        return self._binding.names
-
-    @property
-    def bound(self) -> bool:
-        """Whether the cells are bound to a model."""
-        return self._binding.bound
+        if self.cells is None:
+            return [name for name, _ in self.trainer.named_cells]
+        return [*self.cells]
 
     @property
     def updaters(self) -> dict[str, Updater]:
         """The cells' updaters, each once, by the name of the first cell that has it."""
-        return self._binding.updaters
+        if self._released and not self.bound:
+            return self._released
+        return _updaters_of(self.trainer)
 
     @property
     def resuming(self) -> bool:
@@ -109,13 +112,6 @@ class CellHost:
         """Finds the cells in ``model``, and loads a state that waits for them.
 
         Without such a state, nothing is recorded, carried or pending afterwards.
-
-        Args:
-            model: the model.
-
-        Raises:
-            AttributeError: if the model lacks a module or a parameter.
-            ValueError: if there is no cell.
         """
         loaded, self._loaded = self._loaded, None
         self.batches = self.updates = 0
@@ -125,7 +121,7 @@ class CellHost:
             forget_compiled(model)
         except (AttributeError, KeyError, TypeError):  # a private name of torch has changed
             torch.compiler.reset()
-        self._binding.bind(model)
+        self._bind_cells(model)
         self.trainer.bind_model(model)
         check_exchangeable(self.trainer)
         self._sharded = shard_holders(model, self.updaters.values())
@@ -147,11 +143,114 @@ class CellHost:
         self.events.ended("released")
         self._listen(SILENT)
         if self.bound:
-            self._binding.release()
+            self._unbind()
         self._loaded = self._undo = None
         self._sharded = []
         self.trainer.recording = False
         self.trainer.eval()
+
+    def _bind_cells(self, model: nn.Module) -> None:
+        """Registers the cells of a model with the trainer, and claims their updaters."""
+        if self.bound:
+            self._unbind()
+        self.trainer.hosted = True
+        try:
+            self._register(model)
+            self._claim()
+            if not any(True for _ in self.trainer.cells):
+                raise ValueError(
+                    "Argument `cells` should name at least one cell. Found none, and none"
+                    " registered with the trainer."
+                )
+        except BaseException:
+            self._unbind()
+            raise
+        self.bound = True
+
+    def _unbind(self) -> None:
+        """Leaves the connections as they were before; what is pending stays in ``updaters``."""
+        self._released = _updaters_of(self.trainer)
+        self._earlier = [(weakref.ref(own.parent), own) for own in self._released.values()]
+        for name, (cell, _) in self.trainer.named_cells:
+            self.trainer.use_updater(name, None)
+            if (updater := get_updater(cell.connection)) is not None:
+                release(updater, self)
+        for module in self._without:
+            if get_updater(module) in self._released.values():
+                set_updater(module, None)
+        self._without = []
+        self.bound = self.trainer.hosted = False
+
+    def _register(self, model: nn.Module) -> None:
+        """Registers each cell that has a path, unless the trainer has it already."""
+        if self.cells is None:
+            return
+        trainer = self.trainer
+        assert isinstance(trainer, IndependentCellTrainer)
+        registry = trainer.registry
+        found = {name: spec.find(model) for name, spec in self.cells.items()}
+        connections = {id(cell.connection): cell.connection for cell in found.values()}
+        self._without = [each for each in connections.values() if get_updater(each) is None]
+        for module, updater in self._earlier:  # they keep their constraints and bounds
+            if any(module() is each for each in self._without):
+                set_updater(updater.parent, updater)
+        for name, cell in found.items():
+            if name in registry and not registry[name].loose and registry[name].get() != cell:
+                trainer.del_cell(name)  # it belongs to another model, which may be gone
+        for name, cell in found.items():
+            if name not in registry or registry[name].loose:
+                self._register_cell(trainer, name, cell, self.cells[name])
+            elif get_updater(cell.connection) is None:  # another host attached and removed it
+                attach_updater(cell.connection, *trainer.params_of(name))
+
+    def _register_cell(
+        self, trainer: IndependentCellTrainer, name: str, cell: Cell, spec: CellSpec
+    ) -> None:
+        """Registers a cell with its parameters, or leaves no trace of it."""
+        overrides = dict(spec.overrides)
+        if spec.params is not None and "params" in vars(trainer.defaults):
+            overrides.setdefault("params", tuple(spec.params))
+        try:
+            trainer.register_cell(name, cell, **overrides)
+        except BaseException:  # also Ctrl-C: a cell that is half registered would train nothing
+            if name in trainer.registry:
+                trainer.del_cell(name)
+            if any(cell.connection is each for each in self._without):
+                set_updater(cell.connection, None)
+            raise
+
+    def _claim(self) -> None:
+        """Separates the pending changes of the cells from those of other hosts."""
+        claimed: dict[int, Updater] = {}
+        self._released = {}
+        for name, (cell, _) in self.trainer.named_cells:
+            updater = get_updater(cell.connection)
+            if updater is not None:
+                if id(updater) not in claimed:
+                    claimed[id(updater)] = claim(updater, self)
+                self.trainer.use_updater(name, claimed[id(updater)])
+
+    def check_places(self, model: nn.Module) -> None:
+        """Raises an error if a module of a cell was replaced in the model after it was bound."""
+        for name, spec in (self.cells or {}).items():
+            try:
+                bound = self.trainer.get_cell(name)[0]
+            except AttributeError:  # the cell was deleted
+                continue
+            except RuntimeError:  # only the cell referred to one of its modules, which is gone
+                bound = None
+            now = CellSpec(spec.connection, spec.neuron).find(model)
+            if bound == now:
+                continue
+            places = (spec.connection, spec.neuron)
+            old = (None, None) if bound is None else (bound.connection, bound.neuron)
+            both = zip(old, (now.connection, now.neuron), strict=True)
+            new = [path for path, (was, is_) in zip(places, both, strict=True) if was is not is_]
+            raise RuntimeError(
+                f"The modules of cell `{name}` should stay the same while a fit runs. Found another"
+                f" {quoted(new, ' or ')} than when the fit began, which would not be trained:"
+                " replace a module in `__init__`, `setup` or `configure_model`."
+            )
 
     def watch(
         self,
@@ -161,15 +260,7 @@ class CellHost:
         hosts: Sequence[CellHost] = (),
         **known: Any,
     ) -> Health:
-        """Has the cells' health listened to, until they are released.
-
-        Args:
-            model: the model that is trained.
-            by: who applies updates.
-            off: the checks that are left out.
-            hosts: the hosts of all learners of the model.
-            **known: what else is known, as for :class:`Health`.
-        """
+        """Has the cells' health listened to, until they are released."""
         others = [each for each in hosts if each is not self]
         beside = {id(u.target(n)) for e in others for u in e.updaters.values() for n in u.names}
         whole = not hosts or hosts[0] is self
@@ -191,21 +282,13 @@ class CellHost:
 
     # ------------------------------------------------------------------ running
     def evaluate(self, **inputs: Any) -> None:
-        """Accumulates the changes of the window since the last call; traces pass on.
-
-        Args:
-            **inputs: the inputs of the rule, such as a ``reward``.
-        """
+        """Accumulates the changes of the window since the last call; traces pass on."""
         self._undo = self._undo or Undo(self.trainer)
         with whole_parameters(self._sharded):
             self.trainer(**inputs)
 
     def finish_batch(self, **inputs: Any) -> None:
-        """Evaluates the rest of a batch; traces pass on only if batches are one stream.
-
-        Args:
-            **inputs: the inputs of the rule, such as a ``reward``.
-        """
+        """Evaluates the rest of a batch; traces pass on only if batches are one stream."""
         with whole_parameters(self._sharded):
             self.trainer.finish_batch(self.carry, **inputs)
         self._undo = None
@@ -220,12 +303,28 @@ class CellHost:
         self._undo = None
         (self.trainer.drop_window if self.carry else self.trainer.clear)()
 
-    def exchange(self, ids: set[int] | None = None) -> None:
-        """Sums what is pending over processes; every process has to call this.
+    def combine(self, at_once: bool, record: bool = False) -> None:
+        """Has rules add only the difference of both parts of a change, if nothing reads the parts.
 
-        Args:
-            ids: the ``id`` of every parameter that is about to change. Default: all.
+        What is applied does not depend on it. Accumulators whose user has set ``keep_parts`` stay
+        unchanged.
         """
+        if not at_once:
+            for accumulator in self._combining:
+                accumulator.may_combine = False
+            self._combining, self._records = [], {}
+        elif not self._combining and processes() == 1:
+            found = (getattr(u, n) for u in self.updaters.values() for n in u.names)
+            self._combining = [each for each in found if each.keep_parts is None]
+            for accumulator in self._combining:
+                accumulator.may_combine = True
+        for accumulator in self._combining if record else ():
+            if accumulator.combines and not accumulator.records:
+                known = self._records.get(accumulator)
+                self._records[accumulator] = accumulator.record_parts(known)
+
+    def exchange(self, ids: set[int] | None = None) -> None:
+        """Sums what is pending over processes; every process has to call this."""
         self.updates += 1
         exchange_pending(self.trainer, ids)
 
@@ -256,18 +355,7 @@ class CellHost:
         return {"rule": rule, "trainer": trainer, "updaters": updaters}
 
     def load_state_dict(self, state: dict[str, Any], own: bool | None = None) -> None:
-        """Loads a state now, or when the cells are bound if they are not yet.
-
-        Args:
-            state: the result of :meth:`state_dict`.
-            own: whether this process saved it. From the state of another process only what was
-                learned is loaded: pending changes would count twice. Default: whether this is the
-                first process.
-
-        Raises:
-            RuntimeError: if it is not the state of such a host; then nothing has changed.
-            ValueError: if it is the state of other cells.
-        """
+        """Loads a state now, or when the cells are bound if they are not yet."""
         self._loaded_own = is_first() if own is None else own
         if self.bound:
             self._load(state)
@@ -287,7 +375,7 @@ class CellHost:
         self.trainer.check_state_dict(state["trainer"])
         for name, updater in self.updaters.items():
             updater.check_state_dict(state["updaters"][name])
-        check_rule(self.trainer, state["rule"])
+        self._note_rule(state["rule"])
         self.trainer.load_state_dict(state["trainer"])
         for name, updater in self.updaters.items():
             updater.load_state_dict(state["updaters"][name])
@@ -298,5 +386,26 @@ class CellHost:
                 updater.clear()
             self.trainer.forget_samples()
 
+    def _note_rule(self, saved: str) -> None:
+        """Warns if a state was saved by a trainer of another class."""
+        own = type(self.trainer).__name__
+        if saved != own and is_first():
+            warnings.warn(
+                "The state that is loaded should be that of the rule that resumes. Found the state"
+                f" of a `{saved}`, of which a `{own}` takes only pending changes and the traces"
+                f" that it has too: resume with a `{saved}`, or begin a new fit with the weights of"
+                " the checkpoint.",
+                UserWarning,
+                stacklevel=3,
+            )
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_sharded": [], "_undo": None, "events": SILENT}
+        # A copy is not bound: the modules belong to the original.
+        gone: dict[str, Any] = {"_without": [], "_earlier": [], "_released": {}, "bound": False}
+        gone |= {"_sharded": [], "_undo": None, "events": SILENT, "_combining": [], "_records": {}}
+        return {**self.__dict__, **gone}
+
+
+def _updaters_of(trainer: CellTrainer) -> dict[str, Updater]:
+    """Returns the updaters of a trainer's cells, by the name of the first cell of each."""
+    return {names[0]: updater for updater, names in trainer.updaters.values()}

@@ -1,32 +1,20 @@
-"""Gray images of weights and spikes, in which dark is low."""
+"""Gray images of weights and spikes, in which dark is low, and the loggers that take them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil, sqrt
+from typing import Any, Protocol, runtime_checkable
 
 import torch
+from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
 from lightning_accum.plot.fields import receptive_fields
 
 
 def fields_of(weight: Tensor, shape: Sequence[int] | None, most: int) -> Tensor | None:
-    """Returns the weights of each neuron as an image.
-
-    Args:
-        weight: weights ``[out, in]`` of a linear layer, or ``[out, in, height, width]`` of a
-            convolution, of which each input channel is one image.
-        shape: height and width of the input of a linear layer. If it is ``None`` and the number of
-            inputs is not a square, all weights are one image.
-        most: largest number of images.
-
-    Returns:
-        Images ``[N, height, width]`` from 0 to 1, all on one scale; ``None`` for other weights.
-
-    Raises:
-        ValueError: if ``shape`` does not fit the number of inputs.
-    """
+    """Returns the weights of each neuron as an image."""
     if weight.ndim == 3 or not weight.numel():
         return None
     fields = receptive_fields(weight, shape, "shapes")
@@ -57,12 +45,7 @@ def grid(images: Tensor) -> Tensor:
 
 
 def raster(window: Tensor, most: int) -> Tensor:
-    """Returns the first sample of a window ``[T, B, ...]`` as an image ``[neurons, T]``.
-
-    Args:
-        window: activity, which is scaled to its largest value: spikes are white.
-        most: largest number of neurons.
-    """
+    """Returns the first sample of a window ``[T, B, ...]`` as an image ``[neurons, T]``."""
     return _scaled(window[:, 0].flatten(1)[:, :most].float().cpu().T, low=0.0)
 
 
@@ -75,3 +58,68 @@ def _scaled(values: Tensor, low: float | None = None) -> Tensor:
     span = finite.max() - least
     scaled = (values - least) / torch.where(span > 0, span, torch.ones(()))
     return scaled.nan_to_num(0.0, 1.0, 0.0).clamp(0, 1)
+
+
+class Canvas(Protocol):
+    """Draws for one logger."""
+
+    def image(self, tag: str, image: Tensor, step: int) -> None:
+        """Draws a gray image ``[height, width]`` from 0 to 1."""
+
+    def histogram(self, tag: str, values: Tensor, step: int) -> None:
+        """Draws the histogram of finite values on a CPU, if the logger has histograms."""
+
+    def charts(self, layout: dict[str, Any]) -> None:
+        """Arranges charts of scalars, if the logger has them."""
+
+
+class TensorBoardCanvas:
+    """Draws images, histograms and charts."""
+
+    def __init__(self, logger: TensorBoardLogger) -> None:
+        self._logger = logger
+
+    def image(self, tag: str, image: Tensor, step: int) -> None:
+        """Adds an image."""
+        self._logger.experiment.add_image(tag, image, step, dataformats="HW")
+
+    def histogram(self, tag: str, values: Tensor, step: int) -> None:
+        """Adds a histogram."""
+        self._logger.experiment.add_histogram(tag, values, step)
+
+    def charts(self, layout: dict[str, Any]) -> None:
+        """Adds the layout of the custom scalars."""
+        self._logger.experiment.add_custom_scalars(layout)
+
+
+@runtime_checkable
+class LogsImages(Protocol):
+    """A logger with an image call, such as Lightning's ``WandbLogger``."""
+
+    def log_image(self, key: str, images: list[Any], step: int | None = None) -> None:
+        """Logs images."""
+
+
+class ImageCanvas:
+    """Draws only images."""
+
+    def __init__(self, logger: LogsImages) -> None:
+        self._logger = logger
+
+    def image(self, tag: str, image: Tensor, step: int) -> None:
+        """Logs an image of bytes, which no logger scales by its own values."""
+        pixels = (image * 255).round().to(torch.uint8).cpu().numpy()
+        self._logger.log_image(tag, [pixels], step)
+
+    def histogram(self, tag: str, values: Tensor, step: int) -> None:
+        """Does nothing."""
+
+    def charts(self, layout: dict[str, Any]) -> None:
+        """Does nothing."""
+
+
+def canvas_of(logger: object) -> Canvas | None:
+    """Returns the canvas of a logger, ``None`` if it takes no images."""
+    if isinstance(logger, TensorBoardLogger):
+        return TensorBoardCanvas(logger)
+    return ImageCanvas(logger) if isinstance(logger, LogsImages) else None

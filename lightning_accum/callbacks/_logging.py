@@ -1,9 +1,11 @@
-"""What is logged in a fit, and when."""
+"""What is logged in a fit, and when, and the logger of the summary."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -17,9 +19,6 @@ class LogOptions:
     """Says what a callback logs, and whether it prints a summary.
 
     :class:`CellTrainerCallback` describes the options.
-
-    Raises:
-        TypeError: if an option is not a bool.
     """
 
     log: bool = True
@@ -49,13 +48,7 @@ def log_is_near(trainer: pl.Trainer, batches: int) -> bool:
 def log_values(
     pl_module: pl.LightningModule, found: Mapping[str, Tensor | float], prog_bar: bool
 ) -> None:
-    """Logs values of one step.
-
-    Args:
-        pl_module: the module whose ``log_dict`` is called.
-        found: the values, by the names under which they are logged.
-        prog_bar: whether the progress bar shows the ratios.
-    """
+    """Logs values of one step."""
     numbers = {name: value for name, value in found.items() if not isinstance(value, Tensor)}
     made = torch.tensor([*numbers.values()], dtype=torch.float32, device="cpu").unbind()
     values = {name: value for name, value in found.items() if isinstance(value, Tensor)}
@@ -66,3 +59,26 @@ def log_values(
     rest = {name: v for name, v in values.items() if name not in shown}
     for part in (rest, shown):
         pl_module.log_dict(part, on_step=True, on_epoch=False, batch_size=1, prog_bar=part is shown)
+
+
+# They are methods of the LightningModule: a callback that kept them would keep the module alive,
+# and copy it.
+_LENT = ("log", "log_dict")
+
+
+def own_state(callback: object) -> dict[str, Any]:
+    """Returns a callback's attributes without the methods that Lightning sets."""
+    return {name: value for name, value in vars(callback).items() if name not in _LENT}
+
+
+def remove_lent(callback: object) -> None:
+    """Removes the methods that Lightning set on a callback."""
+    for name in _LENT:
+        vars(callback).pop(name, None)
+
+
+logger = logging.getLogger("lightning_accum.callbacks")
+logger.setLevel(logging.INFO)
+if not logging.getLogger().hasHandlers():
+    logger.addHandler(logging.StreamHandler())
+    logger.propagate = False

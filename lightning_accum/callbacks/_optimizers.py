@@ -1,8 +1,8 @@
-"""The optimizers that apply updates in a fit: the module's own, or one that the callback makes."""
+"""The optimizers that apply updates in a fit, and the checks of those that use gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import lightning.pytorch as pl
@@ -11,23 +11,57 @@ from torch.optim import Optimizer
 
 from lightning_accum._compat import attempt, count_steps, step_is_watched
 from lightning_accum.callbacks._host import CellHost
+from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.health.facts import By
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.updates import Updater
+
+
+def scales_gradients(trainer: pl.Trainer) -> bool:
+    """Returns whether a gradient scaler multiplies the loss."""
+    return trainer.precision == "16-mixed"
+
+
+def ascending(trainer: pl.Trainer, updaters: Iterable[Updater]) -> str | None:
+    """Returns the name of an optimizer of the updaters' parameters that maximizes, if any."""
+    params = {id(updater.target(name)) for updater in updaters for name in updater.names}
+    for optimizer in trainer.optimizers:
+        for group in optimizer.param_groups:
+            if group.get("maximize") and params & {id(param) for param in group["params"]}:
+                return type(optimizer).__name__
+    return None
+
+
+def check_recorded_gradients(trainer: CellTrainer, scaled: bool) -> None:
+    """Raises a ``ValueError`` if a rule would record gradients that a scaler has scaled."""
+    if scaled and any(monitor.records_gradients for monitor in trainer.monitors):
+        raise ValueError(
+            "Argument `precision` of the Trainer should not be '16-mixed' for a rule that records"
+            " gradients. Found a gradient scaler, which multiplies the loss, and a"
+            f" `{type(trainer).__name__}`: take 'bf16-mixed' or '32-true'."
+        )
+
+
+def check_exported_gradients(scaled: bool, ascends: str | None) -> None:
+    """Raises an error if updates that become gradients would be scaled, or change sign."""
+    if scaled:
+        raise RuntimeError(
+            "Updates should become gradients without a gradient scaler, which would divide them by"
+            " its scale. Found `precision='16-mixed'`: take 'bf16-mixed' or '32-true'."
+        )
+    if ascends:
+        raise ValueError(
+            "Argument `maximize` of the optimizer should be False for updates that become"
+            f" gradients of a descent. Found True in `{ascends}`, which would subtract each update:"
+            " leave it out."
+        )
+
 
 Hook = Callable[[UpdateOptimizer], None]
 
 
 class Appliers:
-    """Finds or makes the optimizers that apply the updates of a host's cells, and steps them.
-
-    Args:
-        host: the host of the cells.
-        lr: factor of every change, for the optimizer that is made.
-        keys: the inputs of the rule that come from the result of ``training_step``.
-        prepare: is called with an optimizer before it applies updates.
-        finish: is called with an optimizer after it has applied them.
-    """
+    """Finds or makes the optimizers that apply the updates of a host's cells, and steps them."""
 
     def __init__(
         self, host: CellHost, lr: float, keys: Mapping[str, str], prepare: Hook, finish: Hook
@@ -48,15 +82,7 @@ class Appliers:
         return self.optimizers[0] if self.by == "callback" and self.optimizers else None
 
     def find(self, trainer: pl.Trainer) -> None:
-        """Attaches the updaters to the module's own UpdateOptimizers, or makes one.
-
-        Args:
-            trainer: the Lightning trainer.
-
-        Raises:
-            ValueError: if the module's own optimizers leave out a parameter, or the rule has inputs
-                that do not exist yet when the module steps them.
-        """
+        """Attaches the updaters to the module's own UpdateOptimizers, or makes one."""
         updaters = list(self._host.updaters.values())
         own = own_optimizers(trainer, updaters)
         if own and self._keys:
@@ -72,7 +98,7 @@ class Appliers:
             params = [u.target(name) for u in updaters for name in u.names]
             self.optimizers = own or [UpdateOptimizer(list(dict.fromkeys(params)), self._lr)]
             for optimizer in self.optimizers:
-                optimizer.attach(updaters, *self._hooks)
+                optimizer.attach(updaters, *(self._hooks if own else ()))
         self._counts = all(map(optimizes_nothing, trainer.optimizers))
         if self._counts and not trainer.lightning_module.automatic_optimization:
             trainer.optimizers.clear()  # `self.optimizers()` of the module stays
@@ -93,27 +119,22 @@ class Appliers:
         if self._counts:
             self._steps_before = trainer.global_step
 
-    def step(self, trainer: pl.Trainer) -> None:
-        """Applies updates, and counts a step unless another callback has in this batch."""
-        for optimizer in self.optimizers:
-            if attempt(step_is_watched, optimizer, otherwise=True):
-                optimizer.step()
-            else:  # nothing listens to the step
-                optimizer.apply_pending()
+    def count(self, trainer: pl.Trainer) -> None:
+        """Counts a step of the Trainer, unless another callback has in this batch."""
         if self._counts and trainer.global_step == self._steps_before:
             count_steps(trainer, 1)
 
 
+def apply_now(optimizer: UpdateOptimizer) -> None:
+    """Applies what is pending, by ``step()`` if anything listens to it."""
+    if attempt(step_is_watched, optimizer, otherwise=True):
+        optimizer.step()
+    else:
+        optimizer.apply_pending()
+
+
 def own_optimizers(trainer: pl.Trainer, updaters: Sequence[Updater]) -> list[UpdateOptimizer]:
-    """Returns the module's UpdateOptimizers that hold parameters of ``updaters``.
-
-    Args:
-        trainer: the Lightning trainer.
-        updaters: the updaters of the cells.
-
-    Raises:
-        ValueError: if there are such optimizers, and a parameter is in none of them.
-    """
+    """Returns the module's UpdateOptimizers that hold parameters of ``updaters``."""
     params = {
         id(updater.target(name)): f"{updater.label}: {name}"
         for updater in updaters

@@ -1,21 +1,165 @@
-"""The statistics that a CellTrainerCallback logs in a fit."""
+"""What a CellTrainerCallback measures of updates and activity, and logs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
 
 import lightning.pytorch as pl
+import torch
 from torch import Tensor
 
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._logging import LogOptions, is_logging_step, log_is_near, log_values
-from lightning_accum.callbacks._measure import Before, activities, parameters_before
-from lightning_accum.callbacks._summary import Summary
-from lightning_accum.callbacks._watcher import Watcher
-from lightning_accum.cells.state import rates_in
+from lightning_accum.distributed.shards import whole
+from lightning_accum.distributed.world import (
+    CAPACITY,
+    from_bytes,
+    gather_bytes,
+    processes,
+    to_bytes,
+)
+from lightning_accum.functional.statistics import update_statistics
 from lightning_accum.optim import UpdateOptimizer
-from lightning_accum.sparse.library import why_not
+from lightning_accum.sparse.search import fast_count_statistics, fast_spike_counts
+from lightning_accum.sparse.statistics import fast_lost_change, summed_statistics
+
+
+class Watcher:
+    """Receives what is measured for logging steps; each method does nothing by default."""
+
+    def saw(self, cell: str, activity: Activity) -> None:
+        """Receives the activity of a cell's neuron in the window that is about to be evaluated."""
+
+    def applied(self, before: Before, after: Tensor, values: Values) -> None:
+        """Receives an update that was applied."""
+
+    def logged(self) -> None:
+        """Called when the latest values are logged, in the current batch."""
+
+    def epoch_ended(self) -> None:
+        """Called at the end of each epoch."""
+
+
+Values: TypeAlias = Mapping[str, Tensor | float]
+"""Measurements by name: numbers that the kernel has summed, or tensors without dimensions."""
+
+
+class Activity(NamedTuple):
+    """The activity of a cell's neuron in a window.
+
+    Attributes:
+        window: the output of the neuron in this process, ``[T, B, ...]``.
+        counts: the number of spikes of each neuron, ``[N]``, summed over processes.
+        slots: the number of steps times samples, summed over processes.
+    """
+
+    window: Tensor
+    counts: Tensor
+    slots: int
+
+    @property
+    def rates(self) -> Tensor:
+        """The spikes of each neuron per step of a sample."""
+        return self.counts / max(self.slots, 1)
+
+    def values(self) -> Values:
+        """Returns the firing rate and the share of silent neurons, by name."""
+        return fast_count_statistics(self.counts, self.slots)
+
+
+def activities(host: CellHost) -> dict[str, Activity]:
+    """Returns the activity of the neurons since the rule was last evaluated, by cell."""
+    found = {}
+    for cell, monitor in host.trainer.monitors_named("post"):
+        window = monitor.reducer.window()
+        if window is not None and window.ndim > 2:  # otherwise the rule raises an error
+            slots = window.shape[0] * window.shape[1]
+            found[cell] = Activity(window, fast_spike_counts(window), slots)
+    return _summed_over_processes(found) if processes() > 1 else found
+
+
+def _summed_over_processes(found: dict[str, Activity]) -> dict[str, Activity]:
+    """Returns the activities with counts and slots summed over processes; waits for the device."""
+    own = {cell: (activity.counts.cpu(), activity.slots) for cell, activity in found.items()}
+    device = next((a.counts.device for a in found.values()), torch.device("cpu"))
+    rows = [from_bytes(row) for row in gather_bytes(to_bytes(own), CAPACITY, device)]
+    return {
+        cell: activity._replace(
+            counts=sum(row[cell][0] for row in rows if cell in row).to(activity.counts),
+            slots=sum(row[cell][1] for row in rows if cell in row),
+        )
+        for cell, activity in found.items()
+    }
+
+
+class Before(NamedTuple):
+    """A parameter before an update.
+
+    Attributes:
+        cell: name of the cell.
+        name: name of the parameter.
+        param: the parameter, which the update changes.
+        value: a copy of the whole parameter.
+        parts: the potentiating and the depressing part of the pending change, until it is applied
+            and others are accumulated.
+        limits: the lower and the upper limit of the parameter.
+    """
+
+    cell: str
+    name: str
+    param: Tensor
+    value: Tensor
+    parts: tuple[Tensor | None, Tensor | None]
+    limits: tuple[float | None, float | None]
+
+    def after(self) -> Tensor:
+        """Returns the current value of the whole parameter; every process has to call this."""
+        return whole(self.param.detach())
+
+    def values(self, after: Tensor) -> Values:
+        """Returns the statistics of the update, by name."""
+        measured = self.value, after, *self.parts, *self.limits
+        found = summed_statistics(*measured)
+        if found is None:
+            return {name: value.float() for name, value in update_statistics(*measured).items()}
+        return found
+
+    def lost(self, after: Tensor) -> tuple[Tensor, Tensor] | tuple[float, float]:
+        """Returns how much of the pending change had no effect, and how much there was.
+
+        Weights near a limit or beyond it do not count: what a limit or a soft bound holds back is
+        not lost.
+        """
+        if any(part is not None and part.shape != after.shape for part in self.parts):
+            return 0.0, 0.0  # only a shard of it is here
+        return fast_lost_change(self.value, after, self.parts, self.limits)
+
+
+def parameters_before(host: CellHost, ids: set[int] | None = None) -> list[Before]:
+    """Returns copies of the parameters that are about to be updated.
+
+    Those that no cell trains are left out, unless something else has accumulated changes of them.
+    """
+    found, params_of = [], host.trainer.params_of
+    trained = {
+        (key, param)
+        for key, (_, cells) in host.trainer.updaters.items()
+        for cell in cells
+        for param in params_of(cell)
+    }
+    for cell, updater in host.updaters.items():
+        for name in updater.names:
+            target, pending = updater.target(name), getattr(updater, name)
+            learns = (id(updater), name) in trained or not pending.empty
+            if learns and (ids is None or id(target) in ids):
+                value = whole(target.detach()).clone()
+                # A bound is the user's, and may write to the parts.
+                bounded = pending.bounded
+                parts = (pending.pos, pending.neg) if bounded else pending.known_parts()
+                found.append(Before(cell, name, target, value, parts, updater.limits(name)))
+    return found
 
 
 class Report:
@@ -23,16 +167,10 @@ class Report:
 
     It measures in logging steps, and updates also in batches whose update may be the last one
     before a logging step.
-
-    Args:
-        host: the host of the cells.
-        options: what to log.
-        prefix: text before the name of each cell in the names of logged values.
     """
 
     def __init__(self, host: CellHost, options: LogOptions, prefix: str = "") -> None:
-        self._summary = Summary() if options.summary else None
-        self.watchers: list[Watcher] = [] if self._summary is None else [self._summary]
+        self.watchers: list[Watcher] = []
         self._host = host
         self._options = options
         self._prefix = prefix
@@ -40,25 +178,16 @@ class Report:
         self.measuring = False  # whether this batch's updates are measured
         self._before: list[Before] = []
         self._exported: list[Before] = []  # parameters before this batch's updates were exported
-        self._exports = False  # whether updates were ever exported
+        self.exports = False  # whether updates were ever exported
         self._unlogged: dict[str, Tensor | float] = {}
-        self._applied: Counter[int] = Counter()  # updates, by the optimizer's id
+        self.updates: Counter[int] = Counter()  # updates, by the optimizer's id
 
     def batch_begins(self, trainer: pl.Trainer, every: int) -> None:
-        """Decides what to measure in a batch.
-
-        Args:
-            trainer: the Lightning trainer.
-            every: number of batches from one update to the next.
-        """
+        """Decides what to measure in a batch."""
         if self._options.log:
             self._observing = is_logging_step(trainer)
             self.measuring = self._observing or (every > 1 and log_is_near(trainer, every))
             self._exported = []
-
-    def batches_ended(self) -> None:
-        """Stops measuring: an update between batches has no logging step."""
-        self.measuring = False
 
     def epoch_ended(self) -> None:
         """Tells the watchers that an epoch has ended."""
@@ -78,7 +207,7 @@ class Report:
 
     def before_export(self) -> None:
         """Copies the parameters whose updates become gradients, which an optimizer applies."""
-        self._exports = True
+        self.exports = True
         if self.measuring and not self._exported:
             self._exported = parameters_before(self._host)
 
@@ -93,7 +222,7 @@ class Report:
 
     def after_apply(self, optimizer: UpdateOptimizer) -> None:
         """Measures what the optimizer applied."""
-        self._applied[id(optimizer)] += 1
+        self.updates[id(optimizer)] += 1
         if not self._before:
             return
         measured, self._before = self._before, []
@@ -114,41 +243,3 @@ class Report:
             self._unlogged = {}
             for watcher in self.watchers:
                 watcher.logged()
-
-    def summary(
-        self,
-        optimizers: Iterable[UpdateOptimizer],
-        advice: Sequence[str] = (),
-        warned: Collection[str] = (),
-    ) -> list[str]:
-        """Returns the lines that sum up a fit, or no lines if there is nothing to print.
-
-        Args:
-            optimizers: the optimizers that applied updates.
-            advice: further lines of advice.
-            warned: cells without advice, because a warning has named the mistake.
-        """
-        if self._summary is None:
-            return []
-        steps = {
-            (cell, name): self._applied[id(optimizer)]
-            for optimizer in optimizers
-            for cell, updater in self._host.updaters.items()
-            for name in updater.names
-            if id(updater.target(name)) in optimizer.ids
-        }
-        defaults = getattr(self._host.trainer, "defaults", None)
-        named = defaults is not None and not self._exports  # else an optimizer has a rate too
-        rates = [*rates_in(vars(defaults))] if named else []
-        both = {
-            cell
-            for cell, state in self._host.trainer.cell_states.items()
-            if cell not in warned and self._host.trainer.has_both_signs(vars(state.hyperparameters))
-        }
-        advice = [*self._summary.one_sided(both, steps), *advice]
-        lines, reason = self._summary.lines(steps, rates, advice, warned), why_not()
-        if lines and reason is not None:
-            lines.append(
-                f"Sums over spikes ran in plain torch instead of the compiled kernel: {reason}."
-            )
-        return lines

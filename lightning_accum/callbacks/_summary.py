@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from lightning_accum._checks import quoted
-from lightning_accum.callbacks._measure import Activity, Before, Values
-from lightning_accum.callbacks._watcher import Watcher
+from lightning_accum.callbacks._host import CellHost
+from lightning_accum.callbacks._report import Activity, Before, Report, Values, Watcher
+from lightning_accum.cells.state import rates_in
+from lightning_accum.health import Health
+from lightning_accum.optim import UpdateOptimizer
+from lightning_accum.sparse.library import why_not
 
 _MOST = 0.9  # share of silent neurons, or of weights at a limit, that deserves advice
 _MEASURED = 3  # updates that are needed for advice
@@ -117,12 +121,7 @@ class Summary(Watcher):
     def one_sided(
         self, cells: Collection[str], steps: Mapping[tuple[str, str], int]
     ) -> Iterator[str]:
-        """Yields advice on parts that were always zero.
-
-        Args:
-            cells: names of the cells whose rules both potentiate and depress.
-            steps: number of applied updates, by the names of cell and parameter.
-        """
+        """Yields advice on parts that were always zero."""
         for (cell, name), updates in self._updates.items():
             sums = updates.sums()
             up, down, count = sums.pos > 0, sums.neg > 0, sums.updates
@@ -142,14 +141,7 @@ class Summary(Watcher):
         further: Sequence[str] = (),
         warned: Collection[str] = (),
     ) -> list[str]:
-        """Returns the lines of the table, if anything was measured, and of advice.
-
-        Args:
-            steps: number of applied updates, by the names of cell and parameter.
-            rates: names of the rule's learning rates, for advice.
-            further: lines of other advice.
-            warned: cells without advice, because a warning has named the mistake.
-        """
+        """Returns the lines of the table, if anything was measured, and of advice."""
         if not self._updates:
             return ["Local learning:", *further] if further else []
         silent = {cell: float((n == 0).float().mean()) for cell, n in self._counts.items()}
@@ -175,6 +167,40 @@ class Summary(Watcher):
             if cell not in warned:
                 advice += _advice_on_activity(cell, share, self._windows[cell])
         return ["Local learning, by what the logging steps saw:", *_table(rows), *advice, *further]
+
+
+def summary_lines(
+    summary: Summary,
+    report: Report,
+    host: CellHost,
+    optimizers: Iterable[UpdateOptimizer],
+    health: Health | None,
+) -> list[str]:
+    """Returns the lines that sum up a fit, or no lines if there is nothing to print."""
+    # A warning has named the mistake of the cells that are left out.
+    advice, warned = ([], set[str]()) if health is None else (health.lines(), health.said)
+    steps = {
+        (cell, name): report.updates[id(optimizer)]
+        for optimizer in optimizers
+        for cell, updater in host.updaters.items()
+        for name in updater.names
+        if id(updater.target(name)) in optimizer.ids
+    }
+    defaults = getattr(host.trainer, "defaults", None)
+    named = defaults is not None and not report.exports  # else an optimizer has a rate too
+    rates = [*rates_in(vars(defaults))] if named else []
+    both = {
+        cell
+        for cell, state in host.trainer.cell_states.items()
+        if cell not in warned and host.trainer.has_both_signs(vars(state.hyperparameters))
+    }
+    advice = [*summary.one_sided(both, steps), *advice]
+    lines, reason = summary.lines(steps, rates, advice, warned), why_not()
+    if lines and reason is not None:
+        lines.append(
+            f"Sums over spikes ran in plain torch instead of the compiled kernel: {reason}."
+        )
+    return lines
 
 
 def _advice_on_weights(

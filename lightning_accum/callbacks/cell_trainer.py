@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.utilities import rank_zero_only
 
+from lightning_accum._checks import names_in
+from lightning_accum._compat import attempt, skips_backward
 from lightning_accum._state import MAPPING
-from lightning_accum.callbacks._checkpoint import ProcessStates
-from lightning_accum.callbacks._fit import Fit
+from lightning_accum.callbacks._gate import Recording, StepGate
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.callbacks._inputs import keys_by_input
-from lightning_accum.callbacks._logging import LogOptions
-from lightning_accum.callbacks._logging_methods import own_state, remove_lent
-from lightning_accum.callbacks._schedule import Interval, MakeScheduler
-from lightning_accum.callbacks._twins import check_own_trainer
-from lightning_accum.callbacks._update_plan import UpdatePlan
-from lightning_accum.callbacks._watcher import Watcher
+from lightning_accum.callbacks._logging import LogOptions, logger, own_state, remove_lent
+from lightning_accum.callbacks._optimizers import (
+    Appliers,
+    apply_now,
+    ascending,
+    check_exported_gradients,
+    check_recorded_gradients,
+    scales_gradients,
+)
+from lightning_accum.callbacks._processes import ProcessStates, check_processes_agree
+from lightning_accum.callbacks._report import Report, Watcher
+from lightning_accum.callbacks._schedule import Interval, MakeScheduler, UpdatePlan
+from lightning_accum.callbacks._summary import Summary, summary_lines
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
-from lightning_accum.health import switched_off
+from lightning_accum.distributed.world import processes
+from lightning_accum.health import Health, switched_off
+from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.updates.nonfinite import NonFinite
 
 
@@ -95,10 +106,10 @@ class CellTrainerCallback(Callback):
     ) -> None:
         self.plan = UpdatePlan(apply_every_n_batches, lr, lr_scheduler, lr_interval)
         self.host = CellHost(cell_trainer, cells, carry, nonfinite)
-        self.input_keys = keys_by_input(input_keys)
+        self.input_keys = _keys_by_input(input_keys)
         self.log_options = LogOptions(log, prog_bar, summary)
         self.name = name or ",".join([type(cell_trainer).__name__, *(cells or ())])
-        self._fit: Fit | None = None
+        self._fit: _Fit | None = None
         self._processes = ProcessStates()
         self._off = switched_off(health)
 
@@ -108,7 +119,7 @@ class CellTrainerCallback(Callback):
         return self.host.trainer
 
     @property
-    def _running(self) -> Fit:
+    def _running(self) -> _Fit:
         if self._fit is None:
             raise RuntimeError(
                 "A CellTrainerCallback should be among the callbacks of the Trainer when a fit"
@@ -140,29 +151,48 @@ class CellTrainerCallback(Callback):
         Args:
             **inputs: the inputs of the rule, such as a ``reward``.
         """
-        (self._fit or self.host).updates_as_gradients(**inputs)
+        if (fit := self._fit) is not None:
+            check_exported_gradients(fit.scaled, fit.ascends)
+            fit.report.before_export()
+        self.host.updates_as_gradients(**inputs)
 
+    # ------------------------------------------------------------------ a fit, from its beginning
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Binds the cells, and finds or makes the optimizer that applies their updates."""
-        others = {e.name: e.host for e in learners_in(trainer) if e is not self}
-        check_own_trainer(self.name, self.host, others)
+        self._check_own_trainer(trainer)
         resuming = self.host.resuming
         self.host.bind(pl_module)
         self._processes.load_modules(pl_module)
-        prefix = self.prefix_in(trainer)
-        self._fit = Fit(self.host, self.plan, self.input_keys, self.log_options, prefix)
-        self._fit.begin(trainer, resuming)
+        fit = self._fit = _Fit(self, trainer)
+        check_recorded_gradients(self.cell_trainer, fit.scaled)
+        fit.appliers.find(trainer)
+        self.plan.begin(fit.appliers.made, resuming)
+        # Monitors register their hooks before the first compiled call, and keep them: in validation
+        # the recording is off, and each hook checks the mode of its module.
+        self.cell_trainer.train()
+        StepGate.on(trainer).register(fit.recording)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Begins to watch the cells."""
-        hosts = [each.host for each in learners_in(trainer)]
-        self._running.training_begins(pl_module, hosts, self._off)
+        """Begins to watch the cells; a checkpoint is loaded by now."""
+        every = self.plan.batches_between(trainer)
+        self.host.check_places(pl_module)
+        check_processes_agree(
+            self.cell_trainer, pl_module.device, lr=self.plan.lr, apply_every_n_batches=every
+        )
+        self._watch(trainer, pl_module)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Prepares to record the batch's training step."""
-        self._running.batch_begins(trainer, pl_module, batch_idx)
+        fit, every = self._running, self.plan.batches_between(trainer)
+        if batch_idx == 0:
+            self.host.check_places(pl_module)
+        fit.appliers.batch_begins(trainer)
+        fit.report.batch_begins(trainer, every)
+        if not attempt(skips_backward, trainer, otherwise=False):
+            fit.combine(every)  # before the module evaluates pieces of the batch by hand
+            fit.recording.begin_batch()
 
     def on_train_batch_end(
         self,
@@ -173,15 +203,60 @@ class CellTrainerCallback(Callback):
         batch_idx: int,
     ) -> None:
         """Evaluates the rule, and applies updates if they are due."""
-        self._running.batch_ends(trainer, pl_module, outputs)
+        fit, every = self._running, self.plan.batches_between(trainer)
+        if not fit.recording.in_batch:
+            return
+        fit.report.note_activity()
+        inputs = self._inputs(outputs) if self.input_keys else {}
+        fit.combine(every)
+        self.host.finish_batch(**inputs)
+        fit.recording.end_batch()
+        if self.plan.batch_ended(trainer.is_last_batch, every) and fit.appliers.by == "callback":
+            self._apply(fit, trainer)
+        fit.report.log(trainer, pl_module)
+
+    def _apply(self, fit: _Fit, trainer: pl.Trainer) -> None:
+        """Applies what is pending in all processes by the optimizer that the callback made."""
+        (optimizer,) = fit.appliers.optimizers
+        if fit.alone:
+            self.host.skip_exchange()
+        else:
+            self.host.exchange(optimizer.ids)
+        fit.report.before_apply(optimizer)
+        apply_now(optimizer)
+        fit.report.after_apply(optimizer)
+        fit.appliers.count(trainer)
+        self.plan.schedule.passed("update")
+
+    def _before_step(self, optimizer: UpdateOptimizer) -> None:
+        """Evaluates what is recorded when the module steps its own optimizer in a batch."""
+        fit = self._running
+        if fit.recording.in_batch:
+            fit.report.note_activity()
+            self.host.evaluate()
+        self.host.exchange(optimizer.ids)
+        fit.report.before_apply(optimizer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Applies what is pending if the epoch was stopped before its last batch."""
-        self._running.epoch_ends(trainer)
+        fit = self._running
+        fit.recording.end_batch()  # the module may have skipped the batch's end
+        if self.plan.update_left() and fit.appliers.by == "callback":
+            fit.report.measuring = False  # there is no logging step between batches
+            self._apply(fit, trainer)
+        self.plan.schedule.passed("epoch")
+        fit.report.epoch_ended()
+        self.host.events.epoch_ended()
+        self.cell_trainer.confirm()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Prints the summary."""
-        self._running.training_ends()
+        fit = self._running
+        self.host.events.ended("fit")
+        if fit.summary is not None:
+            applied = fit.report, self.host, fit.appliers.optimizers
+            if lines := summary_lines(fit.summary, *applied, fit.health):
+                rank_zero_only(logger.info)("\n".join(lines))
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
@@ -195,14 +270,65 @@ class CellTrainerCallback(Callback):
         self._release()
 
     def _release(self, failed: bool = False) -> None:
-        try:
-            if self._fit is not None:
-                self._fit.release(failed)
-        finally:
-            self._fit = None
-            self.host.release()
-            remove_lent(self)
+        """Ends a fit; each step, whatever error another one raises."""
+        fit, self._fit = self._fit, None
+        with ExitStack() as steps:
+            steps.callback(remove_lent, self)
+            steps.callback(self.host.release)
+            if fit is not None:
+                steps.callback(fit.recording.leave)
+                steps.callback(self.plan.schedule.end)
+                steps.callback(fit.appliers.detach)
+                steps.callback(self.host.combine, at_once=False)
+                self.host.events.ended("failed" if failed else "released")
 
+    # ------------------------------------------------------------------ beside a batch
+    def _check_own_trainer(self, trainer: pl.Trainer) -> None:
+        """Raises an error if another callback has the same CellTrainer."""
+        for other in learners_in(trainer):
+            if other is not self and other.cell_trainer is self.cell_trainer:
+                raise ValueError(
+                    "Argument `cell_trainer` should be another object for each CellTrainerCallback."
+                    f" Found the same {type(self.cell_trainer).__name__} in `{self.name}` and"
+                    f" `{other.name}`: make a rule for each, or one callback with all `cells`."
+                )
+
+    def _watch(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Has the cells' health listened to, unless it is switched off."""
+        if self._off is None:
+            return
+        fit, hosts = self._running, [each.host for each in learners_in(trainer)]
+        optimized = {
+            id(param)
+            for optimizer in trainer.optimizers
+            if not isinstance(optimizer, UpdateOptimizer)
+            for group in optimizer.param_groups
+            for param in group["params"]
+        }
+        size = getattr(trainer.train_dataloader, "batch_size", None)
+        known = {"batch_size": size, "optimized": optimized}
+        fit.health = self.host.watch(pl_module, fit.appliers.by, self._off, hosts, **known)
+        if text := self.plan.wrong_unit(trainer):
+            fit.health.say("lr_scheduler", "setup", text)
+
+    def _inputs(self, outputs: Any) -> dict[str, Any]:
+        """Returns the inputs of the rule, by name; none if the batch was left out."""
+        if outputs is None or (isinstance(outputs, dict) and not outputs):  # Lightning's of None
+            rule = self.cell_trainer
+            steps = [rule.recorded_steps(name) for name, _ in rule.named_cells]
+            if not any(each is None or each for each in steps):
+                return {}
+        known = outputs if isinstance(outputs, Mapping) else {}
+        for key in self.input_keys.values():
+            if key not in known:
+                found = list(known) if isinstance(outputs, Mapping) else type(outputs).__name__
+                raise KeyError(
+                    "Argument `input_keys` should hold keys of what `training_step` returns. Found"
+                    f" {key!r} and {found}: return a dictionary that has the key."
+                )
+        return {name: known[key] for name, key in self.input_keys.items()}
+
+    # ------------------------------------------------------------------ checkpoints
     def state_dict(self) -> dict[str, Any]:
         """Returns a state of tensors and builtins; it is empty before there are cells."""
         return {"host": host, **self.plan.state_dict()} if (host := self.host.state_dict()) else {}
@@ -226,7 +352,38 @@ class CellTrainerCallback(Callback):
         return {**own_state(self), "_fit": None}
 
 
+class _Fit:
+    """What a callback has during a fit only."""
+
+    def __init__(self, learner: CellTrainerCallback, trainer: pl.Trainer) -> None:
+        host, options = learner.host, learner.log_options
+        self._host = host
+        self.recording = Recording(host)
+        self.summary = Summary() if options.summary else None
+        self.report = Report(host, options, learner.prefix_in(trainer))
+        if self.summary is not None:
+            self.report.watchers.append(self.summary)
+        hooks = learner._before_step, self.report.after_apply
+        self.appliers = Appliers(host, learner.plan.lr, learner.input_keys, *hooks)
+        self.health: Health | None = None  # once training has started, unless it is switched off
+        self.scaled, self.alone = scales_gradients(trainer), processes() == 1
+        self.ascends = ascending(trainer, host.updaters.values())
+
+    def combine(self, every: int) -> None:
+        """Has rules combine parts, if each batch is applied at once."""
+        at_once = self.appliers.by == "callback" and every == 1
+        self._host.combine(at_once, record=self.report.measuring)
+
+
 def learners_in(trainer: pl.Trainer) -> list[CellTrainerCallback]:
     """Returns the CellTrainerCallbacks among a trainer's callbacks."""
     callbacks = trainer.callbacks  # type: ignore[attr-defined]
     return [each for each in callbacks if isinstance(each, CellTrainerCallback)]
+
+
+def _keys_by_input(keys: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+    """Returns, for the name of each input, its key in the result of ``training_step``."""
+    if isinstance(keys, Mapping):
+        names_in("input_keys", [*keys, *keys.values()])
+        return dict(keys)
+    return {name: name for name in names_in("input_keys", keys)}

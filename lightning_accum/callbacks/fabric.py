@@ -13,11 +13,9 @@ from torch import nn
 
 from lightning_accum._checks import check_factor
 from lightning_accum._events import End
-from lightning_accum.callbacks._combining import Combining
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.callbacks._inputs import check_keywords
-from lightning_accum.callbacks._logger import logger
-from lightning_accum.callbacks._processes_agree import check_cells_alike
+from lightning_accum.callbacks._logging import logger
+from lightning_accum.callbacks._processes import check_processes_agree
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.health import Health, switched_off
@@ -151,8 +149,11 @@ class FabricCellTrainer:
         check_factor(scale=scale)
         self._check_exchange("step", inputs)
         if self._recorded:
-            with Combining(self.host):
+            self.host.combine(at_once=True)
+            try:
                 self.accumulate(**inputs)
+            finally:
+                self.host.combine(at_once=False)
         self.host.exchange()
         self.cell_trainer.update(scale=scale)
 
@@ -174,9 +175,20 @@ class FabricCellTrainer:
 
     def _check_exchange(self, call: str, inputs: Mapping[str, Any]) -> None:
         self._check_bound()
-        check_keywords(call, inputs, self._recorded, begun=self._begun)
+        if "lr" not in inputs and inputs and not self._begun:
+            raise TypeError(
+                f"Keywords of `{call}` should be inputs of the rule, for a batch that was recorded."
+                f" Found {sorted(inputs)}, and no batch yet: run the module inside"
+                " `with learner.batch():`."
+            )
+        if "lr" in inputs or (inputs and not self._recorded):
+            raise TypeError(
+                f"Keywords of `{call}` should be inputs of the rule, for a batch that is not"
+                f" evaluated yet. Found {sorted(inputs)}, which nothing takes: pass inputs to"
+                " `accumulate` if you call it, and `scale` to `step` for a factor of the rates."
+            )
         if not self._compared:  # the first exchange with other processes
-            check_cells_alike(self.host)
+            check_processes_agree(self.cell_trainer)
             self._compared = True
 
     def _check_bound(self) -> None:

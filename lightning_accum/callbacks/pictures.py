@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from re import escape
+from types import SimpleNamespace
 from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor
 
 from lightning_accum._checks import check_integers, check_mapping
-from lightning_accum._compat import logs_hyperparameters
-from lightning_accum.callbacks._canvas import Canvas, canvas_of
-from lightning_accum.callbacks._describe import hyperparameters, layout
-from lightning_accum.callbacks._logging_methods import own_state, remove_lent
-from lightning_accum.callbacks._painter import Painter
+from lightning_accum._compat import batches_that_stepped, logs_hyperparameters
+from lightning_accum.callbacks._host import CellHost
+from lightning_accum.callbacks._images import Canvas, canvas_of, fields_of, grid, raster
+from lightning_accum.callbacks._logging import own_state, remove_lent
+from lightning_accum.callbacks._report import Activity, Before, Values, Watcher
 from lightning_accum.callbacks.cell_trainer import learners_in
+from lightning_accum.functional.numbers import at_least_float32
+
+# Tags of the scalars in each chart of a cell, by the chart's name. All lines of a run have one
+# color, so that a chart has one kind of value.
+_CHARTS_OF_PARAMS = {
+    "ratio": "updates/{cell}/{param}/ratio",
+    "potentiation": "updates/{cell}/{param}/pos_norm",
+    "depression": "updates/{cell}/{param}/neg_norm",
+    "limits": "updates/{cell}/{param}/at_(lower|upper)",
+}
+_CHARTS_OF_ACTIVITY = {
+    "firing rate": "activity/{cell}/firing_rate",
+    "silent neurons": "activity/{cell}/silent_share",
+}
+_NONE = SimpleNamespace()
 
 
 class UpdatePictures(Callback):
@@ -83,7 +101,7 @@ class UpdatePictures(Callback):
         params = {
             k: v
             for c in learners_in(trainer)
-            for k, v in hyperparameters(c.host, c.prefix_in(trainer)).items()
+            for k, v in _hyperparameters(c.host, c.prefix_in(trainer)).items()
         }
         if stage != "fit" or not params:
             return
@@ -119,13 +137,10 @@ class UpdatePictures(Callback):
         for canvas in canvases:
             prefixes = [each.prefix_in(trainer) for each in learners]
             pairs = [*zip(learners, prefixes, strict=True)]
-            charts = {k: v for each, p in pairs for k, v in layout(each.host, p).items()}
+            charts = {k: v for each, p in pairs for k, v in _layout(each.host, p).items()}
             canvas.charts(charts)
             for each, prefix in pairs:
-                painter = Painter(
-                    trainer, canvas, prefix, self.every_n_logs, self.shapes, self.most
-                )
-                each.add_watcher(painter)
+                each.add_watcher(_Painter(self, trainer, canvas, prefix))
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Removes the methods that Lightning set."""
@@ -139,6 +154,95 @@ class UpdatePictures(Callback):
 
     def __getstate__(self) -> dict[str, Any]:
         return own_state(self)
+
+
+def _layout(host: CellHost, prefix: str) -> dict[str, dict[str, list[Any]]]:
+    """Returns the custom scalars of TensorBoard: by cell and chart, patterns of tags."""
+    charts: dict[str, dict[str, list[Any]]] = {}
+    updaters = host.updaters
+    for cell, _ in host.trainer.named_cells:
+        params = updaters[cell].names if cell in updaters else ()
+        shown = escape(prefix + cell)
+        patterns = {
+            chart: sorted({tag.format(cell=shown, param=escape(name)) for name in params})
+            for chart, tag in _CHARTS_OF_PARAMS.items()
+        }
+        patterns |= {chart: [tag.format(cell=shown)] for chart, tag in _CHARTS_OF_ACTIVITY.items()}
+        charts[prefix + cell] = {
+            chart: ["Multiline", tags] for chart, tags in patterns.items() if tags
+        }
+    return charts
+
+
+def _hyperparameters(host: CellHost, prefix: str) -> dict[str, Any]:
+    """Returns the class and the hyperparameters of the rule for each cell, by cell and name."""
+    trainer = host.trainer
+    if host.cells is None:
+        states = ((name, state) for name, (_, state) in trainer.named_cells)
+        cells = {name: vars(getattr(state, "hyperparameters", _NONE)) for name, state in states}
+    else:  # they may not be bound yet, or be bound to another model
+        defaults = vars(getattr(trainer, "defaults", _NONE))
+        cells = {name: {**defaults, **spec.overrides} for name, spec in host.cells.items()}
+    found: dict[str, Any] = {}
+    for cell, settings in cells.items():
+        found[f"{prefix}{cell}/rule"] = type(trainer).__name__
+        for name, value in settings.items():
+            if value is not None:
+                plain = isinstance(value, (bool, int, float, str))
+                found[f"{prefix}{cell}/{name}"] = value if plain else str(value)
+    return found
+
+
+class _Painter(Watcher):
+    """Keeps the latest measurements, and draws them on one canvas when they are logged."""
+
+    def __init__(
+        self, pictures: UpdatePictures, trainer: pl.Trainer, canvas: Canvas, prefix: str
+    ) -> None:
+        self._pictures, self._trainer = pictures, trainer
+        self._canvas, self._prefix = canvas, prefix
+        self._windows: dict[str, Activity] = {}
+        self._changes: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
+
+    def _due(self) -> bool:
+        """Returns whether to draw at the next logging step, which may be this one."""
+        every: int = self._trainer.log_every_n_steps  # type: ignore[attr-defined]
+        step = batches_that_stepped(self._trainer) + 1
+        return every > 0 and -(-step // every) % self._pictures.every_n_logs == 0
+
+    def saw(self, cell: str, activity: Activity) -> None:
+        """Keeps the activity until it is logged."""
+        if self._due():
+            self._windows[cell] = activity
+
+    def applied(self, before: Before, after: Tensor, values: Values) -> None:
+        """Keeps the weights and their change until they are logged."""
+        if self._due():
+            wide = at_least_float32(after.dtype)
+            delta = after.to(wide) - before.value
+            self._changes[before.cell, before.name] = after.clone(), delta
+
+    def logged(self) -> None:
+        """Draws what was kept."""
+        canvas, step = self._canvas, batches_that_stepped(self._trainer)
+        for (cell, name), (weight, delta) in self._changes.items():
+            place = f"{self._prefix}{cell}/{name}"
+            _histogram(canvas, f"weights/{place}", weight, step)
+            _histogram(canvas, f"updates/{place}", delta, step)
+            fields = fields_of(weight, self._pictures.shapes.get(cell), self._pictures.most)
+            if fields is not None:
+                canvas.image(f"fields/{place}", grid(fields), step)
+        for cell, activity in self._windows.items():
+            _histogram(canvas, f"firing_rates/{self._prefix}{cell}", activity.rates, step)
+            image = raster(activity.window, self._pictures.most)
+            canvas.image(f"spikes/{self._prefix}{cell}", image, step)
+        self._changes, self._windows = {}, {}
+
+
+def _histogram(canvas: Canvas, tag: str, values: Tensor, step: int) -> None:
+    finite = values[values.isfinite()].float().cpu()  # a histogram cannot hold the others
+    if finite.numel():
+        canvas.histogram(tag, finite, step)
 
 
 def _canvases(trainer: pl.Trainer) -> list[tuple[Logger, Canvas]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -11,12 +12,21 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils.hooks import RemovableHandle
 
-from lightning_accum._compat import batches_that_stepped
-from lightning_accum.callbacks._logging import is_logging_step, log_is_near, log_values
-from lightning_accum.callbacks._logging_methods import own_state, remove_lent
-from lightning_accum.callbacks._steps import StepWatch
-from lightning_accum.functional.statistics import Change, change_statistics
+from lightning_accum._compat import batches_that_stepped, version
+from lightning_accum.callbacks._logging import (
+    is_logging_step,
+    log_is_near,
+    log_values,
+    own_state,
+    remove_lent,
+)
+from lightning_accum.functional.statistics import Change, change_statistics, measure_change
 
 _REMEMBERED_PAUSES = 16
 
@@ -126,12 +136,7 @@ class UpdateMonitor(Callback):
 
 
 class _MonitoredFit:
-    """Measures the optimizers of one fit, and logs what it measured.
-
-    Args:
-        monitor: the monitor, whose settings apply.
-        trainer: the Lightning trainer.
-    """
+    """Measures the optimizers of one fit, and logs what it measured."""
 
     def __init__(self, monitor: UpdateMonitor, trainer: pl.Trainer) -> None:
         self.monitor = monitor
@@ -190,3 +195,92 @@ class _MonitoredFit:
             for statistic, value in change_statistics(changes).items()
         }
         log_values(self.trainer.lightning_module, values, self.monitor.prog_bar)
+
+
+Wanted = Callable[[Optimizer], Sequence[Tensor]]
+Measured = Callable[[Optimizer, Sequence[Tensor], Sequence[Change]], None]
+
+
+class StepWatch:
+    """Copies parameters when any optimizer's step begins, and compares them when it ends."""
+
+    def __init__(self, wanted: Wanted, measured: Measured) -> None:
+        self._wanted = wanted
+        self._measured = measured
+        self._begun: dict[int, Copies] = {}
+        me = weakref.ref(self)
+
+        def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+            watch = me()
+            return None if watch is None else watch._begin(optimizer, args, kwargs)
+
+        def end(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+            watch = me()
+            if watch is not None:
+                watch._end(optimizer)
+
+        handles = [register_optimizer_step_pre_hook(begin), register_optimizer_step_post_hook(end)]
+        # The hooks are global in torch: they must not outlive this object, however it is dropped.
+        self._remove = weakref.finalize(self, _remove, handles)
+        self._remove.atexit = False
+
+    def remove(self) -> None:
+        """Removes the hooks."""
+        self._remove()
+        self._begun = {}
+
+    def _begin(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        self._begun.pop(id(optimizer), None)  # of a step that raised an error
+        params = self._wanted(optimizer)
+        if not params:
+            return None
+        copies = self._begun[id(optimizer)] = Copies(params)
+        if kwargs.get("closure") is not None:
+            return args, {**kwargs, "closure": copies.after(kwargs["closure"])}
+        if len(args) > 1 and args[1] is not None:  # the first argument is the optimizer
+            return (args[0], copies.after(args[1]), *args[2:]), kwargs
+        return None
+
+    def _end(self, optimizer: Optimizer) -> None:
+        copies = self._begun.pop(id(optimizer), None)
+        if copies is not None:
+            self._measured(optimizer, copies.params, copies.changes())
+
+
+def _remove(handles: Sequence[RemovableHandle]) -> None:
+    for handle in handles:
+        handle.remove()
+
+
+class Copies:
+    """Copies of parameters, to compare with what they become."""
+
+    def __init__(self, params: Sequence[Tensor]) -> None:
+        self.params = params
+        self._before = [param.detach().clone() for param in params]
+
+    def changes(self) -> list[Change]:
+        """Returns how the parameters changed since they were copied."""
+        pairs = zip(self._before, self.params, strict=True)
+        return [measure_change(before, param.detach()) for before, param in pairs]
+
+    def after(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """Returns a closure that copies again the parameters to which ``closure`` itself writes.
+
+        Under Lightning the training step runs in it, which may normalize weights, for example. Only
+        the first call copies: later calls come in the middle of the optimizer's own work.
+        """
+        first = [True]
+
+        def call() -> Any:
+            if not first:
+                return closure()
+            first.clear()
+            versions = [version(param) for param in self.params]
+            result = closure()
+            for i, (param, earlier) in enumerate(zip(self.params, versions, strict=True)):
+                if version(param) != earlier:
+                    self._before[i] = param.detach().clone()
+            return result
+
+        return call

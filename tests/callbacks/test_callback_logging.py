@@ -27,7 +27,7 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor
 
-from lightning_accum.callbacks._measure import Before
+from lightning_accum.callbacks._report import Before
 
 
 def scalars(path: Path) -> dict[str, dict[int, float]]:

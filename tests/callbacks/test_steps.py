@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, Optimizer
 
-from lightning_accum.callbacks._steps import StepWatch
+from lightning_accum.callbacks.update_monitor import StepWatch
 
 
 def test_a_step_that_raised_is_forgotten() -> None:

@@ -63,7 +63,7 @@ def test_is_said_where_lightning_is_muted(said: Any, tmp_path: Path) -> None:
 
 
 def test_is_printed_by_a_plain_program() -> None:
-    program = "from lightning_accum.callbacks._logger import logger; logger.info('learned')"
+    program = "from lightning_accum.callbacks._logging import logger; logger.info('learned')"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lightning_accum import Accumulator
-from lightning_accum.callbacks._measure import Before
+from lightning_accum.callbacks._report import Before
 from lightning_accum.callbacks._summary import Summary
 from lightning_accum.functional.statistics import update_statistics
 

@@ -22,7 +22,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 from torch.utils.data import DataLoader
 
 from lightning_accum.callbacks import UpdateMonitor
-from lightning_accum.callbacks._steps import Copies, StepWatch
+from lightning_accum.callbacks.update_monitor import Copies, StepWatch
 
 STATISTICS = ("update_norm", "weight_norm", "ratio", "zero_share", "nonfinite")
 Weights = dict[str, Tensor]

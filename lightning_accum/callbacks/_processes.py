@@ -1,0 +1,204 @@
+"""What several processes exchange: pending changes, states, and what they should have in common."""
+
+from __future__ import annotations
+
+import json
+import warnings
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+import torch.distributed as dist
+
+from lightning_accum._checks import is_number
+from lightning_accum._state import ANOTHER_VERSION, Kind, check_state
+from lightning_accum.cells.state import Hyperparameters
+from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.distributed.shards import is_sharded
+from lightning_accum.distributed.world import (
+    CAPACITY,
+    Share,
+    exchange,
+    gather_bytes,
+    is_first,
+    load_module_states,
+    module_states,
+    processes,
+    states_of_others,
+)
+
+
+def shares_of(trainer: CellTrainer, ids: set[int] | None = None) -> list[Share]:
+    """Returns the pending changes of a trainer's cells, and counts their samples from zero."""
+    shares = []
+    for updater, cells in trainer.updaters.values():
+        for name in updater.names:
+            param = updater.target(name)
+            if ids is None or id(param) in ids:
+                samples = _samples(trainer, cells, name)
+                shares.append(Share(getattr(updater, name), param.detach(), samples))
+    return shares
+
+
+def exchange_pending(trainer: CellTrainer, ids: set[int] | None = None) -> None:
+    """Sums what is pending over processes; every process has to call this."""
+    if ids is None and processes() == 1:
+        trainer.forget_samples()
+    else:
+        exchange(shares_of(trainer, ids))
+
+
+def _samples(trainer: CellTrainer, cells: Sequence[str], param: str) -> int | None:
+    """Returns the weight of a change in the mean over processes; ``None`` if changes are summed."""
+    own = [cell for cell in cells if param in trainer.params_of(cell)]
+    samples = sum(trainer.take_samples(cell, param) for cell in own)
+    found = [trainer.reduction_of(cell) for cell in own]
+    summed = found and all(how is not None and not how.averages for how in found)
+    if not summed:
+        return samples
+    return 1 if trainer.averages_processes else None
+
+
+def check_exchangeable(trainer: CellTrainer) -> None:
+    """Raises if several processes cannot compute the same update as one process would."""
+    if processes() == 1:
+        return
+    for updater, cells in trainer.updaters.values():
+        known: dict[str, str] = {}
+        for cell in cells:
+            how, params = trainer.reduction_of(cell), trainer.params_of(cell)
+            if how is None:
+                continue
+            others = {known.setdefault(param, how.name) for param in params}
+            if not how.adds or others != {how.name}:
+                raise ValueError(
+                    f"Argument `batch_reduction` of cell `{cell}` should be 'mean' or 'sum', the"
+                    " same for all cells of a parameter, if several processes train together:"
+                    " other reductions of the processes' batches cannot be combined. Found"
+                    f" `{how.name}` for {sorted(params)} of {updater.label}."
+                )
+
+
+class ProcessStates:
+    """Adds the states of the other processes to a checkpoint, and picks this process's state."""
+
+    def __init__(self) -> None:
+        self.failed = False  # whether an exception ended the fit, so that processes may be missing
+        self._modules: dict[str, Any] = {}  # states of this package's modules, to load in a fit
+
+    def others(
+        self, own: Callable[[], dict[str, Any]], pl_module: pl.LightningModule
+    ) -> list[Any] | None:
+        """Returns the states of the other processes, in the first; ``None`` if there is nothing.
+
+        Every process has to call this.
+        """
+        if processes() == 1 or self.failed:
+            return None
+        return states_of_others(lambda: {**own(), "modules": module_states(pl_module)})
+
+    def pick(
+        self, place: str, saved_state: Mapping[str, Any], kinds: Mapping[str, Kind]
+    ) -> tuple[dict[str, Any], bool]:
+        """Returns the state of this process, and whether it is its own or the first process's.
+
+        Each process has its own if as many processes resume as have saved. Otherwise the first one
+        warns of what is lost.
+        """
+        state = {key: value for key, value in saved_state.items() if key != "others"}
+        check_state(place, state, kinds, ANOTHER_VERSION)
+        others: list[Any] = saved_state.get("others", [])
+        saved = len(others) + 1
+        if others and saved != processes() and is_first():
+            warnings.warn(
+                f"A checkpoint of {saved} processes should be resumed by as many. Found"
+                f" {processes()}, so that only the first process's state is used: what others had"
+                " pending or carried is lost, and so is the state of their neurons. Resume with"
+                f" {saved} processes, or ignore this for a checkpoint that was saved at the end of"
+                " an epoch, without `carry`.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        if is_first() or saved != processes():
+            return state, is_first()
+        picked: dict[str, Any] = others[dist.get_rank() - 1]
+        self._modules = picked["modules"]
+        return picked, True
+
+    def load_modules(self, pl_module: pl.LightningModule) -> None:
+        """Loads this process's states of this package's modules, when a fit begins."""
+        self.failed = False
+        load_module_states(pl_module, self._modules)
+        self._modules = {}
+
+
+_REMEDY = "let nothing of the callback or the model depend on the rank, except the data"
+_REMEDIES = {
+    "weights": "make the model from one seed in every process, as by `seed_everything(0)`, or load"
+    " the same weights"
+}
+
+
+def check_processes_agree(
+    cells: CellTrainer, device: torch.device | None = None, **settings: object
+) -> None:
+    """Raises an error in all processes if their cells, settings or weights differ."""
+    if processes() == 1:
+        return
+    found = (u.target(name).device for u, _ in cells.updaters.values() for name in u.names)
+    own: dict[str, Mapping[str, object]] = {
+        "cells": _cells(cells),
+        "settings of updates": settings,
+        "weights": _weights(cells),
+    }
+    compare(own, device or next(found, torch.device("cpu")))
+
+
+def compare(
+    own: Mapping[str, Mapping[str, object]], device: torch.device, **rest: object
+) -> list[dict[str, Any]]:
+    """Compares descriptions of all processes, each of which has to call this."""
+    rows = gather_bytes(json.dumps({**own, **rest}).encode(), CAPACITY, device)
+    known = [json.loads(row) for row in rows]
+    for what in own:
+        for rank, other in enumerate(known):
+            if other[what] != known[0][what]:
+                remedy = _REMEDIES.get(what, _REMEDY)
+                raise RuntimeError(
+                    f"All processes of a fit should have the same {what}. Found"
+                    f" {_shown(known[0][what], other[what])} in process 0, and"
+                    f" {_shown(other[what], known[0][what])} in process {rank}: {remedy}."
+                )
+    return known
+
+
+def _cells(trainer: CellTrainer) -> dict[str, dict[str, object]]:
+    """Returns the parameters' shapes and the numbers among the hyperparameters, by cell."""
+    found: dict[str, dict[str, object]] = {}
+    for name, (_, state) in trainer.named_cells:
+        h = vars(getattr(state, "hyperparameters", Hyperparameters()))
+        numbers = {key: float(value) for key, value in h.items() if is_number(value)}
+        found[name] = {"rule": type(trainer).__name__, **numbers}
+        updater = trainer.updater_of(name)
+        for param in trainer.params_of(name):
+            found[name][param] = list(updater.target(param).shape)
+    return found
+
+
+def _weights(trainer: CellTrainer) -> dict[str, str]:
+    """Returns a checksum of each parameter of the cells, unless it is sharded."""
+    found = {}
+    for updater, cells in trainer.updaters.values():
+        for name in updater.names:
+            param = updater.target(name).detach()
+            if not is_sharded(param):
+                data = param.cpu().contiguous().flatten().view(torch.uint8).numpy().data
+                found[f"{cells[0]}.{name}"] = f"checksum {zlib.crc32(data):08x}"
+    return found
+
+
+def _shown(values: dict[str, object], other: dict[str, object]) -> str:
+    """Returns the values that others do not have."""
+    return str({key: value for key, value in values.items() if other.get(key, ()) != value})
