@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 import lightning_accum
 from lightning_accum import STDP, Cell, CellSpec
 from lightning_accum import nn as layers
+from lightning_accum.sparse.library import has_kernel
 
 ROOT = Path(lightning_accum.__file__).parent
 IMAGES = torch.rand(12, 10, 4, 10, generator=torch.Generator().manual_seed(0)) < 0.3
@@ -46,6 +47,8 @@ class Counter:
             self.files.add(name)
 
     def check(self, most: Way) -> None:
+        if not has_kernel(torch.device("cpu"), torch.float32):
+            pytest.skip("counts the way by the compiled kernel")
         found = Way(self.calls, len(self.files), self.changes)
         assert all(a <= b for a, b in zip(found, most, strict=True)), f"{found} > {most}"
 
@@ -149,8 +152,8 @@ def test_few_places_warn_outside_health() -> None:
 
 
 # What is reached; lower it, and do not raise it.
-BY_HAND = Way(340, 44, 215)
-OBSERVED = Way(104, 24, 84)
-IN_A_FIT = Way(465, 64, 315)
+BY_HAND = Way(337, 44, 202)
+OBSERVED = Way(79, 16, 53)
+IN_A_FIT = Way(438, 59, 275)
 SINGLE_BASES = 3
 WARNINGS = 25
