@@ -143,11 +143,6 @@ class Recording:
         """The number of steps."""
         return self.signals["pre"].activity.shape[0]
 
-    @property
-    def elements(self) -> int:
-        """The number of values that all signals have in one step."""
-        return sum(each.activity[0].numel() for each in self.signals.values())
-
 
 class Target(NamedTuple):
     """A parameter that a rule trains, and the accumulator of its change."""

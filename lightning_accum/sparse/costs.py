@@ -123,11 +123,8 @@ class Charge(NamedTuple):
 
     def of(self, product: Product) -> float:
         """Returns the nanoseconds for the spikes of a product."""
-        return (
-            self.fixed + self.event * _events(product.operands[self.place])
-            if self.event
-            else self.fixed
-        )
+        events = _events(product.operands[self.place]) if self.event else 0.0
+        return self.fixed + self.event * events
 
 
 class Forms:
@@ -171,7 +168,7 @@ def _kind(products: Sequence[Product], combine: bool) -> object:
         found.append(each.rate < 0)
         for side in each.operands:
             source, weights = side.source, side.weights
-            found += side.shape, side.dtype, side.is_raster, side.decay, side.mode
+            found += side.shape, side.dtype, side.device, side.is_raster, side.decay, side.mode
             found += sources.setdefault(id(source), len(sources)), source.known_events is None
             if weights is not None:
                 found += sources.setdefault(id(weights), len(sources)), weighs_rows(side)

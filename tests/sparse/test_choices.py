@@ -55,6 +55,14 @@ def test_pairs_of_spikes(kernel: bool, neurons: int, by_torch: str, by_kernel: s
     assert cheapest(pairs(pre, post, torch.ones(1, 32, 1))) == "pre"
 
 
+def test_spikes_are_not_counted_after_a_move_to_another_device(kernel: bool) -> None:
+    forms = Forms()
+    pre, post = side(784, 0.02), side(400, 0.018)
+    assert forms.of(pairs(pre, post), combine=False)[0].choice != "dense"
+    moved = (Signal(Activity(each.activity.to("meta"))) for each in (pre, post))
+    assert {form.choice for form in forms.of(pairs(*moved), combine=False)} == {"dense"}
+
+
 def test_a_short_window_of_one_sample_writes_a_large_matrix_once(kernel: bool) -> None:
     assert cheapest(pairs(side(784, 0.02, 1), side(1600, 0.02, 1))) == "dense"
 
