@@ -147,10 +147,7 @@ def _check_powers(**powers: float) -> None:
 def bound_upper_multiplicative(param: Tensor, update: Tensor, limit: float) -> Tensor:
     r"""Returns potentiation under a multiplicative bound, :math:`(w_{\max} - w) \, u`.
 
-    Args:
-        param: weights :math:`w`, of any shape.
-        update: potentiating part :math:`u`, broadcastable with ``param``.
-        limit: upper limit :math:`w_{\max}`.
+    Arguments as for :func:`bound_upper_scaled_power`.
 
     Example:
         >>> import torch
@@ -163,10 +160,7 @@ def bound_upper_multiplicative(param: Tensor, update: Tensor, limit: float) -> T
 def bound_lower_multiplicative(param: Tensor, update: Tensor, limit: float) -> Tensor:
     r"""Returns depression under a multiplicative bound, :math:`(w - w_{\min}) \, u`.
 
-    Args:
-        param: weights :math:`w`, of any shape.
-        update: depressing part :math:`u`, broadcastable with ``param``.
-        limit: lower limit :math:`w_{\min}`.
+    Arguments as for :func:`bound_upper_scaled_power`.
 
     Example:
         >>> import torch
@@ -183,12 +177,7 @@ def bound_multiplicative(
 
     .. math:: \Delta w = (w_{\max} - w) \, u_+ - (w - w_{\min}) \, u_-
 
-    Args:
-        param: weights :math:`w`, of any shape.
-        pos: potentiating part :math:`u_+`, broadcastable with ``param``.
-        neg: depressing part :math:`u_-`, broadcastable with ``param``.
-        max: upper limit :math:`w_{\max}`, ``None`` to leave that side unbounded.
-        min: lower limit :math:`w_{\min}`, ``None`` to leave that side unbounded.
+    Arguments as for :func:`bound_scaled_power`.
 
     Example:
         >>> import torch
@@ -207,14 +196,7 @@ def bound_upper_scaled_multiplicative(
 ) -> Tensor:
     r"""Returns potentiation under a bound by the relative room, :math:`(w_{\max} - w) / r \, u`.
 
-    Args:
-        param: weights :math:`w`, of any shape.
-        update: potentiating part :math:`u`, broadcastable with ``param``.
-        limit: upper limit :math:`w_{\max}`.
-        range: :math:`r = w_{\max} - w_{\min} > 0`, in the units of the weight.
-
-    Raises:
-        ValueError: if ``range`` is not positive.
+    Arguments as for :func:`bound_upper_scaled_power`.
 
     Example:
         >>> import torch
@@ -230,14 +212,7 @@ def bound_lower_scaled_multiplicative(
 ) -> Tensor:
     r"""Returns depression under a bound by the relative room, :math:`(w - w_{\min}) / r \, u`.
 
-    Args:
-        param: weights :math:`w`, of any shape.
-        update: depressing part :math:`u`, broadcastable with ``param``.
-        limit: lower limit :math:`w_{\min}`.
-        range: :math:`r = w_{\max} - w_{\min} > 0`, in the units of the weight.
-
-    Raises:
-        ValueError: if ``range`` is not positive.
+    Arguments as for :func:`bound_upper_scaled_power`.
 
     Example:
         >>> import torch
@@ -257,15 +232,7 @@ def bound_scaled_multiplicative(
         \Delta w = \frac{w_{\max} - w}{w_{\max} - w_{\min}} \, u_+
             - \frac{w - w_{\min}}{w_{\max} - w_{\min}} \, u_-
 
-    Args:
-        param: weights :math:`w`, of any shape.
-        pos: potentiating part :math:`u_+`, broadcastable with ``param``.
-        neg: depressing part :math:`u_-`, broadcastable with ``param``.
-        max: upper limit :math:`w_{\max}`.
-        min: lower limit :math:`w_{\min}`.
-
-    Raises:
-        ValueError: if a limit is missing or ``max`` is not above ``min``.
+    Arguments as for :func:`bound_scaled_power`.
 
     Example:
         >>> import torch
@@ -283,14 +250,7 @@ def bound_scaled_multiplicative(
 def bound_upper_power(param: Tensor, update: Tensor, limit: float, *, power: float = 1.0) -> Tensor:
     r"""Returns potentiation under a power bound, :math:`(w_{\max} - w)^\mu \, u`.
 
-    Args:
-        param: weights :math:`w`, of any shape.
-        update: potentiating part :math:`u`, broadcastable with ``param``.
-        limit: upper limit :math:`w_{\max}`.
-        power: exponent :math:`\mu > 0`; 1 is the multiplicative rule.
-
-    Raises:
-        ValueError: if ``power`` is not positive.
+    Arguments as for :func:`bound_upper_scaled_power`.
 
     Example:
         >>> import torch
@@ -303,14 +263,7 @@ def bound_upper_power(param: Tensor, update: Tensor, limit: float, *, power: flo
 def bound_lower_power(param: Tensor, update: Tensor, limit: float, *, power: float = 1.0) -> Tensor:
     r"""Returns depression under a power bound, :math:`(w - w_{\min})^\mu \, u`.
 
-    Args:
-        param: weights :math:`w`, of any shape.
-        update: depressing part :math:`u`, broadcastable with ``param``.
-        limit: lower limit :math:`w_{\min}`.
-        power: exponent :math:`\mu > 0`; 1 is the multiplicative rule.
-
-    Raises:
-        ValueError: if ``power`` is not positive.
+    Arguments as for :func:`bound_upper_scaled_power`.
 
     Example:
         >>> import torch
@@ -335,18 +288,7 @@ def bound_power(
 
     .. math:: \Delta w = (w_{\max} - w)^\mu \, u_+ - (w - w_{\min})^\mu \, u_-
 
-    Args:
-        param: weights :math:`w`, of any shape.
-        pos: potentiating part :math:`u_+`, broadcastable with ``param``.
-        neg: depressing part :math:`u_-`, broadcastable with ``param``.
-        max: upper limit :math:`w_{\max}`, ``None`` to leave that side unbounded.
-        min: lower limit :math:`w_{\min}`, ``None`` to leave that side unbounded.
-        power: exponent :math:`\mu > 0`; 1 is the multiplicative rule.
-        upper_power: exponent of the upper side; ``power`` when ``None``.
-        lower_power: exponent of the lower side; ``power`` when ``None``.
-
-    Raises:
-        ValueError: if a power is not positive.
+    Arguments as for :func:`bound_scaled_power`.
 
     Example:
         >>> import torch
@@ -368,8 +310,8 @@ def bound_upper_scaled_power(
 
     Args:
         param: weights :math:`w`, of any shape.
-        update: potentiating part :math:`u`, broadcastable with ``param``.
-        limit: upper limit :math:`w_{\max}`.
+        update: potentiating part :math:`u`, or depressing part for a lower bound; it broadcasts.
+        limit: upper limit :math:`w_{\max}`, or lower limit :math:`w_{\min}` for a lower bound.
         range: :math:`r = w_{\max} - w_{\min} > 0`, in the units of the weight.
         power: exponent :math:`\mu > 0`; 1 is the multiplicative rule.
 
@@ -390,15 +332,7 @@ def bound_lower_scaled_power(
 ) -> Tensor:
     r"""Returns depression under a power of relative room, :math:`((w - w_{\min}) / r)^\mu \, u`.
 
-    Args:
-        param: weights :math:`w`, of any shape.
-        update: depressing part :math:`u`, broadcastable with ``param``.
-        limit: lower limit :math:`w_{\min}`.
-        range: :math:`r = w_{\max} - w_{\min} > 0`, in the units of the weight.
-        power: exponent :math:`\mu > 0`; 1 is the multiplicative rule.
-
-    Raises:
-        ValueError: if ``range`` or ``power`` is not positive.
+    Arguments as for :func:`bound_upper_scaled_power`.
 
     Example:
         >>> import torch
@@ -430,8 +364,8 @@ def bound_scaled_power(
         param: weights :math:`w`, of any shape.
         pos: potentiating part :math:`u_+`, broadcastable with ``param``.
         neg: depressing part :math:`u_-`, broadcastable with ``param``.
-        max: upper limit :math:`w_{\max}`.
-        min: lower limit :math:`w_{\min}`.
+        max: upper limit :math:`w_{\max}`; a bound without scale takes ``None`` for no limit.
+        min: lower limit :math:`w_{\min}`, likewise.
         power: exponent :math:`\mu > 0`; 1 is the multiplicative rule.
         upper_power: exponent of the upper side; ``power`` when ``None``.
         lower_power: exponent of the lower side; ``power`` when ``None``.
@@ -455,12 +389,7 @@ def bound_scaled_power(
 def bound_upper_sharp(param: Tensor, update: Tensor, limit: float) -> Tensor:
     r"""Returns potentiation under a sharp bound, :math:`[w < w_{\max}] \, u`.
 
-    One update may still step over the limit; clamp after applying where it must not.
-
-    Args:
-        param: weights :math:`w`, of any shape.
-        update: potentiating part :math:`u`, broadcastable with ``param``.
-        limit: upper limit :math:`w_{\max}`.
+    Arguments as for :func:`bound_upper_scaled_power`. See :func:`bound_sharp`.
 
     Example:
         >>> import torch
@@ -473,12 +402,7 @@ def bound_upper_sharp(param: Tensor, update: Tensor, limit: float) -> Tensor:
 def bound_lower_sharp(param: Tensor, update: Tensor, limit: float) -> Tensor:
     r"""Returns depression under a sharp bound, :math:`[w > w_{\min}] \, u`.
 
-    One update may still step over the limit; clamp after applying where it must not.
-
-    Args:
-        param: weights :math:`w`, of any shape.
-        update: depressing part :math:`u`, broadcastable with ``param``.
-        limit: lower limit :math:`w_{\min}`.
+    Arguments as for :func:`bound_upper_scaled_power`. See :func:`bound_sharp`.
 
     Example:
         >>> import torch
@@ -497,12 +421,7 @@ def bound_sharp(
 
     One update may still step over the limit; clamp after applying where it must not.
 
-    Args:
-        param: weights :math:`w`, of any shape.
-        pos: potentiating part :math:`u_+`, broadcastable with ``param``.
-        neg: depressing part :math:`u_-`, broadcastable with ``param``.
-        max: upper limit :math:`w_{\max}`, ``None`` to leave that side unbounded.
-        min: lower limit :math:`w_{\min}`, ``None`` to leave that side unbounded.
+    Arguments as for :func:`bound_scaled_power`.
 
     Example:
         >>> import torch

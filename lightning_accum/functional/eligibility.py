@@ -1,25 +1,8 @@
-r"""The eligibility propagation of adaptive neurons, folded into one postsynaptic signal.
+"""The eligibility propagation of adaptive neurons, folded into one postsynaptic signal.
 
-With the pseudo-derivative :math:`\psi_j(t)` of a neuron's spike, the trace of its input
-:math:`\varepsilon_i(t)`, the adaptation's decay :math:`\rho` and strength :math:`\beta`, the
-readout's decay :math:`\kappa` and the learning signal :math:`L_j(t)`, e-prop changes a weight by
-
-.. math::
-    \Delta w_{ji} &\propto \sum_t L_j(t) \sum_{t' \le t} \kappa^{t - t'} e_{ji}(t') \\
-    e_{ji}(t) &= \psi_j(t) \left(\varepsilon_i(t) - \beta\, \varepsilon^a_{ji}(t)\right) \\
-    \varepsilon^a_{ji}(t + 1) &= \psi_j(t)\, \varepsilon_i(t)
-                               + (\rho - \beta\, \psi_j(t))\, \varepsilon^a_{ji}(t).
-
-Everything but :math:`\varepsilon_i` belongs to the neuron, and everything is linear. So the sum can
-be taken the other way round, backwards in time, for each neuron instead of each synapse:
-
-.. math::
-    G_j(t) &= \kappa\, G_j(t + 1) + L_j(t) \\
-    q_j(t) &= \psi_j(t) \left(G_j(t) + \mu_j(t + 1)\right) \\
-    \mu_j(t) &= \rho\, \mu_j(t + 1) - \beta\, q_j(t) \\
-    \Delta w_{ji} &\propto \sum_t q_j(t)\, \varepsilon_i(t)
-
-which is exact, and one product.
+In e-prop's sum over a window everything but the trace of the input belongs to the neuron, and
+everything is linear. So the sum can be taken the other way round, backwards in time, for each
+neuron instead of each synapse, which is exact, and one product.
 """
 
 from __future__ import annotations
@@ -66,7 +49,8 @@ def fold_eligibility(
         q(t) = \psi(t) \left(G(t) + R(t) + \mu(t + 1)\right), \qquad
         \mu(t) = \rho\, \mu(t + 1) - \beta\, q(t)
 
-    with :math:`G` and :math:`\mu` zero behind the last step, unless more steps follow.
+    with :math:`G` and :math:`\mu` zero behind the last step, unless more steps follow. The change
+    that :class:`~lightning_accum.EProp` sums over synapses is :math:`\sum_t q_j(t)\, \bar x_i(t)`.
 
     Args:
         learning_signal: ``[T, ...]`` :math:`L`, for each neuron.
@@ -140,14 +124,7 @@ def fold_remaining(derivative: Tensor, kappa: float, beta: float, rho: float) ->
     The filtered eligibility of a synapse at the end is :math:`\sum_t q_j(t)\, \varepsilon_i(t)`,
     and what the window before left, times its factors; the adaptation's part likewise.
 
-    Args:
-        derivative: ``[T, ...]`` :math:`\psi`.
-        kappa: decay of the readout's filter per step.
-        beta: strength of the adaptation.
-        rho: decay of the adaptation per step.
-
-    Raises:
-        ValueError: if there is no step, or a decay is not between 0 and 1.
+    Arguments as for :func:`fold_eligibility`.
 
     Example:
         >>> import torch

@@ -12,13 +12,14 @@ from lightning_accum.functional.numbers import at_least_float32
 
 
 class Interpolation(Protocol):
-    """Estimates a value ``elapsed`` ms after one observation and ``dt - elapsed`` before the next.
+    r"""Estimates a value ``elapsed`` ms after one observation and ``dt - elapsed`` before the next.
 
     Args:
-        earlier: ``[...]`` the observation at or before the time.
-        later: ``[...]`` the observation at or after it; ``earlier`` itself if they coincide.
-        elapsed: time since ``earlier`` in ms, at least 0 and less than ``dt``; it broadcasts.
-        dt: time between the two observations, in ms.
+        earlier: ``[...]`` the observation :math:`y_0` at or before the time.
+        later: ``[...]`` the observation :math:`y_1` at or after it, :math:`y_0` if they coincide.
+        elapsed: time :math:`t` since ``earlier`` in ms, at least 0 and less than ``dt``; it
+            broadcasts.
+        dt: time :math:`\Delta t` between the two observations, in ms.
     """
 
     def __call__(self, earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) -> Tensor:
@@ -28,12 +29,6 @@ class Interpolation(Protocol):
 
 def interp_previous(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) -> Tensor:
     r"""Returns the observation at or before a time, :math:`y(t) = y_0`.
-
-    Args:
-        earlier: ``[...]`` :math:`y_0`, at or before the moment.
-        later: ``[...]`` :math:`y_1`, at or after it.
-        elapsed: time :math:`t` since ``earlier``, in ms.
-        dt: time :math:`\Delta t` between both, in ms.
 
     Example:
         >>> import torch
@@ -45,12 +40,6 @@ def interp_previous(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) 
 
 def interp_next(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) -> Tensor:
     r"""Returns the observation at or after a time, :math:`y(t) = y_1`.
-
-    Args:
-        earlier: ``[...]`` :math:`y_0`, at or before the moment.
-        later: ``[...]`` :math:`y_1`, at or after it.
-        elapsed: time :math:`t` since ``earlier``, in ms.
-        dt: time :math:`\Delta t` between both, in ms.
 
     Example:
         >>> import torch
@@ -66,12 +55,6 @@ def interp_nearest(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) -
     .. math::
         y(t) = \begin{cases} y_0 & t \le \Delta t / 2 \\ y_1 & t > \Delta t / 2 \end{cases}
 
-    Args:
-        earlier: ``[...]`` :math:`y_0`, at or before the moment.
-        later: ``[...]`` :math:`y_1`, at or after it.
-        elapsed: time :math:`t` since ``earlier``, in ms.
-        dt: time :math:`\Delta t` between both, in ms.
-
     Example:
         >>> import torch
         >>> interp_nearest(torch.zeros(2), torch.ones(2), torch.tensor([0.5, 0.6]), 1.0)
@@ -83,12 +66,6 @@ def interp_nearest(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) -
 
 def interp_linear(earlier: Tensor, later: Tensor, elapsed: Tensor, dt: float) -> Tensor:
     r"""Interpolates linearly between both, :math:`y(t) = y_0 + (y_1 - y_0)\,t / \Delta t`.
-
-    Args:
-        earlier: ``[...]`` :math:`y_0`, at or before the moment.
-        later: ``[...]`` :math:`y_1`, at or after it.
-        elapsed: time :math:`t` since ``earlier``, in ms.
-        dt: time :math:`\Delta t` between both, in ms.
 
     Example:
         >>> import torch
@@ -106,16 +83,8 @@ def interp_exponential(
 ) -> Tensor:
     r"""Returns the earlier observation after its decay, :math:`y(t) = y_0\,e^{-t / \tau}`.
 
-    Args:
-        earlier: ``[...]`` :math:`y_0`, at or before the moment.
-        later: ``[...]`` :math:`y_1`, at or after it.
-        elapsed: time :math:`t` since ``earlier``, in ms.
-        dt: time :math:`\Delta t` between both, in ms.
-        tc: time constant :math:`\tau`, in ms; fix it with ``functools.partial`` to make an
-            :class:`Interpolation`.
-
-    Raises:
-        ValueError: if the time constant is not positive.
+    Fix the time constant :math:`\tau`, in ms, with ``functools.partial`` to make an
+    :class:`Interpolation`.
 
     Example:
         >>> import torch

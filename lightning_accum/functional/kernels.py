@@ -16,21 +16,12 @@ Kernel: TypeAlias = Callable[[Tensor], Tensor]
 
 
 class Coefficients(NamedTuple):
-    r"""Coefficients of a kernel of a closed form.
+    r"""Coefficients of :math:`K(\Delta) = A_\pm\, e^{l_\pm |\Delta| + c \Delta^2} - B`."""
 
-    .. math:: K(\Delta) = A_\pm\, e^{l_\pm |\Delta| + c \Delta^2} - B
-
-    Args:
-        heights: :math:`A_\pm` for :math:`\Delta \ge 0` and for :math:`\Delta < 0`.
-        slopes: :math:`l_\pm` for the same; not positive.
-        curve: :math:`c`; not positive.
-        offset: :math:`B`.
-    """
-
-    heights: tuple[float, float]
-    slopes: tuple[float, float] = (0.0, 0.0)
-    curve: float = 0.0
-    offset: float = 0.0
+    heights: tuple[float, float]  # A for differences of at least 0, and below
+    slopes: tuple[float, float] = (0.0, 0.0)  # l for the same; not positive
+    curve: float = 0.0  # c; not positive
+    offset: float = 0.0  # B
 
 
 @final

@@ -13,14 +13,7 @@ from torch import Tensor
 
 
 def class_rate_sums(rates: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-    r"""Sums each neuron's rates by class, :math:`R_{cn} = \sum_{b:\,y_b = c} r_{bn}`.
-
-    Example:
-        >>> import torch
-        >>> sums, counts = class_rate_sums(torch.tensor([[1, 2], [3, 4]]), torch.tensor([1, 1]), 2)
-        >>> sums, counts
-        (tensor([[0., 0.], [4., 6.]]), tensor([0, 2]))
-    """
+    r"""Sums each neuron's rates by class, :math:`R_{cn} = \sum_{b:\,y_b = c} r_{bn}`."""
     # Not a product with one-hot labels, because matrix products may be set to round their factors.
     index = labels.long()
     sums = torch.zeros(num_classes, rates.shape[1], device=rates.device)
@@ -30,46 +23,21 @@ def class_rate_sums(rates: Tensor, labels: Tensor, num_classes: int) -> tuple[Te
 
 
 def assign_classes(mean_rates: Tensor) -> Tensor:
-    r"""Assigns each neuron to its most active class, :math:`a_n = \arg\max_c \bar r_{cn}`.
-
-    Example:
-        >>> import torch
-        >>> assign_classes(torch.tensor([[0.5, 0.0, 1.0], [0.7, 0.0, 1.0]]))
-        tensor([ 1, -1,  0])
-
-    Source:
-        Diehl & Cook (2015), doi:10.3389/fncom.2015.00099.
-    """
+    r"""Assigns each neuron to its most active class, :math:`a_n = \arg\max_c \bar r_{cn}`."""
     peak, winner = mean_rates.max(dim=0)
     return torch.where(peak > 0, winner, -1)
 
 
 def assigned_votes(mean_rates: Tensor) -> Tensor:
-    r"""Returns each neuron's vote for its class, :math:`V_{cn} = [a_n = c] / |\{m : a_m = c\}|`.
-
-    Example:
-        >>> import torch
-        >>> assigned_votes(torch.tensor([[0.5, 0.9, 0.0], [0.1, 0.3, 1.0]]))
-        tensor([[0.5000, 0.5000, 0.0000],
-                [0.0000, 0.0000, 1.0000]])
-    """
+    r"""Returns each neuron's vote for its class, :math:`V_{cn} = [a_n = c] / |\{m : a_m = c\}|`."""
     classes = torch.arange(mean_rates.shape[0], device=mean_rates.device)
     share = assign_classes(mean_rates) == classes.unsqueeze(1)
     return _averaging(share.to(mean_rates.dtype))
 
 
 def proportional_votes(mean_rates: Tensor) -> Tensor:
-    r"""Returns votes by each neuron's shares, :math:`p_{cn} = \bar r_{cn} / \sum_k \bar r_{kn}`.
-
-    The votes are :math:`V_{cn} = p_{cn} / \sum_m p_{cm}`, so that many neurons
-    with a low rate for a class give it no advantage.
-
-    Example:
-        >>> import torch
-        >>> proportional_votes(torch.tensor([[0.6, 0.0], [0.2, 0.5]]))
-        tensor([[1.0000, 0.0000],
-                [0.2000, 0.8000]])
-    """
+    r"""Returns votes by each neuron's shares, :math:`p_{cn} = \bar r_{cn} / \sum_k \bar r_{kn}`."""
+    # V_cn = p_cn / Σ_m p_cm: many neurons with a low rate for a class give it no advantage.
     total = mean_rates.sum(dim=0)
     return _averaging(mean_rates / total.where(total > 0, 1.0))
 
@@ -88,12 +56,6 @@ def bayes_votes(rate_sums: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
     with :math:`\bar r_n` the mean over classes of the neuron's mean rate: each class is given one
     sample more, in which neurons fire as on average, so that no rate is zero. A neuron that never
     fired has no votes. Counting in other units, such as Hz, gives the same classes.
-
-    Example:
-        >>> import torch
-        >>> bayes_votes(torch.tensor([[30.0, 10.0], [10.0, 30.0]]), torch.tensor([10, 10]))
-        (tensor([[ 0.3747, -0.6061],
-                [-0.6061,  0.3747]]), tensor([-4., -4.]))
     """
     count = samples.to(rate_sums.dtype).unsqueeze(1)
     seen = rate_sums.any(dim=1)
@@ -105,18 +67,7 @@ def bayes_votes(rate_sums: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def predict_class(rates: Tensor, votes: Tensor, offsets: Tensor | None = None) -> Tensor:
-    r"""Returns the class with the most votes.
-
-    .. math:: \hat y_b = \arg\max_c \, o_c + \sum_n V_{cn} r_{bn}
-
-    Example:
-        >>> import torch
-        >>> votes = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
-        >>> predict_class(torch.tensor([[1.0, 3.0]]), votes)
-        tensor([1])
-        >>> predict_class(torch.tensor([[1.0, 3.0]]), votes, torch.tensor([3.0, 0.0, 0.0]))
-        tensor([0])
-    """
+    r"""Returns the class with the most votes, :math:`\arg\max_c \, o_c + \sum_n V_{cn} r_{bn}`."""
     if offsets is None:
         offsets = torch.where(votes.any(dim=1), 0.0, -torch.inf)
     scores = rates.to(votes.dtype) @ votes.T + offsets

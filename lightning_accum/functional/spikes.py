@@ -96,11 +96,7 @@ class Surrogate(ABC):
 
     @abstractmethod
     def derivative(self, x: Tensor) -> Tensor:
-        r"""Returns :math:`\psi(x)`.
-
-        Args:
-            x: potential above the threshold, any shape.
-        """
+        r"""Returns :math:`\psi(x)` of potentials above the threshold, of any shape."""
 
     def form(self) -> tuple[str, float, float] | None:
         """Returns the name and two constants of the form that is compiled, ``None`` if none is."""
@@ -108,9 +104,6 @@ class Surrogate(ABC):
 
     def spike(self, x: Tensor) -> Tensor:
         """Returns 1 where ``x`` is at least zero and 0 elsewhere; its gradient is the derivative.
-
-        Args:
-            x: potential above the threshold, any shape.
 
         Example:
             >>> import torch

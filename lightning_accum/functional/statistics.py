@@ -213,11 +213,8 @@ def lost_change(
     parts: tuple[Tensor | None, Tensor | None],
     limits: tuple[float | None, float | None] = (None, None),
 ) -> tuple[Tensor, Tensor]:
-    """Returns how much of a pending change had no effect, and how much there was.
-
-    Weights near the lower or the upper limit or beyond it do not count: what a limit or a soft
-    bound holds back is not lost.
-    """
+    """Returns how much of a pending change had no effect, and how much there was."""
+    # Weights near a limit or beyond it do not count: what a limit or soft bound holds is not lost.
     pos, neg = (torch.zeros_like(after) if part is None else part for part in parts)
     wanted, near, (lower, upper) = (pos - neg).abs(), NEAR * after.abs().max(), limits
     if lower is not None:

@@ -184,7 +184,7 @@ def _copied(values: Tensor, dtype: torch.dtype, out: Tensor | None) -> Tensor:
 
 
 def _check(name: str, values: Tensor, decay: float, initial: Tensor | None = None) -> None:
-    """Checks the arguments of a trace, without a call of a function if they are right."""
+    """Checks the arguments of a trace."""
     if not isinstance(values, Tensor):
         check_tensors(**{name: values})
     if values.ndim == 0:

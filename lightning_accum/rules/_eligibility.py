@@ -15,14 +15,7 @@ from lightning_accum.rules._folded import FoldedWindow
 
 
 def owners(window: Window) -> Tensor | None:
-    """Returns the neuron that each entry of a parameter leads to; ``None`` if that is its row.
-
-    Args:
-        window: the signals of one cell.
-
-    Raises:
-        ValueError: if an entry leads to several neurons, so that their eligibility does not fit it.
-    """
+    """Returns the neuron that each entry of a parameter leads to; ``None`` if that is its row."""
     vjp, dtype = window.vjp, torch.promote_types(window.param.dtype, torch.float32)
     if vjp.is_matrix or not vjp.reads_input:
         return None
@@ -52,11 +45,10 @@ def owners(window: Window) -> Tensor | None:
 
 
 class CarriedEligibility(CustomChange):
-    """Adds the change by the eligibility of earlier windows, and carries that of this window.
+    """Adds the change by the eligibility of earlier windows, and carries that of this window."""
 
-    Two tensors for each sample and synapse pass from window to window: the filtered eligibility if
-    the readout has a memory, and the adaptation's part if the neuron adapts.
-    """
+    # Two tensors for each sample and synapse pass from window to window: the filtered eligibility
+    # if the readout has a memory, and the adaptation's part if the neuron adapts.
 
     def __init__(self, window: Window, pre: Signal, folded: FoldedWindow, lr: float) -> None:
         super().__init__(window.post.activity.shape[1])

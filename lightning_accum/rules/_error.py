@@ -15,26 +15,15 @@ from lightning_accum.rules.feedback import Feedback
 
 @dataclass(frozen=True)
 class LearningSignal:
-    """The learning signal of each neuron, computed from the error for some steps at a time.
-
-    Args:
-        error: ``[T, B, ...]``, or ``[B, ...]`` if it is the same in all steps.
-        feedback: brings the error to the neurons; when ``None``, the error is the signal.
-        shape: the shape of the neurons' output, ``[T, B, ...]``.
-        every_step: whether the error has the dimension of time.
-    """
+    """The learning signal of each neuron, computed from the error for some steps at a time."""
 
     error: Tensor
-    feedback: Feedback | None
-    shape: torch.Size
-    every_step: bool
+    feedback: Feedback | None  # without it, the error is the signal
+    shape: torch.Size  # of the neurons' output, [T, B, ...]
+    every_step: bool  # whether the error has the dimension of time
 
     def weighted(self) -> tuple[Tensor, Tensor] | None:
-        """Returns the error and the weights ``[classes, neurons]`` whose product the signal is.
-
-        Returns:
-            ``None`` if the feedback does something else.
-        """
+        """Returns the error and the weights whose product the signal is, if it is one."""
         feedback = self.feedback
         if feedback is None or type(feedback).forward is not Feedback.forward:
             return None
@@ -46,11 +35,7 @@ class LearningSignal:
         return self.error.to(dtype).contiguous(), weight.to(device, dtype).contiguous()
 
     def of(self, steps: slice) -> Tensor:
-        """Returns the signal of some steps, ``[T, B, ...]`` in float32 or wider.
-
-        Args:
-            steps: which steps.
-        """
+        """Returns the signal of some steps, ``[T, B, ...]`` in float32 or wider."""
         error = self.error[steps] if self.every_step else self.error
         signal = error if self.feedback is None else self.feedback(error)
         signal = signal.reshape(*error.shape[: 1 + self.every_step], *self.shape[2:])
@@ -61,22 +46,13 @@ class LearningSignal:
 def learning_signal(
     recording: Recording, rule: str, feedback: Feedback | None = None
 ) -> LearningSignal:
-    """Returns the learning signal, in the shape of the neuron's output.
-
-    Args:
-        recording: what was recorded; its inputs hold the ``error``.
-        rule: the name of the rule, for messages.
-        feedback: brings the error to the neurons; when ``None``, the error is the signal.
-
-    Raises:
-        ValueError: if the error is missing, or its shape does not fit.
-        TypeError: if it is complex.
-    """
+    """Returns the learning signal of the ``error`` that was given, or raises if it does not fit."""
     post = recording.activity("post")
     steps, batch, *shape = post.shape
     error = recording.inputs.get("error")
     found = list(error.shape) if isinstance(error, Tensor) else type(error).__name__
-    dims = _dims(shape, feedback)
+    by_class = feedback is not None and feedback.matrix() is not None
+    dims = 1 if by_class else len(shape)  # after those of steps and samples
     each = isinstance(error, Tensor) and error.ndim == 2 + dims
     lead = (steps, batch) if each else (batch,)
     fits = isinstance(error, Tensor) and error.ndim == len(lead) + dims
@@ -85,7 +61,7 @@ def learning_signal(
         isinstance(error, Tensor) and error.shape[len(lead) :].numel() == math.prod(shape)
     )
     if not led or not alike or not isinstance(error, Tensor):
-        last = "classes" if _has_matrix(feedback) else ", ".join(map(str, shape))
+        last = "classes" if by_class else ", ".join(map(str, shape))
         mend = (
             "call the rule as `rule(error=...)`, or give the callback"
             ' `input_keys=("error",)` and return `{"error": error}` from `training_step`.'
@@ -110,13 +86,3 @@ def learning_signal(
                 f" {math.prod(shape)} neurons. Found {neurons}: make it for this layer."
             )
     return LearningSignal(error, feedback, post.shape, each)
-
-
-def _has_matrix(feedback: Feedback | None) -> bool:
-    """Returns whether the error has an entry for each output instead of each neuron."""
-    return feedback is not None and feedback.matrix() is not None
-
-
-def _dims(shape: list[int], feedback: Feedback | None) -> int:
-    """Returns the number of an error's dimensions after those of steps and samples."""
-    return 1 if _has_matrix(feedback) else len(shape)

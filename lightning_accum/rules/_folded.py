@@ -21,21 +21,13 @@ from lightning_accum.sparse.library import Scratch
 
 
 class FoldConstants(NamedTuple):
-    """The numbers by which a window is folded.
+    """The numbers by which a window is folded."""
 
-    Args:
-        kappa: decay of the readout's filter per step.
-        beta: strength of the adaptation.
-        rho: decay of the adaptation per step.
-        lr_rate: rate of the regularization of firing rates.
-        target: spikes per step at which the regularization changes nothing.
-    """
-
-    kappa: float
-    beta: float
-    rho: float
-    lr_rate: float
-    target: float
+    kappa: float  # decay of the readout's filter per step
+    beta: float  # strength of the adaptation
+    rho: float  # decay of the adaptation per step
+    lr_rate: float  # rate of the regularization of firing rates
+    target: float  # spikes per step at which the regularization changes nothing
 
 
 def check_own_weights(recording: Recording) -> None:
@@ -52,27 +44,16 @@ def check_own_weights(recording: Recording) -> None:
 
 @dataclass(frozen=True)
 class FoldedWindow:
-    """The folded learning signals of a window, and the values that they are computed from.
-
-    Args:
-        fold: folds the learning signals of the whole window.
-        learning: the learning signals.
-        folding: the folding that the compiled kernel computes as it sums; ``None`` without it.
-        potential: gives the pseudo-derivatives, ``[T, B, ...]``.
-        kappa: decay of the readout's filter per step.
-        beta: strength of the adaptation.
-        rho: decay of the adaptation per step.
-        carries: whether eligibility passes to the next window.
-    """
+    """The folded learning signals of a window, and the values that they are computed from."""
 
     fold: Callable[[], Eligibility]
     learning: LearningSignal
-    folding: Folding | None
+    folding: Folding | None  # what the compiled kernel computes as it sums
     potential: Potential
     kappa: float
     beta: float
     rho: float
-    carries: bool
+    carries: bool  # whether eligibility passes to the next window
 
     @cached_property
     def signal(self) -> Eligibility:
@@ -80,11 +61,7 @@ class FoldedWindow:
         return self.fold()
 
     def post(self, window: Window) -> Signal | Tensor:
-        """Returns the folded learning signals of a piece of the window.
-
-        Args:
-            window: the signals of the piece.
-        """
+        """Returns the folded learning signals of a piece of the window."""
         steps, folding = window.steps, self.folding
         if folding is None or "signal" in vars(self):
             return self.signal.post[steps]
@@ -120,12 +97,10 @@ class FoldedWindow:
 
 
 class SharedFolds:
-    """Folds the windows of one call of the rule, once for all cells of a neuron.
+    """Folds the windows of one call of the rule, once for all cells of a neuron."""
 
-    The input and the recurrent connection of a layer have the same learning signals and
-    pseudo-derivatives. In a ``with`` block the result is kept in work memory until the end of the
-    block, for the next cell; outside it is not kept.
-    """
+    # The input and the recurrent connection of a layer have the same learning signals and
+    # pseudo-derivatives: in a `with` block the result is kept in work memory for the next cell.
 
     def __init__(self) -> None:
         self._found: dict[tuple[object, ...], FoldedWindow] | None = None
@@ -146,14 +121,7 @@ class SharedFolds:
         numbers: FoldConstants,
         signal: LearningSignal,
     ) -> FoldedWindow:
-        """Folds a window, or returns that of another cell with the same neuron.
-
-        Args:
-            recording: what was recorded.
-            h: hyperparameters.
-            numbers: the numbers by which it is folded.
-            signal: the learning signal.
-        """
+        """Folds a window, or returns that of another cell with the same neuron."""
         if recording.carries and (numbers.kappa or numbers.beta):
             check_own_weights(recording)
         read = ("post", *potentials(h))

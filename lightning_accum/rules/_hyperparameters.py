@@ -24,13 +24,7 @@ _FOREIGN = {
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    """Raises a ``ValueError`` if an argument is not one of some strings.
-
-    Args:
-        name: the name of the argument.
-        value: the argument.
-        choices: the strings.
-    """
+    """Raises a ``ValueError`` if an argument is not one of some strings."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(
             f"Argument `{name}` should be one of {choices}. Found `{name} = {value!r}`."
@@ -38,17 +32,7 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 
 
 def check_hyperparameters(h: Any, optional: Collection[str]) -> None:
-    """Raises an error if hyperparameters that several rules have make no sense.
-
-    Args:
-        h: the hyperparameters.
-        optional: names of those that may be ``None``.
-
-    Raises:
-        ValueError: if ``dt`` or a ``tc_...`` is not positive, an ``lr_...`` is not finite, or
-            ``trace_mode`` is not a mode.
-        TypeError: if ``params``, ``batch_reduction`` or ``picker`` is of another type.
-    """
+    """Raises if hyperparameters of all rules make no sense; the optional ones may be ``None``."""
     check_reduction(h.batch_reduction, "batch_reduction")
     rates = rates_in(vars(h))
     for name, value in vars(h).items():
@@ -78,16 +62,7 @@ def check_hyperparameters(h: Any, optional: Collection[str]) -> None:
 
 
 def check_neuron(name: str, cell: Cell, h: Any) -> None:
-    """Raises a ``ValueError`` if the neuron's ``time_dim`` or ``dt`` is not that of the rule.
-
-    The ``dt`` of a neuron is in ms if the neuron has a ``time_dim``, as those of
-    ``lightning_accum.nn`` do. That of other neurons may be in any unit and is not compared.
-
-    Args:
-        name: the name of the cell.
-        cell: the cell.
-        h: the hyperparameters of the rule for this cell.
-    """
+    """Raises a ``ValueError`` if the neuron's ``time_dim`` or ``dt`` is not that of the rule."""
     neuron = cell.neuron
     mode = {"s": None, "m": 0}.get(getattr(neuron, "step_mode", ""), h.time_dim)
     for kind in type(neuron).__mro__:
@@ -100,6 +75,7 @@ def check_neuron(name: str, cell: Cell, h: Any) -> None:
             f" `time_dim = {h.time_dim}`: give the rule `time_dim={time_dim}`, and call the neuron"
             f" once per {how}."
         )
+    # in ms, as in `lightning_accum.nn`; that of a neuron without `time_dim` may be in any unit
     step: Any = getattr(neuron, "dt", None) if hasattr(neuron, "time_dim") else None
     if is_number(step) and not math.isclose(step, h.dt):
         raise ValueError(
@@ -115,14 +91,7 @@ def check_neuron(name: str, cell: Cell, h: Any) -> None:
 
 
 def check_connection(name: str, cell: Cell, h: Any, takes_delays: bool) -> None:
-    """Raises a ``ValueError`` if the rule ignores the connection's delays, or has another step.
-
-    Args:
-        name: the name of the cell.
-        cell: the cell.
-        h: the hyperparameters of the rule for this cell.
-        takes_delays: whether the rule takes account of delays.
-    """
+    """Raises a ``ValueError`` if the rule ignores the connection's delays, or has another step."""
     connection = cell.connection
     if not isinstance(connection, DelayedLinear):
         return

@@ -42,16 +42,7 @@ class _Suited(NamedTuple):
 
 @torch.no_grad()
 def run_compiled(rule: Rule, layer: nn.Module, inputs: Tensor) -> Tensor | None:
-    """Simulates a layer and learns after each step, in one call.
-
-    Args:
-        rule: the rule.
-        layer: the layer.
-        inputs: ``[T, B, E]``.
-
-    Returns:
-        The spikes ``[T, B, N]``; ``None`` if nothing has changed, because the loop does not suit.
-    """
+    """Simulates a layer and learns after each step; ``None`` without a change if it cannot."""
     found = _suited(rule, layer, inputs)
     if found is None:
         return None

@@ -22,10 +22,8 @@ class Synapses(Outer):
     """Sums outer products into a matrix that has an entry for each synapse, as delays do."""
 
     def check(self, post: Tensor, pre: Tensor) -> None:
-        """Raises a ``ValueError`` if the shape is not ``[out, in]``.
-
-        The connection is not run, because one with delays keeps past inputs.
-        """
+        """Raises a ``ValueError`` if the shape is not ``[out, in]``."""
+        # The connection is not run, because one with delays keeps past inputs.
         param: Tensor = getattr(self.module, self.name)
         expected = (post.shape[-1], pre.shape[-1])
         if tuple(param.shape) != expected:
@@ -36,14 +34,7 @@ class Synapses(Outer):
 
 
 class SpikePairs(CustomChange):
-    """Sums a kernel over nearest pairs of spikes: every spike visits all synapses of its neuron.
-
-    Args:
-        kernel: returns the change for time differences, post minus pre minus delay, in ms.
-        post: postsynaptic spikes, ``[T, B, ..., out]``.
-        pre: presynaptic spikes, ``[T, B, ..., in]``.
-        delay: the delay of each synapse, in ms, ``[out, in]``; there is none if ``None``.
-    """
+    """Sums a kernel over nearest pairs of spikes: every spike visits all synapses of its neuron."""
 
     def __init__(
         self, kernel: Kernel, post: Signal, pre: Signal, delay: Tensor | None = None
@@ -66,10 +57,7 @@ class SpikePairs(CustomChange):
         return self.delay is None and max(map(_farthest, sides)) < _LONGEST
 
     def summed(self, vjp: WeightVJP) -> Parts:
-        """Returns the change by the spikes of both sides, from the compiled kernel if there is one.
-
-        The plain form is :meth:`parts` of all samples.
-        """
+        """Returns the parts of all samples, from the compiled kernel if there is one."""
         if self.is_fast and vjp.is_matrix:
             size = self.post.activity.shape[-1], self.pre.activity.shape[-1]
             up, down = (torch.empty(size, dtype=self.post.dtype) for _ in range(2))

@@ -29,10 +29,7 @@ class BCM(RateRule):
     Args:
         lr: rate.
         tc_threshold: time constant of the threshold, in ms.
-        dt: step, in ms.
-        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
-            ``carry``, ``backend`` and ``picker`` too.
+        **options: those of :class:`Rule`.
 
     Example:
         >>> import torch

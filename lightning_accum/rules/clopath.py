@@ -49,10 +49,7 @@ class Clopath(Rule):
         tc_average: time constant of the average potential, in ms.
         membrane: where the potential relative to rest is found: the path of an attribute of the
             neuron, or a callable that finds it in the neuron's output.
-        dt: step, in ms.
-        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
-            ``carry``, ``backend`` and ``picker`` too.
+        **options: those of :class:`Rule`.
 
     Raises:
         ValueError: if a threshold is not a finite number, or ``u_ref`` is not positive.

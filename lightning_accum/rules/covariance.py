@@ -25,10 +25,7 @@ class Covariance(RateRule):
     Args:
         lr: rate.
         tc_average: time constant of the averages, in ms.
-        dt: step, in ms.
-        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
-            ``carry``, ``backend`` and ``picker`` too.
+        **options: those of :class:`Rule`.
 
     Example:
         >>> import torch

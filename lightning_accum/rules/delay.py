@@ -39,10 +39,7 @@ class DelayAdjustedSTDP(DelayRule):
         tc_post: time constant :math:`\tau_\text{post}`, in ms, where the neuron's spike is first.
         tc_pre: time constant :math:`\tau_\text{pre}`, in ms, where the neuron's spike is last.
         delay: name of the connection's delays, a parameter or buffer ``[out, in]`` in ms.
-        dt: step, in ms.
-        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
-            ``carry`` and ``picker`` too.
+        **options: those of :class:`Rule`.
 
     Raises:
         TypeError: if a rate is called ``lr_pos`` or ``lr_neg``, which Inferno's classes for weights

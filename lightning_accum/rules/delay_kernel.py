@@ -23,11 +23,8 @@ class DelayAdjustedKernelSTDP(DelayRule):
 
     Args:
         kernel: as for :class:`~lightning_accum.KernelSTDP`.
-        delay: name of the connection's delays, a parameter or buffer ``[out, in]`` in ms.
-        dt: step, in ms.
-        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
-            ``carry`` and ``picker`` too.
+        delay: as for :class:`DelayAdjustedSTDP`.
+        **options: those of :class:`Rule`.
 
     Raises:
         TypeError: if the kernel is not callable.

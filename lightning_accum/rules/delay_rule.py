@@ -19,13 +19,7 @@ from lightning_accum.rules.base import Rule
 
 
 class DelayRule(Rule):
-    """Base of rules on spike-time differences that delays shift.
-
-    Args:
-        delay: name of the connection's delays, ``[out, in]`` in ms.
-        dt: step, in ms.
-        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-    """
+    """Base of rules on spike-time differences that delays shift."""
 
     _shifts_by_delay = True
 

@@ -36,10 +36,7 @@ class DeltaRule(ThirdFactorRule):
         tc_readout: time constant :math:`\tau` of the readout, in ms. When ``None``, ``tc_mem`` of
             the neuron; if the neuron has none, the input itself counts.
         graded_input: whether the input of the connection is real-valued instead of spikes.
-        dt: step, in ms.
-        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
-            ``carry``, ``backend`` and ``picker`` too.
+        **options: those of :class:`Rule`.
 
     Raises:
         ValueError: if the time constant is not that of the readout.

@@ -41,10 +41,8 @@ class EProp(PotentialRule):
     reset that subtracts the threshold, this is the gradient by backpropagation through time. In a
     recurrent network it leaves out what one neuron's spikes do to the error by way of others.
 
-    Pass the error to the rule's call, ``rule(error=error)``. A callback passes the entries of what
-    ``training_step`` returns that its ``input_keys`` name. The error has shape ``[T, B, classes]``,
-    or ``[B, classes]`` if it is the same in all steps. It is the gradient of each sample's loss by
-    the outputs, such as ``y.softmax(-1) - target``, not divided by the size of the batch.
+    Pass the error as for :class:`DeltaRule`: the gradient of each sample's loss by the outputs,
+    such as ``y.softmax(-1) - target``.
 
     Args:
         lr: rate :math:`\eta`.
@@ -69,10 +67,7 @@ class EProp(PotentialRule):
             :class:`~lightning_accum.nn.SurrogateLIF` keeps it.
         threshold: where the threshold is found, in the same way; or its value, a number.
         graded_input: whether the input of the connection is real-valued instead of spikes.
-        dt: step, in ms.
-        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
-            ``carry``, ``backend`` and ``picker`` too.
+        **options: those of :class:`Rule`.
 
     Raises:
         TypeError: if the feedback or the surrogate is of another type.
@@ -111,11 +106,7 @@ class EProp(PotentialRule):
         self._folds = SharedFolds()
 
     def required(self, h: Self) -> tuple[str, ...]:
-        """Returns names of hyperparameters that should not be ``None`` once a cell is registered.
-
-        Args:
-            h: the hyperparameters of a cell.
-        """
+        """Returns names of hyperparameters that a registered cell should have."""
         return (*super().required(h), *(("tc_adaptation",) if h.beta else ()))
 
     def check(self, h: Self) -> None:
@@ -176,17 +167,11 @@ class EProp(PotentialRule):
         return [product, CarriedEligibility(window, pre, folded, h.lr)]
 
     def bind_model(self, model: nn.Module) -> None:
-        """Looks up the readout of the feedback.
-
-        Args:
-            model: the model.
-        """
+        """Looks up the readout of the feedback."""
         self.feedback.bind_model(model)
 
     def forward(self, *, carry: bool | None = None, **inputs: Any) -> None:
-        """Evaluates the window since the last call and accumulates the change; applies nothing.
-
-        Learned feedback then follows its readout.
+        """Evaluates the window as any rule does; learned feedback then follows its readout.
 
         Args:
             carry: whether eligibility passes to the next call; as the rule is set when ``None``.

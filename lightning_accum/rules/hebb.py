@@ -23,10 +23,7 @@ class Hebb(RateRule):
 
     Args:
         lr: rate; negative for the anti-Hebbian rule.
-        dt: step, in ms.
-        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
-            ``carry``, ``backend`` and ``picker`` too.
+        **options: those of :class:`Rule`.
 
     Example:
         >>> import torch

@@ -26,10 +26,7 @@ class Homeostasis(Rule):
     Args:
         lr: rate, the change by one spike.
         target: target rate :math:`\rho`, in Hz.
-        dt: step, in ms.
-        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
-            ``carry``, ``backend`` and ``picker`` too.
+        **options: those of :class:`Rule`.
 
     Raises:
         ValueError: if the target is negative or above one spike a step.

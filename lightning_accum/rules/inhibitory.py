@@ -29,10 +29,7 @@ class InhibitorySTDP(Rule):
         lr: rate :math:`\eta`.
         target_rate: firing rate :math:`\rho_0` of the postsynaptic neuron, in Hz.
         tc_trace: time constant :math:`\tau` of both traces, in ms.
-        dt: step, in ms.
-        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
-            ``carry``, ``backend`` and ``picker`` too.
+        **options: those of :class:`Rule`.
 
     Raises:
         ValueError: if the target rate is negative or not finite.

@@ -33,10 +33,7 @@ class KernelSTDP(Rule):
         kernel: returns the signed change for a tensor of differences, post minus pre, in ms: an
             :class:`~lightning_accum.functional.ExponentialKernel`, a
             :class:`~lightning_accum.functional.GaussianKernel`, or any elementwise function.
-        dt: step, in ms.
-        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
-            ``carry``, ``backend`` and ``picker`` too.
+        **options: those of :class:`Rule`.
 
     Raises:
         TypeError: if the kernel is not callable.
@@ -104,13 +101,7 @@ def check_kernel(kernel: object) -> None:
 
 
 def weak_kernel(kernel: Kernel, dt: float, device: torch.device) -> str:
-    """Returns how small a kernel is if it is next to nothing, and the remedy; otherwise empty.
-
-    Args:
-        kernel: the kernel.
-        dt: step, in ms.
-        device: where the kernel is computed.
-    """
+    """Returns how small a kernel is if it is next to nothing, and the remedy; otherwise empty."""
     apart = dt * torch.arange(-_STEPS, _STEPS + 1.0, device=device)
     largest = float(changes(kernel, apart).detach().abs().max())
     if not largest < _TINY:

@@ -25,18 +25,8 @@ class MSTDP(PairRule):
     ``[T, B]`` with one for each step and sample.
 
     Args:
-        lr_post: rate on a postsynaptic spike, times the presynaptic trace.
-        lr_pre: rate on a presynaptic spike, times the postsynaptic trace.
-        tc_post: time constant of the postsynaptic trace, in ms.
-        tc_pre: time constant of the presynaptic trace, in ms.
-        dt: step, in ms.
-        trace_mode: ``"cumulative"``, every pair of spikes counts, or ``"nearest"``, the nearest.
-        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
-            ``carry``, ``backend`` and ``picker`` too.
-
-    Raises:
-        ValueError: if a time constant is not positive or a rate not finite.
+        lr_post, lr_pre, tc_post, tc_pre, trace_mode: as for :class:`STDP`.
+        **options: those of :class:`Rule`.
 
     Example:
         >>> import torch

@@ -29,19 +29,9 @@ class MSTDPET(PairRule):
     rule that is called after every step needs it, a rule that is called once per sample does not.
 
     Args:
-        lr_post: rate on a postsynaptic spike, times the presynaptic trace.
-        lr_pre: rate on a presynaptic spike, times the postsynaptic trace.
-        tc_post: time constant of the postsynaptic trace, in ms.
-        tc_pre: time constant of the presynaptic trace, in ms.
+        lr_post, lr_pre, tc_post, tc_pre, trace_mode: as for :class:`STDP`.
         tc_eligibility: time constant :math:`\tau_e` of the eligibility trace, in ms.
-        dt: step, in ms.
-        trace_mode: ``"cumulative"``, every pair of spikes counts, or ``"nearest"``, the nearest.
-        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
-            ``carry``, ``backend`` and ``picker`` too.
-
-    Raises:
-        ValueError: if a time constant is not positive or a rate not finite.
+        **options: those of :class:`Rule`.
 
     Example:
         >>> import torch

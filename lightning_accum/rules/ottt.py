@@ -34,22 +34,12 @@ class OTTT(PotentialRule):
 
     Args:
         lr: rate :math:`\eta`.
-        tc_mem: time constant of the membrane, in ms; that of a native neuron when ``None``.
-        surrogate: the pseudo-derivative :math:`\psi`; when ``None``, that of a native neuron, and
-            :class:`~lightning_accum.functional.Triangular` for others.
-        membrane: where the potential is found that is compared with the threshold: the path of an
-            attribute that the neuron has from its beginning, which is read after each call, or a
-            callable that finds it in the neuron's output. A
-            :class:`~lightning_accum.nn.SurrogateLIF` keeps it.
-        threshold: where the threshold is found, in the same way; or its value, a number.
-        graded_input: whether the input of the connection is real-valued instead of spikes.
-        dt: step, in ms.
+        tc_mem, surrogate, membrane, threshold, graded_input: as for :class:`EProp`.
         batch_reduction: ``"sum"``, ``"mean"``, or any ``fn(per_sample, dim)``. The sum follows the
             gradient of the loss, be this a sum or a mean over samples; a mean of a mean loss would
             be divided by the size of the batch twice. Over several processes a sum is averaged, as
             DDP averages the gradients of the parameters that an optimizer trains.
-        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
-            ``carry``, ``backend`` and ``picker`` too.
+        **options: those of :class:`Rule`.
 
     Raises:
         TypeError: if the surrogate is of another type.

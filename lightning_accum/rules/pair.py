@@ -12,19 +12,7 @@ from lightning_accum.rules.base import Rule
 
 
 class PairRule(Rule):
-    """Base of rules on pairs of spikes.
-
-    Args:
-        lr_post: rate on a postsynaptic spike, times the presynaptic trace.
-        lr_pre: rate on a presynaptic spike, times the postsynaptic trace.
-        tc_post: time constant of the postsynaptic trace, in ms.
-        tc_pre: time constant of the presynaptic trace, in ms.
-        dt: step, in ms.
-        trace_mode: ``"cumulative"``, every pair of spikes counts, or ``"nearest"``, the nearest.
-        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
-            ``carry``, ``backend`` and ``picker`` too.
-    """
+    """Base of rules on pairs of spikes; the arguments are those of STDP."""
 
     lr_post: float
     lr_pre: float

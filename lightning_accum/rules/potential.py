@@ -22,14 +22,7 @@ from lightning_accum.sparse.eligibility import Potential
 
 
 class PotentialRule(ThirdFactorRule, kw_only=True):
-    """Base of rules that read the membrane potential.
-
-    Args:
-        tc_mem: time constant of the membrane, in ms.
-        surrogate: the pseudo-derivative.
-        membrane: where the potential is found.
-        threshold: where the threshold is found, or the threshold.
-    """
+    """Base of rules that read the membrane potential; EProp describes the arguments."""
 
     tc_mem: float = field(default=None, of_neuron="tc_mem")
     surrogate: Surrogate = field(default=None, of_neuron="surrogate")
@@ -40,11 +33,7 @@ class PotentialRule(ThirdFactorRule, kw_only=True):
     _states_in_terms: ClassVar[bool] = False
 
     def required(self, h: Self) -> tuple[str, ...]:
-        """Returns names of hyperparameters that should not be ``None`` once a cell is registered.
-
-        Args:
-            h: the hyperparameters of a cell.
-        """
+        """Returns names of hyperparameters that a registered cell should have."""
         return ("tc_mem",)
 
     def check(self, h: Self) -> None:
@@ -83,12 +72,7 @@ class PotentialRule(ThirdFactorRule, kw_only=True):
         check_states(type(self).__name__, name, cell, self.states(h))
 
     def complete(self, cell: Cell, h: Self) -> Self:
-        """Returns the hyperparameters of a new cell; those that are ``None`` are the neuron's.
-
-        Args:
-            cell: the cell.
-            h: those of the rule, with the overrides of the cell.
-        """
+        """Returns the hyperparameters of a new cell; those that are ``None`` are the neuron's."""
         found = dict(vars(super().complete(cell, h)))
         if found["surrogate"] is None:
             found["surrogate"] = Triangular()
@@ -119,23 +103,14 @@ class PotentialRule(ThirdFactorRule, kw_only=True):
 
 
 def potentials(h: PotentialRule) -> dict[str, StateSource]:
-    """Returns the states that a pseudo-derivative needs.
-
-    Args:
-        h: hyperparameters, with ``membrane`` and ``threshold``.
-    """
+    """Returns where the states are found that a pseudo-derivative needs."""
     if is_number(h.threshold):
         return {"membrane": h.membrane}
     return {"membrane": h.membrane, "threshold": h.threshold}
 
 
 def potential(recording: Recording, h: PotentialRule) -> Potential:
-    """Returns the potentials of every step, sample and neuron, which give the pseudo-derivative.
-
-    Args:
-        recording: what was recorded, with the states of :func:`potentials`.
-        h: hyperparameters, with ``surrogate`` and ``threshold``.
-    """
+    """Returns the potentials of every step, sample and neuron, which give the pseudo-derivative."""
     found = {name: recording.activity(name) for name in potentials(h)}
     for name, state in found.items():
         check_real(name, state.dtype)
@@ -144,12 +119,7 @@ def potential(recording: Recording, h: PotentialRule) -> Potential:
 
 
 def check_real(name: str, dtype: torch.dtype) -> None:
-    """Raises a ``TypeError`` if a state is complex.
-
-    Args:
-        name: the name of the state.
-        dtype: its dtype.
-    """
+    """Raises a ``TypeError`` if a state is complex."""
     if dtype.is_complex:
         raise TypeError(
             f"The {name} of a neuron should be real. Found {dtype}: give the rule `{name}=`, the"
@@ -159,14 +129,7 @@ def check_real(name: str, dtype: torch.dtype) -> None:
 
 
 def check_states(rule: str, name: str, cell: Cell, states: Mapping[str, StateSource]) -> None:
-    """Raises a ``ValueError`` if the neuron has no such state.
-
-    Args:
-        rule: the name of the rule.
-        name: the name of the cell.
-        cell: the cell.
-        states: by name, where states are found.
-    """
+    """Raises a ``ValueError`` if the neuron has no such state."""
     neuron = cell.neuron
     for state, source in states.items():
         lacks = isinstance(source, str) and "." not in source and not hasattr(neuron, source)

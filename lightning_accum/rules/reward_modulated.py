@@ -67,11 +67,10 @@ def reward_modulated(
 
 
 class _Eligibility(CustomChange):
-    """Rewards the eligibility of earlier windows, and passes it to the next window.
+    """Rewards the eligibility of earlier windows, and passes it to the next window."""
 
-    The eligibility at the window's end is the change of each sample by the terms, in which each
-    step has decayed since, added to the decayed eligibility of earlier windows.
-    """
+    # The eligibility at the window's end is the change of each sample by the terms, in which each
+    # step has decayed since, added to the decayed eligibility of earlier windows.
 
     def __init__(
         self, window: Window, terms: Sequence[Term], tc: float, rewards: tuple[Tensor, Tensor]

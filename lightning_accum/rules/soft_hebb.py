@@ -26,10 +26,7 @@ class SoftHebb(RateRule):
     Args:
         lr: rate.
         temperature: :math:`\tau`, how soft the competition is; lower is harder.
-        dt: step, in ms.
-        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
-            ``carry``, ``backend`` and ``picker`` too.
+        **options: those of :class:`Rule`.
 
     Raises:
         ValueError: if the temperature is not positive.

@@ -16,23 +16,15 @@ from lightning_accum.rules.base import Rule
 
 
 class ThirdFactorRule(Rule, kw_only=True):
-    """Base of rules some of whose hyperparameters belong to the neuron.
+    """Base of rules some of whose hyperparameters belong to the neuron."""
 
-    A hyperparameter that names an attribute ``of_neuron`` is that of the neuron when it is
-    ``None``; one that is given should equal it.
-
-    Args:
-        graded_input: whether the input is real-valued.
-    """
+    # A hyperparameter that names an attribute `of_neuron` is that of the neuron when it is None;
+    # one that is given should equal it.
 
     graded_input: bool = False
 
     def required(self, h: Self) -> tuple[str, ...]:
-        """Returns names of hyperparameters that should not be ``None`` once a cell is registered.
-
-        Args:
-            h: the hyperparameters of a cell.
-        """
+        """Returns names of hyperparameters that a registered cell should have."""
         return ()
 
     def check_cell(self, name: str, cell: Cell, h: Self) -> None:
@@ -56,12 +48,7 @@ class ThirdFactorRule(Rule, kw_only=True):
                 )
 
     def complete(self, cell: Cell, h: Self) -> Self:
-        """Returns the hyperparameters of a new cell; those that are ``None`` are the neuron's.
-
-        Args:
-            cell: the cell.
-            h: those of the rule, with the overrides of the cell.
-        """
+        """Returns the hyperparameters of a new cell; those that are ``None`` are the neuron's."""
         found = dict(vars(h))
         for own, attribute in self._of_neuron.items():
             value = getattr(cell.neuron, attribute, None)

@@ -38,14 +38,8 @@ class TripletSTDP(Rule):
         tc_post_slow: time constant of the slow postsynaptic trace, in ms.
         tc_pre_fast: time constant of the fast presynaptic trace, in ms.
         tc_pre_slow: time constant of the slow presynaptic trace, in ms.
-        dt: step, in ms.
         trace_mode: ``"cumulative"``, every spike counts, or ``"nearest"``, the nearest.
-        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
-            ``carry``, ``backend`` and ``picker`` too.
-
-    Raises:
-        ValueError: if a time constant is not positive or a rate not finite.
+        **options: those of :class:`Rule`.
 
     Example:
         >>> import torch

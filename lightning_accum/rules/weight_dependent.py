@@ -33,19 +33,12 @@ class WeightDependentSTDP(PairRule):
     of the window; one that lies outside of the limits counts as being at the limit.
 
     Args:
-        lr_post: rate on a postsynaptic spike, times the presynaptic trace.
-        lr_pre: rate on a presynaptic spike, times the postsynaptic trace.
-        tc_post: time constant of the postsynaptic trace, in ms.
-        tc_pre: time constant of the presynaptic trace, in ms.
+        lr_post, lr_pre, tc_post, tc_pre, trace_mode: as for :class:`STDP`.
         power_pos: :math:`\mu_+`, of potentiation.
         power_neg: :math:`\mu_-`, of depression.
         w_min: lower limit of the weights.
         w_max: upper limit of the weights.
-        dt: step, in ms.
-        trace_mode: ``"cumulative"``, every pair of spikes counts, or ``"nearest"``, the nearest.
-        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
-            ``carry``, ``backend`` and ``picker`` too.
+        **options: those of :class:`Rule`.
 
     Raises:
         ValueError: if a power is negative or the limits are not in order.

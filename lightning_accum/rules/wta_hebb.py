@@ -29,10 +29,7 @@ class WTAHebb(RateRule):
         winners: number of winners :math:`k`, less than that of neurons, or all win; also if no
             neuron is driven. Among equals the first wins if ``winners`` is 1, otherwise any of
             them.
-        dt: step, in ms.
-        batch_reduction: ``"mean"``, ``"sum"``, or any ``fn(per_sample, dim)``.
-        time_dim: as for :class:`~lightning_accum.rules.base.Rule`, which describes ``params``,
-            ``carry``, ``backend`` and ``picker`` too.
+        **options: those of :class:`Rule`.
 
     Raises:
         ValueError: if there are fewer neurons than winners.

@@ -16,12 +16,7 @@ from lightning_accum.rules.feedback.fixed import RandomFeedback
 
 
 class _OfReadout(Feedback):
-    """Feedback that reads the readout's weights; the readout belongs to the model.
-
-    Args:
-        readout: the linear readout, ``[classes, neurons]``; or its dotted path in the model, which
-            a callback looks up when a fit begins.
-    """
+    """Feedback that reads the weights of a readout, which belongs to the model."""
 
     def __init__(self, readout: nn.Linear | str) -> None:
         super().__init__()
@@ -31,11 +26,7 @@ class _OfReadout(Feedback):
             self.bind(readout)
 
     def bind(self, readout: nn.Module) -> None:
-        """Reads this readout from now on; it is held weakly.
-
-        Raises:
-            TypeError: if it is not an ``nn.Linear``.
-        """
+        """Reads this readout from now on; it is held weakly."""
         if not isinstance(readout, nn.Linear):
             raise TypeError(
                 "Argument `readout` should be an `nn.Linear` [classes, neurons], or its path in the"
@@ -44,15 +35,7 @@ class _OfReadout(Feedback):
         self._readout = weakref.ref(readout)
 
     def bind_model(self, model: nn.Module) -> None:
-        """Looks up the readout by its path, if it was given as one.
-
-        Args:
-            model: the model.
-
-        Raises:
-            AttributeError: if the path does not lead to a module.
-            ValueError: if the readout was given itself, and is not a module of the model.
-        """
+        """Looks up the readout by its path, if it was given as one."""
         given = None if self.path or self._readout is None else self._readout()
         if given is not None and not any(module is given for module in model.modules()):
             raise ValueError(
@@ -73,11 +56,7 @@ class _OfReadout(Feedback):
 
     @property
     def readout(self) -> nn.Linear:
-        """The readout.
-
-        Raises:
-            RuntimeError: if there is none: it was never bound, no longer exists, or this is a copy.
-        """
+        """The readout."""
         readout = None if self._readout is None else self._readout()
         if readout is None:
             place = f" at `{self.path}`" if self.path else ""
@@ -97,7 +76,8 @@ class SymmetricFeedback(_OfReadout):
     r"""The readout's own weights, :math:`B = W^\text{out}`: what backpropagation uses.
 
     Args:
-        readout: the linear readout; or its dotted path in the model, which a callback looks up.
+        readout: the linear readout, ``[classes, neurons]``; or its dotted path in the model, which
+            a callback looks up when a fit begins.
 
     Raises:
         TypeError: if it is not an ``nn.Linear``.
@@ -129,7 +109,7 @@ class LearnedFeedback(_OfReadout):
     readout's own update was if the readout decays by the same share.
 
     Args:
-        readout: the linear readout; or its dotted path in the model, which a callback looks up.
+        readout: as for :class:`SymmetricFeedback`.
         classes: number of outputs.
         neurons: number of neurons.
         decay: :math:`\lambda`, the share that decays in each call of the rule.
