@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
-
+import bcm_selectivity as science
 import pytest
 import torch
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-sys.path.append(str(EXAMPLES))
-science = importlib.import_module("bcm_selectivity")
 
 
 @pytest.fixture(scope="module")

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
-
+import digits_rows as science
 import pytest
 import torch
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-sys.path.append(str(EXAMPLES))
-science = importlib.import_module("digits_rows")
-pytestmark = pytest.mark.slow
 
 SPLIT = science.load_digits_split()
 EPOCHS = 4

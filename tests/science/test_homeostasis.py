@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
-
+import homeostasis as science
 import pytest
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-sys.path.append(str(EXAMPLES))
-science = importlib.import_module("homeostasis")
 
 HALF = science.NEURONS // 2
 MOVES = ["bias", "weight"]
@@ -35,11 +28,7 @@ def test_reaches_the_target_from_both_sides(courses, params):
     for phase in ("before", "end"):
         assert (found[phase] - science.TARGET).abs().max() < 5  # each neuron
         assert found[phase].mean() == pytest.approx(science.TARGET, abs=2)
-
-
-@pytest.mark.parametrize("params", MOVES)
-def test_disturbed_it_returns(courses, params):
-    assert science.phases(courses[params].rates)["doubled"].min() > 1.5 * science.TARGET
+    assert found["doubled"].min() > 1.5 * science.TARGET  # and from there it returned
 
 
 @pytest.mark.parametrize("params", MOVES)
@@ -61,10 +50,10 @@ def test_a_rate_too_high_lowers_the_drive_and_one_too_low_raises_it(courses, par
     assert error.abs().max() < 1e-6
 
 
-@pytest.mark.parametrize("target", [10.0, 60.0])
-def test_another_target(target):
-    rates = science.phases(science.run(20.0, "bias", target=target).rates)["before"]
-    assert rates.mean() == pytest.approx(target, rel=0.1)
+def test_another_target():
+    for target in (10.0, 60.0):
+        rates = science.phases(science.run(20.0, "bias", target=target).rates)["before"]
+        assert rates.mean() == pytest.approx(target, rel=0.1)
 
 
 def test_the_other_sign_runs_away():

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
-import sys
-from pathlib import Path
 
+import oja_pca as science
 import pytest
 import torch
 
 from lightning_accum import Oja, Sanger
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-sys.path.append(str(EXAMPLES))
-science = importlib.import_module("oja_pca")
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 

@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
-
+import pattern_generation as science
 import pytest
 import torch
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-sys.path.append(str(EXAMPLES))
-science = importlib.import_module("pattern_generation")
 
-PRESENTATIONS = {"symmetric": 60, "random": 60, "bptt": 40}
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.parametrize("learner", science.LEARNERS)
+@pytest.mark.parametrize("learner", ["symmetric", "random"])
 def test_generates_the_patterns(learner):
     network = science.make(learner, seed=0)
-    errors = network.learn([science.task(0)] * PRESENTATIONS[learner])
+    errors = network.learn([science.task(0)] * 60)
     assert errors[0] > 0.9
+    assert science.untrained(0) == pytest.approx(0.26, abs=0.02)  # the best that a readout could do
     assert science.final(errors) < 0.2
-    assert science.final(errors) < science.untrained(0)  # which no readout alone could do
-
-
-def test_the_control_is_the_best_readout():
-    assert science.untrained(0) == pytest.approx(0.26, abs=0.02)
 
 
 def test_all_begin_alike():

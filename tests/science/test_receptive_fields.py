@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
-
 import pytest
+import receptive_fields as science
 import torch
 
 pytest.importorskip("sklearn")
-EXAMPLES = Path(__file__).parents[2] / "examples"
-sys.path.append(str(EXAMPLES))
-science = importlib.import_module("receptive_fields")
 
 
 @pytest.fixture(scope="module")

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
-
 import pytest
+import reward_xor_temporal as science
 import torch
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-sys.path.append(str(EXAMPLES))
-science = importlib.import_module("reward_xor_temporal")
 
 
 def test_each_bit_is_one_train_of_fifty_spikes_at_either_input():

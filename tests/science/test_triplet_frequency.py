@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import math
-import sys
-from pathlib import Path
 
 import pytest
-import torch
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-sys.path.append(str(EXAMPLES))
-science = importlib.import_module("triplet_frequency")
+import triplet_frequency as science
 
 
 def by_events(rule, period, lead):
@@ -49,12 +42,12 @@ def test_follows_the_experiment_with_the_papers_error(name):
     assert acausal[4] > 0.6
 
 
-@pytest.mark.parametrize("period", [200, *science.PERIODS[1:]])
 @pytest.mark.parametrize("name", science.MODELS)
-def test_equals_the_equations_from_spike_to_spike(name, period):
+def test_equals_the_equations_from_spike_to_spike(name):
     make = science.MODELS[name]
-    expected = [by_events(make(), period, lead) for lead in (10, -10)]
-    assert science.changes(make, period).tolist() == pytest.approx(expected, abs=1e-12)
+    for period in (200, *science.PERIODS[1:]):
+        expected = [by_events(make(), period, lead) for lead in (10, -10)]
+        assert science.changes(make, period).tolist() == pytest.approx(expected, abs=1e-12), period
 
 
 @pytest.mark.parametrize("mode", ["cumulative", "nearest"])
@@ -71,9 +64,8 @@ def test_no_amplitudes_of_pair_rules_do(mode):
         assert science.error(sum(parts)) > left
 
 
-@pytest.mark.parametrize("dt", [5.0, 1.0, 0.5])
 @pytest.mark.parametrize("name", ["all-to-all, full", "nearest, full"])
-def test_the_step_makes_no_difference(name, dt):
+def test_the_step_makes_no_difference(name):
     for period in science.PERIODS[2:]:
-        found = [science.changes(science.MODELS[name], period, step) for step in (None, dt)]
-        torch.testing.assert_close(*found, rtol=0, atol=1e-12)
+        found = [science.changes(science.MODELS[name], period, dt) for dt in (None, 5.0, 1.0, 0.5)]
+        assert max((one - found[0]).abs().max() for one in found) < 1e-12, period
