@@ -30,32 +30,20 @@ def test_streaming_is_the_stacked_reduction(name, n, seed):
     torch.testing.assert_close(found, how.fn(stacked, 0), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", KNOWN)
-def test_known_by_name_and_by_function(name):
-    assert reduction(name) == reduction(KNOWN[name])
-    assert reduction(name).name == name
-    assert reduction(name).adds == (name in ("sum", "mean"))
-    assert reduction(name).averages == (name == "mean")
-
-
-def test_the_default_is_the_sum():
-    assert reduction() == reduction(torch.sum)
-
-
-def test_other_callables_do_not_stream():
+def test_names_functions_and_callables():
+    for name, fn in KNOWN.items():
+        how = reduction(name)
+        assert how == reduction(fn)
+        found = (how.name, how.adds, how.averages)
+        assert found == (name, name in ("sum", "mean"), name == "mean")
+    assert reduction() == reduction("sum")
     how = reduction(middle)
-    assert how.merge is None
-    assert not how.adds
-    assert not how.averages
-    assert how.name == "middle"
+    assert (how.name, how.merge, how.adds, how.averages) == ("middle", None, False, False)
     assert how.fn(torch.tensor([[3.0], [1.0], [2.0]]), 0).tolist() == [2.0]
-
-
-@pytest.mark.parametrize("fn", [*KNOWN, middle])
-def test_pickles_to_an_equal_one(fn):
-    again = pickle.loads(pickle.dumps(reduction(fn)))
-    assert again == reduction(fn)
-    assert again.adds == reduction(fn).adds
+    for fn in (*KNOWN, middle):
+        again = pickle.loads(pickle.dumps(reduction(fn)))
+        assert again == reduction(fn)
+        assert again.adds == reduction(fn).adds
 
 
 def test_refuses_what_is_none():

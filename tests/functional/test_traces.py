@@ -108,77 +108,63 @@ def test_windows_in_a_row_are_one_window(mode, shape, decay, seed, cut):
     torch.testing.assert_close(torch.cat((first, second)), whole, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.bfloat16])
-def test_narrow_activity_is_traced_in_float32_or_as_asked(dtype):
-    x = torch.tensor([[1, 0], [0, 1], [1, 1]]).to(dtype)
-    for mode in ("cumulative", "nearest"):
-        expected = trace(x.double(), 0.9, mode)
-        for fn in (trace, last_trace):
-            assert fn(x, 0.9, mode).dtype == torch.float32
-            found = fn(x, 0.9, mode, dtype=torch.float64)
-            wanted = expected if fn is trace else expected[-1]
-            torch.testing.assert_close(found, wanted, rtol=0, atol=0)
-    assert reverse_trace(x, 0.9).dtype == torch.float32
+def test_narrow_activity_is_traced_in_float32_or_as_asked():
+    for dtype in (torch.bool, torch.uint8, torch.int64, torch.bfloat16):
+        x = torch.tensor([[1, 0], [0, 1], [1, 1]]).to(dtype)
+        for mode in ("cumulative", "nearest"):
+            expected = trace(x.double(), 0.9, mode)
+            for fn in (trace, last_trace):
+                assert fn(x, 0.9, mode).dtype == torch.float32
+                found = fn(x, 0.9, mode, dtype=torch.float64)
+                assert torch.equal(found, expected if fn is trace else expected[-1]), dtype
+        assert reverse_trace(x, 0.9).dtype == torch.float32
 
 
-def test_arguments_are_not_written_to():
+@modes
+def test_what_came_before_may_be_narrower_and_is_not_written_to(mode):
+    for steps in (1, 2):
+        spikes, before = torch.ones(steps, 3, dtype=torch.bool), torch.full((3,), 0.1)
+        found = trace(spikes, 0.5, mode, before, torch.float64)
+        assert found.dtype == torch.float64
+        torch.testing.assert_close(found, trace(spikes, 0.5, mode, before.double(), torch.float64))
     x, initial = rand((4, 2), 0), rand((2,), 1)
     copies = x.clone(), initial.clone()
-    for mode in ("cumulative", "nearest"):
-        trace(x, 0.5, mode, initial)
-        last_trace(x, 0.5, mode, initial)
+    for fn in (trace, last_trace):
+        fn(x, 0.5, mode, initial)
     reverse_trace(x, 0.5)
     assert torch.equal(x, copies[0])
     assert torch.equal(initial, copies[1])
 
 
-def test_an_unknown_mode_is_refused():
-    with pytest.raises(ValueError, match="Argument `mode`"):
-        trace(torch.ones(2), 0.5, "latest")
-
-
-@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan])
-def test_decay_factor(bad):
-    assert decay_factor(20.0, 2.0) == math.exp(-0.1)
-    with pytest.raises(ValueError, match=r"Argument `tc` .* Found `tc = "):
-        decay_factor(bad)
-    with pytest.raises(ValueError, match=r"Argument `dt` .* Found `dt = "):
-        decay_factor(1.0, bad)
-
-
-def test_a_time_constant_that_is_not_a_number():
-    with pytest.raises(TypeError, match="Argument `tc` should be"):
-        decay_factor([20.0])
-
-
-def test_what_is_behind_a_window_is_a_tensor():
-    with pytest.raises(TypeError, match="Argument `behind` should be a tensor"):
-        reverse_trace(torch.ones(2), 0.5, behind=10**400)
-
-
-@pytest.mark.parametrize("mode", ["cumulative", "nearest"])
-@pytest.mark.parametrize("steps", [1, 2])
-def test_what_came_before_may_be_narrower_than_what_is_asked_for(mode, steps):
-    spikes, before = torch.ones(steps, 3, dtype=torch.bool), torch.full((3,), 0.1)
-    found = trace(spikes, 0.5, mode, before, torch.float64)
-    assert found.dtype == torch.float64
-    torch.testing.assert_close(found, trace(spikes, 0.5, mode, before.double(), torch.float64))
-
-
-@pytest.mark.parametrize("of", [trace, last_trace])
-def test_what_is_complex_comes_from_what_is_complex(of):
+def test_what_is_complex_comes_from_what_is_complex():
     real, complex_ = torch.tensor([1.0, 0.0]), torch.tensor([1j, 0.0])
-    assert of(complex_, 0.5, initial=torch.tensor(2j)).is_complex()
-    assert of(complex_, 0.5, initial=torch.tensor(2.0)).is_complex()
-    with pytest.raises(TypeError, match=r"Argument `initial` should be real, as `activity`"):
-        of(real, 0.5, initial=torch.tensor(2j))
+    for of in (trace, last_trace):
+        assert of(complex_, 0.5, initial=torch.tensor(2j)).is_complex()
+        assert of(complex_, 0.5, initial=torch.tensor(2.0)).is_complex()
+        with pytest.raises(TypeError, match=r"Argument `initial` should be real, as `activity`"):
+            of(real, 0.5, initial=torch.tensor(2j))
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_decay_that_is_not_finite(bad):
-    for of in (trace, last_trace, reverse_trace):
-        with pytest.raises(ValueError, match="Argument `decay` should be finite"):
-            of(torch.ones(3), bad)
-    for step in (bad, 0.0):
-        with pytest.raises(ValueError, match="Argument `dt` should be"):
-            decay_factor(20.0, step)
+ONES, NOT_FINITE = torch.ones(3), (math.nan, math.inf, -math.inf)
+REFUSED = [
+    (lambda: trace(ONES, 0.5, "latest"), "Argument `mode`"),
+    (lambda: decay_factor([20.0]), "Argument `tc` should be"),
+    (lambda: reverse_trace(ONES, 0.5, behind=10**400), "Argument `behind` should be a tensor"),
+    (lambda: trace([1.0], 0.5), "`activity` should be a tensor"),
+    (lambda: reverse_trace(torch.ones(()), 0.5), "`values` should be `\\[T, ...\\]`"),
+    (lambda: trace(ONES, 0.5, initial=1.0), "`initial` should be a tensor"),
+    *((lambda b=bad: decay_factor(b), "`tc` .* Found `tc = ") for bad in (0.0, -1.0, math.nan)),
+    *((lambda b=bad: decay_factor(1.0, b), "`dt` ") for bad in (0.0, -1.0, *NOT_FINITE)),
+    *(
+        (lambda of=of, b=bad: of(ONES, b), "`decay` should be finite")
+        for of in (trace, last_trace, reverse_trace)
+        for bad in NOT_FINITE
+    ),
+]
+
+
+def test_what_does_not_fit_is_rejected():
+    assert decay_factor(20.0, 2.0) == math.exp(-0.1)
+    for call, words in REFUSED:
+        with pytest.raises((TypeError, ValueError), match=words):
+            call()
