@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-
 import pytest
 import torch
 from eprop_reference import eprop
@@ -147,42 +144,6 @@ def test_narrow_numbers_are_computed_in_float32_and_nothing_has_a_graph() -> Non
     error = ActorCriticError()(outputs, torch.zeros(4, 2).int(), torch.ones(4, 2))
     assert error.dtype == torch.float32
     assert not error.requires_grad
-
-
-def test_it_can_be_copied_and_pickled() -> None:
-    error_of = ActorCriticError(0.9, 0.3, 0.8)
-    assert copy.deepcopy(error_of) == pickle.loads(pickle.dumps(error_of)) == error_of
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "told"),
-    [
-        ((torch.zeros(4, 2), torch.zeros(4, 2).long()), ValueError, "actions \\+ 1"),
-        ((torch.zeros(4, 2, 1), torch.zeros(4, 2).long()), ValueError, "actions \\+ 1"),
-        ((torch.zeros(4, 2, 3), torch.zeros(2, 4).long()), ValueError, "actions \\+ 1"),
-        ((torch.zeros(4, 2, 3), torch.zeros(4, 2)), TypeError, "integers"),
-        ((torch.zeros(4, 2, 3), torch.zeros(4, 2).bool()), TypeError, "integers"),
-        ((torch.zeros(4, 2, 3), torch.full((4, 2), 2)), ValueError, "below 2"),
-        ((torch.zeros(4, 2, 3), torch.full((4, 2), -2)), ValueError, "or -1 in steps without"),
-        ((torch.zeros(4, 2, 3).long(), torch.zeros(4, 2).long()), TypeError, "outputs"),
-    ],
-)
-def test_what_does_not_fit_is_told(
-    arguments: tuple[Tensor, Tensor], error: type[Exception], told: str
-) -> None:
-    with pytest.raises(error, match=told):
-        ActorCriticError()(*arguments, torch.zeros(4, 2))
-
-
-def test_rewards_values_and_settings_that_do_not_fit_are_told() -> None:
-    error_of, outputs, actions = ActorCriticError(), torch.zeros(4, 2, 3), torch.zeros(4, 2).long()
-    with pytest.raises(ValueError, match=r"one shape \[T, B\]"):
-        error_of(outputs, actions, torch.zeros(2))
-    with pytest.raises(ValueError, match="`following`"):
-        error_of(outputs, actions, torch.zeros(4, 2), torch.zeros(3))
-    for settings in ({"gamma": 1.1}, {"decay": -0.1}, {"gamma": float("nan")}):
-        with pytest.raises(ValueError, match=next(iter(settings))):
-            ActorCriticError(**settings)
 
 
 def test_episodes_without_an_action_are_told() -> None:

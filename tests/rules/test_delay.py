@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -150,59 +149,3 @@ def test_against_inferno(param: str) -> None:
         torch.testing.assert_close(
             found[0, :3], torch.tensor([-0.0705, -0.0905, 0.0936]), atol=1e-4, rtol=0
         )
-
-
-@pytest.mark.parametrize("name", ["lr_pos", "lr_neg", "tc_pos", "tc_neg"])
-def test_names_that_mean_two_orders_of_spikes_are_rejected(name: str) -> None:
-    with pytest.raises(TypeError, match=rf"say which spike comes last: .* Found `{name}`: Inferno"):
-        DelayAdjustedSTDP(**{"lr_post": 0.1, "lr_pre": -0.1, name: 0.1})
-
-
-def test_what_has_no_delays():
-    model, rule = layer(3, 2), DelayAdjustedSTDP(**RATES)
-    with pytest.raises(ValueError, match=r"`delay` should name delays .*\[2, 3\]. Found `delay = "):
-        rule.register_cell("cell", model.cell)
-
-
-@pytest.mark.parametrize(
-    ("delay", "found"),
-    [
-        (torch.ones(3, 2), r"\[3, 2\]"),
-        (torch.ones(2, 1), r"\[2, 1\]"),
-        (torch.ones(()), r"\[\]"),
-        (3.0, "float"),
-        (None, "NoneType"),
-    ],
-)
-def test_delays_of_another_shape(delay: object, found: str):
-    model, rule = layer(3, 2), DelayAdjustedSTDP(**RATES)
-    model.connection.delay = delay
-    with pytest.raises(
-        ValueError, match=rf"`delay` should name delays .*`delay = 'delay'`, {found}:"
-    ):
-        rule.register_cell("cell", model.cell)
-
-
-def test_what_is_no_matrix_of_synapses():
-    model, rule = layer(3, 2), DelayAdjustedSTDP(**RATES, params=["bias"])
-    model.connection.register_buffer("delay", torch.zeros(2))
-    rule.register_cell("cell", model.cell)
-    show(model, raster(2, 1, 3), raster(2, 1, 2))
-    with pytest.raises(ValueError, match=r"an entry for each synapse, shape \[2, 3\]. Found \[2\]"):
-        rule()
-
-
-@pytest.mark.parametrize("rule", [KernelSTDP, DelayAdjustedKernelSTDP])
-def test_a_kernel_that_is_none(rule: type):
-    with pytest.raises(TypeError, match=r"`kernel` should be a callable .* Found `float`"):
-        rule(0.1)
-
-
-@pytest.mark.parametrize("options", [{"dt": -1.0}, {"batch_reduction": 3}])
-def test_what_every_rule_checks(options: dict[str, Any]) -> None:
-    for make in (
-        lambda: DelayAdjustedSTDP(0.1, -0.1, **options),
-        lambda: DelayAdjustedKernelSTDP(ExponentialKernel(0.1, -0.1, 5.0, 5.0), **options),
-    ):
-        with pytest.raises((TypeError, ValueError), match=next(iter(options))):
-            make()

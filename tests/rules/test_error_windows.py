@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -25,6 +26,10 @@ exact = {"rtol": 0.0, "atol": 1e-10}
 STEPS, BATCH = 12, 3
 SURROGATE = FastSigmoid(2.0)
 ALIF = {"beta": 0.4, "tc_adaptation": 25.0}
+MEMORIES = {"none": {}, "readout": {"tc_readout": 9.0}, "ALIF": ALIF,
+            "both": {"tc_readout": 9.0, **ALIF}}  # fmt: skip
+SHARED = ("linear, tokens", *(kind for kind in KINDS if "conv" in kind or kind == "depthwise"))
+WAYS = ((1, True), (3, False), (STEPS, True), (3, True))  # calls, and whether they carry
 EPROP = {"tc_mem": 8.0, "threshold": 0.5, "surrogate": SURROGATE, "membrane": "u"}
 
 
@@ -94,54 +99,100 @@ def learn(
     return cell
 
 
-@pytest.mark.parametrize("carry", [True, False])
-@pytest.mark.parametrize("calls", [1, 3, STEPS])
-@pytest.mark.parametrize("kind", KINDS)
+def close(found: Tensor, expected: Tensor, case: object) -> None:
+    torch.testing.assert_close(found, expected, **exact, msg=lambda text: f"{case}: {text}")
+
+
+def low_passed(rule: la.Rule, pre: Tensor, u: Tensor, way: tuple[int, bool], tc: float) -> Any:
+    """The traces of the input, and of an input that is one."""
+    rule.recording = False  # what is compared from here on is not activity
+    ones = torch.ones(STEPS, *[1] * (u.ndim - 1)).double()
+    return in_windows(pre, *way, tc), in_windows(ones, *way, tc)
+
+
+def every(kinds: Any = KINDS) -> Iterator[tuple[str, tuple[int, bool]]]:
+    """Every kind of connection, each way to cut a sequence."""
+    return itertools.product(kinds, WAYS)
+
+
 @pytest.mark.parametrize("name", ["DeltaRule", "OTTT", "EProp"])
-def test_without_eligibility_every_connection_learns(
-    name: str, kind: str, calls: int, carry: bool
-) -> None:
-    module, params, pre, u, error = setting(kind)
-    options: dict[str, Any] = {"params": params, "batch_reduction": "sum", "carry": carry}
-    if name == "DeltaRule":
-        rule: la.Rule = la.DeltaRule(0.3, 8.0, **options)
-        post = error
-    else:
-        rule = (la.OTTT if name == "OTTT" else la.EProp)(0.3, **EPROP, **options)
-        post = error * SURROGATE.derivative(u - 0.5)
-    learn(rule, module, pre, u, error, calls)
-    rule.recording = False  # what is compared below is not activity
-    for param in params:
-        seen = in_windows(pre, calls, carry, 8.0)
-        if param == "bias":  # the weight of an input that is one, whose trace multiplies the output
-            ones = torch.ones(STEPS, *[1] * (post.ndim - 1)).double()
-            ones = in_windows(ones, calls, carry, 8.0)
-            expected = naive_sum(module, param, post * ones, pre)
+def test_without_eligibility_every_connection_learns(name: str) -> None:
+    for kind, (calls, carry) in every():
+        module, params, pre, u, error = setting(kind)
+        options: dict[str, Any] = {"params": params, "batch_reduction": "sum", "carry": carry}
+        if name == "DeltaRule":
+            rule: la.Rule = la.DeltaRule(0.3, 8.0, **options)
+            post = error
         else:
-            expected = naive_sum(module, param, post, seen)
-        torch.testing.assert_close(change(module, param), -0.3 * expected, **exact)
+            rule = getattr(la, name)(0.3, **EPROP, **options)
+            post = error * SURROGATE.derivative(u - 0.5)
+        learn(rule, module, pre, u, error, calls)
+        seen, ones = low_passed(rule, pre, u, (calls, carry), 8.0)
+        for param in params:
+            if param == "bias":  # the weight of an input that is one, whose trace multiplies
+                expected = naive_sum(module, param, post * ones, pre)
+            else:
+                expected = naive_sum(module, param, post, seen)
+            close(change(module, param), -0.3 * expected, (kind, calls, carry, param))
 
 
-@pytest.mark.parametrize("neuron", [{}, ALIF], ids=["LIF", "ALIF"])
-@pytest.mark.parametrize("tc_readout", [None, 9.0])
-def test_a_convolution_learns_by_the_eligibility_of_each_of_its_places(
-    neuron: dict[str, float], tc_readout: float | None
-) -> None:
+def derivatives(module: nn.Module, name: str, pre: Tensor) -> Tensor:
+    """The derivative of every output by every entry of a parameter, ``[T, B, out, entries]``."""
+    param = getattr(module, name).detach()
+
+    def output(value: Tensor, x: Tensor) -> Tensor:
+        return torch.func.functional_call(module, {name: value}, (x.unsqueeze(0),)).flatten()
+
+    each = torch.func.vmap(torch.func.jacrev(output), (None, 0))(param, pre.flatten(0, 1))
+    return each.flatten(2).unflatten(0, pre.shape[:2]).detach()
+
+
+@pytest.mark.parametrize("memory", ["readout", "ALIF", "both"])
+def test_eligibility_of_every_synapse(memory: str) -> None:
+    constants, psi_of = MEMORIES[memory], SURROGATE.derivative
+    numbers = (
+        math.exp(-1 / 9.0) if "tc_readout" in constants else 0.0,
+        constants.get("beta", 0.0),
+        math.exp(-1 / 25.0),
+    )
+    for kind, (calls, carry) in every():
+        if carry and kind in SHARED:
+            continue  # see `test_eligibility_of_shared_weights_is_not_carried`
+        module, params, pre, u, error = setting(kind)
+        rule = la.EProp(
+            0.3, carry=carry, batch_reduction="sum", params=params, **EPROP, **constants  # type: ignore[arg-type]
+        )  # fmt: skip
+        learn(rule, module, pre, u, error, calls)
+        traced, ones = low_passed(rule, pre, u, (calls, carry), 8.0)
+        for param in params:
+            each = derivatives(module, param, pre if param == "bias" else traced)
+            if param == "bias":  # the weight of an input that is one
+                each = each * ones.reshape(STEPS, 1, 1, 1)
+            flat = [*(values.flatten(2) for values in (error, psi_of(u - 0.5))), each]
+            windows = [flat] if carry else list(zip(*(v.chunk(calls) for v in flat), strict=True))
+            expected = sum(eprop(*window, *numbers)[0].sum((0, 1)) for window in windows)
+            found = change(module, param)
+            assert found.any()
+            close(found, -0.3 * expected.reshape(found.shape), (kind, calls, carry, param))  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_a_convolution_learns_by_the_eligibility_of_each_of_its_places(memory: str) -> None:
     torch.manual_seed(0)
     conv = nn.Conv2d(2, 3, 2, stride=2, padding=1).double()
     pre = raster(STEPS, BATCH, 2, 4, 4, seed=1)
     u, error = (torch.randn(STEPS, *conv(pre[0]).shape).double() for _ in range(2))
     rule = la.EProp(
-        0.3, tc_readout=tc_readout, carry=False, batch_reduction="sum",
-        params=("weight", "bias"), **EPROP, **neuron,
+        0.3, carry=False, batch_reduction="sum", params=("weight", "bias"), **EPROP,
+        **MEMORIES[memory],
     )  # fmt: skip
     learn(rule, conv, pre, u, error, calls=1)
     # every place of the output is a neuron with a copy of the weights, which sees its own patch
     patches = nn.functional.unfold(pre.flatten(0, 1), 2, padding=1, stride=2)
     patches = patches.unflatten(0, (STEPS, BATCH)).movedim(-1, 0)
     constants = (
-        0.0 if tc_readout is None else math.exp(-1 / tc_readout),
-        neuron.get("beta", 0.0),
+        math.exp(-1 / 9.0) if memory in ("readout", "both") else 0.0,
+        MEMORIES[memory].get("beta", 0.0),
         math.exp(-1 / 25.0),
     )
     total, bias = 0.0, 0.0
@@ -156,21 +207,71 @@ def test_a_convolution_learns_by_the_eligibility_of_each_of_its_places(
     torch.testing.assert_close(change(conv, "bias")[:, None], -0.3 * bias, **exact)
 
 
-@pytest.mark.parametrize("kind", ["conv2d", "linear, tokens"])
-@pytest.mark.parametrize("memory", [{"tc_readout": 9.0}, ALIF], ids=["readout", "ALIF"])
-def test_eligibility_of_shared_weights_is_not_carried(kind: str, memory: dict[str, float]) -> None:
-    module, _, pre, u, error = setting(kind)
-    rule = la.EProp(0.3, **EPROP, **memory)
-    message = r"`carry` should be False for a connection whose neurons share .*make the rule with"
-    cell = Cell(module, Given(u))
-    rule.register_cell("cell", cell)
-    for x in pre:
-        cell.neuron(module(x))
-    with pytest.raises(ValueError, match=message):
-        rule(error=error)
-    assert get_updater(module).weight.empty
-    rule(error=error, carry=False)  # the window is still there
-    assert change(module, "weight").any()
+class OneGain(nn.Module):
+    """All neurons share one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.rand(1).double())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.gain
+
+
+def test_eligibility_of_shared_weights_is_not_carried() -> None:
+    u, given = torch.randn(STEPS, BATCH, 4).double(), torch.randn(STEPS, BATCH, 4).double()
+    cases = {kind: setting(kind) for kind in ("conv2d", "linear, tokens")}
+    cases["gain"] = OneGain(), ("gain",), (torch.randn(STEPS, BATCH, 4) > 0).double(), u, given
+    for kind, (module, (name, *_), pre, u, error) in cases.items():
+        for memory in ("readout", "ALIF"):
+            rule = la.EProp(0.3, params=name, **EPROP, **MEMORIES[memory])  # type: ignore[arg-type]
+            cell = Cell(module, Given(u))
+            rule.register_cell("cell", cell)
+            for x in pre:
+                cell.neuron(module(x))
+            words = r"`gain` of shape \[1\]" if kind == "gain" else "`carry = True`"
+            with pytest.raises(ValueError, match=f"`carry` should be False .* Found {words}.*make"):
+                rule(error=error)
+            assert getattr(get_updater(module), name).empty
+            rule(error=error, carry=False)  # the window is still there
+            assert change(module, name).any()
+            get_updater(module).clear()
+
+
+@pytest.mark.filterwarnings("ignore:`Clopath` should pair spikes")
+@pytest.mark.parametrize("u_ref", [None, 0.6])
+def test_the_voltage_rule(u_ref: float | None) -> None:
+    for kind, (calls, carry) in every():
+        module, params, pre, u, error = setting(kind)
+        rule = la.Clopath(
+            0.3, 0.2, -0.1, 0.2, u_ref=u_ref, tc_average=30.0, membrane="u", carry=carry,
+            params=params, batch_reduction="sum",
+        )  # fmt: skip
+        learn(rule, module, pre, u, error, calls)
+        unit = 2 if isinstance(module, nn.modules.conv._ConvNd) else u.ndim - 1
+        rest = [d for d in range(1, u.ndim) if d != unit]
+        average, weight, length = torch.zeros(()), 0.0, STEPS // calls
+        downs, ups = [], []
+        for t in range(STEPS):
+            if t == 0 or (t % length == 0 and not carry):  # the average is the neuron's, and stays
+                slow, fast = torch.zeros_like(u[0]), torch.zeros_like(u[0])
+            slow = math.exp(-1 / 10) * slow + (1 - math.exp(-1 / 10)) * u[t]
+            fast = math.exp(-1 / 7) * fast + (1 - math.exp(-1 / 7)) * u[t]
+            average = math.exp(-1 / 30) * average + u[t : t + 1].mean(rest, keepdim=True)[0]
+            weight = math.exp(-1 / 30) * weight + 1.0
+            scale = 1.0 if u_ref is None else (average / weight / u_ref) ** 2
+            downs.append(-0.2 * (slow + 0.1).clamp(min=0) * scale)
+            ups.append(0.3 / 15 * (u[t] - 0.2).clamp(min=0) * (fast + 0.1).clamp(min=0))
+        down, up = torch.stack(downs), torch.stack(ups)
+        x_bar, ones = low_passed(rule, pre, u, (calls, carry), 15.0)
+        for param in params:
+            if param == "bias":  # the weight of an input that is one
+                expected = naive_sum(module, param, down + up * ones, pre)
+            else:
+                expected = naive_sum(module, param, down, pre) + naive_sum(module, param, up, x_bar)
+            found = change(module, param)
+            assert found.any()
+            close(found, expected, (kind, calls, carry, param))
 
 
 MAKERS: dict[str, Callable[..., la.Rule]] = {
@@ -184,42 +285,37 @@ MAKERS: dict[str, Callable[..., la.Rule]] = {
 }
 
 
-@pytest.mark.parametrize("carry", [True, False])
-@pytest.mark.parametrize("reduce", ["sum", "mean", "amax"])
 @pytest.mark.parametrize("name", MAKERS)
-def test_pieces_of_a_window_are_the_whole(
-    name: str, reduce: str, carry: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = []
-    for elements in (1 << 23, 100, 1):  # all steps at once, a few, one
-        monkeypatch.setattr(run_module, "_PIECE_ELEMENTS", elements)
-        module, params, pre, u, error = setting("linear")
-        rule = MAKERS[name](params=params, batch_reduction=reduce, carry=carry)
-        cell = learn(rule, module, pre, u, error, calls=3)  # windows begin with what is carried
-        rule.eval()
-        assert isinstance(cell.neuron, Given)
-        found.append([change(module, param) for param in params])
-    assert all(each.any() for each in found[0])
-    for other in found[1:]:
-        torch.testing.assert_close(other, found[0], **exact)
+def test_pieces_of_a_window_are_the_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for reduce, carry in (("sum", True), ("sum", False), ("mean", False), ("amax", True)):
+        found = []
+        for elements in (1 << 23, 100, 1):  # all steps at once, a few, one
+            monkeypatch.setattr(run_module, "_PIECE_ELEMENTS", elements)
+            module, params, pre, u, error = setting("linear")
+            rule = MAKERS[name](params=params, batch_reduction=reduce, carry=carry)
+            learn(rule, module, pre, u, error, calls=3)  # windows begin with what is carried
+            rule.eval()
+            found.append([change(module, param) for param in params])
+        assert all(each.any() for each in found[0])
+        for other in found[1:]:
+            torch.testing.assert_close(other, found[0], **exact)
 
 
-@pytest.mark.parametrize("steps", [1, 3, 40])
-@pytest.mark.parametrize("carry", [False, True])
-def test_what_is_pending_does_not_stand_in_work_memory(steps: int, carry: bool) -> None:
-    torch.manual_seed(0)
-    fc = Linear(50, 40)
-    lif = SurrogateLIF(40, beta=0.3, time_dim=0, spike_dtype=torch.bool)
-    rule = la.EProp(0.1, tc_readout=9.0, time_dim=0, carry=carry)
-    rule.register_cell("cell", Cell(fc, lif))
-    lif(fc(torch.rand(steps, 1, 50) < 0.3))
-    rule(error=torch.randn(steps, 1, 40))
-    weight, carried = get_updater(fc).weight, rule.state_of("cell").carried
-    kept = copy.deepcopy((weight, dict(carried)))
-    with Scratch() as scratch:
-        for _ in range(8):
-            scratch.empty((1 << 10,), torch.float32, torch.device("cpu")).fill_(torch.nan)
-    assert weight.neg.any()
-    assert torch.equal(weight.neg, kept[0].neg)
-    assert len(carried) == 3 * carry
-    assert all(torch.equal(value, kept[1][key]) for key, value in carried.items())
+def test_what_is_pending_does_not_stand_in_work_memory() -> None:
+    for steps, carry in itertools.product((1, 3, 40), (False, True)):
+        torch.manual_seed(0)
+        fc = Linear(50, 40)
+        lif = SurrogateLIF(40, beta=0.3, time_dim=0, spike_dtype=torch.bool)
+        rule = la.EProp(0.1, tc_readout=9.0, time_dim=0, carry=carry)
+        rule.register_cell("cell", Cell(fc, lif))
+        lif(fc(torch.rand(steps, 1, 50) < 0.3))
+        rule(error=torch.randn(steps, 1, 40))
+        weight, carried = get_updater(fc).weight, rule.state_of("cell").carried
+        kept = copy.deepcopy((weight, dict(carried)))
+        with Scratch() as scratch:
+            for _ in range(8):
+                scratch.empty((1 << 10,), torch.float32, torch.device("cpu")).fill_(torch.nan)
+        assert weight.neg.any()
+        assert torch.equal(weight.neg, kept[0].neg)
+        assert len(carried) == 3 * carry
+        assert all(torch.equal(value, kept[1][key]) for key, value in carried.items())

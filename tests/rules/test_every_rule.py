@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from connections import KINDS
@@ -9,15 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasters import Fed, raster
 from references import RULES, reference
+from torch import Tensor, nn
 
+import lightning_accum as la
 from lightning_accum import Cell, get_updater
 
 exact = {"rtol": 1e-10, "atol": 1e-10}
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", RULES)
-@settings(max_examples=5, deadline=None, derandomize=True)
+@settings(max_examples=8, deadline=None, derandomize=True)
 @given(
     size=st.tuples(st.integers(1, 5), st.integers(1, 3)),
     by_step=st.booleans(),
@@ -25,10 +28,10 @@ exact = {"rtol": 1e-10, "atol": 1e-10}
     reduce=st.sampled_from(["mean", "sum", "amax"]),
     mode=st.sampled_from(["cumulative", "nearest"]),
     backend=st.sampled_from(["auto", "plain"]),
+    rewarded=st.sampled_from(["number", "sample", "step"]),
     seed=st.integers(0, 99),
 )
 def test_against_a_loop(
-    kind: str,
     name: str,
     size: tuple[int, int],
     by_step: bool,
@@ -36,36 +39,100 @@ def test_against_a_loop(
     reduce: str,
     mode: str,
     backend: str,
+    rewarded: str,
     seed: int,
 ) -> None:
-    (make, shape, params), case, (steps, batch) = KINDS[kind], RULES[name], size
+    case, (steps, batch) = RULES[name], size
     mode = mode if mode in case.modes else case.modes[0]
-    torch.manual_seed(seed)
-    module, neuron = make().double(), Fed()
-    out = module(torch.zeros(batch, *shape).double()).shape[1:]
-    pre, post = raster(steps, batch, *shape, seed=seed), raster(steps, batch, *out, seed=seed + 1)
-    if not case.spikes:
-        pre, post = (torch.randn(a.shape).double() for a in (pre, post))
-    rewards = torch.randn(steps, batch).double() if case.rewarded else torch.ones(steps, batch)
-    options = {"trace_mode": mode} if len(case.modes) > 1 else {}
-    rule = case.make(params=params, batch_reduction=reduce, backend=backend, carry=carry, **options)
-    rule.register_cell("cell", Cell(module, neuron))
-    calls = steps if by_step else 1
-    for x, y, r in zip(pre.chunk(calls), post.chunk(calls), rewards.chunk(calls), strict=True):
-        for xs, ys in zip(x, y, strict=True):
-            neuron.food.append(ys)
-            neuron(module(xs))
-        rule(**({"reward": r} if case.rewarded else {}))
-    rule.eval()
-    for param in params:
-        pending = getattr(get_updater(module), param)
-        naive = reference(
-            case, module, param, pre, post, mode, rewards, steps if carry else steps // calls
+    for kind, (make, shape, params) in KINDS.items():
+        torch.manual_seed(seed)
+        module, neuron = make().double(), Fed()
+        out = module(torch.zeros(batch, *shape).double()).shape[1:]
+        pre = raster(steps, batch, *shape, seed=seed)
+        post = raster(steps, batch, *out, seed=seed + 1)
+        if not case.spikes:
+            pre, post = (torch.randn(a.shape).double() for a in (pre, post))
+        rewards = torch.randn(steps, batch).double() if case.rewarded else torch.ones(steps, batch)
+        if rewarded != "step":
+            rewards = (rewards[0, :1] if rewarded == "number" else rewards[0]).expand(steps, batch)
+        options = {"trace_mode": mode} if len(case.modes) > 1 else {}
+        rule = case.make(
+            params=params, batch_reduction=reduce, backend=backend, carry=carry, **options
         )
-        for found, expected in zip((pending.pos, pending.neg), naive, strict=True):
-            # the reduction is of each call's change of a sample; a call's contribution adds up
-            total = sum(getattr(torch, reduce)(call.sum(0), 0) for call in expected.chunk(calls))
-            if found is None:
-                assert not total.any()
-            else:
-                torch.testing.assert_close(found, total, **exact)
+        rule.register_cell("cell", Cell(module, neuron))
+        calls = steps if by_step else 1
+        for x, y, r in zip(pre.chunk(calls), post.chunk(calls), rewards.chunk(calls), strict=True):
+            for xs, ys in zip(x, y, strict=True):
+                neuron.food.append(ys)
+                neuron(module(xs))
+            reward = {"number": float(r[0, 0]), "sample": r[0], "step": r}[rewarded]
+            rule(**({"reward": reward} if case.rewarded else {}))
+        rule.eval()
+        for param in params:
+            pending = getattr(get_updater(module), param)
+            length = steps if carry else steps // calls
+            naive = reference(case, module, param, pre, post, mode, rewards, length)
+            for found, expected in zip((pending.pos, pending.neg), naive, strict=True):
+                # the reduction is of a call's change of a sample; a call's contribution adds up
+                each = [getattr(torch, reduce)(call.sum(0), 0) for call in expected.chunk(calls)]
+                total = torch.stack(each).sum(0)
+                if found is None:
+                    assert not total.any(), kind
+                else:
+                    torch.testing.assert_close(
+                        found, total, **exact, msg=lambda text, kind=kind: f"{kind}: {text}"
+                    )
+
+
+def activity(*sizes: int) -> list[Tensor]:
+    torch.manual_seed(0)
+    return [torch.rand(6, 2, size).double().round() for size in sizes]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_cell_that_was_registered_anew_learns_as_a_new_one(name: str) -> None:
+    (pre, post), rewarded = activity(5, 3), RULES[name].rewarded
+    fc, neuron = nn.Linear(5, 3, bias=False).double(), Fed()
+    start, results = fc.weight.detach().clone(), []
+    used, fresh = (RULES[name].make(params=["weight"]) for _ in range(2))
+    used.register_cell("cell", Cell(fc, neuron))
+
+    def learn(rule: la.Rule) -> None:
+        fc.weight.data.copy_(start)
+        for x, y in zip(pre, post, strict=True):
+            neuron.food.append(y)
+            neuron(fc(x))
+            rule(**({"reward": torch.rand(2).double()} if rewarded else {}))
+            rule.update()
+
+    learn(used)
+    used.del_cell("cell")
+    for rule in (used, fresh):
+        rule.register_cell("cell", Cell(fc, neuron), dt=2.0, batch_reduction="sum")
+        torch.manual_seed(1)
+        learn(rule)
+        rule.del_cell("cell")
+        results.append(fc.weight.detach().clone())
+    torch.testing.assert_close(*results, **exact)
+    assert not torch.equal(results[0], start)
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+@pytest.mark.parametrize("name", RULES)
+def test_layers_without_inputs_or_neurons(name: str) -> None:
+    case, sizes = RULES[name], [(0, 3), (4, 0), (0, 0)]
+    ways: list[tuple[str | Any, int | None, str]] = [
+        ("mean", None, "weight"), (torch.amax, None, "bias"),
+        ("mean", 0, "bias"), (torch.amax, 0, "weight"),
+    ]  # fmt: skip
+    for inputs, outputs in sizes[:1] if name == "WTAHebb" else sizes:  # or nobody could win
+        for reduction, time_dim, param in ways:
+            fc, neuron = nn.Linear(inputs, outputs), nn.Identity()
+            rule = case.make(time_dim=time_dim, params=param, batch_reduction=reduction)
+            rule.register_cell("enc", Cell(fc, neuron))
+            time = () if time_dim is None else (5,)
+            for _ in range(3):
+                fc(torch.ones(*time, 2, inputs)), neuron(torch.ones(*time, 2, outputs))
+            rule(**({"reward": torch.ones(2)} if case.rewarded else {}))
+            rule.update()
+            assert getattr(fc, param).isfinite().all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -12,8 +13,10 @@ from torch import Tensor, nn
 
 import lightning_accum as la
 from lightning_accum.cells.undo import Undo
+from lightning_accum.functional import bound_power
 from lightning_accum.sparse.library import has_kernel
 from lightning_accum.updates import NonFiniteUpdateError
+from lightning_accum.updates.attached import set_updater
 
 exact = {"rtol": 1e-12, "atol": 1e-12}
 STEPS = 8
@@ -97,11 +100,24 @@ def test_each_step_changes_the_weights_as_the_equation_says(name: str) -> None:
 
 
 @needs_kernel
-@pytest.mark.parametrize("name", [name for name in RULES if name.startswith("STDP")])
-def test_steps_go_on_in_place(name: str) -> None:
-    net = Net(RULES[name]("auto"))
-    net.learn()
-    assert net.again()
+def test_steps_go_on_in_place() -> None:
+    for name in RULES:
+        if name.startswith("STDP"):
+            net = Net(RULES[name]("auto"))
+            net.learn()
+            assert net.again(), name
+
+
+def test_what_is_pending_stays_as_it_is_while_steps_go_on() -> None:
+    net = Net(stdp("auto"))
+    net.learn(batch=1)
+    net.learn(1, batch=1, every=2)
+    pending = net.rule.updater_of("cell0").weight
+    before = copy.deepcopy((pending.pos, pending.neg))
+    ((fc, neuron),) = net.layers
+    neuron.spikes = ~neuron.spikes
+    neuron(fc(torch.ones(1, 5).double()))  # overwrites the memory of the window
+    torch.testing.assert_close((pending.pos, pending.neg), before, rtol=0, atol=0)
 
 
 def two_rules(net: Net) -> None:
@@ -156,6 +172,31 @@ def added_to(net: Net) -> None:
 def without_gradients(net: Net) -> None:
     with torch.inference_mode():
         net.learn(4, batch=3)
+    with torch.autocast("cpu", torch.bfloat16):
+        net.learn(4)
+
+
+def bounded(net: Net) -> None:
+    net.rule.updater_of("cell0").weight.fullbound(bound_power, 1.0, 0.0, power=1.0)
+
+
+def replaced(net: Net) -> None:
+    ((fc, _),) = net.layers
+    fc.weight = nn.Parameter(fc.weight.detach().clone() + 0.1)
+
+
+def replaced_updater(net: Net) -> None:
+    ((fc, _),) = net.layers
+    set_updater(fc, la.Updater(fc, "weight", reduction="mean"))
+
+
+def loaded(net: Net) -> None:
+    net.rule.load_state_dict(copy.deepcopy(net.rule.state_dict()))
+
+
+def registered(net: Net) -> None:
+    net.rule.del_cell("cell0")
+    net.rule.register_cell("cell0", la.Cell(*net.layers[0]), dt=2.0, batch_reduction="sum")
 
 
 def longer(net: Net) -> None:
@@ -180,19 +221,26 @@ BETWEEN: dict[str, Callable[[Net], object]] = {
     "an undone batch": restored,
     "a state": saved,
     "another contribution": added_to,
-    "inference mode": without_gradients,
+    "inference mode and autocast": without_gradients,
+    "a bound": bounded,
+    "another parameter": replaced,
+    "another updater of the module": replaced_updater,
+    "the own state": loaded,
+    "another registration": registered,
     "a window of several steps": longer,
 }
 
 
 @pytest.mark.parametrize("between", BETWEEN)
 def test_nothing_that_happens_between_steps_is_missed(between: str) -> None:
-    fast, plain = (Net(stdp(backend)) for backend in ("auto", "plain"))
-    for net in (fast, plain):
-        net.learn()
-        BETWEEN[between](net)
-        net.learn(seed=1)
-    torch.testing.assert_close(fast.weights, plain.weights, **exact)
+    for name in ("STDP", "STDP, nearest", "STDP, sum"):
+        fast, plain = (Net(RULES[name](backend)) for backend in ("auto", "plain"))
+        for net in (fast, plain):
+            net.learn()
+            BETWEEN[between](net)
+            net.learn(seed=1)
+            net.learn(seed=2, every=2)
+        torch.testing.assert_close(fast.weights, plain.weights, **exact)
 
 
 def test_a_parameter_in_another_dtype_is_computed_in_it() -> None:
@@ -220,13 +268,12 @@ def test_a_pending_change_is_applied_to_a_parameter_in_another_dtype() -> None:
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("rates", [False, True], ids=["both signs", "one sign each"])
-@pytest.mark.parametrize("shared", [False, True], ids=["two connections", "one connection"])
-def test_several_cells_of_a_rule(shared: bool, rates: bool) -> None:
-    fast, plain = (Net(stdp(backend), 2, shared, rates) for backend in ("auto", "plain"))
-    for net in (fast, plain):
-        net.learn()
-    torch.testing.assert_close(fast.weights, plain.weights, **exact)
+def test_several_cells_of_a_rule() -> None:
+    for shared, rates in itertools.product((False, True), repeat=2):
+        fast, plain = (Net(stdp(backend), 2, shared, rates) for backend in ("auto", "plain"))
+        for net in (fast, plain):
+            net.learn()
+        torch.testing.assert_close(fast.weights, plain.weights, **exact)
 
 
 @pytest.mark.parametrize(

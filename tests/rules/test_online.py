@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import copy
 
-import lightning.pytorch as pl
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 import lightning_accum as la
-from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.callbacks._host import CellHost
 from lightning_accum.functional import bound_upper_sharp
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, Linear, WinnerTakeAll
 from lightning_accum.rules import _online_loop, online
@@ -134,13 +132,12 @@ def test_a_long_sequence_settles_spikes_that_wait(compiled, monkeypatch):
     assert compiled == [True]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.int64])
-def test_input_and_spikes_of_other_dtypes(compiled, dtype):
-    layer = layer_of(6, LIF(4, spike_dtype=torch.bool), 4).float()
-    rule = learner_of(layer)
-    spikes = learn_online(rule, layer, raster(5, 2, 6).to(dtype))
-    assert spikes.dtype == torch.bool
-    assert compiled == [True]
+def test_input_and_spikes_of_other_dtypes(compiled):
+    for dtype in (torch.float32, torch.bool, torch.int64):
+        layer = layer_of(6, LIF(4, spike_dtype=torch.bool), 4).float()
+        spikes = learn_online(learner_of(layer), layer, raster(5, 2, 6).to(dtype))
+        assert spikes.dtype == torch.bool
+    assert compiled == [True] * 3
 
 
 def test_no_steps_change_nothing():
@@ -211,8 +208,7 @@ def test_an_update_that_overflows_is_refused_as_step_by_step(compiled):
     assert compiled == [False]
 
 
-@pytest.mark.parametrize("every", [1, 4, 100])
-@pytest.mark.parametrize("time_dim", [None, 0])
+@pytest.mark.parametrize(("every", "time_dim"), [(1, 0), (4, None), (4, 0), (100, None)])
 def test_updates_come_after_every_few_steps(every, time_dim):
     layer = layer_of(5, LIF(3, time_dim=time_dim), 3)
     other = copy.deepcopy(layer)
@@ -239,55 +235,18 @@ def test_a_reward_reaches_the_rule():
     assert not torch.equal(layer.connection.weight, before)
 
 
-def test_bad_arguments_are_named():
-    layer = layer_of(5, LIF(3), 3)
-    rule, x = learner_of(layer), raster(4, 2, 5)
-    with pytest.raises(ValueError, match="update_every"):
-        learn_online(rule, layer, x, update_every=0)
-    with pytest.raises(TypeError, match="inputs"):
-        learn_online(rule, layer, [1.0])
-    with pytest.raises(ValueError, match="inputs"):
-        learn_online(rule, layer, x[0, 0])
-    with pytest.raises(ValueError, match=r"rule.*register_cell"):
-        learn_online(la.STDP(0.1, -0.1), layer, x)
+def test_a_rule_in_evaluation_mode_is_told():
+    layer = layer_of(3, LIF(2), 2)
+    rule = learner_of(layer)
+    rule.eval()
+    with pytest.warns(RuntimeWarning, match=r"`STDP` should be in training .* the layer itse"):
+        learn_online(rule, layer, raster(5, 1, 3).double())
 
 
-class TestNothingLearned:
-    """It is told, once, by name."""
-
-    def test_a_rule_in_evaluation_mode(self) -> None:
-        layer = layer_of(3, LIF(2), 2)
-        rule = learner_of(layer)
-        rule.eval()
-        with pytest.warns(RuntimeWarning, match=r"`STDP` should be in training .* the layer itse"):
-            learn_online(rule, layer, raster(5, 1, 3).double())
-
-
-@pytest.mark.filterwarnings("ignore:.*does not have many workers")
 def test_a_rule_of_a_callback_is_rejected():
-    class Online(pl.LightningModule):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = layer_of(5, LIF(3), 3).float()
-
-        def training_step(self, batch, batch_idx):
-            learn_online(rule, self.layer, batch)
-
-        def configure_optimizers(self):
-            return []
-
-    rule = la.STDP(0.1, -0.1)
-    spec = la.CellSpec("layer.connection", "layer.neuron")
-    callback = CellTrainerCallback(rule, cells={"cell": spec}, summary=False)
-    trainer = pl.Trainer(
-        max_epochs=1, logger=False, callbacks=[callback], accelerator="cpu",
-        enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
-    )  # fmt: skip
+    rule, model = la.STDP(0.1, -0.1), nn.ModuleDict({"layer": layer_of(5, LIF(3), 3)})
+    host = CellHost(rule, {"cell": la.CellSpec("layer.connection", "layer.neuron")})
+    host.bind(model)
     with pytest.raises(ValueError, match=r"`STDP` should learn online by itself.*in a callback"):
-        trainer.fit(Online(), DataLoader([raster(4, 2, 5).float()], batch_size=None))
-
-
-def learn_and_clear(rule: la.Rule, layer: la.Serial, sequences: int, every: int = 1) -> None:
-    for _ in range(sequences):
-        learn_online(rule, layer, raster(8, 2, 6), update_every=every)
-        rule.clear()
+        learn_online(rule, model["layer"], raster(4, 2, 5).double())
+    host.release()

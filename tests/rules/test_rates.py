@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -46,12 +45,6 @@ def test_sanger_against_a_loop(steps: int, batch: int, tokens: list, reduce: str
     for found, expected in zip((pending.pos, pending.neg), parts, strict=True):
         expected = getattr(torch, reduce)(expected, 0)
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
-
-
-def test_sanger_needs_a_matrix():
-    model, rule = Serial(nn.Conv1d(1, 2, 2), nn.Identity()), Sanger(0.1)
-    with pytest.raises(ValueError, match=r"cell `v1` should be the weight of a torch\.nn\.Linear"):
-        rule.register_cell("v1", model.cell)
 
 
 def test_a_neurons_average_outlasts_its_samples_and_is_saved():
@@ -125,7 +118,7 @@ def test_who_wins_softly_comes_to_unit_length():
     model, rule = linear(10, 5), SoftHebb(0.05, temperature=0.5)
     model.connection.weight.data.mul_(5)
     rule.register_cell("cell", model.cell)
-    for _ in range(2000):
+    for _ in range(600):
         model(nn.functional.normalize(torch.rand(20, 10).double()))
         rule()
         rule.update()
@@ -140,39 +133,6 @@ def test_oja_of_several_neurons_decays_each_by_itself():
     rule()
     pending = get_updater(model.connection).weight
     assert torch.equal(pending.neg, torch.tensor([[1.0, 0.0], [0.0, 8.0]]).double())
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "match"),
-    [
-        (lambda: WTAHebb(0.1, winners=0), ValueError, "`winners` should be a positive number"),
-        (lambda: SoftHebb(0.1, temperature=0.0), ValueError, "`temperature` should be a positive"),
-        (lambda: Homeostasis(0.1, target=-1.0), ValueError, "between 0 and 1000 Hz"),
-        (lambda: Homeostasis(0.1, target=600.0, dt=2.0), ValueError, "between 0 and 500 Hz"),
-        (lambda: BCM(0.1, tc_threshold=0.0), ValueError, "`tc_threshold` should be a positive"),
-    ],
-)
-def test_what_makes_no_sense(make: object, error: type, match: str):
-    with pytest.raises(error, match=match):
-        make()
-
-
-def test_as_many_winners_as_neurons_are_told_once():
-    model, rule = linear(2, 3), WTAHebb(0.1, winners=3)
-    rule.register_cell("cell", model.cell)
-    model(torch.rand(1, 2).double())
-    with pytest.warns(UserWarning, match="Found `winners = 3` of 3 neurons"):
-        rule()
-    model(torch.rand(1, 2).double())
-    rule()
-
-
-def test_more_winners_than_neurons():
-    model, rule = linear(2, 3), WTAHebb(0.1, winners=4)
-    rule.register_cell("cell", model.cell)
-    model(torch.rand(1, 2).double())
-    with pytest.raises(ValueError, match=r"at most the number of neurons, 3. Found `winners = 4`"):
-        rule()
 
 
 def test_homeostasis_takes_whatever_comes_in():
@@ -196,13 +156,16 @@ def test_of_equals_the_first_wins():
     assert torch.equal(pending.pos.any(1).nonzero().flatten(), torch.tensor([0]))
 
 
-def test_the_default_temperature_is_one():
-    found = []
-    for rule in (SoftHebb(0.1), SoftHebb(0.1, temperature=1.0)):
-        torch.manual_seed(0)
-        model = linear(3, 2)
-        rule.register_cell("cell", model.cell)
-        model(torch.rand(4, 3).double())
+def test_competition_shows_nan_to_the_policy():
+    for winners in (1, 2):
+        model, rule = Serial(nn.Linear(3, 3, bias=False), nn.Identity()), WTAHebb(0.1, winners)
+        unit = rule.register_cell("enc", model.cell)
+        unit.monitors["pre"](torch.ones(2, 3))
+        unit.monitors["post"](torch.tensor([[1.0, 2.0, 3.0], [3.0, torch.nan, 2.0]]))
+        before = model.connection.weight.detach().clone()
         rule()
-        found.append(get_updater(model.connection).weight.pos)
-    assert torch.equal(*found)
+        updater = get_updater(model.connection)
+        updater.nonfinite = "skip"
+        rule.update()
+        assert updater.skipped == {"weight": 1}
+        assert torch.equal(model.connection.weight, before)

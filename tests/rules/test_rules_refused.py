@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
+import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -44,38 +47,42 @@ def run(one: la.Serial, other: la.Serial) -> None:
         other(torch.ones(2, 3))
 
 
-BAD = {
-    "missing": {},
-    "word": {"reward": "good"},
-    "list": {"reward": [1.0, 1.0]},
-    "batch": {"reward": torch.ones(3)},
-    "fits the first cell": {"reward": torch.ones(4, 2)},
-}
+REWARDS = {
+    "missing": (None, r"call the rule as `rule\(reward=\.\.\.\)`, or"),
+    "word": ("good", "convert it"),
+    "list": ([1.0, 1.0], r"convert it, `torch.as_tensor\(reward\)`"),
+    "array": (np.ones(2), r"convert it, `torch.as_tensor\(reward\)`"),
+    "scalar": (np.float32(1.0), r"convert it, `torch.as_tensor\(reward\)`"),
+    "batch": (torch.ones(3), "give a number for each sample"),
+    "swapped": (torch.ones(2, 4), r"time is its first dimension, so call `reward.transpose"),
+    "too long": (
+        torch.ones(9, 2), r"give .* steps \(4\), as by `rule\(reward=reward\[t : t \+ 4\]\)`"
+    ),
+    "fits the second cell": (torch.ones(3, 2), r"give only .* window's steps \(4\)"),
+    "fits the first cell": (torch.ones(4, 2), r"give only .* window's steps \(3\)"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", [la.MSTDP, la.MSTDPET])
-@pytest.mark.parametrize("bad", BAD)
-@pytest.mark.parametrize("earlier", [False, True])
-def test_a_reward_that_does_not_fit_leaves_everything_for_another_call(kind, bad, earlier):
+@pytest.mark.parametrize("bad", REWARDS)
+def test_a_reward_that_does_not_fit_leaves_everything_for_another_call(kind, bad):
+    wrong, remedy = REWARDS[bad]
     (rule, *layers), (other, *others) = two(kind), two(kind)
-    if earlier:  # something is pending, and carried
-        for each, own in ((rule, layers), (other, others)):
-            run(*own)
-            each(reward=0.5)
-    run(*layers)
-    run(*others)
-    before = copy.deepcopy([state.state_dict() for _, state in rule.cells])
-    known = [parts(each) for each in layers]
-    with pytest.raises(ValueError, match="Argument `reward` should be"):
-        rule(**BAD[bad])
-    assert all(map(same, [parts(each) for each in layers], known))
-    after = [state.state_dict() for _, state in rule.cells]
-    assert repr(after) == repr(before)
-    rule(reward=torch.tensor([1.0, -2.0]))
-    other(reward=torch.tensor([1.0, -2.0]))
-    for one, two_ in zip(layers, others, strict=True):
-        assert parts(one)
-        assert same(parts(one), parts(two_))
+    for earlier in (False, True):  # then something is pending, and carried
+        run(*layers)
+        run(*others)
+        before = copy.deepcopy([state.state_dict() for _, state in rule.cells])
+        known = [parts(each) for each in layers]
+        with pytest.raises(ValueError, match=rf"`reward` should be .* Found .*: {remedy}"):
+            rule(**({} if wrong is None else {"reward": wrong}))
+        assert all(map(same, [parts(each) for each in layers], known))
+        assert bool(known[0]) == earlier
+        assert repr([state.state_dict() for _, state in rule.cells]) == repr(before)
+        for each in (rule, other):
+            each(reward=torch.tensor([1.0, -2.0]))
+        for one, two_ in zip(layers, others, strict=True):
+            assert parts(one)
+            assert same(parts(one), parts(two_))
 
 
 class Second(la.Rule):
@@ -147,14 +154,15 @@ def test_updaters_are_applied_all_or_none(through):
     assert all(updater.weight.empty for updater in updaters)
 
 
-@pytest.mark.parametrize("fn", [lambda x: x.mean(0), lambda: None, lambda x, y, z: x])
-def test_a_reduction_that_cannot_be_called(fn):
-    with pytest.raises(TypeError, match=r"should be a callable `fn\(stacked, dim\)`. Found `<lam"):
-        la.STDP(0.1, -0.1, batch_reduction=fn)
-    with pytest.raises(TypeError, match=r"lambda x, dim: x.mean"):
-        la.STDP(0.1, -0.1).register_cell("c", layer().cell, batch_reduction=fn)
-
-
-@pytest.mark.parametrize("fn", [torch.mean, torch.prod, lambda x, dim=0: x.mean(dim), nn.ReLU()])
-def test_a_reduction_that_can(fn):
-    la.STDP(0.1, -0.1, batch_reduction=fn)
+def test_a_refused_call_is_a_call() -> None:
+    """The error says what to do; the end of the rule does not add that it was never called."""
+    made, rule = layer(), la.MSTDP(0.1, -0.05)
+    rule.register_cell("enc", made.cell)
+    made(torch.ones(2, 3))
+    with pytest.raises(ValueError, match="reward"):
+        rule()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rule.eval()
+        del rule
+        gc.collect()

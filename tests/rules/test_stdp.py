@@ -1,5 +1,8 @@
+"""Pair STDP by hand, and what a stream of windows and samples is."""
+
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -10,7 +13,7 @@ from torch import nn
 from lightning_accum import STDP, Cell
 
 A = math.exp(-1 / 20)  # what a trace of 20 ms keeps from one step to the next
-MODES = ("cumulative", "nearest")
+WAYS = [*itertools.product(("cumulative", "nearest"), ("auto", "plain", "dense", "pre", "post"))]
 exact = {"rtol": 1e-10, "atol": 1e-12}
 
 
@@ -36,50 +39,26 @@ GOLDEN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("backend", ["dense", "pre", "post"])
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("name", "pre", "post", "up", "down", "nearest"), GOLDEN)
-def test_golden_pairs_and_triplets(name, pre, post, up, down, nearest, mode, backend):
-    model = layer(1, 1)
-    rule = STDP(0.1, -0.2, trace_mode=mode, backend=backend)
-    accumulator = rule.register_cell("cell", model.cell).cell.updater.weight
-    show(model, train_of(*pre), train_of(*post))
-    rule()
-    if mode == "nearest" and nearest is not None:
-        up, down = nearest
-    assert accumulator.pos.item() == pytest.approx(up, rel=1e-12, abs=1e-15)
-    assert accumulator.neg.item() == pytest.approx(down, rel=1e-12, abs=1e-15)
+def test_golden_pairs_and_triplets(name, pre, post, up, down, nearest):
+    for mode, backend in WAYS:
+        model = layer(1, 1)
+        rule = STDP(0.1, -0.2, trace_mode=mode, backend=backend)
+        accumulator = rule.register_cell("cell", model.cell).cell.updater.weight
+        show(model, train_of(*pre), train_of(*post))
+        rule()
+        expected = (up, down) if mode == "cumulative" or nearest is None else nearest
+        found = accumulator.pos.item(), accumulator.neg.item()
+        assert found == pytest.approx(expected, rel=1e-12, abs=1e-15), (mode, backend)
 
 
-@pytest.mark.parametrize("dt", [0.5, 1.0, 2.0])
-@pytest.mark.parametrize("lag", range(-9, 10))
-def test_the_window_in_closed_form(lag, dt):
-    pre, post = train_of(max(0, -lag) + 1), train_of(max(0, lag) + 1)
-    found = learned(STDP(0.1, -0.2, tc_post=30.0, tc_pre=15.0, dt=dt), pre, post).item()
-    causal, anticausal = 0.1 * math.exp(-lag * dt / 15), -0.2 * math.exp(lag * dt / 30)
-    expected = causal * (lag >= 0) + anticausal * (lag <= 0)
-    assert found == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("backend", ["auto", "dense", "pre", "post"])
-def test_the_order_of_the_batch_does_not_matter(mode, backend):
-    pre, post, order = raster(8, 5, 4, seed=1), raster(8, 5, 3, seed=2), torch.randperm(5)
-    rule = STDP(0.3, -0.2, trace_mode=mode, backend=backend)
-    shuffled = learned(rule, pre[:, order], post[:, order])
-    torch.testing.assert_close(shuffled, learned(rule, pre, post), **exact)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_two_batches_in_one_are_their_mean(mode):
-    pre, post = raster(8, 6, 4, seed=1), raster(8, 6, 3, seed=2)
-    rule = STDP(0.3, -0.2, trace_mode=mode)
-    halves = [learned(rule, pre[:, part], post[:, part]) for part in (slice(3), slice(3, 6))]
-    torch.testing.assert_close(learned(rule, pre, post), (halves[0] + halves[1]) / 2, **exact)
-    single = learned(rule, pre[:, :1], post[:, :1])
-    summed = learned(STDP(0.3, -0.2, trace_mode=mode, batch_reduction="sum"), pre, post)
-    torch.testing.assert_close(summed, 6 * learned(rule, pre, post), **exact)
-    assert not torch.allclose(single, summed)
+def test_the_window_in_closed_form():
+    for dt, lag in itertools.product((0.5, 1.0, 2.0), range(-9, 10)):
+        pre, post = train_of(max(0, -lag) + 1), train_of(max(0, lag) + 1)
+        found = learned(STDP(0.1, -0.2, tc_post=30.0, tc_pre=15.0, dt=dt), pre, post).item()
+        causal, anticausal = 0.1 * math.exp(-lag * dt / 15), -0.2 * math.exp(lag * dt / 30)
+        expected = causal * (lag >= 0) + anticausal * (lag <= 0)
+        assert found == pytest.approx(expected, rel=1e-12), (dt, lag)
 
 
 def windows(rule, first, second, between=lambda rule: None, **call):
@@ -97,8 +76,7 @@ def windows(rule, first, second, between=lambda rule: None, **call):
     return delta
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("backend", ["dense", "pre", "post"])
+@pytest.mark.parametrize(("mode", "backend"), WAYS)
 def test_what_ends_a_stream(mode, backend):
     first = raster(5, 3, 4, seed=1), raster(5, 3, 2, seed=2)
     second = raster(5, 3, 4, seed=3), raster(5, 3, 2, seed=4)
@@ -111,23 +89,21 @@ def test_what_ends_a_stream(mode, backend):
         windows(rule, first, second, carry=False),
         windows(rule, first, second, between=lambda rule: rule.clear()),
     ):
-        torch.testing.assert_close(found, at_rest, rtol=0, atol=0)
+        torch.testing.assert_close(found, at_rest, **exact)
     # A batch of another size is other samples: it begins at rest, and so does the next.
     smaller = second[0][:, :2], second[1][:, :2]
     found = windows(rule, first, smaller)
-    torch.testing.assert_close(found, learned(rule, *smaller), rtol=0, atol=0)
+    torch.testing.assert_close(found, learned(rule, *smaller), **exact)
     torch.testing.assert_close(windows(rule, smaller, first), learned(rule, *first), **exact)
 
 
-@pytest.mark.parametrize("backend", ["auto", "dense", "pre", "post"])
-@pytest.mark.parametrize("mode", MODES)
-def test_silence_changes_nothing_and_all_ones_what_they_should(mode, backend):
-    rule = STDP(0.3, -0.2, trace_mode=mode, backend=backend)
-    silent = learned(rule, torch.zeros(6, 2, 3), torch.zeros(6, 2, 2))
-    assert silent.tolist() == [[0.0] * 3] * 2
-    found = learned(rule, torch.ones(6, 2, 3), torch.ones(6, 2, 2))
-    pairs = 6 if mode == "nearest" else sum(A**k for t in range(6) for k in range(t + 1))
-    torch.testing.assert_close(found, torch.full_like(found, 0.1 * pairs), **exact)
+def test_silence_changes_nothing_and_all_ones_what_they_should():
+    for mode, backend in WAYS:
+        rule = STDP(0.3, -0.2, trace_mode=mode, backend=backend)
+        assert not learned(rule, torch.zeros(6, 2, 3), torch.zeros(6, 2, 2)).any()
+        found = learned(rule, torch.ones(6, 2, 3), torch.ones(6, 2, 2))
+        pairs = 6 if mode == "nearest" else sum(A**k for t in range(6) for k in range(t + 1))
+        torch.testing.assert_close(found, torch.full_like(found, 0.1 * pairs), **exact)
 
 
 def test_an_empty_window_or_batch_changes_nothing():
@@ -141,33 +117,25 @@ def test_an_empty_window_or_batch_changes_nothing():
     rule.update()
 
 
-@pytest.mark.parametrize("backend", ["auto", "dense", "pre", "post"])
-@pytest.mark.parametrize("mode", MODES)
-def test_float32_is_close_to_float64(mode, backend):
+def test_float32_is_close_to_float64_and_bfloat16_weights_take_the_same():
     pre, post = raster(100, 4, 20, density=0.05, seed=1), raster(100, 4, 10, density=0.05, seed=2)
-    rule = STDP(0.3, -0.2, trace_mode=mode, backend=backend)
-    wide = learned(rule, pre, post)
-    narrow = learned(rule, pre, post, torch.float32)
-    assert narrow.dtype == torch.float32
-    assert (narrow - wide).abs().max() <= 3e-6 * wide.abs().max()
-    half = learned(rule, pre, post, torch.bfloat16)
-    torch.testing.assert_close(half, narrow, rtol=0, atol=0)
-
-
-def test_bfloat16_weights_take_what_float32_weights_take():
-    pre, post = raster(9, 4, 5, seed=5), raster(9, 4, 3, seed=6)
-    taken = {}
+    for mode, backend in WAYS:
+        rule = STDP(0.3, -0.2, trace_mode=mode, backend=backend)
+        wide = learned(rule, pre, post)
+        narrow, half = (learned(rule, pre, post, d) for d in (torch.float32, torch.bfloat16))
+        assert narrow.dtype == torch.float32
+        assert (narrow - wide).abs().max() <= 3e-6 * wide.abs().max(), (mode, backend)
+        torch.testing.assert_close(half, narrow, rtol=0, atol=0)
+    taken = []
     for dtype in (torch.float32, torch.bfloat16):
-        model = layer(5, 3, dtype)
-        with torch.no_grad():
-            model.connection.weight.zero_()
-        rule = STDP(0.3, -0.2)
+        model, rule = layer(20, 10, dtype), STDP(0.3, -0.2)
+        nn.init.zeros_(model.connection.weight)
         rule.register_cell("cell", model.cell)
         show(model, pre, post)
         rule()
         rule.update()
-        taken[dtype] = model.connection.weight
-    assert torch.equal(taken[torch.bfloat16], taken[torch.float32].bfloat16())
+        taken.append(model.connection.weight)
+    assert torch.equal(taken[1], taken[0].bfloat16())
 
 
 def test_neurons_that_give_tuples_and_cells_that_share():

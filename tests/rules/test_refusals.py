@@ -1,0 +1,767 @@
+"""What is rejected says what should be, what was found and how to mend it, and nothing changes."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import itertools
+import pickle
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import lightning_accum as la
+from lightning_accum import Cell, CellSpec, Rule, Serial, Term, attach_updater, get_updater
+from lightning_accum.callbacks._host import CellHost
+from lightning_accum.engine import CustomChange
+from lightning_accum.functional import (
+    ExponentialKernel,
+    GaussianKernel,
+    bound_power,
+    bound_upper_power,
+)
+from lightning_accum.nn import LIF, AdaptiveLIF, SurrogateLIF
+from lightning_accum.rules import (
+    ActorCriticError,
+    LearnedFeedback,
+    RandomFeedback,
+    SymmetricFeedback,
+    learn_online,
+)
+
+ERRORS = (TypeError, ValueError, AttributeError, KeyError, RuntimeError)
+STEPS, BATCH, INPUTS, NEURONS, CLASSES = 7, 3, 4, 5, 2
+READOUT = nn.Linear(NEURONS + 1, CLASSES)
+
+
+class Own(Rule):
+    """Returns what a test gives it."""
+
+    make: Any = None
+    lr: float = 0.1
+
+    def terms(self, window: Any, h: Any) -> Any:
+        return h.make(window)
+
+
+class Verdict(Own):
+    def check(self, h: Any) -> Any:
+        super().check(h)
+        return h.lr < 1
+
+
+class Alone(Own):
+    def __post_init__(self) -> None:
+        self.own = 1
+
+
+class Forgetful(Rule):
+    def __init__(self) -> None:
+        self.lr = 0.1
+
+    def terms(self, window: Any, h: Any) -> Any:
+        return []
+
+
+class Complex(nn.Module):
+    """Neurons whose potential is complex."""
+
+    membrane = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.membrane = torch.complex(x, x)
+        return (x > 0.5).to(x.dtype)
+
+
+class Late(nn.Module):
+    """Neurons that have a potential only once they were called."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.membrane = x.cumsum(0)
+        return (self.membrane > 1.0).float()
+
+
+def fold(x: Tensor) -> Tensor:
+    return x.mean(0)
+
+
+def eprop(feedback: Any = None, **options: Any) -> la.EProp:
+    return la.EProp(0.1, feedback, time_dim=0, **options)
+
+
+def stdp(**options: Any) -> la.STDP:
+    return la.STDP(0.1, -0.1, **options)
+
+
+def voltage(**options: Any) -> la.Clopath:
+    return la.Clopath(1e-3, 1e-3, 0.1, 0.6, **{"time_dim": 0, **options})
+
+
+# ---------------------------------------------------------------- what is made of arguments
+class _Online:
+    """Arguments of ``learn_online`` that suit each other."""
+
+    def __init__(self) -> None:
+        self.layer = Serial(nn.Linear(5, 3), LIF(3))
+        self.rule = stdp()
+        self.rule.register_cell("cell", self.layer.cell)
+        self.x = torch.ones(4, 2, 5)
+
+    def __call__(self, rule: Any = None, inputs: Any = None, **options: Any) -> None:
+        learn_online(rule or self.rule, self.layer, self.x if inputs is None else inputs, **options)
+
+
+OUT, NO_ACTION = torch.zeros(4, 2, 3), torch.zeros(4, 2).long()
+REDUCE = r"should be a callable `fn\(stacked, dim\)`. Found `"
+MADE: list[tuple[Callable[[], object], str]] = [
+    (lambda: stdp(tc_pst=1.0), "`tc_pst`: did you mean `tc_post`"),
+    (lambda: stdp(tau_pre=20.0), r"Found `tau_pre`: did you mean `tc_pre`\?"),
+    (lambda: stdp(params=[]), r"Found `params = \(\)`"),
+    (lambda: stdp(backend="fast"), "Argument `backend` should be one of"),
+    (lambda: stdp(picker=3), "`picker` should be a callable"),
+    (lambda: stdp(dt=-1.0), "`dt` should be a positive"),
+    (lambda: stdp(tc_pre=0.0), "`tc_pre` should be a positive"),
+    (lambda: la.STDP(float("nan"), 0.1), "`lr_post` should be a finite"),
+    (lambda: stdp(batch_reduction=3), "`batch_reduction` should be a callable"),
+    *((lambda f=f: stdp(batch_reduction=f), REDUCE) for f in (fold, lambda: 0, lambda a, b, c: a)),
+    (lambda: la.WTAHebb(0.1, winners=0), "`winners` should be a positive number"),
+    (lambda: la.SoftHebb(0.1, temperature=0.0), "`temperature` should be a positive"),
+    (lambda: la.Homeostasis(0.1, target=-1.0), "between 0 and 1000 Hz"),
+    (lambda: la.Homeostasis(0.1, target=600.0, dt=2.0), "between 0 and 500 Hz"),
+    (lambda: la.BCM(0.1, tc_threshold=0.0), "`tc_threshold` should be a positive"),
+    (lambda: la.InhibitorySTDP(0.1, target_rate=-1.0), "`target_rate` should be a firing rate"),
+    (lambda: la.WeightDependentSTDP(0.1, 0.1, power_pos=-1.0), "`power_pos` should be a power"),
+    (lambda: la.WeightDependentSTDP(0.1, 0.1, w_min=2.0), "`w_min` the smaller"),
+    (lambda: voltage(u_ref=0.0), "`u_ref` should be a positive"),
+    (lambda: la.Clopath(0.1, 0.1, float("inf"), 0.6), "`theta_neg` should be a finite potential"),
+    (lambda: la.KernelSTDP(0.1), "`kernel` should be a callable .* Found `float`"),
+    (lambda: la.DelayAdjustedKernelSTDP(0.1), "`kernel` should be a callable .* Found `float`"),
+    (lambda: la.DelayAdjustedKernelSTDP(GaussianKernel(0.1), dt=-1.0), "`dt`"),
+    (lambda: la.DelayAdjustedSTDP(0.1, 0.1, batch_reduction=3), "`batch_reduction`"),
+    *(
+        (lambda n=name: la.DelayAdjustedSTDP(0.1, -0.1, **{n: 0.1}), f"last: .* `{name}`: Inf")
+        for name in ("lr_pos", "lr_neg", "tc_pos", "tc_neg")
+    ),
+    (lambda: eprop(surrogate=3), "`surrogate` should be a surrogate"),
+    (lambda: eprop(3), "`feedback` should be a Feedback"),
+    (Verdict, r"`Verdict.check` should raise .* it returns True"),
+    (Alone, r"begin it with `super\(\).__post_init__\(\)`"),
+    (la.Clamp, "nothing to clamp to"),
+    (lambda: la.Normalize(norm=-1.0), "norm"),
+    (lambda: SymmetricFeedback(nn.ReLU()), r"`readout`.*`ReLU`"),
+    (lambda: SymmetricFeedback("head")(torch.ones(2)), "at `head`"),
+    (lambda: SymmetricFeedback("readouts").bind_model(nn.Sequential(nn.ReLU())),
+     r"`readout` of `SymmetricFeedback` should be the path of .* Found `readouts`"),
+    (lambda: LearnedFeedback("readouts", 2, 3).bind_model(nn.Sequential(nn.ReLU())),
+     r"`readout` of `LearnedFeedback` should be the path of .* Found `readouts`"),
+    (lambda: SymmetricFeedback("0").bind_model(nn.Sequential(nn.ReLU())),
+     "`readout` should be an `nn.Linear`.* Found `ReLU`"),
+    (lambda: SymmetricFeedback(READOUT).bind_model(nn.Sequential(nn.ReLU())),
+     "`readout` of `SymmetricFeedback` should be a module of the model"),
+    (lambda: RandomFeedback(5, 3)(torch.ones(2, 2)), r"\[\.\.\., 5\].*Found \[2, 2\]"),
+    (lambda: RandomFeedback(0, 3), "`classes = 0`"),
+    (lambda: RandomFeedback(2, 3, scale=-1.0), r"`scale = -1\.0`"),
+    (lambda: LearnedFeedback("readout", 2, 3, decay=1.0), r"`decay = 1\.0`"),
+    (lambda: ActorCriticError(gamma=1.1), "`gamma` should be from 0 to 1"),
+    (lambda: ActorCriticError(decay=-0.1), "`decay` should be from 0 to 1"),
+    (lambda: ActorCriticError(gamma=float("nan")), "gamma"),
+    *(
+        (lambda o=outputs, a=actions: ActorCriticError()(o, a, torch.zeros(4, 2)), words)
+        for outputs, actions, words in (
+            (OUT[..., 0], NO_ACTION, r"actions \+ 1"),
+            (OUT[..., :1], NO_ACTION, r"actions \+ 1"),
+            (OUT, NO_ACTION.T, r"actions \+ 1"),
+            (OUT, NO_ACTION.float(), "integers"),
+            (OUT, NO_ACTION.bool(), "integers"),
+            (OUT, NO_ACTION + 2, "below 2"),
+            (OUT, NO_ACTION - 2, "or -1 in steps without"),
+            (OUT.long(), NO_ACTION, "outputs"),
+        )
+    ),
+    (lambda: ActorCriticError()(OUT, NO_ACTION, torch.zeros(2)), r"one shape \[T, B\]"),
+    (lambda: ActorCriticError()(OUT, NO_ACTION, OUT[..., 0], torch.zeros(3)), "`following`"),
+    (lambda: _Online()(update_every=0), "update_every"),
+    (lambda: _Online()(inputs=[1.0]), "inputs"),
+    (lambda: _Online()(inputs=torch.ones(5)), "inputs"),
+    (lambda: _Online()(rule=stdp()), r"rule.*register_cell"),
+    (lambda: stdp().register_cell("c", Cell(nn.Linear(2, 2), nn.ReLU()), lr_prae=0.0),
+     r"Found \['lr_prae'\]: did you mean `lr_pre`\?"),
+    (lambda: stdp().register_cell("c", Cell(nn.Linear(2, 2), nn.ReLU()), batch_reduction=fold),
+     r"lambda x, dim: x.mean"),
+    (lambda: stdp().defaults.lr_pots, r"Found `lr_pots`: did you mean `lr_post`\?"),
+    *(
+        (lambda use=use: use(Forgetful()), r"`Forgetful.__init__` should call `super\(\).__init__")
+        for use in (
+            lambda rule: rule.register_cell("c", Cell(nn.Linear(2, 2), nn.ReLU())),
+            lambda rule: list(rule.cells), repr,
+            lambda rule: CellHost(rule, {"c": CellSpec("0", "1")}),
+        )
+    ),
+    (lambda: CellSpec("0", "1", params="bias").find(nn.Sequential(nn.Linear(2, 1, bias=False),
+                                                                  nn.ReLU())), "Found `bias`"),
+    (lambda: CellSpec("1", "0", params=("weight",)).find(nn.Sequential(nn.Linear(2, 1), nn.ReLU())),
+     r"in its neuron, a Linear, and not in its .* swap"),
+    *(
+        (lambda wrong=wrong: CellHost(la.Hebb(0.1), {"c": wrong}), words)
+        for wrong, words in (
+            ({"connection": "0"}, r"Found \['connection'\] for `c`\."),
+            ({"connection": "0", "neuron": "1", "param": ()}, "for `c`: did you mean `params`"),
+            ({"connection": "0", "neuron": "1", "connexion": "0"}, "did you mean `connection`"),
+            (("0", "1"), "Found `tuple` for `c`"),
+            ({}, r"Found \[\] for `c`"),
+        )
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "words"), MADE, ids=[words[:40] for _, words in MADE])
+def test_arguments(call: Callable[[], object], words: str) -> None:
+    with pytest.raises(ERRORS, match=words):
+        call()
+
+
+# --------------------------------------------------------------------- what is registered
+def delayed(delay: object) -> nn.Linear:
+    fc = nn.Linear(3, 2, bias=False)
+    fc.delay = delay  # type: ignore[assignment]
+    return fc
+
+
+def foreign(library: str, base: str) -> nn.Module:
+    kind = type(base, (nn.Identity,), {"__module__": f"{library}.neurons"})
+    return type("Own", (kind,), {})()
+
+
+def adjusted() -> la.DelayAdjustedSTDP:
+    return la.DelayAdjustedSTDP(0.1, -0.1)
+
+
+NATIVE = r"keeps none under `membrane`: take a `lightning_accum.nn.Surrog"
+KEEPS = r"take a `.*SurrogateLIF` with `keep_states=True`"
+FORGETS = {"gradient": "step", "time_dim": 0, "keep_states": False}
+REGISTERED: dict[str, tuple[Callable[[], Rule], Callable[[], nn.Module], str]] = {
+    "another call": (stdp, lambda: LIF(5, time_dim=0), "give the rule `time_dim=0`"),
+    "a longer step": (stdp, lambda: LIF(5, dt=2.0), r"cell `enc`, 2.0 ms. Found `dt = 1.0`: give"),
+    "snntorch": (
+        lambda: stdp(time_dim=0), lambda: foreign("snntorch", "SpikingNeuron"), "once per step"
+    ),
+    "norse, steps": (
+        lambda: stdp(time_dim=0), lambda: foreign("norse", "SNNCell"), "`time_dim=None`"
+    ),
+    "norse": (stdp, lambda: foreign("norse", "SNN"), "`time_dim=0`, .* once per sequence"),
+    "no tc_mem": (
+        lambda: la.OTTT(0.1, membrane=lambda out: out, threshold=1.0), nn.ReLU,
+        "`tc_mem` should be given for cell `enc`, in ms",
+    ),
+    "another tc_mem": (
+        lambda: eprop(tc_mem=3.0), lambda: SurrogateLIF(5, time_dim=0),
+        "Argument `tc_mem` should be `tc_mem` of the neuron",
+    ),
+    "another threshold": (
+        lambda: eprop(threshold=0.3), lambda: SurrogateLIF(5, time_dim=0),
+        r"`threshold` should be that of the neuron.*1\.0",
+    ),
+    "hard reset": (eprop, lambda: LIF(5, time_dim=0), f"a `LIF` {NATIVE}"),
+    "hard reset, OTTT": (
+        lambda: la.OTTT(0.1, time_dim=0), lambda: AdaptiveLIF(5, time_dim=0), NATIVE
+    ),
+    "nothing kept": (eprop, lambda: SurrogateLIF(5, **FORGETS), KEEPS),
+    "nothing kept, OTTT": (
+        lambda: la.OTTT(0.1, time_dim=0), lambda: SurrogateLIF(5, **FORGETS), KEEPS
+    ),
+    "voltage, nothing kept": (voltage, lambda: SurrogateLIF(5, **FORGETS), KEEPS),
+    "voltage, hard reset": (
+        voltage, lambda: LIF(5, time_dim=0), "a membrane for `Clopath` to record.*take a `.*Surrog"
+    ),
+    "late potential": (
+        lambda: eprop(tc_mem=20.0, threshold=1.0), Late,
+        "if `forward` sets `self.membrane`, begin with `self.membrane = None` in its `__init",
+    ),
+    **{
+        f"gradient {each}": (
+            lambda: la.OTTT(0.1, time_dim=0),
+            lambda each=each: SurrogateLIF(5, gradient=each, time_dim=0),
+            rf"Found `gradient = '{each}'`: make it as `SurrogateLIF\(\.\.\., gradient=\"step",
+        )
+        for each in ("none", "time")
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REGISTERED)
+def test_neurons_that_do_not_suit(name: str) -> None:
+    make, neuron, words = REGISTERED[name]
+    rule = make()
+    with pytest.raises(ValueError, match=words):
+        rule.register_cell("enc", Cell(nn.Linear(INPUTS, NEURONS), neuron()))
+    assert not list(rule.cells)
+
+
+def test_connections_that_do_not_suit() -> None:
+    linear, words = nn.Linear(3, 2, bias=False), "`delay` should name delays of the shape of"
+    cases: list[tuple[Rule, nn.Module, nn.Module, str]] = [
+        (la.Hebb(0.1), nn.ReLU(), linear, r"in its neuron, a Linear, and not in its .* swap"),
+        (la.Sanger(0.1), nn.Conv1d(1, 2, 2), nn.Identity(), r"the weight of a torch\.nn\.Linear"),
+        (adjusted(), linear, nn.Identity(), r"`delay` should name delays .*\[2, 3\]. Found `delay"),
+        *(
+            (adjusted(), delayed(each), nn.Identity(), f"{words} .*`delay = 'delay'`, {found}:")
+            for each, found in (
+                (torch.ones(3, 2), r"\[3, 2\]"), (torch.ones(2, 1), r"\[2, 1\]"),
+                (torch.ones(()), r"\[\]"), (3.0, "float"), (None, "NoneType"),
+            )
+        ),
+    ]  # fmt: skip
+    for rule, connection, neuron, said in cases:
+        with pytest.raises((ValueError, AttributeError), match=said):
+            rule.register_cell("c", Cell(connection, neuron))
+        assert not list(rule.cells)
+        assert get_updater(linear) is None
+
+
+def test_cells_that_suit_are_registered() -> None:
+    for neuron, options in (
+        (LIF(1, dt=0.1), {"dt": 0.1}),
+        (type("Foreign", (nn.Identity,), {"dt": 0.001})(), {}),  # in seconds
+        (foreign("norse", "SNN"), {"time_dim": 0}),
+        (foreign("snntorch", "SpikingNeuron"), {}),
+    ):
+        stdp(**options).register_cell("enc", Cell(nn.Linear(2, 1), neuron))
+    stdp().register_cell("enc", Cell(nn.Linear(2, 1), LIF(1, dt=2.0)), dt=2.0)
+    voltage(membrane="voltage", time_dim=None).register_cell("c", Cell(nn.Linear(2, 1), LIF(1)))
+    eprop(threshold=1.0).register_cell("c", Cell(nn.Linear(2, 1), SurrogateLIF(1, time_dim=0)))
+    assert CellSpec("0", "1", params="weight").params == ("weight",)
+    for fn in (torch.mean, torch.prod, lambda x, dim=0: x.mean(dim), nn.ReLU()):
+        stdp(batch_reduction=fn)
+
+
+def test_time_constants_in_seconds() -> None:
+    cell = Cell(nn.Linear(2, 1), nn.Identity())
+    with pytest.warns(UserWarning, match=r"`tc_pre` of cell `enc` should be at least.*in ms"):
+        stdp(tc_pre=0.02).register_cell("enc", cell)
+    with pytest.warns(UserWarning, match=r"`tc_mem` of LIF should be at least a step"):
+        LIF(1, tc_mem=0.5)
+    kernels = {"tc_post": ExponentialKernel(0.1, -0.1, 0.02), "width": GaussianKernel(0.1, 0.01)}
+    for name, kernel in kernels.items():
+        with pytest.warns(UserWarning, match=rf"`{name}` of the kernel of cell `enc` should be at"):
+            la.KernelSTDP(kernel).register_cell("enc", cell)
+    LIF(1, tc_mem=1.0)  # what is as long as a step is not warned of
+    stdp(tc_pre=1.0, tc_post=1.0).register_cell("enc", cell)
+    for kernel in (ExponentialKernel(0.1, -0.1, 1.0, 1.0), torch.sign):
+        la.KernelSTDP(kernel).register_cell("enc", cell)
+
+
+# -------------------------------------------------------------------------- what is called
+def shown(rule: Rule, neuron: nn.Module | None = None) -> Cell:
+    """A cell that has been shown a sequence."""
+    torch.manual_seed(0)
+    cell = Cell(nn.Linear(INPUTS, NEURONS), neuron or SurrogateLIF(NEURONS, time_dim=0))
+    nn.init.uniform_(cell.connection.weight)
+    rule.register_cell("hidden", cell)
+    cell.neuron(cell.connection(torch.ones(STEPS, BATCH, INPUTS)))
+    return cell
+
+
+error = torch.ones
+
+
+def random(neurons: int = NEURONS) -> RandomFeedback:
+    return RandomFeedback(CLASSES, neurons)
+
+
+WRONG = {
+    "none": (random, None, r"Found NoneType: call the rule as `rule\("),
+    "nothing for neurons": (lambda: None, None, r"\[T, B, 5\] or \[B, 5\].* Found NoneType"),
+    "a number": (lambda: None, 0.5, "Found float: call the rule"),
+    "swapped": (random, error(BATCH, STEPS, CLASSES),
+                r"\[3, 7, 2\]: time is its first dimension, so call `error.transpose\(0, 1\)`"),
+    "too few": (lambda: None, error(STEPS - 1, BATCH, NEURONS), r"with 7 steps .*\[6, 3, 5\]"),
+    "another batch": (lambda: None, error(BATCH + 1, NEURONS), r"a batch of 3\. Found \[4, 5\]"),
+    "reduced": (lambda: None, torch.ones(()), r"Found \[\]"),
+    "complex": (lambda: None, error(BATCH, NEURONS) * 1j, r"real\. Found torch.complex"),
+    "other classes": (random, error(BATCH, CLASSES + 1),
+                      r"should have shape \[\.\.\., 2\].* of `RandomFeedback`\. Found \[1, 3\]"),
+    "another layer": (lambda: random(6), error(BATCH, CLASSES),
+                      r"`feedback` of `EProp` should .* each of the 5 neurons\. Found 6: make it"),
+    "another readout": (lambda: SymmetricFeedback(READOUT), error(BATCH, CLASSES),
+                        r"to each of the 5 neurons\. Found 6: make it for this"),
+    "no readout": (lambda: SymmetricFeedback("readout"), error(BATCH, CLASSES),
+                   "should have a readout at `readout`"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_an_error_that_does_not_fit_changes_nothing(name: str) -> None:
+    feedback, wrong, words = WRONG[name]
+    rule = eprop(feedback())
+    cell = shown(rule)
+    with pytest.raises(ERRORS, match=words):
+        rule(**({} if wrong is None else {"error": wrong}))
+    assert get_updater(cell.connection).weight.empty
+    if "readout" in name or name == "another layer":
+        return
+    rule(error=error(BATCH, NEURONS if rule.feedback.matrix() is None else CLASSES))
+    assert not get_updater(cell.connection).weight.empty  # the window was still there
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_an_error_of_nan_is_never_applied(value: float) -> None:
+    rule = eprop()
+    cell = shown(rule)
+    before = cell.connection.weight.detach().clone()
+    rule(error=torch.full((STEPS, BATCH, NEURONS), value))
+    with pytest.raises(la.NonFiniteUpdateError, match=r"cell hidden.* holds NaN or Inf\. Nothing"):
+        rule.update()
+    assert torch.equal(cell.connection.weight, before)
+
+
+def test_complex_potentials() -> None:
+    makes: dict[str, Callable[[], Rule]] = {
+        "membrane": voltage,
+        "membrane`*": lambda: eprop(tc_mem=10.0, threshold=0.5),
+        "threshold": lambda: eprop(tc_mem=10.0, membrane=lambda x: x, threshold="membrane"),
+    }
+    for name, make in makes.items():
+        rule = make()
+        cell = shown(rule, Complex())
+        words = rf"The {name} of a neuron should be real\. Found torch.complex64: .*`{name}="
+        with pytest.raises(TypeError, match=words.replace("`* of", " of").replace("`*=", "=")):
+            rule(**({"error": error(BATCH, NEURONS)} if isinstance(rule, la.EProp) else {}))
+        assert get_updater(cell.connection).weight.empty
+
+
+def test_ottt_names_the_gradient_that_it_did_not_get() -> None:
+    def make() -> tuple[la.OTTT, SurrogateLIF]:
+        return la.OTTT(0.1, time_dim=0), SurrogateLIF(NEURONS, gradient="step", time_dim=0)
+
+    rule, neuron = make()
+    cell = shown(rule, neuron)
+    words = r"no backward pass has reached .*: call `backward\(\)` on"
+    with pytest.raises(ValueError, match=words):
+        rule()
+    assert get_updater(cell.connection).weight.empty
+    for calls in (0, 1):
+        rule, neuron = make()
+        cell = Cell(nn.Linear(INPUTS, NEURONS).requires_grad_(False), neuron)
+        rule.register_cell("hidden", cell)
+        x = torch.ones(STEPS, BATCH, INPUTS)
+        neuron(cell.connection(x))
+        for _ in range(calls):
+            neuron(cell.connection(x.clone().requires_grad_())).sum().backward()
+        words = rf"of the SurrogateLIF did not require grad in 1 of {1 + calls} calls\. Let the"
+        with pytest.raises(ValueError, match=words):
+            rule()
+        assert get_updater(cell.connection).weight.empty
+
+
+# ----------------------------------------------------------------- what an own rule returns
+def learn(make: Callable[[Any], Any], outputs: int = 4) -> Tensor:
+    """Returns the change in one window of a rule with these terms."""
+    torch.manual_seed(0)
+    layer = Serial(nn.Linear(4, outputs, bias=False), nn.Identity())
+    rule = Own(make, time_dim=0)
+    unit = rule.register_cell("enc", layer.cell)
+    unit.monitors["pre"](torch.rand(6, 2, 4) < 0.5)
+    unit.monitors["post"](torch.rand(6, 2, outputs) < 0.5)
+    pending = rule.updater_of("enc").weight
+    try:
+        rule()
+    except BaseException:
+        assert pending.empty
+        rule.clear()
+        raise
+    return pending.update(layer.connection.weight)
+
+
+def product(window: Any) -> Tensor:
+    return window.post.values()[0].T @ window.pre.values()[0]
+
+
+NO_TERM, MATRIX = r"`Own.terms` should return Terms.*Found ", r"a tensor of shape \(4, 4\):"
+TERMS: list[tuple[Callable[[Any], Any], str]] = [
+    (product, NO_TERM + MATRIX),
+    (lambda w: [product(w)], NO_TERM + MATRIX),
+    (lambda w: [Term(0.5, w.post, w.pre), None], NO_TERM + "NoneType:"),
+    (lambda w: None, NO_TERM + "NoneType:"),
+    (lambda w: 0.1, NO_TERM + "float:"),
+    (lambda w: {"pos": Term(0.5, w.post, w.pre)}, NO_TERM + "str:"),
+    (lambda w: Term(0.1, w.post, 1.0), r"`pre` of a Term.*Found `1.0`.*give `window.one`"),
+    (lambda w: Term(0.1, [1.0], w.pre), r"`post` of a Term.*Found `list`.*`torch.ones_like"),
+    (lambda w: Term(torch.ones(2), w.post, w.pre), r"`rate` .*shape \[2\]: for .*reward_mod"),
+    (lambda w: Term([1.0], w.post, w.pre), r"Argument `rate` should be a number\. Found `list`"),
+    (lambda w: Term(1.0, w.pre, w.post), "`window.pre` and `window.post` exchanged"),
+    (lambda w: Term(1.0, w.pre.trace(20.0), w.post), "`window.pre` and `window.post` exchanged"),
+    (lambda w: Term(1.0, w.post.values().mean(0), w.pre), r"\(2, 4\) for `post` and \(6, 2, 4\)"),
+    (lambda w: Term(1.0, w.post, w.pre.trace(20.0, "added")), "`mode` should be .* = 'added'"),
+    (lambda w: Term(w.inputs["new"], w.post, w.pre), r"with `new`.* Found \[\]: call `rule\(new"),
+    *(
+        (lambda w, f=factor, s=side: Term(1.0, **{"post": w.post, "pre": w.pre.trace(20.0),
+                                                  s: {"post": w.post, "pre": w.pre}[s] * f}), words)
+        for side in ("post", "pre")
+        for factor, words in (
+            (torch.ones(2), r"Found \(2,\): give it one value per sample, `x.view"),
+            (torch.ones(4), r"any dimension may be 1. Found \(4,\)"),
+            (torch.ones(6, 2), r"Found \(6, 2\): give it all dimensions"),
+            (torch.ones(2, 4), r"Found \(2, 4\): give it all dimensions, as `x\[None\]`"),
+            (torch.ones(2, 6, 4), r"Found \(2, 6, 4\)"),
+        )
+    ),
+]  # fmt: skip
+
+
+def test_terms() -> None:
+    for make, words in TERMS:
+        with pytest.raises(ERRORS, match=words):
+            learn(make)
+    with pytest.raises(ValueError, match="exchanged"):
+        learn(lambda w: Term(1.0, w.pre, w.post), outputs=3)
+
+
+def test_terms_that_fit() -> None:
+    plain = learn(lambda w: Term(0.5, w.post, w.pre))
+    for make in (
+        lambda w: [Term(0.5, w.post, w.pre)],
+        lambda w: (Term(0.5, w.post.values(), w.pre.values()) for _ in range(1)),
+    ):
+        torch.testing.assert_close(learn(make), plain)
+    assert learn(lambda w: []) is None
+
+    class Constant(CustomChange):
+        def parts(self, samples: slice, vjp: Any) -> Any:
+            return torch.full((4, 4), 0.5), None
+
+    assert learn(lambda w: Constant(2)).eq(0.25).all()  # of two samples
+    assert learn(lambda w: Term(1.0, w.post, w.post.values())).any()
+    whole = learn(lambda w: Term(1.0, w.post * torch.full((6, 2, 4), 3.0), w.pre.trace(20.0)))
+    for factor in (3.0, torch.tensor(3.0), torch.full((1, 2, 1), 3.0), torch.full((6, 1, 4), 3.0)):
+        part = learn(lambda w, f=factor: Term(1.0, w.post * f, w.pre.trace(20.0)))
+        torch.testing.assert_close(part, whole)
+
+
+# ------------------------------------------------------------------------- who is told what
+RULES = [
+    thing
+    for name in la.__all__
+    if inspect.isclass(thing := getattr(la, name))
+    and issubclass(thing, Rule)
+    and not inspect.isabstract(thing)
+]
+
+
+def test_a_rule_lists_its_arguments() -> None:
+    for rule in RULES:
+        every = inspect.signature(rule).parameters.values()
+        given = {p.name: 0.1 for p in every if p.default is p.empty and p.kind is not p.VAR_KEYWORD}
+        with pytest.raises(TypeError) as caught:
+            rule(**given, time_dims=0)
+        text = str(caught.value)
+        assert text.startswith(f"Arguments of `{rule.__name__}` should be among")
+        assert text.endswith("Found `time_dims`: did you mean `time_dim`?")
+        own = [p.name for p in every]
+        assert all(f"'{n}'" in text for n in [*own, "time_dim", "params", "carry", "picker"])
+
+
+def test_a_rate_is_not_changed_where_it_would_have_no_effect() -> None:
+    rule = stdp()
+    unit = rule.register_cell("enc", Cell(nn.Linear(2, 1), LIF(1)))
+    for target in (rule, rule.defaults, unit.state.hyperparameters):
+        with pytest.raises(FrozenInstanceError, match=r"`lr_post` should be .*`lr_scheduler`"):
+            target.lr_post = 0.0
+    with pytest.raises(FrozenInstanceError, match="`lr_pre`"):
+        del rule.defaults.lr_pre
+    assert (rule.defaults.lr_post, unit.state.hyperparameters.lr_post) == (0.1, 0.1)
+    rule.carry = False  # is asked for in every call
+    for twin in (copy.deepcopy(rule), pickle.loads(pickle.dumps(rule))):
+        assert twin.defaults == rule.defaults
+        with pytest.raises(FrozenInstanceError):
+            twin.lr_pre = 0.0
+
+
+def test_a_bound_that_does_not_fit_is_rejected_when_set() -> None:
+    weight = attach_updater(nn.Linear(1, 1), "weight").weight
+    for kind, fn, options, words in (
+        ("upperbound", bound_power, {}, r"should be callable as `bound\(param, update, limit"),
+        ("fullbound", bound_upper_power, {}, r"callable as `bound\(param, pos, neg, max, min"),
+        ("fullbound", bound_power, {"pwer": 2.0}, "pwer"),
+    ):
+        limits = (1.0,) if kind == "upperbound" else (1.0, 0.0)
+        with pytest.raises(TypeError, match=words):
+            getattr(weight, kind)(fn, *limits, **options)
+    assert not weight.bounded
+    weight.upperbound(torch.minimum.__call__, 1.0)  # a builtin cannot be looked at
+
+
+def test_a_reduction_of_all_dimensions_changes_nothing() -> None:
+    fc = nn.Linear(4, 3, bias=False)
+    updater = attach_updater(fc, "weight")
+    updater.weight.reduction(lambda x, dim: x.mean())
+    updater.weight = torch.rand(3, 4)
+    before = fc.weight.detach().clone()
+    with pytest.raises(ValueError, match=r"Found shape \(\) from \(1, 3, 4\)"):
+        updater()
+    assert torch.equal(fc.weight, before)
+
+
+def test_indices_and_integers_of_a_connection() -> None:
+    for rule in (la.Oja(0.1), la.SoftHebb(0.1), la.WTAHebb(0.1)):
+        table, neuron = nn.Embedding(4, 3), nn.ReLU()
+        rule.register_cell("c", Cell(table, neuron))
+        neuron(table(torch.tensor([0, 2])))
+        with pytest.raises(ValueError, match="should have a rule without a constant input"):
+            rule()
+
+    class Converts(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x.to(self.weight.dtype))
+
+    found = []
+    for kind in (torch.float32, torch.uint8, torch.int64):
+        fc, neuron, oja = Converts(4, 3, bias=False), nn.ReLU(), la.Oja(0.1)
+        nn.init.constant_(fc.weight, 0.3)
+        oja.register_cell("c", Cell(fc, neuron))
+        neuron(fc(torch.arange(8).view(2, 4).to(kind)))
+        oja()
+        found.append(get_updater(fc).weight.update(fc.weight))
+    torch.testing.assert_close(found[1:], found[:1] * 2)
+
+
+def test_a_cell_that_was_added_instead_of_registered() -> None:
+    fc, lif, rule = nn.Linear(3, 2, bias=False), LIF(2), stdp()
+    rule.add_cell("enc", Cell(fc, lif), params=["weight"])
+    lif(fc(torch.ones(1, 3)))
+    with pytest.raises(RuntimeError, match=r"call `del_cell` and `register_cell\('enc', cell"):
+        rule()
+
+
+def test_a_bias_has_no_entry_for_each_synapse() -> None:
+    layer = Serial(nn.Linear(3, 2), nn.Identity())
+    layer.connection.register_buffer("delay", torch.zeros(2))
+    rule = la.DelayAdjustedSTDP(0.1, -0.1, params=["bias"])
+    unit = rule.register_cell("cell", layer.cell)
+    unit.monitors["pre"](torch.ones(1, 3)), unit.monitors["post"](torch.ones(1, 2))
+    with pytest.raises(ValueError, match=r"an entry for each synapse, shape \[2, 3\]. Found \[2\]"):
+        rule()
+
+
+def test_winners_that_are_not_fewer_than_neurons() -> None:
+    layer = Serial(nn.Linear(2, 3), nn.Identity())
+    many, all_ = (la.WTAHebb(0.1, winners=winners) for winners in (4, 3))
+    for rule in (many, all_):
+        rule.register_cell("cell", layer.cell)
+    layer(torch.rand(1, 2))
+    with pytest.raises(ValueError, match=r"at most the number of neurons, 3. Found `winners = 4`"):
+        many()
+    with pytest.warns(UserWarning, match="Found `winners = 3` of 3 neurons"):
+        all_()
+    layer(torch.rand(1, 2))
+    all_()  # it is told once
+
+
+def test_arguments_of_a_call() -> None:
+    class All(la.STDP):
+        def terms(self, window: Any, h: Any) -> Any:
+            assert dict(window.inputs) == {"reward": 1.0, "hits": 3}
+            return super().terms(window, h)
+
+    rule = All(0.1, -0.1)
+    unit = rule.register_cell("enc", Cell(nn.Linear(3, 2), nn.Identity()))
+    unit.monitors["pre"](torch.ones(1, 3)), unit.monitors["post"](torch.ones(1, 2))
+    rule(reward=1.0, hits=3)
+    with pytest.raises(TypeError, match="positional"):
+        la.MSTDP(0.1, -0.1)(1.0)  # type: ignore[misc]
+
+
+# ----------------------------------------------------------------------------- activity
+class Told(nn.Module):
+    """A neuron that gives what it was told."""
+
+    next = torch.ones(1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.next
+
+
+def told(rule: Rule) -> tuple[nn.Linear, Told]:
+    fc, neuron = nn.Linear(2, 1, bias=False), Told()
+    nn.init.zeros_(fc.weight)
+    rule.register_cell("enc", Cell(fc, neuron))
+    return fc, neuron
+
+
+def batch(rule: Rule, cell: tuple[nn.Linear, Told], values: dict[tuple[str, int], float]) -> None:
+    fc, neuron = cell
+    for t in range(40):
+        neuron.next = torch.full((1, 1), values.get(("post", t), 1.0))
+        neuron(fc(torch.full((1, 2), values.get(("pre", t), 1.0))))
+    rule()
+
+
+BAD = [torch.nan, 0.001, -1.0, torch.inf]
+
+
+@pytest.mark.parametrize("side", ["pre", "post"])
+def test_what_is_no_spike_in_a_window(side: str) -> None:
+    place = "before the connection" if side == "pre" else "after the neuron"
+    for bad, at in itertools.product(BAD, (1, 2, 20)):
+        rule = stdp()
+        cell = told(rule)
+        with pytest.raises(ValueError, match=rf"0 or 1\. Found \S+ {place} of cell `enc`"):
+            batch(rule, cell, {(side, at): bad})
+        assert get_updater(cell[0]).weight.empty
+        rule.clear()
+        batch(rule, cell, {})
+        assert not get_updater(cell[0]).weight.empty
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_what_is_no_spike_in_single_steps(bad: float) -> None:
+    rule = stdp()
+    fc, neuron = told(rule)
+
+    def run(steps: int) -> None:
+        for t in range(steps):
+            neuron.next = torch.full((1, 1), 1.0 if t == 0 else bad)
+            neuron(fc(torch.ones(1, 2)))
+            rule()
+            rule.update()
+        rule.confirm()  # the kernel checks each step, torch several together
+
+    for steps in (20, 5):
+        with pytest.raises(ValueError, match="0 or 1"):
+            run(steps)
+        rule.clear()
+
+
+def test_what_a_rule_on_rates_is_given_is_not_looked_at() -> None:
+    rule = la.Hebb(1.0)
+    fc, neuron = told(rule)
+    for value in (1.0, 0.5, -3.0, 7.0):
+        neuron.next = torch.full((1, 1), value)
+        neuron(fc(torch.ones(1, 2)))
+    rule()
+    rule.confirm()
+    assert get_updater(fc).weight.pos.flatten().tolist() == [5.5, 5.5]
+
+
+# ------------------------------------------------------------------------ cells by name
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+def test_cells_by_name() -> None:
+    given = {"c": {"connection": "0", "neuron": "1", "params": ["weight"]}}
+    host = CellHost(la.Hebb(0.1), given)
+    assert host.cells == {"c": CellSpec("0", "1", params=("weight",))}
+    for time_dim in (None, 0):  # also of compiled modules
+        net = nn.Sequential(nn.Linear(3, 2, bias=False), nn.ReLU())
+        nn.init.ones_(net[0].weight)
+        plain = net[0]
+        net[0], net[1] = (torch.compile(module, backend="eager") for module in net)
+        host = CellHost(la.Hebb(0.1, time_dim=time_dim), given)
+        host.bind(net)
+        host.trainer.recording = True
+        net(torch.ones(*[2] * (1 if time_dim is None else 2), 3))
+        host.evaluate()
+        host.trainer.update()
+        assert (plain.weight > 1).all()
+        host.release()
