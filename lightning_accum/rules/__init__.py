@@ -1,5 +1,6 @@
 """Learning rules, and the base class of rules."""
 
+from lightning_accum.rules.actor_critic import ActorCriticError
 from lightning_accum.rules.anti_hebb import AntiHebb
 from lightning_accum.rules.base import Rule
 from lightning_accum.rules.bcm import BCM
@@ -10,7 +11,6 @@ from lightning_accum.rules.delay_kernel import DelayAdjustedKernelSTDP
 from lightning_accum.rules.delta import DeltaRule
 from lightning_accum.rules.eprop import EProp
 from lightning_accum.rules.feedback import (
-    ActorCriticError,
     DirectFeedback,
     Feedback,
     LearnedFeedback,

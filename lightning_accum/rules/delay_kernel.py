@@ -9,7 +9,7 @@ import torch
 from typing_extensions import Self
 
 from lightning_accum.functional.kernels import Kernel
-from lightning_accum.rules.delay_rule import DelayRule
+from lightning_accum.rules.delay import DelayRule
 from lightning_accum.rules.kernel import check_kernel, weak_kernel
 
 

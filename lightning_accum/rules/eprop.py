@@ -14,9 +14,13 @@ from lightning_accum.engine.recording import Given, Recording
 from lightning_accum.engine.terms import Change, Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.traces import decay_factor
-from lightning_accum.rules._eligibility import CarriedEligibility
 from lightning_accum.rules._error import learning_signal
-from lightning_accum.rules._folded import FoldConstants, FoldedWindow, SharedFolds
+from lightning_accum.rules._folded import (
+    CarriedEligibility,
+    FoldConstants,
+    FoldedWindow,
+    SharedFolds,
+)
 from lightning_accum.rules.feedback import DirectFeedback, Feedback
 from lightning_accum.rules.potential import PotentialRule
 

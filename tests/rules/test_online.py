@@ -14,7 +14,7 @@ import lightning_accum as la
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.functional import bound_upper_sharp
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, Linear, WinnerTakeAll
-from lightning_accum.rules import _online_loop, online
+from lightning_accum.rules import online
 from lightning_accum.rules.online import learn_online
 
 
@@ -47,12 +47,13 @@ def step_by_step(rule: la.Rule, layer: nn.Module, inputs: Tensor) -> Tensor:
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Notes for each call whether the compiled loop ran."""
-    if _online_loop.run_online(*_online_case()) is None:
+    if online.run_online(*_online_case()) is None:
         pytest.skip("needs the compiled kernel")
     ran: list[bool] = []
+    run_compiled = online.run_compiled
 
     def noting(*args: object) -> object:
-        found = _online_loop.run_compiled(*args)
+        found = run_compiled(*args)
         ran.append(found is not None)
         return found
 
@@ -62,10 +63,10 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 def _online_case() -> tuple[object, ...]:
     layer = layer_of(2, LIF(1), 1)
-    found = _online_loop._suited(learner_of(layer), layer, raster(2, 1, 2).double())
+    found = online._suited(learner_of(layer), layer, raster(2, 1, 2).double())
     assert found is not None
     zeros = torch.zeros(1, 1, dtype=torch.float64)
-    state = _online_loop.OnlineState(zeros, zeros, zeros[0], zeros.expand(1, 2), zeros)
+    state = online.OnlineState(zeros, zeros, zeros[0], zeros.expand(1, 2), zeros)
     return found.raster, layer.connection.weight, None, found.neurons, found.pairs, state
 
 

@@ -1,18 +1,140 @@
-"""Feedback that follows the weights of the readout, at once or by learning."""
+"""Feedback: how an error of the outputs reaches each hidden neuron."""
 
 from __future__ import annotations
 
+import math
 import weakref
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._checks import check_finite
+from lightning_accum._checks import check_finite, check_integers, check_tensors
 from lightning_accum.observe.paths import find_module
-from lightning_accum.rules.feedback.base import Feedback
-from lightning_accum.rules.feedback.fixed import RandomFeedback
+
+
+class Feedback(nn.Module, ABC):
+    r"""Turns the error of the outputs into a learning signal of each neuron.
+
+    .. math:: L_j(t) = \sum_k B_{kj}\, \delta_k(t)
+    """
+
+    def bind_model(self, model: nn.Module) -> None:
+        """Looks up what the feedback needs of a model.
+
+        Args:
+            model: the model.
+        """
+
+    def followed(self) -> Iterator[nn.Parameter]:
+        """Yields parameters from whose changes the feedback learns, so that these should change."""
+        return iter(())
+
+    def follow(self) -> None:
+        """Learns, if the feedback does; a rule calls it after it has used the feedback."""
+
+    @abstractmethod
+    def matrix(self) -> Tensor | None:
+        """Returns the feedback weights ``[classes, neurons]``, or ``None`` for the error itself."""
+
+    def forward(self, error: Tensor) -> Tensor:
+        """Returns the learning signal.
+
+        Args:
+            error: ``[..., classes]``, the gradient of the loss by the outputs.
+
+        Returns:
+            ``[..., neurons]``, in the wider dtype of the error and the weights.
+
+        Raises:
+            ValueError: if the number of classes is not that of the feedback weights.
+        """
+        check_tensors(error=error)
+        weight = self.matrix()
+        if weight is None:
+            return error.detach()
+        if not error.ndim or error.shape[-1] != len(weight):
+            raise ValueError(
+                f"Argument `error` should have shape [..., {len(weight)}], an entry for each"
+                f" output of `{type(self).__name__}`. Found {list(error.shape)}."
+            )
+        dtype = torch.promote_types(error.dtype, weight.dtype)
+        return error.detach().to(dtype) @ weight.to(error.device, dtype)
+
+
+@final
+class DirectFeedback(Feedback):
+    """Takes the error as the learning signal: it has an entry for each neuron already.
+
+    Example:
+        >>> import torch
+        >>> DirectFeedback()(torch.tensor([[0.5, -1.0]]))
+        tensor([[ 0.5000, -1.0000]])
+    """
+
+    def matrix(self) -> None:
+        """Returns ``None``: there are no feedback weights."""
+
+
+@final
+class RandomFeedback(Feedback):
+    r"""Fixed random weights: broadcast alignment.
+
+    :math:`B_{kj}` is normal with standard deviation ``scale``. It is a buffer: it is saved with the
+    rule, and the same in all processes.
+
+    Args:
+        classes: number of outputs.
+        neurons: number of neurons, or their shape.
+        scale: standard deviation; :math:`1/\sqrt{\text{neurons}}` when ``None``.
+        seed: seed of the random numbers; the global generator is not used.
+
+    Raises:
+        ValueError: if a number or the scale is not positive.
+
+    Example:
+        >>> import torch
+        >>> feedback = RandomFeedback(10, 100)
+        >>> feedback(torch.randn(5, 10)).shape
+        torch.Size([5, 100])
+
+    Source:
+        Lillicrap et al. 2016, doi:10.1038/ncomms13276; for each neuron of every layer directly:
+        Nøkland 2016, arXiv:1609.01596.
+    """
+
+    weight: Tensor
+
+    def __init__(
+        self,
+        classes: int,
+        neurons: int | Sequence[int],
+        scale: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        shape = (neurons,) if isinstance(neurons, int) else tuple(neurons)
+        check_integers(
+            classes=classes, seed=seed, **{f"neurons[{i}]": n for i, n in enumerate(shape)}
+        )
+        size = math.prod(shape)
+        if classes < 1 or size < 1:
+            raise ValueError(
+                "Arguments `classes` and `neurons` should be positive numbers. Found"
+                f" `{classes = }`, `{neurons = }`."
+            )
+        scale = size**-0.5 if scale is None else scale
+        check_finite(scale=scale)
+        if not scale > 0:
+            raise ValueError(f"Argument `scale` should be a positive number. Found `{scale = }`.")
+        generator = torch.Generator().manual_seed(seed)
+        self.register_buffer("weight", torch.randn(classes, size, generator=generator) * scale)
+
+    def matrix(self) -> Tensor:
+        """Returns the fixed weights ``[classes, neurons]``."""
+        return self.weight
 
 
 class _OfReadout(Feedback):
