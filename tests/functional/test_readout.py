@@ -115,28 +115,6 @@ def test_bayes_votes_by_hand():
     assert offsets.tolist() == [pytest.approx(-4.0), pytest.approx(-4.0), -math.inf]
 
 
-def test_a_neuron_that_answers_all_classes_alike_has_no_bayes_vote():
-    votes, offsets = bayes_votes(torch.tensor([[6.0, 4.0], [9.0, 0.0]]), torch.tensor([2, 3]))
-    torch.testing.assert_close(votes[:, 0], torch.zeros(2))
-    assert offsets.isfinite().all()  # also where every vote is zero
-
-
-def test_bayes_hears_what_speaks_against_a_class():
-    # Both neurons are of the first class, but the second also answers the other.
-    mean_rates = torch.tensor([[4.0, 4.0], [0.1, 3.0]])
-    size = torch.tensor([1000, 1000])
-    rates = torch.tensor([[0.0, 3.0], [4.0, 4.0]])
-    assert predict_class(rates, assigned_votes(mean_rates)).tolist() == [0, 0]
-    assert predict_class(rates, *bayes_votes(1000 * mean_rates, size)).tolist() == [1, 0]
-
-
-def test_many_lukewarm_neurons_do_not_outvote_few_keen_ones():
-    mean_rates = torch.tensor([[1.0] + [0.0] * 9, [0.0] + [1.0] * 9])
-    rates = torch.tensor([[1.0] + [0.5] * 9])
-    assert predict_class(rates, assigned_votes(mean_rates)).tolist() == [0]
-    assert predict_class(rates, proportional_votes(mean_rates)).tolist() == [0]
-
-
 def test_a_class_without_votes_never_wins():
     votes = torch.tensor([[0.0, 0.0], [0.5, 0.5]])
     assert predict_class(torch.zeros(2, 2), votes).tolist() == [1, 1]

@@ -98,16 +98,6 @@ def test_reverse_trace_is_the_adjoint(shape, decay, seed):
     torch.testing.assert_close(forwards, backwards, rtol=1e-10, atol=1e-10)
 
 
-@modes
-@quick
-@given(shape=shapes, decay=decays, seed=st.integers(0, 999), cut=st.integers(0, 7))
-def test_windows_in_a_row_are_one_window(mode, shape, decay, seed, cut):
-    x = rand(shape, seed) * spikes(shape, seed + 1)
-    whole, first = trace(x, decay, mode), trace(x[:cut], decay, mode)
-    second = trace(x[cut:], decay, mode, first[-1] if len(first) else None)
-    torch.testing.assert_close(torch.cat((first, second)), whole, rtol=1e-12, atol=1e-12)
-
-
 def test_narrow_activity_is_traced_in_float32_or_as_asked():
     for dtype in (torch.bool, torch.uint8, torch.int64, torch.bfloat16):
         x = torch.tensor([[1, 0], [0, 1], [1, 1]]).to(dtype)

@@ -112,24 +112,6 @@ def test_the_change_equals_the_papers_with_a_trace_for_each_synapse(beta: float)
     torch.testing.assert_close(found, -total, **exact)
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.8, 1.0])
-def test_the_change_is_the_gradient_of_the_policy_and_of_the_value(decay: float) -> None:
-    error_of = ActorCriticError(0.9, 0.3, decay)
-    found, _ = changes(Agent(), error_of)
-    agent, (x, actions, reward, following) = Agent("time"), episode()
-    y = agent(x)
-    advantage = error_of.advantage(y[..., -1], reward, following)
-    log_policy = y[..., :-1].log_softmax(-1)
-    chosen = log_policy.gather(-1, actions.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-    actor = -((actions >= 0) * advantage * chosen).sum()
-    critic = 0.5 * ((advantage + y[..., -1]).detach() - y[..., -1]).square().sum()
-    (actor + 0.3 * critic).backward()
-    for change, module in zip(found, (agent.fc, agent.readout), strict=True):
-        assert module.weight.grad is not None
-        assert module.weight.grad.abs().max() > 0.01
-        torch.testing.assert_close(change, -module.weight.grad, rtol=0.0, atol=1e-8)
-
-
 def test_a_window_may_be_cut_where_the_next_value_is_given() -> None:
     error_of, outputs = ActorCriticError(0.9, 0.3, decay=0.0), torch.randn(T, B, ACTIONS + 1)
     _, actions, reward, following = episode()

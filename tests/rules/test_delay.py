@@ -15,7 +15,6 @@ from lightning_accum import (
     Cell,
     DelayAdjustedKernelSTDP,
     DelayAdjustedSTDP,
-    KernelSTDP,
     get_updater,
 )
 from lightning_accum.functional import ExponentialKernel
@@ -78,36 +77,6 @@ def test_against_a_loop(
     ):
         total = sum(getattr(torch, reduce)(call.sum(0), 0) for call in expected.chunk(calls))
         torch.testing.assert_close(found, total, **exact)
-
-
-def test_without_delay_it_is_the_kernel_alone():
-    pre, post = raster(30, 2, 4), raster(30, 2, 3, seed=1)
-    kernel = ExponentialKernel(0.3, -0.2)
-    found = []
-    for rule in (KernelSTDP(kernel), DelayAdjustedKernelSTDP(kernel)):
-        model = layer(4, 3)
-        model.connection.register_buffer("delay", torch.zeros(3, 4))
-        rule.register_cell("cell", model.cell)
-        show(model, pre, post)
-        rule()
-        weight = get_updater(model.connection).weight
-        found.append(torch.stack((weight.pos, weight.neg)))
-    torch.testing.assert_close(*found, **exact)
-
-
-@pytest.mark.parametrize("begin", [1.0, 9.0])
-def test_a_delay_learns_to_bring_spike_and_answer_together(begin: float):
-    model = layer(1, 1)
-    model.connection.delay = nn.Parameter(torch.full((1, 1), begin).double())
-    rule = DelayAdjustedSTDP(0.2, -0.2, params=["delay"], carry=False)
-    rule.register_cell("cell", model.cell)
-    pre, post = torch.zeros(20, 1, 1), torch.zeros(20, 1, 1)
-    pre[3], post[8] = 1, 1  # 5 ms apart
-    for _ in range(100):
-        show(model, pre, post)
-        rule()
-        rule.update()
-    assert abs(model.connection.delay.item() - 5.0) < 0.25  # within a step of the rate
 
 
 @pytest.mark.parametrize("param", ["delay", "weight"])

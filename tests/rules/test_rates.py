@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import lightning_accum as la
-from lightning_accum import BCM, Homeostasis, Oja, Sanger, SoftHebb, WTAHebb, get_updater
+from lightning_accum import BCM, Homeostasis, Sanger, WTAHebb, get_updater
 from lightning_accum.cells import Serial
 from lightning_accum.engine import Window
 
@@ -95,44 +95,6 @@ def test_an_average_is_kept_where_a_window_does_not_ask_for_it():
         found.append(get_updater(model.connection).weight.pos)
     assert torch.equal(*found)
     assert 1 < found[0] < 5
-
-
-def test_the_winners_find_the_means_of_what_they_win():
-    torch.manual_seed(0)
-    centers = torch.tensor([[4.0, 0.0], [0.0, 4.0], [-3.0, -3.0]]).double()
-    labels = torch.arange(300) % 3
-    data = centers[labels] + 0.1 * torch.randn(300, 2).double()
-    model, rule = linear(2, 3), WTAHebb(0.5)
-    model.connection.weight.data.copy_(centers.roll(1, 0) * 0.3)
-    rule.register_cell("cell", model.cell)
-    for _ in range(30):
-        model(data)
-        rule()
-        rule.update()
-    means = torch.stack([data[labels == i].mean(0) for i in range(3)]).roll(1, 0)
-    assert torch.allclose(model.connection.weight, means, atol=0.02)
-
-
-def test_who_wins_softly_comes_to_unit_length():
-    torch.manual_seed(0)
-    model, rule = linear(10, 5), SoftHebb(0.05, temperature=0.5)
-    model.connection.weight.data.mul_(5)
-    rule.register_cell("cell", model.cell)
-    for _ in range(600):
-        model(nn.functional.normalize(torch.rand(20, 10).double()))
-        rule()
-        rule.update()
-    assert torch.allclose(model.connection.weight.norm(dim=1), torch.ones(5).double(), atol=0.05)
-
-
-def test_oja_of_several_neurons_decays_each_by_itself():
-    model, rule = linear(2, 2), Oja(1.0, batch_reduction="sum")
-    model.connection.weight.data.copy_(torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
-    rule.register_cell("cell", model.cell)
-    model(torch.tensor([[1.0, 1.0]]).double())
-    rule()
-    pending = get_updater(model.connection).weight
-    assert torch.equal(pending.neg, torch.tensor([[1.0, 0.0], [0.0, 8.0]]).double())
 
 
 def test_homeostasis_takes_whatever_comes_in():

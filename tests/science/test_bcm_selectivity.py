@@ -12,20 +12,6 @@ def found():
     return science.experiment(updates=3000, seed=1)
 
 
-def test_index_of_known_responses():
-    alike, single = torch.full((10,), 3.0), torch.eye(10)[4] * 7
-    index = science.selectivity(torch.stack([alike, single], 1))
-    torch.testing.assert_close(index, torch.tensor([0.0, 0.9]))
-
-
-def test_patterns_overlap():
-    overlaps = science.bumps() @ science.bumps().T
-    torch.testing.assert_close(overlaps.diagonal(), torch.ones(science.PATTERNS))
-    assert 0.7 < overlaps[0, 1] < 0.8
-    assert overlaps[0, 9] == pytest.approx(overlaps[0, 1].item())  # a ring
-    assert overlaps[0, 5] < 0.01
-
-
 def test_neurons_become_selective(found):
     history = found["BCM"]
     assert science.selectivity(history[0]).max() < 0.3

@@ -46,26 +46,3 @@ def test_rewarded_spikes_increase_and_punished_ones_decrease(name):
     assert last.sum() > 1.5 * first.sum()
     first, *_, last = science.learn(science.RULES[name](), 12, seed=1, rewards=-torch.ones(4))
     assert last.sum() < 0.2 * first.sum()
-
-
-def test_weights_keep_their_signs_and_bounds():
-    generator = torch.Generator().manual_seed(0)
-    sign = torch.tensor([1.0, -1.0])
-    synapses = science.connect(sign, 3, generator)
-    assert (synapses.weight * sign > 0).all()
-    updater = science.attach_updater(synapses, "weight")
-    for change, bounds in ((100.0, [5.0, 0.0]), (-100.0, [0.0, -5.0])):
-        updater.weight = torch.full((3, 2), change)
-        updater()
-        assert synapses.weight.tolist() == [bounds] * 3
-
-
-def test_a_delayed_sequence_goes_on_from_call_to_call():
-    steps = torch.rand(7, 2, 3)
-    delay = science.Delay()
-    whole = delay(steps)
-    assert torch.equal(whole[1:], steps[:-1])
-    assert whole[0].eq(0).all()
-    delay.reset()
-    pieces = torch.cat([delay(piece) for piece in steps.split(3)])
-    assert torch.equal(pieces, whole)
