@@ -50,26 +50,24 @@ def learning_signal(
     post = recording.activity("post")
     steps, batch, *shape = post.shape
     error = recording.inputs.get("error")
-    found = list(error.shape) if isinstance(error, Tensor) else type(error).__name__
+    given = list(error.shape) if isinstance(error, Tensor) else []
     by_class = feedback is not None and feedback.matrix() is not None
     dims = 1 if by_class else len(shape)  # after those of steps and samples
-    each = isinstance(error, Tensor) and error.ndim == 2 + dims
-    lead = (steps, batch) if each else (batch,)
-    fits = isinstance(error, Tensor) and error.ndim == len(lead) + dims
-    led = fits and isinstance(error, Tensor) and error.shape[: len(lead)] == lead
-    alike = feedback is not None or (
-        isinstance(error, Tensor) and error.shape[len(lead) :].numel() == math.prod(shape)
-    )
-    if not led or not alike or not isinstance(error, Tensor):
+    each = len(given) == 2 + dims
+    lead = [steps, batch] if each else [batch]
+    led = len(given) == len(lead) + dims and given[: len(lead)] == lead
+    alike = feedback is not None or math.prod(given[len(lead) :]) == math.prod(shape)
+    if not (isinstance(error, Tensor) and led and alike):
         last = "classes" if by_class else ", ".join(map(str, shape))
         mend = (
             "call the rule as `rule(error=...)`, or give the callback"
             ' `input_keys=("error",)` and return `{"error": error}` from `training_step`.'
         )
-        if each and isinstance(error, Tensor) and error.shape[:2] == (batch, steps) != lead:
+        if each and given[:2] == [batch, steps] != lead:
             mend = "time is its first dimension, so call `error.transpose(0, 1)`."
         elif led:
             mend = "give each output its own error, as `y - target` does."
+        found = given if isinstance(error, Tensor) else type(error).__name__
         raise ValueError(
             f"Argument `error` of `{rule}` should be a tensor [T, B, {last}] or [B, {last}], with"
             f" {steps} steps and a batch of {batch}. Found {found}: {mend}"

@@ -35,8 +35,11 @@ class ActorCriticError:
     the other way round: :math:`A(t')` is the discounted sum of all later :math:`\delta`, and no
     synapse needs another trace.
 
-    Give the error to the rules of the hidden neurons and of the readout, with feedback that has
-    weights for the value too.
+    Call it as ``error_of(outputs, actions, reward, following=None)`` with the outputs of the policy
+    and the value last, ``[T, B, actions + 1]``; the index of the action of each step, ``[T, B]``,
+    which is -1 in steps without one, in which only the critic learns; and reward and following
+    value as for :meth:`advantage`. Give the error to the rules of the hidden neurons and of the
+    readout, with feedback that has weights for the value too.
 
     Args:
         gamma: discount :math:`\gamma` of the reward in one step.
@@ -106,19 +109,7 @@ class ActorCriticError:
     def __call__(
         self, outputs: Tensor, actions: Tensor, reward: Tensor, following: Tensor | None = None
     ) -> Tensor:
-        """Returns the error, the gradient of each sample's loss by the outputs.
-
-        Args:
-            outputs: ``[T, B, actions + 1]``, the outputs of the policy, and the value last.
-            actions: ``[T, B]`` the index of the action of each step; -1 in steps without one, in
-                which only the critic learns.
-            reward: ``[T, B]`` the reward that follows each step.
-            following: ``[B]`` the value after the last step; zero when ``None``.
-
-        Raises:
-            ValueError: if the shapes do not fit, or an action is none of the policy's.
-            TypeError: if the actions are not integers.
-        """
+        """Returns the error, the gradient of each sample's loss by the outputs."""
         check_floats(outputs=outputs)
         check_tensors(actions=actions)
         if outputs.ndim != 3 or outputs.shape[-1] < 2 or actions.shape != outputs.shape[:2]:

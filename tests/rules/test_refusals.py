@@ -382,6 +382,7 @@ WRONG = {
                 r"\[3, 7, 2\]: time is its first dimension, so call `error.transpose\(0, 1\)`"),
     "too few": (lambda: None, error(STEPS - 1, BATCH, NEURONS), r"with 7 steps .*\[6, 3, 5\]"),
     "another batch": (lambda: None, error(BATCH + 1, NEURONS), r"a batch of 3\. Found \[4, 5\]"),
+    "an error less": (None, error(BATCH, 1), "`DeltaRule` should .* give each output its own"),
     "reduced": (lambda: None, torch.ones(()), r"Found \[\]"),
     "complex": (lambda: None, error(BATCH, NEURONS) * 1j, r"real\. Found torch.complex"),
     "other classes": (random, error(BATCH, CLASSES + 1),
@@ -398,14 +399,14 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_an_error_that_does_not_fit_changes_nothing(name: str) -> None:
     feedback, wrong, words = WRONG[name]
-    rule = eprop(feedback())
+    rule = eprop(feedback()) if feedback else la.DeltaRule(0.1, time_dim=0)
     cell = shown(rule)
     with pytest.raises(ERRORS, match=words):
         rule(**({} if wrong is None else {"error": wrong}))
     assert get_updater(cell.connection).weight.empty
     if "readout" in name or name == "another layer":
         return
-    rule(error=error(BATCH, NEURONS if rule.feedback.matrix() is None else CLASSES))
+    rule(error=error(BATCH, CLASSES if feedback is random else NEURONS))
     assert not get_updater(cell.connection).weight.empty  # the window was still there
 
 
