@@ -105,16 +105,6 @@ def test_bayes_readout_is_the_likelihood_of_poisson_counts(batch, neurons, class
             assert likelihoods[found] >= max(likelihoods.values()) - 1e-4
 
 
-def test_bayes_votes_by_hand():
-    # Means are [3, 1, 0] and [1, 3, 0], the average 2; one sample more makes them 2.9 and 1.1.
-    sums = torch.tensor([[27.0, 9.0, 0.0], [9.0, 27.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
-    votes, offsets = bayes_votes(sums, torch.tensor([9, 9, 0]))
-    high, low = math.log(2.9 / 2), math.log(1.1 / 2)
-    expected = torch.tensor([[high, low, 0.0], [low, high, 0.0]], dtype=torch.float64)
-    torch.testing.assert_close(votes[:2], expected)
-    assert offsets.tolist() == [pytest.approx(-4.0), pytest.approx(-4.0), -math.inf]
-
-
 def test_a_class_without_votes_never_wins():
     votes = torch.tensor([[0.0, 0.0], [0.5, 0.5]])
     assert predict_class(torch.zeros(2, 2), votes).tolist() == [1, 1]

@@ -23,14 +23,6 @@ def data():
     return scaled @ directions
 
 
-def test_components_are_those_of_the_covariance(data):
-    variances, vectors = torch.linalg.eigh(data.T.cov())
-    found = science.principal_components(data, 3)
-    expected = vectors.flip(1)[:, :3].T
-    torch.testing.assert_close((found * expected).sum(1).abs(), torch.ones(3), rtol=0, atol=1e-5)
-    assert (variances.diff() > 0).all()
-
-
 def test_oja_finds_the_first(data):
     found = science.learn(Oja(lr=1.0), data, 1, epochs=8)
     assert found.cosines.shape == (9, 1)

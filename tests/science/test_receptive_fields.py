@@ -43,33 +43,6 @@ def test_what_has_no_orientation():
     assert science.share_oriented(noise) < 0.02
 
 
-def test_scrambling_keeps_the_spectrum_and_no_edges():
-    (image, *_), generator = science.photographs(), torch.Generator().manual_seed(0)
-    control = science.scrambled(image, generator)
-    was, now = (torch.fft.rfft2(picture).abs() for picture in (image, control))
-    # where the phase has to be real, that of the noise is too
-    torch.testing.assert_close(now, was, rtol=1e-6, atol=1e-6)
-
-    def tails(picture):  # the kurtosis of differences: high with edges, 3 without structure
-        steps = picture.diff(dim=1)
-        return (steps**4).mean() / (steps**2).mean() ** 2
-
-    assert tails(image) > 6
-    assert 2.7 < tails(control) < 3.3
-
-
-def test_patches_are_white():
-    generator = torch.Generator().manual_seed(0)
-    noise = [science.scrambled(image, generator) for image in science.photographs()]
-    seen, directions = science.patches(noise, 20_000, generator)
-    identity = torch.eye(science.KEPT)
-    torch.testing.assert_close(directions @ directions.T, identity, rtol=0, atol=1e-5)
-    torch.testing.assert_close(seen @ directions.T @ directions, seen, rtol=0, atol=1e-5)
-    variances = torch.linalg.eigvalsh((seen @ directions.T).T.cov())
-    assert variances.max() / variances.min() < 1.001
-    assert seen.mean(0).abs().max() < 1e-5
-
-
 def test_photographs_make_oriented_fields(fields):
     assert fields["photographs"].shape == (64, 16, 16)
     assert science.share_oriented(fields["photographs"]) > 0.5
