@@ -51,3 +51,10 @@ def test_refuses_what_is_none():
         reduction("median")
     with pytest.raises(TypeError, match="Found `int`"):
         reduction(3)
+    for fn, error, words in (
+        (lambda x, dim: x.mean(), ValueError, r"Found shape \(\) from \(1, 3, 4\)"),
+        (lambda x, dim: x.max(dim), TypeError, "should give a tensor"),
+        (lambda x, dim: x.average(dim), TypeError, "The reduction `<lambda>` fails"),
+    ):
+        with pytest.raises(error, match=words):
+            reduction(fn).of(torch.ones(1, 3, 4))

@@ -76,7 +76,9 @@ def test_learned_feedback_becomes_the_readout() -> None:
 def test_the_difference_to_a_readout_shrinks_by_the_decay() -> None:
     readout = nn.Linear(3, 2)
     feedback = LearnedFeedback(readout, 2, 3, decay=0.5)
+    drawn = feedback.weight.clone()
     feedback.follow()
+    torch.testing.assert_close(feedback.weight, drawn / 2)  # there was no update yet
     before = feedback.weight - readout.weight.detach()
     feedback.follow()
     torch.testing.assert_close(feedback.weight - readout.weight.detach(), before / 2)
