@@ -24,7 +24,6 @@ from lightning_accum._compat.metrics import (
     mark_updated,
 )
 from lightning_accum._compat.modules import (
-    child_of,
     forward_methods,
     hook_count,
     own_tensor,
@@ -43,7 +42,6 @@ from lightning_accum._compat.trainer import (
 __all__ = [
     "attempt",
     "batches_that_stepped",
-    "child_of",
     "compiled_from",
     "count_steps",
     "default_states",

@@ -51,23 +51,6 @@ def hook_count(module: nn.Module) -> int:
     )
 
 
-def child_of(module: nn.Module, name: str) -> nn.Module:
-    """Returns a module's submodule of a name.
-
-    An attribute takes longer, as torch looks for it in other places first; this is called in
-    every step.
-
-    Example:
-        >>> layers = nn.Sequential(nn.ReLU())
-        >>> child_of(layers, "0") is layers[0]
-        True
-    """
-    try:
-        return module._modules[name]  # type: ignore[return-value]
-    except AttributeError as error:
-        raise lacking("torch", error) from error
-
-
 def own_tensor(module: nn.Module, name: str) -> Tensor | None:
     """Returns a module's own parameter or buffer of a name; ``None`` if it has none.
 

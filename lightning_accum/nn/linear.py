@@ -58,16 +58,19 @@ class Linear(Updatable, nn.Linear):
         Returns:
             Weighted sums, shape ``[..., out_features]``.
         """
-        check_tensors(x=x)
-        if x.dtype == torch.bool and _supports_events(x, self.weight):
-            raster = x.reshape(-1, self.in_features)
-            if events_pay(raster, self.out_features):
-                events = Events(raster)
-                publish_events(x, events)
-                out = event_matmul(events, self.weight.t(), self.bias)
-                return out.view(*x.shape[:-1], self.out_features)
+        if not isinstance(x, Tensor):
+            check_tensors(x=x)
+        if x.dtype == torch.bool and not is_traced():
+            if _supports_events(x, self.weight):
+                raster = x.reshape(-1, self.in_features)
+                if events_pay(raster, self.out_features):
+                    events = Events(raster)
+                    publish_events(x, events)
+                    out = event_matmul(events, self.weight.t(), self.bias)
+                    return out.view(*x.shape[:-1], self.out_features)
+            x = x.view(torch.uint8)  # bytes are converted faster
         if not x.is_floating_point() and not x.is_complex():
-            x = as_numbers(x, self.weight.dtype)
+            x = x.to(self.weight.dtype)
         return F.linear(x, self.weight, self.bias)
 
 
@@ -79,7 +82,6 @@ def _supports_events(x: Tensor, weight: Tensor) -> bool:
         and weight.dtype in (torch.float32, torch.float64)
         and x.shape[-1:] == weight.shape[1:]
         and not torch.is_autocast_enabled("cpu")
-        and not is_traced()
     )
 
 

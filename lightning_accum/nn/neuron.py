@@ -13,7 +13,6 @@ from torch import Tensor
 from lightning_accum._checks import check_finite, warn_below_step
 from lightning_accum._compat import is_traced
 from lightning_accum._state import StateModule
-from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.nn._arguments import (
     check_input,
     check_layer_state,
@@ -75,6 +74,7 @@ class Neurons(StateModule, ABC):
         self.compiled = compile  # `compile` is a method of torch.nn.Module
         self.decay = decay_in_step("tc_mem", tc_mem, dt)
         warn_below_step(dt, type(self).__name__, tc_mem=tc_mem)
+        self._period = round(refractory / dt)
         if refractory and not self._period:
             warn_below_step(dt, type(self).__name__, refractory=refractory)
         self.reset()
@@ -104,10 +104,6 @@ class Neurons(StateModule, ABC):
         """Returns the constants of the equations, for the fast loops."""
         rest, threshold = self.v_rest - self.v_reset, self.v_threshold - self.v_reset
         return SpikingNeurons(self.decay, rest, threshold, self._period, decay_theta, theta_plus)
-
-    @property
-    def _period(self) -> int:
-        return round(self.refractory / self.dt)
 
     # ------------------------------------------------------------------ the state
     @property
@@ -193,9 +189,10 @@ class Neurons(StateModule, ABC):
     @torch.no_grad()
     def _call(self, x: Tensor, constants: SpikingNeurons, settings: tuple[object, ...]) -> Tensor:
         """Takes any call, and prepares steps that may follow a single one."""
-        check_input(x, self.size, self.time_dim)
+        if not isinstance(x, Tensor) or x.shape[1 if self.time_dim is None else 2 :] != self.size:
+            check_input(x, self.size, self.time_dim)
         # Half precision would lose small currents in the sum over time.
-        dtype = at_least_float32(x.dtype)
+        dtype = torch.promote_types(x.dtype, torch.float32)
         steps, batch = (1, x.shape[0]) if self.time_dim is None else x.shape[:2]
         current = x.detach().to(dtype).reshape(steps, batch, math.prod(self.size))
         spike_dtype = self.spike_dtype or (x.dtype if x.is_floating_point() else dtype)

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from lightning_accum._checks import check_callables, check_strings
-from lightning_accum._compat import child_of
 from lightning_accum._state import CheckedState
 from lightning_accum.functional.interpolation import Interpolation
 from lightning_accum.observe.hooks import Hook, Registration
@@ -232,7 +231,7 @@ class Monitor(CheckedState, ABC):
             return
         if self.map_ is not None:
             observation = self.map_(observation)
-        child_of(self, "reducer").forward(observation)
+        self.reducer.forward(observation)
 
     def forward(self, observation: Tensor) -> None:
         """Records an observation by hand."""

@@ -18,7 +18,7 @@ from lightning_accum.sparse.library import (
     are_values,
     has_kernel,
     kernel_for,
-    pointer,
+    pointers,
     threads_among,
 )
 
@@ -91,17 +91,15 @@ def fold_steps(
         return False
     membrane, threshold = potential.membrane, potential.threshold
     limits = threshold if isinstance(threshold, Tensor) else None
-    whole = [out, signal, membrane, *([] if limits is None else [limits])]
-    one = [*behind, *([] if unfiltered is None else [unfiltered])]
-    values = [(whole, shape), (one, shape[1:])]
-    if not all(are_values(each, of, dtype) for tensors, of in values for each in tensors):
+    whole = ((each, shape) for each in (out, signal, membrane, limits))
+    if not are_values(dtype, *whole, *((each, shape[1:]) for each in (*behind, unfiltered))):
         return False
     kernel = kernel_for(dtype)
     if kernel is None:
         return False
     size = shape[1:].numel()
-    pointers = map(pointer, (signal, membrane, limits, unfiltered, *behind, out))
-    task = _Fold(len(out), size, known, *pointers)
+    places = pointers(signal, membrane, limits, unfiltered, *behind, out)
+    task = _Fold(len(out), size, known, *places)
     pieces = -(-size // _NEURONS)
     threads = threads_among(pieces, out.numel())
     kernel.fold_eligibility(ctypes.byref(task), threads)
@@ -248,8 +246,7 @@ class Folding(NamedTuple):
             (self.unfiltered, shape[2:]),
             *((each, shape[1:]) for each in self.behind or ()),
         ]
-        fits = (each is None or are_values(each, torch.Size(of), dtype) for each, of in values)
-        return has_kernel(self.device, dtype) and all(fits)
+        return has_kernel(self.device, dtype) and are_values(dtype, *values)
 
     def for_kernel(self) -> ctypes.Structure:
         """Returns what the kernel reads; it is valid as long as this object."""
@@ -259,4 +256,4 @@ class Folding(NamedTuple):
         constants = FoldConstants.of(self.potential, self.constants)
         sizes = len(self.feedback), self.errors.ndim == 3
         tensors = self.errors, self.feedback, limits, self.unfiltered, filtered, adaptation
-        return _Folding(constants, *sizes, *map(pointer, tensors))
+        return _Folding(constants, *sizes, *pointers(*tensors))

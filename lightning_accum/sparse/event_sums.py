@@ -285,7 +285,7 @@ def outer_events(
     if not fits or total.shape != (sizes[::-1] if by_event else sizes):
         return False
     kernel = kernel_for(dtype)
-    if kernel is None or not (shares is None or are_values(shares, rows.shape, dtype)):
+    if kernel is None or not are_values(dtype, (shares, rows.shape)):
         return False
     if not all(_fits(each, shape, dtype) for _, each in sources):
         return False
@@ -338,13 +338,9 @@ def _span(rows: int, columns: int, events: int) -> int:
 def _fits(rows: Rows, shape: torch.Size, dtype: torch.dtype) -> bool:
     """Returns whether rows are of the shape and dtype of a sum."""
     values = dtype if rows.values.is_floating_point() else torch.bool
-    edges = [each for each in (rows.before, rows.last) if each is not None]
-    of_rows = rows.weights is None or are_values(rows.weights, shape[:-1], dtype)
+    edges = ((each, shape[1:]) for each in (rows.before, rows.last))
+    of_rows = are_values(dtype, (rows.weights, shape[:-1]))
     if rows.folding is not None:
         of_rows = rows.weights is None and rows.trace == "reverse" and rows.before is None
         of_rows = of_rows and rows.folding.suits_kernel()
-    return (
-        of_rows
-        and are_values(rows.values, shape, values)
-        and all(are_values(each, shape[1:], dtype) for each in edges)
-    )
+    return of_rows and are_values(values, (rows.values, shape)) and are_values(dtype, *edges)

@@ -11,7 +11,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from lightning_accum._checks import check_integers, check_matrix
 from lightning_accum._compat import version
 from lightning_accum.functional.traces import TraceMode, decays_to_the_end
-from lightning_accum.sparse.library import At, Int, is_plain, kernel_for, pointer
+from lightning_accum.sparse.library import At, Int, is_plain, kernel_for, pointer, pointers
 from lightning_accum.sparse.search import (
     AT_ONCE,
     USUAL,
@@ -157,7 +157,7 @@ class SpikeRows:
             samples, room = self._shape[:-1].numel(), raster.numel() // USUAL
             self._events = torch.empty(2, room + AT_ONCE, dtype=torch.int32).unbind(0)
             self._starts = torch.empty(self._length * samples, dtype=torch.int32)
-            places = map(pointer, (raster, *self._events, self._starts))
+            places = pointers(raster, *self._events, self._starts)
             self._record = _Record(*places, samples, self._shape[-1], room)
             self._at = At(ctypes.addressof(self._record))
             self._write = kernel.record_step

@@ -12,6 +12,7 @@ import math
 import os
 import threading
 import zlib
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +38,7 @@ COLUMN_BYTES = 128
 _MOST_THREADS = 64
 _SMALL = 1 << 15  # bytes of work memory that a thread keeps
 _EMPTY = ctypes.create_string_buffer(64)
+_NOWHERE = ctypes.addressof(_EMPTY)
 _SHARE = 1 << 18  # elements from which another thread is worth its start
 # Bytes that a thread keeps: two traces of a piece of a window.
 _KEPT = 1 << 26
@@ -194,9 +196,14 @@ def are_places(tensor: Tensor) -> bool:
     return tensor.dtype == torch.int32 and tensor.ndim == 1 and is_plain(tensor)
 
 
-def are_values(tensor: Tensor, shape: torch.Size, dtype: torch.dtype) -> bool:
-    """Returns whether a tensor has a shape and dtype, and C reads it as torch does."""
-    return is_plain(tensor) and tensor.dtype == dtype and tensor.shape == shape
+def are_values(dtype: torch.dtype, *tensors: tuple[Tensor | None, Sequence[int]]) -> bool:
+    """Returns whether C reads tensors as torch does, each of this dtype and of its shape."""
+    for each, shape in tensors:
+        if each is None:
+            continue
+        if each.dtype != dtype or tuple(each.shape) != tuple(shape) or not is_plain(each):
+            return False
+    return True
 
 
 def threads_for(columns: int, size: int, work: int) -> int:
@@ -229,11 +236,15 @@ def work_memory(scratch: Scratch, size: int) -> ctypes.c_void_p:
     return At(-(-lent.data_ptr() // 64) * 64)
 
 
+def pointers(*tensors: Tensor | None) -> list[ctypes.c_void_p]:
+    """Returns where tensors begin; null only for ``None``, which C does not read."""
+    # torch has 0 for an empty tensor
+    return [At(None if each is None else each.data_ptr() or _NOWHERE) for each in tensors]
+
+
 def pointer(tensor: Tensor | None) -> ctypes.c_void_p:
-    """Returns where a tensor begins; null only for ``None``, which C does not read."""
-    if tensor is None:
-        return At(None)
-    return At(tensor.data_ptr() or ctypes.addressof(_EMPTY))  # torch has 0 for an empty tensor
+    """Returns where one tensor begins, as :func:`pointers`."""
+    return At(None if tensor is None else tensor.data_ptr() or _NOWHERE)
 
 
 def check_done(code: int) -> None:

@@ -22,6 +22,7 @@ from lightning_accum.sparse.library import (
     is_plain,
     kernel_for,
     pointer,
+    pointers,
     threads_among,
     work_memory,
 )
@@ -59,20 +60,17 @@ def integrate_neurons(
 ) -> bool:
     """Integrates a sequence, if there is a kernel for it; returns whether."""
     dtype, state = current.dtype, current.shape[1:]
-    values = [(current, current.shape), (v, state)]
-    values += [] if hold is None else [(hold, state)]
-    values += [] if theta is None else [(theta, state[1:])]
-    fits = all(are_values(tensor, shape, dtype) for tensor, shape in values)
+    values = (current, current.shape), (v, state), (hold, state), (theta, state[1:])
     spikes = out.dtype in (torch.bool, dtype) and out.shape == current.shape and is_plain(out)
-    kernel = kernel_for(dtype) if fits and spikes and current.ndim == 3 else None
+    fits = spikes and current.ndim == 3 and are_values(dtype, *values)
+    kernel = kernel_for(dtype) if fits else None
     if kernel is None or not state.numel():
         return False
     columns = state.numel() if theta is None else state[1]
     pieces = -(-columns // _NEURONS)
     threads = threads_among(pieces, current.numel())
     sizes = (*current.shape, out.dtype == torch.bool, period)
-    pointers = (pointer(each) for each in (current, v, hold, theta, out))
-    neurons = _Neurons(*sizes, *constants, *pointers)
+    neurons = _Neurons(*sizes, *constants, *pointers(current, v, hold, theta, out))
     with Scratch() as scratch:
         memory = work_memory(scratch, threads * _WORK * dtype.itemsize)
         kernel.integrate(ctypes.byref(neurons), memory, threads)
@@ -102,15 +100,15 @@ class NeuronSteps:
         """Prepares the steps after one, if there is a kernel for them."""
         self._v, dtype, elements = None, v.dtype, v.numel()
         kernel = kernel_for(dtype)
-        fits = v.ndim == 2 and all(are_values(each, v.shape, dtype) for each in (v, hold))
+        fits = v.ndim == 2 and are_values(dtype, (v, v.shape), (hold, v.shape))
         fits = fits and spike_dtype in (torch.bool, dtype)
         if kernel is None or not fits or not elements or threads_among(2, elements) > 1:
             return
         self._shape, self._dtype, self._spike_dtype = v.shape, dtype, spike_dtype
         self._v, self._hold, self._settings = v, hold, settings
         sizes = (1, *v.shape, spike_dtype == torch.bool, period)
-        used = (None, v, hold if period else None, None, None)
-        self._neurons = _Neurons(*sizes, *constants, *map(pointer, used))
+        places = pointers(None, v, hold if period else None, None, None)
+        self._neurons = _Neurons(*sizes, *constants, *places)
         with torch.inference_mode(False):
             self._memory = torch.empty(_WORK, dtype=dtype, device="cpu")
         self._arguments = ctypes.byref(self._neurons), pointer(self._memory), 1
@@ -164,13 +162,10 @@ def integrate_surrogate_neurons(
     if len(shape) != 3 or not current.numel():
         return False
     (steps, batch, size), one = shape, current[0].shape
-    values: list[tuple[Tensor, torch.Size]] = [(current, shape), (membrane, shape)]
-    values += [(each, one) for each in state]
-    values += [] if limits is None else [(limits, shape)]
-    values += [] if weights is None else [(weights, torch.Size((size, size)))]
+    values = (current, shape), (membrane, shape), (limits, shape), (weights, (size, size))
     spikes = raster.dtype in (torch.bool, dtype) and is_plain(raster)
     fits = spikes and raster.shape == (steps + 1, batch, size)
-    if not fits or not all(are_values(tensor, of, dtype) for tensor, of in values):
+    if not fits or not are_values(dtype, *values, *((each, one) for each in state)):
         return False
     if weights is not None and weights.nbytes > _WEIGHTS:
         return False
@@ -179,9 +174,9 @@ def integrate_surrogate_neurons(
         return False
     pieces = -(-batch * size // _TOGETHER) if weights is None else batch
     threads = threads_among(pieces, current.numel())
-    pointers = map(pointer, (current, weights, *state, membrane, limits, raster))
+    places = pointers(current, weights, *state, membrane, limits, raster)
     sizes = (steps, batch, size, raster.dtype == torch.bool)
-    neurons = _Surrogate(*sizes, *constants, *pointers)
+    neurons = _Surrogate(*sizes, *constants, *places)
     with Scratch() as scratch:
         row = -(-size * (dtype.itemsize + 4) // 64) * 64
         memory = work_memory(scratch, 0 if weights is None else threads * row)
@@ -277,7 +272,7 @@ def run_online(
     }
     task = _Online(
         **{"steps": steps, "batch": batch, "inputs": inputs, "neurons": size, "room": room},
-        **{name: pointer(each) for name, each in tensors.items()},
+        **dict(zip(tensors, pointers(*tensors.values()), strict=True)),
         drive=(1 - neurons.decay) * neurons.rest,
         **{name: getattr(neurons, name) for name in _OF_NEURONS},
         **{name: getattr(rule, name) for name in _OF_RULE},

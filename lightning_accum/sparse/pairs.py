@@ -67,11 +67,10 @@ def pair_events(
     sizes = len(starts), spikes.shape[-1]
     fits = shape == (sizes if visit.by_spike else sizes[::-1]) and are_places(starts)
     fits = fits and are_places(rows) and spikes.ndim > 1
-    fits = fits and are_values(spikes, spikes.shape, torch.bool)
-    values = [up, down, *(each for each in (delay,) if each is not None)]
-    edges = [latest.last, *(each for each in (latest.before,) if each is not None)]
-    fits = fits and all(are_values(each, shape, dtype) for each in values)
-    fits = fits and all(are_values(each, spikes.shape[1:], dtype) for each in edges)
+    fits = fits and are_values(torch.bool, (spikes, spikes.shape))
+    fits = fits and are_values(dtype, *((each, shape) for each in (up, down, delay)))
+    edges = (latest.last, latest.before)
+    fits = fits and are_values(dtype, *((each, spikes.shape[1:]) for each in edges))
     kernel = kernel_for(dtype) if fits else None
     if kernel is None:
         return False

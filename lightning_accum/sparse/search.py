@@ -25,6 +25,7 @@ from lightning_accum.sparse.library import (
     is_plain,
     kernel_for,
     pointer,
+    pointers,
 )
 
 AT_ONCE = 4
@@ -51,7 +52,7 @@ def find_events(raster: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
     starts, room = torch.empty(len(raster), dtype=torch.int32), raster.numel() // USUAL
     while True:  # a second time if there are more than usual
         row, column = torch.empty(2, room + AT_ONCE, dtype=torch.int32).unbind(0)
-        places = map(pointer, (row, column, starts))
+        places = pointers(row, column, starts)
         count = kernel.find_events(pointer(raster), *map(Int, raster.shape), *places, Int(room))
         if count <= room:
             return row[:count], column[:count], starts
@@ -104,7 +105,7 @@ def order_events(
         return None
     ordered, starts = torch.empty_like(rows), torch.empty(count, dtype=torch.int32)
     permutation = torch.empty_like(rows) if order else None
-    places = map(pointer, (ordered, starts, permutation))
+    places = pointers(ordered, starts, permutation)
     sizes = Int(len(rows)), Int(count)
     check_done(kernel.order_events(pointer(rows), pointer(columns), *sizes, *places))
     return ordered, starts, permutation

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lightning_accum._checks import check_numbers
 from lightning_accum.functional.statistics import AVERAGED, NEAR, lost_change, update_statistics
-from lightning_accum.sparse.library import Int, Real, are_values, is_plain, kernel_for, pointer
+from lightning_accum.sparse.library import Int, Real, are_values, is_plain, kernel_for, pointers
 
 _SUMS, _COUNTS = 7, 4
 
@@ -68,11 +68,8 @@ def lost_sums(
 def _kernel_for(before: Tensor, *others: Tensor | None) -> ctypes.CDLL | None:
     if not is_plain(before):
         return None
-    shape, dtype = before.shape, before.dtype
-    for each in others:
-        if each is not None and not are_values(each, shape, dtype):
-            return None
-    return kernel_for(dtype)
+    values = ((each, before.shape) for each in others)
+    return kernel_for(before.dtype) if are_values(before.dtype, *values) else None
 
 
 def _arguments(
@@ -81,7 +78,7 @@ def _arguments(
 ) -> list[object]:
     """Returns where tensors begin, their size, and the limits, NaN for one that is not set."""
     ends = (Real(math.nan if limit is None else limit) for limit in limits)
-    return [*map(pointer, tensors), Int(tensors[0].numel()), *ends]
+    return [*pointers(*tensors), Int(tensors[0].numel()), *ends]
 
 
 def fast_statistics(
