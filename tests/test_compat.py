@@ -23,7 +23,6 @@ from torchmetrics import MeanMetric, SumMetric
 
 from lightning_accum import _compat
 from lightning_accum._compat import (
-    child_of,
     compiled_from,
     foreach,
     forget_compiled,
@@ -173,13 +172,6 @@ def test_hook_count():
     for handle in handles:
         handle.remove()
     assert hook_count(relu) == 0
-
-
-def test_child_of():
-    """It is what the attribute gives, also after another module has taken its place."""
-    layers = nn.Module()
-    for layers.inner in (nn.ReLU(), nn.Identity()):
-        assert child_of(layers, "inner") is layers.inner
 
 
 def test_own_tensor():
@@ -445,7 +437,6 @@ def test_a_step_is_watched_by_hooks_a_scheduler_or_a_profiler() -> None:
 
 # -------------------------------------------- versions of torch and Lightning with other names
 ESSENTIAL: dict[str, Callable[[], Any]] = {
-    "child_of": lambda: child_of(object(), "fc"),
     "compiled_from": lambda: compiled_from(object()),
     "count_steps": lambda: _compat.count_steps(object(), 1),
     "foreach": lambda: foreach("add_"),

@@ -174,7 +174,7 @@ class CellRegistry:
             name: the name of the cell.
             cell: the cell.
         """
-        replacement = self[name].replacement
+        replacement = self._refs[name].replacement
         return get_updater(cell.connection) if replacement is None else replacement
 
     def check_bound(self) -> None:

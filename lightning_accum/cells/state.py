@@ -127,13 +127,8 @@ class CellState(CheckedState):
         # by parameter, the samples whose changes are pending: a process's weight in the mean of all
         self.samples: dict[str, int] = {}
         self.snapshots = 0  # how many were taken, whose tensors nothing may change
-        self._carried: dict[StateKey, Tensor] = {}
+        self.carried: dict[StateKey, Tensor] = {}  # what the last window left for the next one
         self._loaded: frozenset[StateKey] = frozenset()
-
-    @property
-    def carried(self) -> dict[StateKey, Tensor]:
-        """The tensors that the last window left for the next one."""
-        return self._carried
 
     def keep(self, carried: dict[StateKey, Tensor], cell: str) -> None:
         """Keeps the tensors that a window left; warns if loaded ones do not fit the rule.
@@ -158,7 +153,7 @@ class CellState(CheckedState):
                         RuntimeWarning,
                         stacklevel=4,
                     )
-        self._carried = carried
+        self.carried = carried
 
     def snapshot(self) -> Snapshot:
         """Returns the state for :meth:`restore`.
@@ -166,29 +161,29 @@ class CellState(CheckedState):
         No tensor is copied: windows replace those that there were before the latest snapshot.
         """
         self.snapshots += 1
-        return self._carried, dict(self.samples)
+        return self.carried, dict(self.samples)
 
     def restore(self, kept: Snapshot) -> None:
         """Restores the state that :meth:`snapshot` returned."""
-        self._carried, self.samples = kept
+        self.carried, self.samples = kept
 
     def clear(self) -> None:
         """Drops tensors that belong to samples; those that belong to neurons stay."""
-        if self._carried:
-            self._carried = of_neurons(self._carried)
+        if self.carried:
+            self.carried = of_neurons(self.carried)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> CellState:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        moved = {key: fn(tensor) for key, tensor in self._carried.items()}
-        self._carried = {  # traces are computed, and stay, in float32 or wider
-            key: self._carried[key].to(to.device, at_least_float32(to.dtype))
+        moved = {key: fn(tensor) for key, tensor in self.carried.items()}
+        self.carried = {  # traces are computed, and stay, in float32 or wider
+            key: self.carried[key].to(to.device, at_least_float32(to.dtype))
             for key, to in moved.items()
         }
         return self
 
     def get_extra_state(self) -> dict[str, Any]:
         """Returns the carried tensors, and the number of samples whose changes are pending."""
-        carried = {str(key): value.detach().clone() for key, value in self._carried.items()}
+        carried = {str(key): value.detach().clone() for key, value in self.carried.items()}
         return {"carried": carried, "samples": dict(self.samples)}
 
     def check_extra_state(self, state: Any) -> None:
@@ -210,7 +205,7 @@ class CellState(CheckedState):
         carried = {
             StateKey.parse(text): value.detach().clone() for text, value in state["carried"].items()
         }
-        self._carried, self._loaded = carried, frozenset(carried)
+        self.carried, self._loaded = carried, frozenset(carried)
         self.samples = dict(state["samples"])
 
     def extra_repr(self) -> str:

@@ -160,15 +160,16 @@ class CellTrainer(CheckedState):
         Raises:
             RuntimeError: if this is a copy, which would train nothing silently.
         """
-        self.registry.check_bound()
-        return self._living()
-
-    def _living(self) -> list[tuple[str, Cell]]:
-        """Returns the cells of which both modules exist, by name; drops the others."""
         found = self.registry.bound
-        if len(found) < len(self.registry) and self.registry.gone:
+        if len(found) < len(self.registry):
+            self.registry.check_bound()
             self._drop_dead()
         return found
+
+    def _living(self) -> list[tuple[str, Cell]]:
+        """Returns the cells of which both modules exist, by name; drops those that are gone."""
+        self._drop_dead()
+        return self.registry.bound
 
     # ------------------------------------------------------------------ monitors
     def add_monitor(
@@ -301,16 +302,21 @@ class CellTrainer(CheckedState):
             NonFiniteUpdateError: if an update holds NaN or Inf and the updater's policy is to
                 raise; no cell has changed then.
         """
-        self.registry.check_bound()
-        updaters = [updater for updater, _ in self.updaters.values()]
-        takers = [{name for name in kwargs if each.takes(name)} for each in updaters]
-        taken = set(Updater.keywords).union(*takers)
-        check_taken(f"{type(self).__name__}.update", kwargs, Updater.keywords, taken.__contains__)
-        ready = [
-            updater.prepare(**{name: kwargs[name] for name in taker})
-            for updater, taker in zip(updaters, takers, strict=True)
-        ]
-        for updater, prepared in zip(updaters, ready, strict=True):
+        updaters: dict[int, Updater] = {}
+        for name, cell in self.bound_cells():
+            updater = self.registry.updater_of(name, cell)
+            if updater is not None:
+                updaters[id(updater)] = updater
+        if kwargs:
+            taken = {name for name in kwargs for each in updaters.values() if each.takes(name)}
+            taken |= set(Updater.keywords)
+            what = f"{type(self).__name__}.update"
+            check_taken(what, kwargs, Updater.keywords, taken.__contains__)
+        ready = []
+        for updater in updaters.values():
+            own = {k: v for k, v in kwargs.items() if updater.takes(k)} if kwargs else {}
+            ready.append((updater, updater.prepare(**own)))
+        for updater, prepared in ready:
             updater(prepared=prepared)  # a call, so that hooks on the updater run
 
     @property

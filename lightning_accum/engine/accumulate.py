@@ -12,7 +12,7 @@ from torch import Tensor
 from lightning_accum.engine.evaluate import evaluate
 from lightning_accum.engine.recording import BOTH_SIDES, Recording, Target
 from lightning_accum.engine.signal import Activity, Signal
-from lightning_accum.engine.state import Carried, StateKey, of_neurons
+from lightning_accum.engine.state import Carried, StateKey
 from lightning_accum.engine.terms import Change, Term
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
@@ -116,7 +116,9 @@ def accumulate(
         carried: what the previous window left.
         how: how terms are evaluated.
     """
-    sums = [begin_contribution(target.accumulator, len(pieces)) for target in targets]
+    sums = [each.accumulator for each in targets]
+    if len(pieces) > 1:
+        sums = [begin_contribution(each) for each in sums]
     for piece in pieces:
         ends = piece is pieces[-1]
         found = first if piece is pieces[0] else terms_of(terms, recording, targets, carried, piece)
@@ -127,19 +129,21 @@ def accumulate(
             if recording.carries:
                 for change in changes:
                     after.update(change.carry(target.vjp))
-        carried = of_neurons(carried)
+        carried = {key: value for key, value in carried.items() if key.scope == "neuron"}
         for source in found.sources.values():
             carried.update(source.carry(of_samples=recording.carries or not ends))
         carried.update(after)
     for target, total in zip(targets, sums, strict=True):
-        end_contribution(target.accumulator, total)
+        if total is not target.accumulator:
+            end_contribution(target.accumulator, total)
     return dict(carried)
 
 
 def pieces_of(recording: Recording, how: Evaluation) -> list[slice]:
     """Returns spans of steps whose signals fit in bounded memory as numbers."""
-    steps = recording.steps
-    values = sum([each.activity.numel() for each in recording.signals.values()])
+    steps, values = recording.steps, 0
+    for each in recording.signals.values():
+        values += each.activity.numel()
     if steps == 1 or not how.batch.adds or how.traces * values <= _PIECE_ELEMENTS:
         return [slice(0, steps)]
     length = max(1, _PIECE_ELEMENTS * steps // max(1, how.traces * values))
@@ -212,20 +216,14 @@ def accumulate_terms(
             _add_sums(accumulator, products, others, batch.averages, vjp, backend, forms or Forms())
 
 
-def begin_contribution(accumulator: Accumulator, pieces: int) -> Accumulator:
-    """Returns an accumulator for several additions that are to count as one contribution.
-
-    Args:
-        accumulator: receives the contribution from :func:`end_contribution`.
-        pieces: how many additions there will be.
-    """
-    return accumulator if pieces <= 1 or accumulator.sums else Accumulator()
+def begin_contribution(accumulator: Accumulator) -> Accumulator:
+    """Returns an accumulator for several additions that are to count as one contribution."""
+    return accumulator if accumulator.sums else Accumulator()
 
 
 def end_contribution(accumulator: Accumulator, total: Accumulator) -> None:
     """Adds what was added to ``total`` since :func:`begin_contribution` returned it."""
-    if total is not accumulator:
-        accumulator.accumulate(total.pos, total.neg)
+    accumulator.accumulate(total.pos, total.neg)
 
 
 def _add_sums(
@@ -240,7 +238,8 @@ def _add_sums(
     """Adds sums or means over the batch."""
     combine = accumulator.combines and len({product.rate < 0 for product in products}) > 1
     every = _forms(products, backend, vjp, combine, forms)
-    total = begin_contribution(accumulator, len(every) + len(others))
+    several = len(every) + len(others) > 1
+    total = begin_contribution(accumulator) if several else accumulator
     for choice, side, places in every:
         some = [products[place] for place in places]
         scale = 1.0 / some[0].size if averages else 1.0
@@ -256,7 +255,8 @@ def _add_sums(
         parts = change.summed(vjp)
         size = change.size if averages else 1
         total.accumulate(*(part if part is None else part / size for part in parts))
-    end_contribution(accumulator, total)
+    if total is not accumulator:
+        end_contribution(accumulator, total)
 
 
 def _forms(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -138,7 +139,7 @@ class Recording:
         signals = self.signals if states else {name: self.signals[name] for name in BOTH_SIDES}
         return replace(self, prepared=prepared, signals=signals)
 
-    @property
+    @cached_property
     def steps(self) -> int:
         """The number of steps."""
         return self.signals["pre"].activity.shape[0]

@@ -99,7 +99,7 @@ class Activity:
 
     def values_in(self, out: Tensor, decay: float, mode: TraceMode) -> Tensor:
         """Returns the trace over the window, in memory that the caller may overwrite."""
-        self.use(decay, mode)
+        self._used.add((decay, mode))
         known = self._traces.get((decay, mode))
         if known is not None:
             return known

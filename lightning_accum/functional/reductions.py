@@ -25,17 +25,14 @@ class Reduction:
         merge: adds one more contribution to the running value, in place. ``None`` if the
             reduction cannot stream, so that all contributions have to be kept.
         averages: whether the running value is divided by the number of contributions at the end.
+        adds: whether contributions are added, so that a product may go straight into the total.
     """
 
     name: str
     fn: ReductionFn
     merge: Callable[[Tensor, Tensor], Tensor] | None = None
     averages: bool = False
-
-    @property
-    def adds(self) -> bool:
-        """Whether contributions are added, so that a product may go straight into the total."""
-        return self.merge is Tensor.add_
+    adds: bool = False
 
     def of(self, stacked: Tensor) -> Tensor:
         """Returns the reduction over the first dimension.
@@ -77,8 +74,8 @@ def _minimum(total: Tensor, value: Tensor) -> Tensor:
 
 
 _STREAMING = {
-    "sum": Reduction("sum", torch.sum, Tensor.add_),
-    "mean": Reduction("mean", torch.mean, Tensor.add_, averages=True),
+    "sum": Reduction("sum", torch.sum, Tensor.add_, adds=True),
+    "mean": Reduction("mean", torch.mean, Tensor.add_, averages=True, adds=True),
     "amax": Reduction("amax", torch.amax, _maximum),
     "amin": Reduction("amin", torch.amin, _minimum),
 }

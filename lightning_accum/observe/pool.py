@@ -152,7 +152,7 @@ class MonitorPool(nn.Module):
 
     def drop_window(self) -> None:
         """Drops recorded windows; other reducers keep what they have."""
-        for monitor in self.unique():
+        for monitor in self._unique or self.unique():
             monitor.reducer.drop_window()
 
     def confirm(self) -> None:

@@ -135,10 +135,10 @@ class StepPlanner:
         self._suited: tuple[object, ...] = ()  # the kind of activity that the terms are for
         self._in_a_row = 0
 
-    def noting(self, terms: Terms, steps: int, targets: Sequence[Target]) -> Terms:
-        """Wraps ``terms``, which are the same in all windows, to note them for a single step."""
+    def noting(self, terms: Terms, targets: Sequence[Target]) -> Terms:
+        """Wraps the ``terms`` of a single step, which are the same in all of them, to note them."""
         (first, *others), batch = targets, self._batch
-        if steps > 1 or others or first.name != "weight":
+        if others or first.name != "weight":
             return terms
         if not (batch.adds and first.vjp.is_matrix):
             return terms

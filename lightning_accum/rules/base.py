@@ -222,7 +222,9 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         try:
             for accumulate_changes in finishing:
                 accumulate_changes()
-            self.unread = given.unread if finishing else []
+            unread = given.unread if given and finishing else []
+            if unread != self.unread:
+                self.unread = unread
             for name, seen in found:
                 if seen is None:
                     self.events.found_nothing(name)
@@ -248,7 +250,8 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         plan, cell, signals, targets = seen
         h, state = plan.h, plan.state
         fixed = self._fixed_terms and self.backend == "auto"
-        alone = fixed and carry and not inputs
+        single = signals["pre"].activity.shape[0] == 1
+        alone = fixed and carry and not inputs and (single or plan.steps.next is not None)
         known = plan.steps.terms(signals, targets[0]) if alone else None
         factors: Mapping[str, Any] = {}
         if known is not None:
@@ -260,8 +263,8 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
             factors = self._factors(inputs, recording, h)
             recording = recording.after(self.prepare(recording, h), self._states_in_terms)
             terms = plan.checking(partial(self._changes, h=h), type(self).__name__)
-            if fixed:
-                terms = plan.steps.noting(terms, recording.steps, targets)
+            if fixed and single:
+                terms = plan.steps.noting(terms, targets)
             how = Evaluation(plan.batch, self.backend, self._traces, plan.forms)
             pieces = pieces_of(recording, how)
             piece = pieces[0] if len(pieces) > 1 else None
@@ -282,20 +285,21 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
 
     def _step_again(self) -> bool:
         """Evaluates one more step like those before, if there is one; otherwise changes nothing."""
-        if self.backend != "auto" or is_traced():
-            return False
-        registry, ready = self.registry, [plan.steps.next for plan in self._plans.values()]
+        registry, ready = self.registry, []
+        for plan in self._plans.values():
+            step = plan.steps.next
+            if step is None or self.backend != "auto" or is_traced():
+                return False
+            if not step.suits(registry[plan.name].replacement):
+                return False
+            ready.append(step)
         if not ready or len(ready) != len(registry):
             return False
-        for name, step in zip(self._plans, ready, strict=True):
-            if step is None or not step.suits(registry[name].replacement):
-                return False
-        if len(ready) > 1 and len({step.accumulator for step in ready if step}) < len(ready):
+        if len(ready) > 1 and len({step.accumulator for step in ready}) < len(ready):
             return False  # the accumulator of two cells is no longer free for the second one
         try:
             for name, step in zip(self._plans, ready, strict=True):
-                if step is not None:
-                    step.evaluate(name, self.events)
+                step.evaluate(name, self.events)
         finally:
             self.drop_window()
         return True
@@ -310,7 +314,7 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
 
     def _factors(self, inputs: Given, recording: Recording, h: Self) -> Mapping[str, Any]:
         """Returns, by name, what every change is multiplied by, or functions that return it."""
-        return dict(inputs.unnoted())
+        return dict(inputs.unnoted()) if inputs else {}
 
     def _vjp_kind(self, module: nn.Module, name: str) -> type[WeightVJP]:
         """Returns the kind of a parameter's product; a subclass may have another."""
@@ -322,10 +326,11 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         Args:
             **kwargs: passed to the updaters.
         """
-        if not kwargs and len(self._plans) == 1 == len(self.registry):
+        if not kwargs and len(self._plans) == 1:
             ((name, plan),) = self._plans.items()
             step = plan.steps.next
-            if step is not None and step.apply(self.registry[name].replacement):
+            alone = step is not None and len(self.registry) == 1
+            if step is not None and alone and step.apply(self.registry[name].replacement):
                 return
         super().update(**kwargs)
 

@@ -250,7 +250,7 @@ def possible(products: Sequence[Product], combine: bool) -> dict[Choice, Charge]
 
 def _events(factor: Factor) -> float:
     """Returns the number of events of a raster in one step of a sample, counted or estimated."""
-    known, flat = factor.source.known_events, factor.activity.flatten(0, -2)
+    known, flat = factor.source.known_events, factor.source.activity.flatten(0, -2)
     return density(flat) * flat.shape[1] if known is None else len(known) / max(1, len(flat))
 
 

@@ -111,7 +111,7 @@ class _Folded:
 
     def _add(self, own: Factor, other: Factor, negative: bool, rate: float) -> None:
         """Adds a product, whose trace on the folded side moves to the other side."""
-        activity = own.activity
+        activity = own.source.activity
         by_events = self.events and activity.dtype == torch.bool
         factors = self._weights_of_rows(own) if by_events else None
         fixed = own.weights if factors is None else None  # a row's factor may stand on either side
@@ -174,7 +174,7 @@ class _Folded:
                     visits[negative].append((group, [(scale * rate, rows) for rate, rows in parts]))
                     continue
                 rate, values = self._summed(parts)
-                sides = flat(values), flat(group.raster)
+                sides = values.flatten(0, -2), group.raster.flatten(0, -2)
                 left, right = sides if self.side == "pre" else sides[::-1]
                 products[negative].append((left, right, scale * rate))
         for negative, visited in visits.items():
@@ -244,7 +244,7 @@ class _Folded:
 
     def _numbers(self, factor: Factor) -> Tensor:
         """Returns the values of a factor; each trace is computed once, in work memory."""
-        activity = factor.activity
+        activity = factor.source.activity
         if factor.decay is None:
             values = as_bytes(activity)
         else:

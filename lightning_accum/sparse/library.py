@@ -201,7 +201,7 @@ def are_values(dtype: torch.dtype, *tensors: tuple[Tensor | None, Sequence[int]]
     for each, shape in tensors:
         if each is None:
             continue
-        if each.dtype != dtype or tuple(each.shape) != tuple(shape) or not is_plain(each):
+        if not is_plain(each) or each.dtype != dtype or tuple(each.shape) != tuple(shape):
             return False
     return True
 

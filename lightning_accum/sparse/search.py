@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_matrix
 from lightning_accum._compat import is_traced
 from lightning_accum.functional.statistics import count_statistics, spike_counts
 from lightning_accum.sparse.library import (
@@ -119,7 +118,6 @@ def density(raster: Tensor) -> float:
         >>> density(torch.eye(4))
         0.25
     """
-    check_matrix("raster", raster)
     if raster.numel() == 0:
         return 0.0
     sample = raster[:: -(-raster.shape[0] // _ROWS)]

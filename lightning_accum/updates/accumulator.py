@@ -247,7 +247,8 @@ class Accumulator(CheckedState):
 
     def clear(self, **kwargs: Any) -> None:
         """Drops everything that is pending; the reduction and the bounds stay."""
-        self.cleared += self.contributions
+        if pending := max(self._pos.count, self._neg.count):
+            self.cleared += pending
         self._pos.clear()
         self._neg.clear()
         if self._combined or self.of_all_processes:

@@ -31,8 +31,10 @@ def get_updater(module: nn.Module) -> Updater | None:
     """
     if not isinstance(module, nn.Module):
         check_module(module=module)
-    module = compiled_from(module)
     updater: Updater | None = module.__dict__.get(_SLOT)
+    if updater is None:
+        module = compiled_from(module)
+        updater = module.__dict__.get(_SLOT)
     if updater is not None and updater.known_parent is not module:
         updater = _of_copy(updater)
         set_updater(module, updater)

@@ -95,9 +95,8 @@ class Part:
         self, products: Sequence[Product], defer: bool = False, keep: bool = False
     ) -> None:
         """Adds the sum of products as one contribution."""
-        if self.count == 0:
-            self.clear()
         if defer and not self.count and self.reduction.adds and are_worth_deferring(products):
+            self.clear()
             self._deferred = list(products) if keep else copied(products)
             self.count = 1
             return
@@ -126,9 +125,10 @@ class Part:
         """Adds a contribution that ``write(total, onto=...)`` writes to the running value."""
         if self.count == 0:
             self.clear()
-        self._materialize()
-        if self.reduction.adds and self.shape in (None, shape):
-            onto = self.count > 0
+        elif self._deferred:
+            self._materialize()
+        onto = self.count > 0
+        if self.reduction.adds and (not onto or self.shape == shape):
             write(self._writable_total(shape, dtype, device, onto), onto=onto)
             self.count += 1
             return

@@ -58,8 +58,11 @@ def multiply_into(total: Tensor, products: Sequence[Product], onto: bool) -> Ten
     for left, right, factor in products:
         left, right = left.detach(), right.detach()
         for at in range(0, left.shape[0], _ROWS) or (0,):
-            rows = as_numbers(left[at : at + _ROWS], total.dtype)
-            columns = as_numbers(right[at : at + _ROWS], total.dtype)
+            rows, columns = left[at : at + _ROWS], right[at : at + _ROWS]
+            if rows.dtype is not total.dtype:
+                rows = as_numbers(rows, total.dtype)
+            if columns.dtype is not total.dtype:
+                columns = as_numbers(columns, total.dtype)
             total.addmm_(rows.T, columns, beta=beta, alpha=factor)
             beta = 1.0
     return total

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from lightning_accum._checks import check_module, check_numbers, check_taken, names_in
-from lightning_accum._compat import compiled_from, hook_count
+from lightning_accum._compat import compiled_from, hook_count, own_tensor
 from lightning_accum._events import SILENT, Events
 from lightning_accum._state import CheckedState
 from lightning_accum.distributed.shards import is_sharded
@@ -112,9 +112,12 @@ class Updater(CheckedState):
             ValueError: if a name collides with an attribute of ``Updater``, or a parameter has no
                 shape yet.
         """
-        module, new = self.parent, {}
-        if all(type(name) is str and name in self._accumulators for name in params):
+        for name in params:
+            if type(name) is not str or name not in self._accumulators:
+                break
+        else:
             return
+        module, new = self.parent, {}
         for name in names_in("params", params):
             if name in self._accumulators or name in new:
                 continue
@@ -187,11 +190,10 @@ class Updater(CheckedState):
             RuntimeError: if the module no longer has such a parameter.
             ValueError: if it has another shape now.
         """
-        return self._found(self.parent, name)
-
-    def _found(self, parent: nn.Module, name: str) -> Tensor:
-        """Returns the parameter that the module has under a name, as :meth:`target` does."""
-        param, shape = parameter_of(parent, name), self._accumulators[name].shape
+        parent, shape = self.parent, self._accumulators[name].shape
+        param = own_tensor(parent, name)
+        if param is None:
+            param = parameter_of(parent, name)
         if param is None:
             raise RuntimeError(
                 f"`{name}` should stay a parameter of `{self.label}` while it is trained. Found"
@@ -385,8 +387,9 @@ class Updater(CheckedState):
             A function without arguments that applies what is pending as :meth:`forward` does. Call
             it before anything else is accumulated.
         """
-        check_taken(type(self).__name__, kwargs, self.keywords, self.takes)
-        names = self.checked_names(params)
+        if kwargs:
+            check_taken(type(self).__name__, kwargs, self.keywords, self.takes)
+        names = self.checked_names(params) if params else tuple(self._accumulators)
         if self._constraints:  # bounds may have been set since they were registered
             bounds = {name: self._accumulators[name].limits for name in names}
             self._constraints.check_bounds(bounds)
@@ -419,14 +422,19 @@ class Updater(CheckedState):
         self, names: Sequence[str], factors: dict[str, float], options: dict[str, Any]
     ) -> list[Target]:
         """Returns the named parameters for which a change is pending."""
-        parent, found = self.parent, []  # raises if it no longer exists, also for no change
+        found = []
         for name in names:
             accumulator = self._accumulators[name]
             if not accumulator.empty:
-                param = self._found(parent, name)
-                factor = float(factors.get(name, 1.0))
-                found.append(Target(name, param, accumulator, is_sharded(param), factor, options))
-        return found
+                param, factor = self.target(name), float(factors.get(name, 1.0))
+                sharded = type(param) is not nn.Parameter and is_sharded(param)
+                found.append(Target(name, param, accumulator, sharded, factor, options))
+        return found or self._nothing()
+
+    def _nothing(self) -> list[Target]:
+        """Returns no target; raises a ``RuntimeError`` if the module no longer exists."""
+        assert self.parent is not None
+        return []
 
     def _apply_change(self, change: Change, consumed: Sequence[str]) -> None:
         """Applies a checked change, and empties the accumulators that held it."""

@@ -41,7 +41,8 @@ class StepBuffer:
         self.spike_rows: SpikeRows | None = None  # of the memory, for spikes of one dtype
         self._whole = 0  # how many steps such spikes have, if they are a sequence
         self.expected: ExpectedEvents | None = None
-        self._version: float | None = None  # of memory that belongs to someone else
+        self.is_held = False  # whether the memory belongs to someone else
+        self._version: float | None = None  # of such memory
 
     @property
     def steps(self) -> Tensor | None:
@@ -139,18 +140,18 @@ class StepBuffer:
         """Holds a sequence ``[T, B, ...]`` itself as the steps, instead of a copy of it."""
         self.memory, self._rows, self.spike_rows = sequence, [], None
         self.length, self.shape = len(sequence), sequence.shape[1:]
-        self.last_dtype, self._version = sequence.dtype, version(sequence)
+        self.last_dtype, self._version, self.is_held = sequence.dtype, version(sequence), True
 
     @property
     def was_changed(self) -> bool:
         """Whether the sequence that is held has changed."""
-        held = self.memory if self._version is not None else None
+        held = self.memory if self.is_held else None
         return held is not None and version(held) != self._version
 
     def clear(self) -> None:
         """Drops the steps; the memory stays."""
-        if self._version is not None:
-            self.memory, self._version = None, None
+        if self.is_held:
+            self.memory, self._version, self.is_held = None, None, False
         if self.spike_rows is not None:
             self.spike_rows.forget()
         self.length = 0
@@ -169,7 +170,7 @@ class StepBuffer:
 
     def _use(self, memory: Tensor) -> None:
         """Keeps steps in other memory from now on."""
-        self.memory, self._version, self.spike_rows = memory, None, None
+        self.memory, self.spike_rows, self.is_held = memory, None, False
         self._rows = list(memory.unbind(0))
 
 
@@ -317,14 +318,15 @@ class WindowRecorder(Reducer):
             ValueError: if spikes are not 0 or 1, or if values have changed that are not copied; a
                 window of one step is checked with later ones.
         """
-        if self._buffer.was_changed:
+        buffer, check = self._buffer, self._check
+        if buffer.is_held and buffer.was_changed:
             raise ValueError(
                 f"Values {self.label} should stay as they are until the rule is called. Found that"
                 " they were changed in place: change a copy, as `value.clone()`."
             )
-        if self._check is not None and self.length > 1:
-            self._check.check_kept()
-        return self._buffer.steps
+        if check is not None and check.kept and buffer.length > 1:
+            check.check_kept()
+        return buffer.steps
 
     def only_step(self) -> Tensor | None:
         """Returns the step ``[B, ...]`` of a window of one step, ``None`` for other windows.
@@ -358,14 +360,14 @@ class WindowRecorder(Reducer):
 
     def drop_window(self) -> None:
         """Begins a new window; its memory stays."""
-        self.clear()
+        check, buffer = self._check, self._buffer
+        if check is not None and check.kept and (buffer.length > 1 or check.failed):
+            check.drop()
+        buffer.clear()
 
     def clear(self, **kwargs: Any) -> None:
         """Begins a new window; its memory stays."""
-        check, buffer = self._check, self._buffer
-        if check is not None and (buffer.length > 1 or check.failed):
-            check.drop()
-        buffer.clear()
+        self.drop_window()
 
     def check_extra_state(self, state: Any) -> None:
         """Raises a ``RuntimeError`` if this is not the window of such a recorder."""

@@ -41,7 +41,7 @@ class SpikeCheck:
         self.at_once = False  # whether no step is kept to be checked later
         self._memory: Tensor | None = None
         self._rows: tuple[Tensor, ...] = ()
-        self._kept = 0
+        self.kept = 0  # how many steps are kept to be checked later
         self.seen_spike = False
         self._device_flag: Tensor | None = None
 
@@ -49,13 +49,13 @@ class SpikeCheck:
         """Keeps one step of the shape, dtype and device of the last one, to be checked later."""
         if step.dtype is torch.bool:
             return
-        if self._kept == len(self._rows):
+        if self.kept == len(self._rows):
             self.check_kept()
             if not self._rows:
                 self._count(step)
                 return
-        self._rows[self._kept].copy_(step)
-        self._kept += 1
+        self._rows[self.kept].copy_(step)
+        self.kept += 1
 
     def may_wait(self, step: Tensor) -> bool:
         """Returns whether a step may be kept to be checked later: booleans, or after a spike."""
@@ -78,11 +78,11 @@ class SpikeCheck:
 
     def check_kept(self) -> None:
         """Checks the kept steps, without waiting for a device; again until they are dropped."""
-        if self._kept and self._memory is not None:
+        if self.kept and self._memory is not None:
             self.failed = True
-            self._count(self._memory[: self._kept])
+            self._count(self._memory[: self.kept])
             self.failed = False
-        self._kept = 0
+        self.kept = 0
 
     def confirm(self) -> None:
         """Checks everything that was taken in, and waits for the device."""
@@ -93,7 +93,7 @@ class SpikeCheck:
 
     def drop(self) -> None:
         """Forgets the kept steps."""
-        self._kept = 0
+        self.kept = 0
         self.failed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
