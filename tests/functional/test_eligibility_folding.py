@@ -30,9 +30,7 @@ decays = st.floats(0, 1)
 @given(
     st.integers(0, 99), st.integers(1, 12), decays, st.sampled_from([0.0, 0.3, 1.7, -0.5]), decays
 )
-def test_it_is_the_sum_over_synapses(
-    seed: int, steps: int, kappa: float, beta: float, rho: float
-) -> None:
+def test_it_is_the_sum_over_synapses(seed, steps, kappa, beta, rho):
     signal, psi, eps = drawn(seed, steps)
     q = fold_eligibility(signal, psi, kappa, beta, rho).post
     naive, *_ = eprop(signal, psi, eps, kappa, beta, rho)
@@ -41,9 +39,7 @@ def test_it_is_the_sum_over_synapses(
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 99), st.integers(2, 12), decays, st.sampled_from([0.0, 0.8]), decays)
-def test_a_window_that_is_cut_goes_on_with_what_was_left(
-    seed: int, steps: int, kappa: float, beta: float, rho: float
-) -> None:
+def test_a_window_that_is_cut_goes_on_with_what_was_left(seed, steps, kappa, beta, rho):
     signal, psi, eps = drawn(seed, steps)
     cut = steps // 2
     whole, *_ = eprop(signal, psi, eps, kappa, beta, rho)

@@ -31,17 +31,7 @@ exact = {"rtol": 1e-10, "atol": 1e-10}
     rewarded=st.sampled_from(["number", "sample", "step"]),
     seed=st.integers(0, 99),
 )
-def test_against_a_loop(
-    name: str,
-    size: tuple[int, int],
-    by_step: bool,
-    carry: bool,
-    reduce: str,
-    mode: str,
-    backend: str,
-    rewarded: str,
-    seed: int,
-) -> None:
+def test_against_a_loop(name, size, by_step, carry, reduce, mode, backend, rewarded, seed):
     case, (steps, batch) = RULES[name], size
     mode = mode if mode in case.modes else case.modes[0]
     for kind, (make, shape, params) in KINDS.items():

@@ -150,12 +150,7 @@ def test_the_change_equals_the_papers_with_a_trace_for_each_synapse(beta: float)
     one = torch.ones(B, NEURONS).double()
     for t in range(T):
         e = eprop(
-            one.expand(t + 1, -1, -1),
-            psi[: t + 1],
-            eps[: t + 1],
-            KAPPA,
-            beta,
-            lif.decay_adaptation,
+            one.expand(t + 1, -1, -1), psi[: t + 1], eps[: t + 1], KAPPA, beta, lif.decay_adaptation
         )[1]
         acts = (actions[t] >= 0).double().unsqueeze(-1)
         taken = torch.eye(ACTIONS).double()[actions[t].clamp(min=0)]

@@ -194,6 +194,16 @@ def loaded(net: Net) -> None:
     net.rule.load_state_dict(copy.deepcopy(net.rule.state_dict()))
 
 
+def narrowed(net: Net) -> None:
+    ((fc, _),) = net.layers
+    fc.float()
+    net.learn()
+    fc.double()
+    nn.init.constant_(fc.weight, 0.5)
+    net.rule.clear()
+    net.weights = []
+
+
 def registered(net: Net) -> None:
     net.rule.del_cell("cell0")
     net.rule.register_cell("cell0", la.Cell(*net.layers[0]), dt=2.0, batch_reduction="sum")
@@ -226,6 +236,7 @@ BETWEEN: dict[str, Callable[[Net], object]] = {
     "another parameter": replaced,
     "another updater of the module": replaced_updater,
     "the own state": loaded,
+    "another dtype": narrowed,
     "another registration": registered,
     "a window of several steps": longer,
 }
@@ -241,19 +252,6 @@ def test_nothing_that_happens_between_steps_is_missed(between: str) -> None:
             net.learn(seed=1)
             net.learn(seed=2, every=2)
         torch.testing.assert_close(fast.weights, plain.weights, **exact)
-
-
-def test_a_parameter_in_another_dtype_is_computed_in_it() -> None:
-    fast, plain = (Net(stdp(backend)) for backend in ("auto", "plain"))
-    for net in (fast, plain):
-        net.layers[0][0].float()
-        net.learn()
-        net.layers[0][0].double()
-        net.layers[0][0].weight.data.fill_(0.5)
-        net.rule.clear()
-        net.weights = []
-        net.learn()
-    torch.testing.assert_close(fast.weights, plain.weights, **exact)
 
 
 def test_a_pending_change_is_applied_to_a_parameter_in_another_dtype() -> None:

@@ -216,9 +216,7 @@ def naive(pre: Tensor, post: Tensor, delay: Tensor) -> Tensor:
     by_kernel=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_against_a_loop(
-    steps: int, batch: int, reduce: str, param: str, by_step: bool, by_kernel: bool, seed: int
-) -> None:
+def test_against_a_loop(steps, batch, reduce, param, by_step, by_kernel, seed):
     pre, post = raster(steps, batch, 3, seed=seed), raster(steps, batch, 2, seed=seed + 1)
     model = layer(3, 2)
     torch.manual_seed(seed)

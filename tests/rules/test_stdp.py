@@ -52,15 +52,6 @@ def test_golden_pairs_and_triplets(name, pre, post, up, down, nearest):
         assert found == pytest.approx(expected, rel=1e-12, abs=1e-15), (mode, backend)
 
 
-def test_the_window_in_closed_form():
-    for dt, lag in itertools.product((0.5, 1.0, 2.0), range(-9, 10)):
-        pre, post = train_of(max(0, -lag) + 1), train_of(max(0, lag) + 1)
-        found = learned(STDP(0.1, -0.2, tc_post=30.0, tc_pre=15.0, dt=dt), pre, post).item()
-        causal, anticausal = 0.1 * math.exp(-lag * dt / 15), -0.2 * math.exp(lag * dt / 30)
-        expected = causal * (lag >= 0) + anticausal * (lag <= 0)
-        assert found == pytest.approx(expected, rel=1e-12), (dt, lag)
-
-
 def windows(rule, first, second, between=lambda rule: None, **call):
     """What the second of two windows changes, with something done between them."""
     model = layer(first[0].shape[-1], first[1].shape[-1])

@@ -56,9 +56,7 @@ def error_of(y: Tensor) -> Tensor:
     ("neuron", "surrogate"),
     [({}, Triangular()), (ADAPTIVE, FastSigmoid(3.0)), (ADAPTIVE, ArcTan())], ids=str,
 )  # fmt: skip
-def test_in_one_hidden_layer_it_is_backpropagation_through_time(
-    neuron: dict[str, float], surrogate: Any
-) -> None:
+def test_in_one_hidden_layer_it_is_backpropagation_through_time(neuron, surrogate):
     net = Network(gradient="time", surrogate=surrogate, **neuron)
     options = {"batch_reduction": "sum", "params": ("weight", "bias"), "time_dim": 0}
     hidden = la.EProp(1.0, SymmetricFeedback(net.readout), tc_readout=12.0, **options)
@@ -89,8 +87,8 @@ def test_in_one_hidden_layer_it_is_backpropagation_through_time(
     ],
 )  # fmt: skip
 def test_it_is_the_sum_over_synapses_however_a_sequence_is_cut(
-    neuron: dict[str, float], tc_readout: float | None, calls: int, recurrent: bool, backend: str
-) -> None:
+    neuron, tc_readout, calls, recurrent, backend
+):
     net = Network(recurrent=recurrent, **neuron)
     if recurrent:
         with torch.no_grad():
