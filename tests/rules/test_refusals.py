@@ -370,43 +370,44 @@ def shown(rule: Rule, neuron: nn.Module | None = None) -> Cell:
 error = torch.ones
 
 
-def random(neurons: int = NEURONS) -> RandomFeedback:
-    return RandomFeedback(CLASSES, neurons)
+def fed(neurons: int = NEURONS) -> la.EProp:
+    return eprop(RandomFeedback(CLASSES, neurons))
 
 
 WRONG = {
-    "none": (random, None, r"Found NoneType: call the rule as `rule\("),
-    "nothing for neurons": (lambda: None, None, r"\[T, B, 5\] or \[B, 5\].* Found NoneType"),
-    "a number": (lambda: None, 0.5, "Found float: call the rule"),
-    "swapped": (random, error(BATCH, STEPS, CLASSES),
+    "none": (fed, None, r"Found NoneType: call the rule as `rule\("),
+    "nothing for neurons": (eprop, None, r"\[T, B, 5\] or \[B, 5\].* Found NoneType"),
+    "a number": (eprop, 0.5, "Found float: call the rule"),
+    "swapped": (fed, error(BATCH, STEPS, CLASSES),
                 r"\[3, 7, 2\]: time is its first dimension, so call `error.transpose\(0, 1\)`"),
-    "too few": (lambda: None, error(STEPS - 1, BATCH, NEURONS), r"with 7 steps .*\[6, 3, 5\]"),
-    "another batch": (lambda: None, error(BATCH + 1, NEURONS), r"a batch of 3\. Found \[4, 5\]"),
-    "an error less": (None, error(BATCH, 1), "`DeltaRule` should .* give each output its own"),
-    "reduced": (lambda: None, torch.ones(()), r"Found \[\]"),
-    "complex": (lambda: None, error(BATCH, NEURONS) * 1j, r"real\. Found torch.complex"),
-    "other classes": (random, error(BATCH, CLASSES + 1),
+    "too few": (eprop, error(STEPS - 1, BATCH, NEURONS), r"with 7 steps .*\[6, 3, 5\]"),
+    "another batch": (eprop, error(BATCH + 1, NEURONS), r"a batch of 3\. Found \[4, 5\]"),
+    "an error less": (lambda: la.DeltaRule(0.1, time_dim=0), error(BATCH, 1),
+                      "`DeltaRule` should .* give each output its own error"),
+    "reduced": (eprop, torch.ones(()), r"Found \[\]"),
+    "complex": (eprop, error(BATCH, NEURONS) * 1j, r"real\. Found torch.complex"),
+    "other classes": (fed, error(BATCH, CLASSES + 1),
                       r"should have shape \[\.\.\., 2\].* of `RandomFeedback`\. Found \[1, 3\]"),
-    "another layer": (lambda: random(6), error(BATCH, CLASSES),
+    "another layer": (lambda: fed(6), error(BATCH, CLASSES),
                       r"`feedback` of `EProp` should .* each of the 5 neurons\. Found 6: make it"),
-    "another readout": (lambda: SymmetricFeedback(READOUT), error(BATCH, CLASSES),
+    "another readout": (lambda: eprop(SymmetricFeedback(READOUT)), error(BATCH, CLASSES),
                         r"to each of the 5 neurons\. Found 6: make it for this"),
-    "no readout": (lambda: SymmetricFeedback("readout"), error(BATCH, CLASSES),
+    "no readout": (lambda: eprop(SymmetricFeedback("readout")), error(BATCH, CLASSES),
                    "should have a readout at `readout`"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_an_error_that_does_not_fit_changes_nothing(name: str) -> None:
-    feedback, wrong, words = WRONG[name]
-    rule = eprop(feedback()) if feedback else la.DeltaRule(0.1, time_dim=0)
+    make, wrong, words = WRONG[name]
+    rule = make()
     cell = shown(rule)
     with pytest.raises(ERRORS, match=words):
         rule(**({} if wrong is None else {"error": wrong}))
     assert get_updater(cell.connection).weight.empty
     if "readout" in name or name == "another layer":
         return
-    rule(error=error(BATCH, CLASSES if feedback is random else NEURONS))
+    rule(error=error(BATCH, CLASSES if make is fed else NEURONS))
     assert not get_updater(cell.connection).weight.empty  # the window was still there
 
 
