@@ -6,6 +6,7 @@ import copy
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -115,25 +116,61 @@ def every(kinds: Any = KINDS) -> Iterator[tuple[str, tuple[int, bool]]]:
     return itertools.product(kinds, WAYS)
 
 
-@pytest.mark.parametrize("name", ["DeltaRule", "OTTT", "EProp"])
+MAKERS: dict[str, Callable[..., la.Rule]] = {
+    "DeltaRule": partial(la.DeltaRule, 0.3, 8.0),
+    "OTTT": partial(la.OTTT, 0.3, **EPROP),  # type: ignore[arg-type]
+    "EProp": partial(la.EProp, 0.3, **EPROP),  # type: ignore[arg-type]
+    "Clopath": partial(la.Clopath, 0.3, 0.2, -0.1, 0.2, membrane="u"),
+    "Clopath, u_ref": partial(
+        la.Clopath, 0.3, 0.2, -0.1, 0.2, u_ref=0.6, tc_average=30.0, membrane="u"
+    ),
+    "EProp, readout": partial(la.EProp, 0.3, tc_readout=9.0, **EPROP),  # type: ignore[arg-type]
+    "EProp, ALIF": partial(la.EProp, 0.3, **ALIF, **EPROP),  # type: ignore[arg-type]
+    "EProp, both": partial(la.EProp, 0.3, tc_readout=9.0, lr_rate=0.2, **ALIF, **EPROP),  # type: ignore[arg-type]
+}
+
+
+def voltage(u: Tensor, u_ref: float | None, calls: int, carry: bool, unit: int) -> list[Tensor]:
+    """The depressing signal of the voltage rule, and the potentiating one, in every step."""
+    rest = [d for d in range(1, u.ndim) if d != unit]
+    average, weight, downs, ups = torch.zeros(()), 0.0, [], []
+    for t in range(STEPS):
+        if t == 0 or (t % (STEPS // calls) == 0 and not carry):  # the average stays
+            slow, fast = torch.zeros_like(u[0]), torch.zeros_like(u[0])
+        slow = math.exp(-1 / 10) * slow + (1 - math.exp(-1 / 10)) * u[t]
+        fast = math.exp(-1 / 7) * fast + (1 - math.exp(-1 / 7)) * u[t]
+        average = math.exp(-1 / 30) * average + u[t : t + 1].mean(rest, keepdim=True)[0]
+        weight = math.exp(-1 / 30) * weight + 1.0
+        scale = 1.0 if u_ref is None else (average / weight / u_ref) ** 2
+        downs.append(-0.2 * (slow + 0.1).clamp(min=0) * scale)
+        ups.append(0.3 / 15 * (u[t] - 0.2).clamp(min=0) * (fast + 0.1).clamp(min=0))
+    return [torch.stack(downs), torch.stack(ups)]
+
+
+@pytest.mark.filterwarnings("ignore:`Clopath` should pair spikes")
+@pytest.mark.parametrize("name", [name for name in MAKERS if not name.startswith("EProp,")])
 def test_without_eligibility_every_connection_learns(name: str) -> None:
-    for kind, (calls, carry) in every():
+    for kind, way in every():
         module, params, pre, u, error = setting(kind)
-        options: dict[str, Any] = {"params": params, "batch_reduction": "sum", "carry": carry}
-        if name == "DeltaRule":
-            rule: la.Rule = la.DeltaRule(0.3, 8.0, **options)
-            post = error
-        else:
-            rule = getattr(la, name)(0.3, **EPROP, **options)
-            post = error * SURROGATE.derivative(u - 0.5)
-        learn(rule, module, pre, u, error, calls)
-        seen, ones = low_passed(rule, pre, u, (calls, carry), 8.0)
+        rule = MAKERS[name](params=params, batch_reduction="sum", carry=way[1])
+        learn(rule, module, pre, u, error, way[0])
+        posts, tc = [-0.3 * error, -0.3 * error * SURROGATE.derivative(u - 0.5)], 8.0
+        posts = posts[:1] if name == "DeltaRule" else posts[1:]
+        if name.startswith("Clopath"):
+            unit = 2 if isinstance(module, nn.modules.conv._ConvNd) else u.ndim - 1
+            posts, tc = voltage(u, 0.6 if "u_ref" in name else None, *way, unit), 15.0
+        traced, ones = low_passed(rule, pre, u, way, tc)
         for param in params:
-            if param == "bias":  # the weight of an input that is one, whose trace multiplies
-                expected = naive_sum(module, param, post * ones, pre)
-            else:
-                expected = naive_sum(module, param, post, seen)
-            close(change(module, param), -0.3 * expected, (kind, calls, carry, param))
+            expected = 0.0
+            for post in posts:  # the depression of the voltage rule is by spikes, not by traces
+                plain = len(posts) == 2 and post is posts[0]
+                if param == "bias":  # the weight of an input that is one, whose trace multiplies
+                    expected += naive_sum(module, param, post * (1.0 if plain else ones), pre)
+                else:
+                    expected += naive_sum(module, param, post, pre if plain else traced)
+            found = change(module, param)
+            assert found.any()
+            close(found, expected, (kind, way, param))
 
 
 def derivatives(module: nn.Module, name: str, pre: Tensor) -> Tensor:
@@ -236,53 +273,6 @@ def test_eligibility_of_shared_weights_is_not_carried() -> None:
             rule(error=error, carry=False)  # the window is still there
             assert change(module, name).any()
             get_updater(module).clear()
-
-
-@pytest.mark.filterwarnings("ignore:`Clopath` should pair spikes")
-@pytest.mark.parametrize("u_ref", [None, 0.6])
-def test_the_voltage_rule(u_ref: float | None) -> None:
-    for kind, (calls, carry) in every():
-        module, params, pre, u, error = setting(kind)
-        rule = la.Clopath(
-            0.3, 0.2, -0.1, 0.2, u_ref=u_ref, tc_average=30.0, membrane="u", carry=carry,
-            params=params, batch_reduction="sum",
-        )  # fmt: skip
-        learn(rule, module, pre, u, error, calls)
-        unit = 2 if isinstance(module, nn.modules.conv._ConvNd) else u.ndim - 1
-        rest = [d for d in range(1, u.ndim) if d != unit]
-        average, weight, length = torch.zeros(()), 0.0, STEPS // calls
-        downs, ups = [], []
-        for t in range(STEPS):
-            if t == 0 or (t % length == 0 and not carry):  # the average is the neuron's, and stays
-                slow, fast = torch.zeros_like(u[0]), torch.zeros_like(u[0])
-            slow = math.exp(-1 / 10) * slow + (1 - math.exp(-1 / 10)) * u[t]
-            fast = math.exp(-1 / 7) * fast + (1 - math.exp(-1 / 7)) * u[t]
-            average = math.exp(-1 / 30) * average + u[t : t + 1].mean(rest, keepdim=True)[0]
-            weight = math.exp(-1 / 30) * weight + 1.0
-            scale = 1.0 if u_ref is None else (average / weight / u_ref) ** 2
-            downs.append(-0.2 * (slow + 0.1).clamp(min=0) * scale)
-            ups.append(0.3 / 15 * (u[t] - 0.2).clamp(min=0) * (fast + 0.1).clamp(min=0))
-        down, up = torch.stack(downs), torch.stack(ups)
-        x_bar, ones = low_passed(rule, pre, u, (calls, carry), 15.0)
-        for param in params:
-            if param == "bias":  # the weight of an input that is one
-                expected = naive_sum(module, param, down + up * ones, pre)
-            else:
-                expected = naive_sum(module, param, down, pre) + naive_sum(module, param, up, x_bar)
-            found = change(module, param)
-            assert found.any()
-            close(found, expected, (kind, calls, carry, param))
-
-
-MAKERS: dict[str, Callable[..., la.Rule]] = {
-    "EProp": lambda **o: la.EProp(0.3, **EPROP, **o),
-    "EProp, readout": lambda **o: la.EProp(0.3, tc_readout=9.0, **EPROP, **o),
-    "EProp, ALIF": lambda **o: la.EProp(0.3, **ALIF, **EPROP, **o),
-    "EProp, both": lambda **o: la.EProp(0.3, tc_readout=9.0, lr_rate=0.2, **ALIF, **EPROP, **o),
-    "OTTT": lambda **o: la.OTTT(0.3, **EPROP, **o),
-    "DeltaRule": lambda **o: la.DeltaRule(0.3, 8.0, **o),
-    "Clopath": lambda **o: la.Clopath(0.3, 0.2, -0.1, 0.2, u_ref=0.6, membrane="u", **o),
-}
 
 
 @pytest.mark.parametrize("name", MAKERS)
