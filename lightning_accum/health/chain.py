@@ -378,7 +378,7 @@ def lasting(c: CellFacts, x: Context) -> str | None:
         back = sum(bool(each) for each in p.back)
         if back >= _BACK:
             found = f"back, or to other values, before {back} of the updates that were looked at"
-        elif p.applied >= _FEW and _is_back(p):
+        elif back and _is_back(p):  # updates that cancel each other bring it there too
             found = "back to what it was when training began"
         else:
             continue

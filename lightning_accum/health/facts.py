@@ -84,6 +84,8 @@ class ParamFacts:
         most: the most contributions that were pending at a look.
         shared: whether an optimizer had changed it before the next update, by a gradient.
         norms: at the ends of the latest two epochs.
+        until: updates until the end of the latest epoch.
+        last: the last update of the next one, if it has as many.
         applied, exported, zeroed: how often changes were applied, became gradients, or were
             multiplied by 0.
     """
@@ -98,6 +100,8 @@ class ParamFacts:
     back: list[Tensor] = field(default_factory=list)
     shared: list[Tensor] = field(default_factory=list)
     norms: list[Tensor] = field(default_factory=list)
+    until: int = 0
+    last: int = 0
     skipped: int = 0
     most: int = 0
     stale: int = 0
@@ -128,6 +132,17 @@ class ParamFacts:
             norm = was.all[0] != now.all[0]
             self.changed.append((was.sample != now.sample).any() | norm.to(now.sample.device))
             self.ratios.append(relative_distance(now.sample, was.sample))
+
+    def epoch_ended(self, param: Tensor, beside: bool) -> None:
+        """Compares with what the last update has left, and notes what the epoch leaves."""
+        now = Weights.of(param)
+        self.norms = [*self.norms[-1:], now.all[0]]
+        self.last, self.until = 2 * self.applied - self.until, self.applied
+        if self.exported or beside:
+            return
+        if self.left is not None and self.first is not None:
+            self._compare(self.first, self.left, now, param)
+        self.before, self.left = self.first, now
 
     @property
     def unmoved(self) -> bool:
@@ -178,7 +193,8 @@ class ParamFacts:
             self.shared.append((then != value).any())
             return
         moved = (then - was).norm()
-        found = (moved > 0) & ((value - was).norm() <= _BACK * moved)
+        most = rounding(now.sample.dtype) * was.norm()  # updates that cancel leave no more
+        found = (moved > most) & ((value - was).norm() <= _BACK * moved)
         if len(then) >= _FEW:
             both = torch.stack([then - then.mean(), value - value.mean()])
             size = both.norm(dim=1).prod()

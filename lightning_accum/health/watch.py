@@ -223,7 +223,7 @@ class Health(Events):
         steps = pre.shape[0]
         if steps > c.longest:
             c.longest = steps
-        if c.windows <= 64:
+        if c.windows & (c.windows - 1) == 0:
             self._note_reset(c, steps)
         looked = c.windows >= c.due and not is_traced() and c.look(pre, post)
         if inputs:
@@ -276,7 +276,8 @@ class Health(Events):
             p = self._params.get((id(updater), name))
             if p is None:
                 continue
-            due = p.applied & (p.applied + 1) == 0 or self._new_epoch
+            count = p.applied + 1
+            due = count & p.applied == 0 or count == p.last or self._new_epoch
             if due or p.left is not None:
                 param = updater.target(name)
                 if param.is_meta or is_traced():
@@ -318,10 +319,7 @@ class Health(Events):
         """Notes the norms of weights, and looks for findings after the first epoch."""
         for (_, name), p in self._params.items():
             if p.first is not None and p.updater.known_parent is not None:
-                now = Weights.of(p.updater.target(name))
-                p.norms = [*p.norms[-1:], now.all[0]]
-                if not p.exported and p.param is not None and id(p.param) not in self._beside:
-                    p.before, p.left = p.first, now
+                p.epoch_ended(p.updater.target(name), id(p.param) in self._beside)
         self._new_epoch = True
         for c in self.cells.values():
             c.due = 0  # it looks at the first window of the next epoch

@@ -836,6 +836,36 @@ def averaged() -> dict[str, Any]:
 correct("weights are averaged after each epoch", **averaged())
 
 
+def cycle(rate: float, *factors: float) -> dict[str, Any]:
+    """Three batches again and again, whose updates cancel each other in each epoch."""
+
+    def step(net: Any, x: Tensor, i: int) -> None:
+        net.fc(x)
+        net.lif(x[..., :OUTPUTS].roll(1, 0) * factors[i % 3])
+
+    return {
+        "net": lambda: Net(nn.Identity()),
+        "rule": lambda net: la.Hebb(rate),
+        "data": lambda: [spikes(1)[0][:, 0]] * 3,
+        "prepare": lambda net, rule: nn.init.constant_(net.fc.weight, 0.25),
+        "step": step,
+        "epochs": 20,
+    }
+
+
+def rounded(net: Any, rule: Any, i: int) -> None:
+    net.fc.weight.data.mul_(256).round_().div_(256)
+
+
+correct("weights settle in a cycle", **cycle(2**-8, 1.0, 1.0, -2.0))
+correct("weights settle in a cycle up to rounding", **cycle(0.0123, 1.1, 0.9, -2.0))
+correct(
+    "weights in such a cycle are rounded after each epoch",
+    on={"epoch": rounded},
+    **cycle(0.0123, 1.1, 0.9, -2.0),
+)
+
+
 def best() -> dict[str, Any]:
     """The best weights are loaded again when all is over."""
     kept: dict[str, Any] = {}

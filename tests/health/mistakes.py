@@ -698,6 +698,14 @@ mistake(
     hosts=HOSTED,
     **restores("updated"),
 )
+mistake(
+    "the first weights are loaded after each epoch",
+    "lasting",
+    "`enc`",
+    "training began",
+    hosts=(CALLBACK,),
+    **restores("epoch"),
+)
 
 
 # ====================================================================== shared

@@ -487,8 +487,6 @@ def test_a_connection_that_is_deleted_in_the_middle_of_a_batch(tmp_path: Path) -
     fits_again(tmp_path, fresh, use)
 
 
-# the same three batches again and again bring the weights back to where the fit began
-@pytest.mark.filterwarnings("ignore:Cell `enc` should keep what it learns:RuntimeWarning")
 def test_forty_fits_in_one_process_hold_no_more_memory_than_ten(tmp_path: Path) -> None:
     """What one model and one callback hold does not grow; nor does what this package allocates."""
 
