@@ -152,8 +152,8 @@ def test_few_places_warn_outside_health() -> None:
 
 
 # What is reached; lower it, and do not raise it.
-BY_HAND = (248, 39, 140)
+BY_HAND = (225, 34, 132)
 OBSERVED = (57, 12, 28)
-IN_A_FIT = (352, 54, 207)
+IN_A_FIT = (330, 51, 199)
 SINGLE_BASES = 3
 WARNINGS = 25
