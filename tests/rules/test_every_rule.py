@@ -22,8 +22,9 @@ exact = {"rtol": 1e-10, "atol": 1e-10}
 @pytest.mark.parametrize("name", RULES)
 @settings(max_examples=8, deadline=None, derandomize=True)
 @given(
-    size=st.tuples(st.integers(1, 5), st.integers(1, 3)),
-    by_step=st.booleans(),
+    calls=st.integers(1, 3),
+    length=st.integers(1, 3),
+    batch=st.integers(1, 3),
     carry=st.booleans(),
     reduce=st.sampled_from(["mean", "sum", "amax"]),
     mode=st.sampled_from(["cumulative", "nearest"]),
@@ -31,8 +32,8 @@ exact = {"rtol": 1e-10, "atol": 1e-10}
     rewarded=st.sampled_from(["number", "sample", "step"]),
     seed=st.integers(0, 99),
 )
-def test_against_a_loop(name, size, by_step, carry, reduce, mode, backend, rewarded, seed):
-    case, (steps, batch) = RULES[name], size
+def test_against_a_loop(name, calls, length, batch, carry, reduce, mode, backend, rewarded, seed):
+    case, steps = RULES[name], calls * length
     mode = mode if mode in case.modes else case.modes[0]
     for kind, (make, shape, params) in KINDS.items():
         torch.manual_seed(seed)
@@ -50,7 +51,6 @@ def test_against_a_loop(name, size, by_step, carry, reduce, mode, backend, rewar
             params=params, batch_reduction=reduce, backend=backend, carry=carry, **options
         )
         rule.register_cell("cell", Cell(module, neuron))
-        calls = steps if by_step else 1
         for x, y, r in zip(pre.chunk(calls), post.chunk(calls), rewards.chunk(calls), strict=True):
             for xs, ys in zip(x, y, strict=True):
                 neuron.food.append(ys)
@@ -60,8 +60,8 @@ def test_against_a_loop(name, size, by_step, carry, reduce, mode, backend, rewar
         rule.eval()
         for param in params:
             pending = getattr(get_updater(module), param)
-            length = steps if carry else steps // calls
-            naive = reference(case, module, param, pre, post, mode, rewards, length)
+            rests = steps if carry else length
+            naive = reference(case, module, param, pre, post, mode, rewards, rests)
             for found, expected in zip((pending.pos, pending.neg), naive, strict=True):
                 # the reduction is of a call's change of a sample; a call's contribution adds up
                 each = [getattr(torch, reduce)(call.sum(0), 0) for call in expected.chunk(calls)]
