@@ -84,6 +84,9 @@ class Surrogate(ABC):
 
     A spike is :math:`z = H(x)` of the potential above the threshold, :math:`x = v - A`. A subclass
     says what counts as :math:`\psi(x) = \partial z / \partial x`.
+
+    Raises:
+        ValueError: if one of its constants is not positive and finite.
     """
 
     def __post_init__(self) -> None:
@@ -129,9 +132,6 @@ class Triangular(Surrogate):
         width: :math:`h`, how far from the threshold the derivative reaches zero; in the paper, the
             threshold itself.
 
-    Raises:
-        ValueError: if one of them is not positive and finite.
-
     Example:
         >>> import torch
         >>> Triangular(0.3).derivative(torch.tensor([-1.0, -0.5, 0.0]))
@@ -166,9 +166,6 @@ class FastSigmoid(Surrogate):
     Args:
         slope: :math:`k`.
 
-    Raises:
-        ValueError: if the slope is not positive and finite.
-
     Example:
         >>> import torch
         >>> FastSigmoid(10.0).derivative(torch.tensor([-0.1, 0.0, 0.9]))
@@ -199,9 +196,6 @@ class ArcTan(Surrogate):
 
     Args:
         alpha: :math:`\alpha`.
-
-    Raises:
-        ValueError: if ``alpha`` is not positive and finite.
 
     Example:
         >>> import torch

@@ -105,14 +105,9 @@ def reverse_trace(
 
     It moves a trace to the other side of a product, so that traces are needed only on the smaller
     side: :math:`\sum_t y_t \otimes x_t = \sum_u R_u \otimes s_u` with :math:`x` the cumulative
-    trace of :math:`s` and :math:`R` the reverse trace of :math:`y`.
-
-    Args:
-        values: ``[T, ...]`` spikes or values, of any dtype.
-        decay: :math:`a`, the factor of the decay over one step.
-        out: ``[T, ...]`` the tensor to write to; a new one when ``None``.
-        behind: ``[...]`` what the steps behind these add to the last one, :math:`a\,R_T`; zero when
-            ``None``.
+    trace of :math:`s` and :math:`R` the reverse trace of :math:`y`. The arguments are those of
+    :func:`trace`, and ``behind``, ``[...]``, what the steps behind these add to the last one,
+    :math:`a\,R_T`; zero when ``None``.
 
     Returns:
         ``[T, ...]`` in float32 at least.
