@@ -718,14 +718,3 @@ def test_what_is_no_spike_in_single_steps(bad: float) -> None:
         with pytest.raises(ValueError, match="0 or 1"):
             run(steps)
         rule.clear()
-
-
-def test_what_a_rule_on_rates_is_given_is_not_looked_at() -> None:
-    rule = la.Hebb(1.0)
-    fc, neuron = told(rule)
-    for value in (1.0, 0.5, -3.0, 7.0):
-        neuron.next = torch.full((1, 1), value)
-        neuron(fc(torch.ones(1, 2)))
-    rule()
-    rule.confirm()
-    assert get_updater(fc).weight.pos.flatten().tolist() == [5.5, 5.5]
