@@ -164,11 +164,6 @@ def saved(net: Net) -> None:
     updater.load_state_dict(change)
 
 
-def added_to(net: Net) -> None:
-    net.learn(1, every=2)
-    net.rule.updater_of("cell0").weight = torch.ones(3, 5)
-
-
 def without_gradients(net: Net) -> None:
     with torch.inference_mode():
         net.learn(4, batch=3)
@@ -176,22 +171,13 @@ def without_gradients(net: Net) -> None:
         net.learn(4)
 
 
-def bounded(net: Net) -> None:
-    net.rule.updater_of("cell0").weight.fullbound(bound_power, 1.0, 0.0, power=1.0)
-
-
 def replaced(net: Net) -> None:
     ((fc, _),) = net.layers
     fc.weight = nn.Parameter(fc.weight.detach().clone() + 0.1)
-
-
-def replaced_updater(net: Net) -> None:
-    ((fc, _),) = net.layers
+    net.learn()
     set_updater(fc, la.Updater(fc, "weight", reduction="mean"))
-
-
-def loaded(net: Net) -> None:
-    net.rule.load_state_dict(copy.deepcopy(net.rule.state_dict()))
+    net.learn(1, every=2)
+    net.rule.updater_of("cell0").weight = torch.ones(3, 5)  # another contribution
 
 
 def narrowed(net: Net) -> None:
@@ -217,25 +203,22 @@ def longer(net: Net) -> None:
     net.rule.update()
 
 
+CLAMP = la.Clamp(0.2, 0.7)
 BETWEEN: dict[str, Callable[[Net], object]] = {
     "clear": lambda net: net.rule.clear(),
     "an update after several steps": lambda net: net.learn(6, every=3),
     "a smaller batch": lambda net: net.learn(batch=3),
-    "a constraint": lambda net: net.rule.updater_of("cell0").register_constraint(
-        la.Clamp(0.2, 0.7)
-    ),
+    "a constraint": lambda net: net.rule.updater_of("cell0").register_constraint(CLAMP),
     "the mode": lambda net: (net.rule.eval(), net.rule.train()),
     "another rule": two_rules,
     "another updater": given_another_updater,
     "a look": read,
     "an undone batch": restored,
     "a state": saved,
-    "another contribution": added_to,
     "inference mode and autocast": without_gradients,
-    "a bound": bounded,
-    "another parameter": replaced,
-    "another updater of the module": replaced_updater,
-    "the own state": loaded,
+    "a bound": lambda net: net.rule.updater_of("cell0").weight.fullbound(bound_power, 1.0, 0.0),
+    "another parameter and updater of the module": replaced,
+    "the own state": lambda net: net.rule.load_state_dict(copy.deepcopy(net.rule.state_dict())),
     "another dtype": narrowed,
     "another registration": registered,
     "a window of several steps": longer,
