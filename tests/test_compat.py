@@ -486,7 +486,7 @@ def test_what_a_fit_cannot_do_without_is_named(name: str, monkeypatch: Any) -> N
 def test_without_transforms_and_modes(monkeypatch: Any) -> None:
     monkeypatch.delattr(torch._C, "_functorch")
     monkeypatch.delattr(torch.utils, "_python_dispatch")
-    found = runpy.run_path(_compat.compiling.__file__)
+    found = runpy.run_path(_compat.torch.__file__)
     assert not found["is_traced"]()
     assert not found["in_dispatch_mode"]()
 

@@ -1,34 +1,6 @@
 """Private names of torch, torchmetrics and Lightning: one function each, one test each."""
 
-from lightning_accum._compat.compiling import (
-    compiled_from,
-    forget_compiled,
-    in_backward,
-    in_dispatch_mode,
-    is_compiler_failure,
-    is_traced,
-)
-from lightning_accum._compat.fallback import attempt, lacking
-from lightning_accum._compat.kernels import (
-    foreach,
-    fused_adam,
-    step_is_watched,
-    version,
-)
-from lightning_accum._compat.metrics import (
-    default_states,
-    forget_computed,
-    is_synchronised,
-    known_keywords,
-    local_result,
-    mark_updated,
-)
-from lightning_accum._compat.modules import (
-    forward_methods,
-    hook_count,
-    own_tensor,
-)
-from lightning_accum._compat.trainer import (
+from lightning_accum._compat.lightning import (
     batches_that_stepped,
     count_steps,
     log_again,
@@ -37,6 +9,31 @@ from lightning_accum._compat.trainer import (
     replace_methods,
     restore_methods,
     skips_backward,
+)
+from lightning_accum._compat.torch import (
+    attempt,
+    compiled_from,
+    foreach,
+    forget_compiled,
+    forward_methods,
+    fused_adam,
+    hook_count,
+    in_backward,
+    in_dispatch_mode,
+    is_compiler_failure,
+    is_traced,
+    lacking,
+    own_tensor,
+    step_is_watched,
+    version,
+)
+from lightning_accum._compat.torchmetrics import (
+    default_states,
+    forget_computed,
+    is_synchronised,
+    known_keywords,
+    local_result,
+    mark_updated,
 )
 
 __all__ = [

@@ -27,7 +27,7 @@ from lightning_accum.optim import updates_as_gradients
 from lightning_accum.updates import Updater, attach_updater, get_updater
 from lightning_accum.updates.accumulator import Accumulator
 from lightning_accum.updates.attached import claim, release, set_updater
-from lightning_accum.updates.nonfinite import NonFinite
+from lightning_accum.updates.changes import NonFinite
 
 
 class CellHost:
@@ -289,7 +289,10 @@ class CellHost:
 
     def finish_batch(self, **inputs: Any) -> None:
         """Evaluates the rest of a batch; traces pass on only if batches are one stream."""
-        with whole_parameters(self._sharded):
+        if self._sharded:
+            with whole_parameters(self._sharded):
+                self.trainer.finish_batch(self.carry, **inputs)
+        else:
             self.trainer.finish_batch(self.carry, **inputs)
         self._undo = None
         self.batches += 1

@@ -33,7 +33,7 @@ from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.world import processes
 from lightning_accum.health import Health, switched_off
 from lightning_accum.optim import UpdateOptimizer
-from lightning_accum.updates.nonfinite import NonFinite
+from lightning_accum.updates.changes import NonFinite
 
 
 class CellTrainerCallback(Callback):

@@ -195,7 +195,7 @@ class IndependentCellTrainer(CellTrainer):
         """Clears every monitor, and the values of samples that would pass to the next window."""
         super().clear(**kwargs)
         for state in self._states.values():
-            if isinstance(state, CellState):
+            if isinstance(state, CellState) and state.carried:
                 state.clear()
 
     def __repr__(self) -> str:

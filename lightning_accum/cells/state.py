@@ -128,18 +128,11 @@ class CellState(CheckedState):
         self.samples: dict[str, int] = {}
         self.snapshots = 0  # how many were taken, whose tensors nothing may change
         self.carried: dict[StateKey, Tensor] = {}  # what the last window left for the next one
-        self._loaded: frozenset[StateKey] = frozenset()
+        self.loaded: frozenset[StateKey] = frozenset()  # keys that no window has met
 
-    def keep(self, carried: dict[StateKey, Tensor], cell: str) -> None:
-        """Keeps the tensors that a window left; warns if loaded ones do not fit the rule.
-
-        Args:
-            carried: the tensors that the window left.
-            cell: the name of the cell.
-        """
-        loaded = self._loaded
-        if loaded:
-            self._loaded = frozenset()
+    def check_loaded(self, carried: dict[StateKey, Tensor], cell: str) -> None:
+        """Warns if tensors that were loaded do not fit those that a window of a cell left."""
+        loaded, self.loaded = self.loaded, frozenset()
         for key in loaded:
             if key in carried and key.scope == "sample":
                 continue
@@ -153,7 +146,6 @@ class CellState(CheckedState):
                         RuntimeWarning,
                         stacklevel=4,
                     )
-        self.carried = carried
 
     def snapshot(self) -> Snapshot:
         """Returns the state for :meth:`restore`.
@@ -169,8 +161,7 @@ class CellState(CheckedState):
 
     def clear(self) -> None:
         """Drops tensors that belong to samples; those that belong to neurons stay."""
-        if self.carried:
-            self.carried = of_neurons(self.carried)
+        self.carried = of_neurons(self.carried)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> CellState:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -205,7 +196,7 @@ class CellState(CheckedState):
         carried = {
             StateKey.parse(text): value.detach().clone() for text, value in state["carried"].items()
         }
-        self.carried, self._loaded = carried, frozenset(carried)
+        self.carried, self.loaded = carried, frozenset(carried)
         self.samples = dict(state["samples"])
 
     def extra_repr(self) -> str:

@@ -11,8 +11,7 @@ from torch import nn
 from lightning_accum._checks import check_taken, is_number
 from lightning_accum._events import SILENT, Events
 from lightning_accum._state import CheckedState
-from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.registry import CellRegistry, check_name
+from lightning_accum.cells.cell import Cell, CellRegistry, check_name
 from lightning_accum.cells.state import CellState, rates_in
 from lightning_accum.cells.unset import Unset
 from lightning_accum.functional.reductions import Reduction

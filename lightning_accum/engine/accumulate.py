@@ -19,8 +19,7 @@ from lightning_accum.engine.window import Window
 from lightning_accum.functional.numbers import is_narrowed
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.sparse.costs import Form, Forms, unmoved_side
-from lightning_accum.sparse.fold import add_linear, add_matrix
-from lightning_accum.sparse.step import add_per_sample, add_step
+from lightning_accum.sparse.fold import add_linear, add_matrix, add_per_sample, add_step
 from lightning_accum.updates.accumulator import Accumulator
 
 Backend: TypeAlias = Literal["auto", "plain", "dense", "pre", "post"]

@@ -12,10 +12,10 @@ from lightning_accum.engine.terms import Term
 from lightning_accum.functional.numbers import as_bytes
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.traces import TraceMode
+from lightning_accum.sparse.fold import next_trace, widest
 from lightning_accum.sparse.kernel_step import StepMemory, StepProduct, StepTrace
-from lightning_accum.sparse.step import next_trace, widest
 from lightning_accum.updates.accumulator import Accumulator
-from lightning_accum.updates.products import Product, StackedProducts
+from lightning_accum.updates.part import Product, StackedProducts
 
 
 class FixedTerms:

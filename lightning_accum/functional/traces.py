@@ -169,7 +169,8 @@ def _copied(values: Tensor, dtype: torch.dtype, out: Tensor | None) -> Tensor:
     values = as_bytes(values)
     if out is None:
         return values.to(dtype, copy=True, memory_format=torch.contiguous_format)
-    check_tensors(out=out)
+    if not isinstance(out, Tensor):
+        check_tensors(out=out)
     if out.shape != values.shape or torch.promote_types(out.dtype, dtype) != out.dtype:
         raise ValueError(
             f"Argument `out` should have shape {list(values.shape)} and hold {dtype}. Found shape"

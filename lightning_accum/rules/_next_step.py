@@ -114,8 +114,9 @@ class NextStep:
         state = self._state
         carried = self._fixed.accumulate(state.carried)
         events.evaluated(cell, *self._windows, {})
-        if carried is not state.carried:
-            state.keep(carried, cell)
+        if state.loaded:
+            state.check_loaded(carried, cell)
+        state.carried = carried
         state.samples[self._param] = state.samples.get(self._param, 0) + len(self._seen_pre)
 
 

@@ -275,7 +275,9 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
             carried = evaluate(carried=state.carried)
             pre, post = signals["pre"].activity, signals["post"].activity
             self.events.evaluated(plan.name, pre, post, factors)
-            state.keep(carried, plan.name)
+            if state.loaded:
+                state.check_loaded(carried, plan.name)
+            state.carried = carried
             for target in targets:
                 state.samples[target.name] = state.samples.get(target.name, 0) + pre.shape[1]
             if alone:

@@ -8,8 +8,8 @@ from typing_extensions import Self
 
 from lightning_accum.engine.terms import Change
 from lightning_accum.engine.window import Window
-from lightning_accum.rules.pair import PairRule
 from lightning_accum.rules.reward_modulated import reward_modulated
+from lightning_accum.rules.stdp import PairRule
 
 
 class MSTDPET(PairRule):

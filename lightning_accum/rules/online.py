@@ -175,7 +175,9 @@ def run_compiled(rule: Rule, layer: nn.Module, inputs: Tensor) -> Tensor | None:
     neuron.end_loop(NeuronState(after.v, after.hold, after.theta), steps)
     rule.events.evaluated(found.name, found.raster, spikes, {})
     used = (keys[0], after.pre, pairs.rate_post), (keys[1], after.post, pairs.rate_pre)
-    found.state.keep({key: trace for key, trace, rate in used if rate}, "")
+    found.state.carried = {key: trace for key, trace, rate in used if rate}
+    if found.state.loaded:
+        found.state.check_loaded(found.state.carried, found.name)
     found.state.samples["weight"] = found.state.samples.get("weight", 0) + steps * batch
     dtype = inputs.dtype if inputs.is_floating_point() else weight.dtype
     return spikes.to(neuron.spike_dtype or dtype)

@@ -13,7 +13,7 @@ from lightning_accum._checks import is_number
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.numbers import at_least_float32
-from lightning_accum.rules.pair import PairRule
+from lightning_accum.rules.stdp import PairRule
 
 
 class WeightDependentSTDP(PairRule):

@@ -8,10 +8,10 @@ from typing import Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from lightning_accum.sparse.fold import widest
 from lightning_accum.sparse.library import has_kernel
 from lightning_accum.sparse.products import Factor, Product, Side, weighs_rows
 from lightning_accum.sparse.search import density
-from lightning_accum.sparse.step import widest
 
 Choice: TypeAlias = Literal["dense", "pre", "post", "step"]
 """Dense products, the spikes of one side, or the dense products of a single step."""

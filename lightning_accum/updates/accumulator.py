@@ -29,11 +29,12 @@ from lightning_accum.sparse.products import Write
 from lightning_accum.updates.bounds import Bounds, Side, saved_bounds
 from lightning_accum.updates.part import (
     Part,
+    Product,
+    StackedProducts,
     check_part,
     checked_contribution,
     checked_products,
 )
-from lightning_accum.updates.products import Product, StackedProducts
 
 _SETTERS = frozenset({"reduction", "upperbound", "lowerbound", "fullbound"})
 

@@ -20,13 +20,15 @@ from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.accumulator import Accumulator
 from lightning_accum.updates.changes import (
     Change,
+    NonFinite,
+    NonFiniteGuard,
     call_uninterrupted,
+    check_policy,
     checked_change,
     gradients,
     stacked_change,
 )
 from lightning_accum.updates.constraints import Constraint, Constraints
-from lightning_accum.updates.nonfinite import NonFinite, NonFiniteGuard, check_policy
 from lightning_accum.updates.targets import Target, parameter_of, updatable_param
 
 

@@ -154,7 +154,7 @@ def test_the_per_sample_path_in_blocks(monkeypatch):
     pre, post = raster(5, 3, 4, seed=3), raster(5, 3, 7, seed=4)
     rule = STDP(0.3, -0.2, batch_reduction=torch.amax)
     whole = learned(rule, pre, post)
-    monkeypatch.setattr("lightning_accum.sparse.step._BLOCK_ELEMENTS", 3 * 4 * 2)
+    monkeypatch.setattr("lightning_accum.sparse.fold._BLOCK_ELEMENTS", 3 * 4 * 2)
     torch.testing.assert_close(learned(rule, pre, post), whole, rtol=0, atol=0)
 
 

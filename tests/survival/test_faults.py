@@ -28,7 +28,7 @@ from lightning_accum.functional import bound_power
 from lightning_accum.nn import LIF
 from lightning_accum.observe import Monitor
 from lightning_accum.optim import updates_as_gradients
-from lightning_accum.rules.pair import PairRule
+from lightning_accum.rules.stdp import PairRule
 
 PACKAGE = str(Path(lightning_accum.__file__).parent)
 BROKEN: set[str] = set()

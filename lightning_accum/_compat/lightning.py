@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lightning_accum._compat.fallback import lacking
+from lightning_accum._compat.torch import lacking
 
 
 def batches_that_stepped(trainer: Any) -> int:

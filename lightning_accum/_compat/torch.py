@@ -1,0 +1,312 @@
+"""Private names of torch, and what to do without one."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from types import CodeType, FunctionType, MethodType
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import optimizer as optimizers
+
+
+def in_backward() -> bool:
+    """Whether a backward pass runs: what is called in it is computed again, as by checkpointing.
+
+    Example:
+        >>> in_backward()
+        False
+    """
+    if torch.compiler.is_compiling():
+        return False
+    try:
+        return torch._C._current_graph_task_id() != -1
+    except AttributeError as error:
+        raise lacking("torch", error) from error
+
+
+def forget_compiled(model: nn.Module) -> None:
+    """Has ``torch.compile`` compile the code of a model's modules again, with their hooks.
+
+    What is compiled calls no hook that was registered later, and torch does not look whether there
+    are any. ``torch.compiler.reset()`` would forget what is compiled of everything else too.
+
+    Args:
+        model: whose own functions, those of the modules in it, and what their decorators wrap are
+            forgotten; functions of the same code, as of other objects of the classes, are too.
+    """
+    conversion: Any = sys.modules.get("torch._dynamo.convert_frame")  # or nothing is compiled
+    if conversion is None:
+        return
+    compiler: Any = sys.modules["torch._dynamo.eval_frame"]
+    wrapper: Any = sys.modules["torch._dynamo.external_utils"]
+    # A function may go on behind a graph break in code of its own, which begins at a later line.
+    lines: set[tuple[str, int]] = set()
+    for function in _functions(model):
+        lines |= _lines(function.__code__)
+    lines |= _lines(wrapper.wrap_inline(len).__code__)  # around modules of torch's own
+    for seen in (*conversion.input_codes.seen, *conversion.output_codes.seen):
+        code = seen()
+        if code is not None and (code.co_filename, code.co_firstlineno) in lines:
+            compiler.reset_code(code)
+
+
+def _functions(model: nn.Module) -> set[FunctionType]:
+    """The functions of a model's modules and of their classes, and those that these wrap."""
+    owners = {base for module in model.modules() for base in type(module).__mro__}
+    values = [value for owner in (*owners, *model.modules()) for value in vars(owner).values()]
+    found: set[FunctionType] = set()
+    while values:
+        value: Any = values.pop()
+        if isinstance(value, (MethodType, classmethod, staticmethod)):
+            values.append(value.__func__)
+        elif isinstance(value, functools.partial):
+            values.append(value.func)
+        elif isinstance(value, FunctionType) and value not in found:
+            found.add(value)
+            values += inspect.getclosurevars(value).nonlocals.values()  # what a decorator was given
+    return found
+
+
+def _lines(code: CodeType) -> set[tuple[str, int]]:
+    """The lines of a function, by file and number, and those of what is nested in it."""
+    found = {(code.co_filename, line) for _, _, line in code.co_lines() if line is not None}
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            found |= _lines(constant)
+    return found | {(code.co_filename, code.co_firstlineno)}
+
+
+def is_traced() -> bool:
+    """Returns whether the running code is compiled, or transformed as by ``torch.func.vmap``.
+
+    Views of another dtype and conditions on values do not work there. ``torch.compiler`` tells
+    about compilation; no public function tells whether a transform of ``torch.func`` runs.
+
+    Example:
+        >>> is_traced()
+        False
+    """
+    return torch.compiler.is_compiling() or _transform_level() is not None
+
+
+_functorch = getattr(torch._C, "_functorch", None)
+_transform_level = getattr(_functorch, "maybe_current_level", lambda: None)
+
+
+def in_dispatch_mode() -> bool:
+    """Returns whether a mode, such as that of fake tensors, takes the operations on tensors.
+
+    What is deleted while something is compiled should not compute with its tensors: the mode would
+    refuse them. No public function tells whether there is a mode.
+
+    Example:
+        >>> in_dispatch_mode()
+        False
+    """
+    return _is_in_mode()
+
+
+_dispatch = getattr(torch.utils, "_python_dispatch", None)
+_is_in_mode = getattr(_dispatch, "is_in_torch_dispatch_mode", lambda: False)
+
+
+def compiled_from(module: nn.Module) -> nn.Module:
+    """Returns the module that ``torch.compile`` was called with; another module itself.
+
+    The module that ``torch.compile`` returns is of a private class, and holds the one that it was
+    made from under a private name.
+
+    Example:
+        >>> fc = nn.Linear(2, 1)
+        >>> compiled_from(torch.compile(fc)) is compiled_from(fc) is fc
+        True
+    """
+    try:
+        children = module._modules
+    except AttributeError as error:
+        raise lacking("torch", error) from error
+    return children["_orig_mod"] if "_orig_mod" in children else module  # type: ignore[return-value]
+
+
+def is_compiler_failure(error: BaseException) -> bool:
+    """Returns whether ``torch.compile`` raised an error because its backend could not compile.
+
+    Only a private class tells it from an error of the compiled code itself. It is looked up, as an
+    import takes long, and it is loaded if anything was compiled.
+
+    Args:
+        error: the error that a compiled function raised.
+
+    Example:
+        >>> is_compiler_failure(RuntimeError())
+        False
+    """
+    errors: Any = sys.modules.get("torch._dynamo.exc")
+    return errors is not None and isinstance(error, errors.BackendCompilerFailed)
+
+
+T = TypeVar("T")
+
+
+def attempt(borrowed: Callable[..., T], *args: Any, otherwise: T) -> T:
+    """Calls a function of this package, or returns a fallback if the private name has changed.
+
+    Args:
+        borrowed: the function, without which everything works, but more slowly or less finely.
+        *args: its arguments.
+        otherwise: the fallback.
+    """
+    try:
+        return borrowed(*args)
+    except MemoryError:
+        raise
+    except Exception:
+        return otherwise
+
+
+def lacking(package: str, name: object) -> RuntimeError:
+    """Returns the error of a function that cannot do without a private name.
+
+    Args:
+        package: the package that should have it.
+        name: the name, or the error that tells it.
+    """
+    return RuntimeError(
+        f"{package} should have a private name that lightning_accum needs. Found version"
+        f" {metadata.version(package)}, and {name}: install an earlier version of {package}, or a"
+        " later one of lightning-accum."
+    )
+
+
+def foreach(name: str) -> Any:
+    """Returns the operation that applies ``name`` to each tensor of a list, in few kernels.
+
+    ``torch.optim`` itself steps by these operations. They are documented as a beta and have
+    private names only, such as ``torch._foreach_add_``. Calling one runs no line of Python, so that
+    an interrupt cannot strike between two tensors.
+
+    Args:
+        name: name of the operation on one tensor, such as ``"add_"``.
+
+    Example:
+        >>> counts = [torch.zeros(()), torch.ones(())]
+        >>> _ = foreach("add_")(counts, 1)
+        >>> counts
+        [tensor(1.), tensor(2.)]
+    """
+    try:
+        return getattr(torch, f"_foreach_{name}")
+    except AttributeError as error:
+        raise lacking("torch", error) from error
+
+
+def fused_adam(decoupled: bool) -> Any:
+    """Returns torch's kernel that steps lists of tensors by Adam, in one pass over memory.
+
+    ``torch.optim.adam.adam(..., fused=True)`` calls the kernel too, but sorts the tensors by
+    device and dtype at every call, and counts each tensor's steps in a tensor of its own.
+
+    Args:
+        decoupled: whether the weight decay is AdamW's.
+    """
+    try:
+        return torch._fused_adamw_ if decoupled else torch._fused_adam_
+    except AttributeError as error:
+        raise lacking("torch", error) from error
+
+
+def step_is_watched(optimizer: torch.optim.Optimizer) -> bool:
+    """Returns whether anything sees the steps of an optimizer: hooks, a scheduler, a profiler.
+
+    torch wraps ``step`` of each optimizer, to call the hooks and to tell the profiler, and a
+    scheduler wraps it once more; neither says in public whether there is anything to call.
+
+    Args:
+        optimizer: any optimizer.
+    """
+    return bool(
+        optimizer._optimizer_step_pre_hooks
+        or optimizer._optimizer_step_post_hooks
+        or optimizers._global_optimizer_pre_hooks
+        or optimizers._global_optimizer_post_hooks
+        or "step" in vars(optimizer)
+        or torch.autograd.profiler._is_profiler_enabled
+    )
+
+
+def version(tensor: torch.Tensor) -> float:
+    """Returns how often a tensor was written to in place; NaN for one that does not count it.
+
+    Args:
+        tensor: any tensor. Those of inference mode do not count, and NaN equals no other version.
+    """
+    return math.nan if tensor.is_inference() else tensor._version
+
+
+def forward_methods(module: nn.Module) -> list[str]:
+    """Returns the Python module of each method with which a torch module computes its output.
+
+    A convolution computes in ``_conv_forward``, which a subclass may override instead of
+    ``forward``; torch has no public name for it. A method that was assigned to the object itself
+    is listed as ``"<object>"``.
+
+    Args:
+        module: the torch module.
+
+    Example:
+        >>> forward_methods(nn.Conv2d(1, 1, 1))
+        ['torch.nn.modules.conv', 'torch.nn.modules.conv']
+    """
+    found = []
+    for name in ("forward", "_conv_forward"):
+        method = getattr(type(module), name, None)
+        if name in vars(module):
+            found.append("<object>")
+        elif method is not None:
+            found.append(method.__module__)
+    return found
+
+
+def hook_count(module: nn.Module) -> int:
+    """Returns how many hooks a module's calls run; torch has no public name for them.
+
+    Example:
+        >>> relu = nn.ReLU()
+        >>> handle = relu.register_forward_hook(lambda module, args, output: None)
+        >>> hook_count(relu)
+        1
+    """
+    return sum(
+        len(hooks)
+        for hooks in (
+            module._forward_hooks,
+            module._forward_pre_hooks,
+            module._backward_hooks,
+            module._backward_pre_hooks,
+        )
+    )
+
+
+def own_tensor(module: nn.Module, name: str) -> Tensor | None:
+    """Returns a module's own parameter or buffer of a name; ``None`` if it has none.
+
+    ``getattr`` and ``get_parameter`` run properties and parametrizations, which compute a tensor,
+    and ``named_parameters`` collects all of them; this is called in every batch.
+
+    Example:
+        >>> fc = nn.Linear(2, 1)
+        >>> own_tensor(fc, "weight") is fc.weight, own_tensor(fc, "gain")
+        (True, None)
+    """
+    try:
+        found = module._parameters.get(name)
+        return module._buffers.get(name) if found is None else found
+    except AttributeError as error:
+        raise lacking("torch", error) from error
