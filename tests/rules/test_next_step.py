@@ -289,7 +289,7 @@ def test_an_update_that_is_not_finite_is_not_applied(policy: str) -> None:
     updater.nonfinite = policy
     net.learn()
     state = net.rule.state_of("cell0")
-    state.keep({k: torch.full_like(v, torch.nan) for k, v in state.carried.items()}, "cell0")
+    state.carried = {k: torch.full_like(v, torch.nan) for k, v in state.carried.items()}
     weight = net.layers[0][0].weight.detach().clone()
     if policy == "raise":
         with pytest.raises(NonFiniteUpdateError):
