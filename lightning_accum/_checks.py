@@ -36,12 +36,7 @@ def check_numbers(**values: object) -> None:
 
 
 def check_finite(**values: object) -> None:
-    """Checks that arguments are finite numbers.
-
-    Raises:
-        TypeError: if an argument is not a number.
-        ValueError: if an argument is not finite.
-    """
+    """Checks that arguments are finite numbers."""
     check_numbers(**values)
     for name, value in values.items():
         if not math.isfinite(value):  # type: ignore[arg-type]
@@ -59,13 +54,7 @@ def check_factor(**values: float) -> None:
 
 
 def warn_below_step(dt: float, where: str, **constants: float) -> None:
-    """Warns of time constants that are shorter than a step.
-
-    Args:
-        dt: step, in ms.
-        where: the owner of the time constants, for the message.
-        **constants: time constants by name, in ms.
-    """
+    """Warns of time constants that are shorter than a step."""
     for name, value in constants.items():
         if value < dt:
             warnings.warn(
@@ -125,12 +114,7 @@ def check_module(**values: object) -> None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Returns the end of a message: the known name that is similar to a name, if there is one.
-
-    Example:
-        >>> nearest("tau_pre", ["lr_pre", "tc_pre"])
-        ': did you mean `tc_pre`?'
-    """
+    """Returns the end of a message: the known name that is similar to a name, if there is one."""
     near = get_close_matches(name, sorted(known), 1)
     return f": did you mean `{near[0]}`?" if near else "."
 
@@ -141,14 +125,7 @@ def check_taken(
     known: Iterable[str],
     takes: Callable[[str], bool] | None = None,
 ) -> None:
-    """Raises a ``TypeError`` if nobody takes a keyword.
-
-    Args:
-        owner: what was called, for the message.
-        given: the further keywords of the call.
-        known: the keywords that it has itself.
-        takes: whether something else takes a keyword.
-    """
+    """Raises a ``TypeError`` if nobody takes a keyword."""
     for name in given:
         if takes is None or not takes(name):
             should = [f"`{each}`" for each in known] + ["options of its bounds"] * bool(takes)
@@ -180,35 +157,17 @@ def check_mapping(name: str, value: object, example: str = "") -> None:
 
 
 def name_of(fn: Callable[..., Any]) -> str:
-    """Returns the name of a function, or that of the type of another callable.
-
-    Example:
-        >>> name_of(len), name_of(nn.ReLU())
-        ('len', 'ReLU')
-    """
+    """Returns the name of a function, or that of the type of another callable."""
     return getattr(fn, "__name__", type(fn).__name__)
 
 
 def quoted(names: Iterable[object], between: str = " and ") -> str:
-    """Returns names as code, for a message.
-
-    Args:
-        names: the names.
-        between: what stands between two of them.
-
-    Example:
-        >>> quoted(["lr_pre", "lr_post"]), quoted(["weight"])
-        ('`lr_pre` and `lr_post`', '`weight`')
-    """
+    """Returns names as code, for a message."""
     return between.join(f"`{name}`" for name in names)
 
 
 def names_in(name: str, value: Any) -> tuple[str, ...]:
-    """Returns names as a tuple; a single name may be a string.
-
-    Raises:
-        TypeError: if they are not strings.
-    """
+    """Returns names as a tuple; a single name may be a string."""
     try:
         given = (value,) if isinstance(value, str) else tuple(value)
     except TypeError:

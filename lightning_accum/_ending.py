@@ -20,12 +20,7 @@ _last: weakref.WeakSet[Deletable] = weakref.WeakSet()
 
 
 def delete_at_exit(thing: Deletable, last: bool = False) -> None:
-    """Has ``thing.__del__()`` called when the program ends, if the object still exists then.
-
-    Args:
-        thing: the object, referenced weakly.
-        last: whether this comes after the others.
-    """
+    """Has ``thing.__del__()`` called when the program ends, if the object still exists then."""
     (_last if last else _watched).add(thing)
 
 

@@ -100,26 +100,7 @@ ANOTHER_VERSION = (
 def check_state(
     place: str, state: object, kinds: Mapping[str, Kind], mend: str = OTHER
 ) -> Mapping[str, Any]:
-    """Raises unless a state has these entries, no others, and each of its kind.
-
-    Args:
-        place: the owner of the state, for messages.
-        state: the state to load.
-        kinds: the kind of each entry, by key.
-        mend: the end of the message if the keys differ.
-
-    Returns:
-        The state.
-
-    Raises:
-        RuntimeError: if it is anything else, as in torch's ``load_state_dict``.
-
-    Example:
-        >>> check_state("this", {"steps": -1}, {"steps": COUNT})
-        Traceback (most recent call last):
-        ...
-        RuntimeError: The state of this should hold a non-negative integer as `steps`. Found `-1`.
-    """
+    """Raises unless a state has these entries, no others, and each of its kind."""
     if not MAPPING.fits(state):
         found = f"`{type(state).__name__}`"
         raise RuntimeError(

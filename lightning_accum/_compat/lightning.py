@@ -14,9 +14,6 @@ def batches_that_stepped(trainer: Any) -> int:
     """Returns how many training batches have passed, by the count on a logger's x axis.
 
     Lightning's own callbacks log at this count; ``trainer.global_step`` counts optimizer steps.
-
-    Args:
-        trainer: a Lightning ``Trainer`` in a fit.
     """
     count = getattr(trainer.fit_loop.epoch_loop, "_batches_that_stepped", None)
     return trainer.global_step if count is None else count  # type: ignore[no-any-return]
@@ -27,9 +24,6 @@ def logs_now(trainer: Any) -> bool:
 
     Lightning also logs the batch in which training stops. Its own answer, the private
     ``should_update_logs``, first finds the loop that runs, which takes longer than all the rest.
-
-    Args:
-        trainer: a Lightning ``Trainer`` in a training batch of a fit.
     """
     every: int = trainer.log_every_n_steps
     step = batches_that_stepped(trainer) + 1
@@ -42,14 +36,6 @@ def log_again(pl_module: Any, values: Mapping[str, Tensor]) -> bool:
     ``log`` moves the metric of each value to the value's device at each call, attribute by
     attribute, and copies the value, which takes most of its time. Here each metric only takes the
     new value.
-
-    Args:
-        pl_module: a LightningModule in a hook of a fit.
-        values: floats without dimensions, float32 or wider, which nobody changes, by the names
-            under which they were logged with ``on_epoch=False``.
-
-    Returns:
-        Whether the values were replaced; if not, nothing has changed, and they have to be logged.
     """
     results, hook = pl_module.trainer._results, pl_module._current_fx_name
     found = [(results or {}).get(f"{hook}.{name}") for name in values]
@@ -65,23 +51,12 @@ def skips_backward(trainer: Any) -> bool:
     """Returns whether the epoch only runs the model forward.
 
     ``StochasticWeightAveraging`` ends a fit with such an epoch, and sets nothing public.
-
-    Args:
-        trainer: a Lightning ``Trainer`` in a fit.
     """
     return bool(trainer.fit_loop._skip_backward)
 
 
 def count_steps(trainer: Any, steps: int) -> None:
-    """Adds steps to ``trainer.global_step``, which Lightning counts for its optimizers only.
-
-    Args:
-        trainer: a Lightning ``Trainer`` in a fit.
-        steps: the number of steps, which may be negative.
-
-    Raises:
-        RuntimeError: if this version of Lightning keeps its count elsewhere.
-    """
+    """Adds steps to ``trainer.global_step``, which Lightning counts for its optimizers only."""
     try:
         loop = trainer.fit_loop.epoch_loop
         if trainer.lightning_module.automatic_optimization:
@@ -101,31 +76,18 @@ def replace_methods(owner: Any, *methods: Any) -> None:
 
     Lightning has no hook around the training step only, nor one around a step of an optimizer with
     its closure.
-
-    Args:
-        owner: the object, such as the strategy of a Lightning ``Trainer``.
-        *methods: the methods.
     """
     for method in methods:
         setattr(owner, method.__name__, method)
 
 
 def restore_methods(owner: Any, *methods: Any) -> None:
-    """Gives an object its own methods back, unless somebody has replaced them again.
-
-    Args:
-        owner: the object.
-        *methods: what :func:`replace_methods` has set on it.
-    """
+    """Gives an object its own methods back, unless somebody has replaced them again."""
     for method in methods:
         if vars(owner).get(method.__name__) == method:
             delattr(owner, method.__name__)
 
 
 def logs_hyperparameters(holder: Any) -> bool:
-    """Returns whether ``save_hyperparameters`` asked for logging, as its ``logger=True`` does.
-
-    Args:
-        holder: a LightningModule or a LightningDataModule.
-    """
+    """Returns whether ``save_hyperparameters`` asked for logging, as its ``logger=True`` does."""
     return bool(holder._log_hyperparams)

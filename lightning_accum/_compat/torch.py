@@ -17,12 +17,7 @@ from torch.optim import optimizer as optimizers
 
 
 def in_backward() -> bool:
-    """Whether a backward pass runs: what is called in it is computed again, as by checkpointing.
-
-    Example:
-        >>> in_backward()
-        False
-    """
+    """Whether a backward pass runs: what is called in it is computed again, as by checkpointing."""
     if torch.compiler.is_compiling():
         return False
     try:
@@ -36,10 +31,6 @@ def forget_compiled(model: nn.Module) -> None:
 
     What is compiled calls no hook that was registered later, and torch does not look whether there
     are any. ``torch.compiler.reset()`` would forget what is compiled of everything else too.
-
-    Args:
-        model: whose own functions, those of the modules in it, and what their decorators wrap are
-            forgotten; functions of the same code, as of other objects of the classes, are too.
     """
     conversion: Any = sys.modules.get("torch._dynamo.convert_frame")  # or nothing is compiled
     if conversion is None:
@@ -88,10 +79,6 @@ def is_traced() -> bool:
 
     Views of another dtype and conditions on values do not work there. ``torch.compiler`` tells
     about compilation; no public function tells whether a transform of ``torch.func`` runs.
-
-    Example:
-        >>> is_traced()
-        False
     """
     return torch.compiler.is_compiling() or _transform_level() is not None
 
@@ -105,10 +92,6 @@ def in_dispatch_mode() -> bool:
 
     What is deleted while something is compiled should not compute with its tensors: the mode would
     refuse them. No public function tells whether there is a mode.
-
-    Example:
-        >>> in_dispatch_mode()
-        False
     """
     return _is_in_mode()
 
@@ -122,11 +105,6 @@ def compiled_from(module: nn.Module) -> nn.Module:
 
     The module that ``torch.compile`` returns is of a private class, and holds the one that it was
     made from under a private name.
-
-    Example:
-        >>> fc = nn.Linear(2, 1)
-        >>> compiled_from(torch.compile(fc)) is compiled_from(fc) is fc
-        True
     """
     try:
         children = module._modules
@@ -140,13 +118,6 @@ def is_compiler_failure(error: BaseException) -> bool:
 
     Only a private class tells it from an error of the compiled code itself. It is looked up, as an
     import takes long, and it is loaded if anything was compiled.
-
-    Args:
-        error: the error that a compiled function raised.
-
-    Example:
-        >>> is_compiler_failure(RuntimeError())
-        False
     """
     errors: Any = sys.modules.get("torch._dynamo.exc")
     return errors is not None and isinstance(error, errors.BackendCompilerFailed)
@@ -156,13 +127,7 @@ T = TypeVar("T")
 
 
 def attempt(borrowed: Callable[..., T], *args: Any, otherwise: T) -> T:
-    """Calls a function of this package, or returns a fallback if the private name has changed.
-
-    Args:
-        borrowed: the function, without which everything works, but more slowly or less finely.
-        *args: its arguments.
-        otherwise: the fallback.
-    """
+    """Calls a function of this package, or returns a fallback if the private name has changed."""
     try:
         return borrowed(*args)
     except MemoryError:
@@ -172,12 +137,7 @@ def attempt(borrowed: Callable[..., T], *args: Any, otherwise: T) -> T:
 
 
 def lacking(package: str, name: object) -> RuntimeError:
-    """Returns the error of a function that cannot do without a private name.
-
-    Args:
-        package: the package that should have it.
-        name: the name, or the error that tells it.
-    """
+    """Returns the error of a function that cannot do without a private name."""
     return RuntimeError(
         f"{package} should have a private name that lightning_accum needs. Found version"
         f" {metadata.version(package)}, and {name}: install an earlier version of {package}, or a"
@@ -191,15 +151,6 @@ def foreach(name: str) -> Any:
     ``torch.optim`` itself steps by these operations. They are documented as a beta and have
     private names only, such as ``torch._foreach_add_``. Calling one runs no line of Python, so that
     an interrupt cannot strike between two tensors.
-
-    Args:
-        name: name of the operation on one tensor, such as ``"add_"``.
-
-    Example:
-        >>> counts = [torch.zeros(()), torch.ones(())]
-        >>> _ = foreach("add_")(counts, 1)
-        >>> counts
-        [tensor(1.), tensor(2.)]
     """
     try:
         return getattr(torch, f"_foreach_{name}")
@@ -212,9 +163,6 @@ def fused_adam(decoupled: bool) -> Any:
 
     ``torch.optim.adam.adam(..., fused=True)`` calls the kernel too, but sorts the tensors by
     device and dtype at every call, and counts each tensor's steps in a tensor of its own.
-
-    Args:
-        decoupled: whether the weight decay is AdamW's.
     """
     try:
         return torch._fused_adamw_ if decoupled else torch._fused_adam_
@@ -227,9 +175,6 @@ def step_is_watched(optimizer: torch.optim.Optimizer) -> bool:
 
     torch wraps ``step`` of each optimizer, to call the hooks and to tell the profiler, and a
     scheduler wraps it once more; neither says in public whether there is anything to call.
-
-    Args:
-        optimizer: any optimizer.
     """
     return bool(
         optimizer._optimizer_step_pre_hooks
@@ -242,11 +187,7 @@ def step_is_watched(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def version(tensor: torch.Tensor) -> float:
-    """Returns how often a tensor was written to in place; NaN for one that does not count it.
-
-    Args:
-        tensor: any tensor. Those of inference mode do not count, and NaN equals no other version.
-    """
+    """Returns how often a tensor was written to in place; NaN for one that does not count it."""
     return math.nan if tensor.is_inference() else tensor._version
 
 
@@ -256,13 +197,6 @@ def forward_methods(module: nn.Module) -> list[str]:
     A convolution computes in ``_conv_forward``, which a subclass may override instead of
     ``forward``; torch has no public name for it. A method that was assigned to the object itself
     is listed as ``"<object>"``.
-
-    Args:
-        module: the torch module.
-
-    Example:
-        >>> forward_methods(nn.Conv2d(1, 1, 1))
-        ['torch.nn.modules.conv', 'torch.nn.modules.conv']
     """
     found = []
     for name in ("forward", "_conv_forward"):
@@ -275,14 +209,7 @@ def forward_methods(module: nn.Module) -> list[str]:
 
 
 def hook_count(module: nn.Module) -> int:
-    """Returns how many hooks a module's calls run; torch has no public name for them.
-
-    Example:
-        >>> relu = nn.ReLU()
-        >>> handle = relu.register_forward_hook(lambda module, args, output: None)
-        >>> hook_count(relu)
-        1
-    """
+    """Returns how many hooks a module's calls run; torch has no public name for them."""
     return sum(
         len(hooks)
         for hooks in (
@@ -299,11 +226,6 @@ def own_tensor(module: nn.Module, name: str) -> Tensor | None:
 
     ``getattr`` and ``get_parameter`` run properties and parametrizations, which compute a tensor,
     and ``named_parameters`` collects all of them; this is called in every batch.
-
-    Example:
-        >>> fc = nn.Linear(2, 1)
-        >>> own_tensor(fc, "weight") is fc.weight, own_tensor(fc, "gain")
-        (True, None)
     """
     try:
         found = module._parameters.get(name)

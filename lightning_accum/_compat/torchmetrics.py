@@ -9,9 +9,6 @@ def default_states(metric: Any) -> dict[str, Any]:
     """Returns the values to which ``reset`` sets the states of a metric, by name.
 
     The public ``metric_state`` returns only the current values.
-
-    Args:
-        metric: a torchmetrics ``Metric``.
     """
     defaults: dict[str, Any] = metric._defaults
     return defaults
@@ -22,9 +19,6 @@ def forget_computed(metric: Any) -> None:
 
     torchmetrics returns the last result until ``update`` or ``reset`` is called, also after states
     were loaded or merged.
-
-    Args:
-        metric: a torchmetrics ``Metric``.
     """
     metric._computed = None
 
@@ -33,9 +27,6 @@ def mark_updated(metric: Any) -> None:
     """Has a metric know that it holds data, if ``update`` was never called.
 
     ``compute`` warns unless ``update`` was called; the public ``update_count`` cannot be set.
-
-    Args:
-        metric: a torchmetrics ``Metric``.
     """
     metric._update_count = max(metric.update_count, 1)
 

@@ -24,10 +24,6 @@ def add(total: Tensor, rest: Tensor, value: Tensor, narrow: bool) -> tuple[Tenso
     :math:`s'` is the sum to about one rounding.
 
     The sum and its rest are of one shape, or the rest has no dimensions.
-
-    Source:
-        Knuth, The Art of Computer Programming 2, 4.2.2, theorem B; Kahan (1965),
-        doi:10.1145/363707.363723.
     """
     if not narrow:
         return by_parts(torch.add, total, value), rest
@@ -82,9 +78,6 @@ def with_value(moments: Moments, value: Tensor, narrow: bool) -> Moments:
         M_n = M_{n-1} + (x_n - \bar x_{n-1})(x_n - \bar x_n)
 
     for complex values with the mean of each part, and :math:`M` for both parts together.
-
-    Source:
-        Welford (1962), doi:10.1080/00401706.1962.10490022.
     """
     count, mean, mean_rest, squares, rest = moments
     count += 1
@@ -129,9 +122,6 @@ def merge_moments(first: Moments, second: Moments) -> Moments:
         \delta = \bar b - \bar a, \qquad
         \bar{ab} = \bar a + \delta \frac{n_b}{n_a + n_b}, \qquad
         M_{ab} = M_a + M_b + |\delta|^2 \frac{n_a n_b}{n_a + n_b}
-
-    Source:
-        Chan, Golub & LeVeque (1979), Stanford STAN-CS-79-773, eq. 2.1.
     """
     count = first.number + second.number
     delta = by_parts(

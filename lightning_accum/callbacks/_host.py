@@ -36,21 +36,6 @@ class CellHost:
     A connection may already have an updater, which another host may use at the same time. Then the
     cell gets a sibling of it, and pending changes stay separate. A connection without an updater
     gets one for as long as the cells are bound.
-
-    Example:
-        >>> from torch import nn, ones
-        >>> from lightning_accum import Hebb
-        >>> model = nn.Sequential(nn.Linear(2, 1, bias=False), nn.ReLU())
-        >>> _ = nn.init.ones_(model[0].weight)
-        >>> host = CellHost(Hebb(0.25), {"enc": CellSpec("0", "1")})
-        >>> host.bind(model)
-        >>> host.trainer.recording = True
-        >>> _ = model(ones(1, 2))
-        >>> host.finish_batch()
-        >>> host.trainer.update()
-        >>> model[0].weight.tolist()
-        [[1.5, 1.5]]
-        >>> host.release()
     """
 
     def __init__(

@@ -25,15 +25,7 @@ def fields_of(weight: Tensor, shape: Sequence[int] | None, most: int) -> Tensor 
 
 
 def grid(images: Tensor) -> Tensor:
-    """Arranges images ``[N, height, width]`` in about a square, with lines between them.
-
-    Example:
-        >>> import torch
-        >>> grid(torch.ones(3, 1, 2))
-        tensor([[1.0000, 1.0000, 0.5000, 1.0000, 1.0000],
-                [0.5000, 0.5000, 0.5000, 0.5000, 0.5000],
-                [1.0000, 1.0000, 0.5000, 0.5000, 0.5000]])
-    """
+    """Arranges images ``[N, height, width]`` in about a square, with lines between them."""
     number, height, width = images.shape
     columns = ceil(sqrt(number))
     rows = ceil(number / columns)

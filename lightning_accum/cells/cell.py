@@ -212,11 +212,7 @@ _RESERVED = frozenset(dir(nn.ModuleDict()))
 
 
 def check_name(name: object) -> None:
-    """Raises a ``ValueError`` if something cannot be a key of a ``ModuleDict``.
-
-    Args:
-        name: the name of a cell or a monitor.
-    """
+    """Raises a ``ValueError`` if something cannot be a key of a ``ModuleDict``."""
     if not isinstance(name, str) or not name or "." in name or name in _RESERVED:
         raise ValueError(
             "Argument `name` should be a name without dots that is not a method of a ModuleDict."
@@ -225,11 +221,7 @@ def check_name(name: object) -> None:
 
 
 class CellRef:
-    """Refers to a cell weakly; a copy refers to nothing until a cell is bound to it.
-
-    Args:
-        cell: the cell.
-    """
+    """Refers to a cell weakly; a copy refers to nothing until a cell is bound to it."""
 
     def __init__(self, cell: Cell) -> None:
         self._connection: weakref.ref[nn.Module] | None = weakref.ref(cell.connection)
@@ -263,9 +255,6 @@ class CellRegistry:
 
     The cells belong to the model and are held weakly. A copy of a registry has all names, and each
     of them is loose until a cell is added under it again.
-
-    Args:
-        owner: the name of the trainer's class, for messages.
     """
 
     def __init__(self, owner: str) -> None:
@@ -282,11 +271,7 @@ class CellRegistry:
         return iter(list(self._refs))
 
     def __getitem__(self, name: str) -> CellRef:
-        """Returns the reference to a cell.
-
-        Raises:
-            AttributeError: if there is no such cell.
-        """
+        """Returns the reference to a cell."""
         if name not in self._refs:
             raise AttributeError(
                 f"There should be a cell of that name in {self._owner}, which has"
@@ -309,11 +294,7 @@ class CellRegistry:
         return found
 
     def check_new(self, name: str) -> None:
-        """Raises a ``ValueError`` if a name is taken by another cell, or is not a name.
-
-        Args:
-            name: the name of a cell to add.
-        """
+        """Raises a ``ValueError`` if a name is taken by another cell, or is not a name."""
         if name in self._refs and not self._refs[name].loose:
             raise ValueError(
                 f"Argument `name` should be new to the trainer, which has {list(self._refs)}."
@@ -322,32 +303,15 @@ class CellRegistry:
         check_name(name)
 
     def add(self, name: str, cell: Cell) -> None:
-        """Adds a cell, or binds a loose name to it.
-
-        Args:
-            name: the name of the cell.
-            cell: the cell.
-        """
+        """Adds a cell, or binds a loose name to it."""
         self._refs[name] = CellRef(cell)
 
     def remove(self, name: str) -> None:
-        """Removes a cell.
-
-        Args:
-            name: the name of the cell.
-        """
+        """Removes a cell."""
         del self._refs[name]
 
     def cell(self, name: str) -> Cell:
-        """Returns a cell.
-
-        Args:
-            name: the name of the cell.
-
-        Raises:
-            AttributeError: if there is no such cell.
-            RuntimeError: if its modules no longer exist, or this is a copy.
-        """
+        """Returns a cell."""
         cell = self[name].get()
         if cell is None:
             raise RuntimeError(
@@ -357,20 +321,11 @@ class CellRegistry:
         return cell
 
     def updater(self, name: str) -> Updater | None:
-        """Returns the updater in which a cell's changes accumulate, ``None`` if it has none.
-
-        Args:
-            name: the name of the cell.
-        """
+        """Returns the updater in which a cell's changes accumulate, ``None`` if it has none."""
         return self.updater_of(name, self.cell(name))
 
     def updater_of(self, name: str, cell: Cell) -> Updater | None:
-        """Returns the updater in which changes of a cell, which is at hand, accumulate.
-
-        Args:
-            name: the name of the cell.
-            cell: the cell.
-        """
+        """Returns the updater in which changes of a cell, which is at hand, accumulate."""
         replacement = self._refs[name].replacement
         return get_updater(cell.connection) if replacement is None else replacement
 

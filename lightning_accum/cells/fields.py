@@ -27,11 +27,7 @@ class Field:
     annotation: Any = inspect.Parameter.empty
 
     def parameter(self, name: str) -> inspect.Parameter:
-        """Returns the parameter of the constructor.
-
-        Args:
-            name: the name of the field.
-        """
+        """Returns the parameter of the constructor."""
         kind = inspect.Parameter
         default = self.default if self.default_factory is None else None
         annotation = self.annotation
@@ -41,11 +37,7 @@ class Field:
         return kind(name, place, default=default, annotation=annotation)
 
     def value(self, given: Any) -> Any:
-        """Returns the value for an argument, which a factory makes if it is ``None``.
-
-        Args:
-            given: the argument.
-        """
+        """Returns the value for an argument, which a factory makes if it is ``None``."""
         if given is None and self.default_factory is not None:
             return self.default_factory()
         return given if self.converter is None else self.converter(given)
@@ -90,14 +82,6 @@ def collect(cls: type, known: Mapping[str, Field], kw_only: bool) -> dict[str, F
     """Returns the fields of a class: those of its bases, and those that it annotates itself.
 
     A class attribute without annotation gives a field of a base another default.
-
-    Args:
-        cls: the class, whose attributes become properties that read the hyperparameters.
-        known: the fields of its bases.
-        kw_only: whether arguments for the fields of this class are passed by name only.
-
-    Raises:
-        TypeError: if a field has the name of a method or another attribute of a base.
     """
     taken = set(dir(cls.__base__)) | set(nn.Module.__annotations__)
     own: dict[str, Field] = {}
@@ -137,21 +121,12 @@ def _resolved(annotation: Any, cls: type) -> Any:
 
 
 def signature(fields: Mapping[str, Field]) -> inspect.Signature:
-    """Returns the signature of a constructor without ``self``.
-
-    Args:
-        fields: the fields by name.
-    """
+    """Returns the signature of a constructor without ``self``."""
     return inspect.Signature([each.parameter(name) for name, each in fields.items()])
 
 
 def constructor(cls: type, own: inspect.Signature) -> Callable[..., None]:
-    """Returns a constructor with the signature of a class's fields, for readers and for a CLI.
-
-    Args:
-        cls: the class.
-        own: the signature.
-    """
+    """Returns a constructor with the signature of a class's fields, for readers and for a CLI."""
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         self._begin(*args, **kwargs)
@@ -170,18 +145,7 @@ def values(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Returns the value of each field for the arguments of a constructor.
-
-    Args:
-        cls: the class, for messages.
-        fields: its fields.
-        taken: the signature of its constructor.
-        args: arguments by place.
-        kwargs: arguments by name.
-
-    Raises:
-        TypeError: if an argument is unknown, missing, or one too many.
-    """
+    """Returns the value of each field for the arguments of a constructor."""
     for name in kwargs:
         if name not in taken.parameters:
             raise TypeError(

@@ -205,16 +205,7 @@ class IndependentCellTrainer(CellTrainer):
 
 
 def cells_for(trainer: object, cells: object) -> dict[str, CellSpec] | None:
-    """Returns the cells that a trainer should register, ``None`` if its user adds cells.
-
-    Args:
-        trainer: the trainer.
-        cells: the specs of cells by name, or mappings of their arguments.
-
-    Raises:
-        TypeError: if ``trainer`` is not a trainer, or has no ``register_cell``, or ``cells`` are
-            not cells.
-    """
+    """Returns the cells that a trainer should register, ``None`` if its user adds cells."""
     if not isinstance(trainer, CellTrainer):
         raise TypeError(
             "Argument `cell_trainer` should be a CellTrainer, such as `STDP(0.01, -0.01)`."

@@ -12,15 +12,7 @@ from lightning_accum.cells.cell import Cell
 def check_same_steps(
     name: str, cell: Cell, pre: Tensor | None, post: Tensor | None, time_dim: int | None
 ) -> None:
-    """Raises a ``ValueError`` if both sides differ in steps or samples.
-
-    Args:
-        name: name of the cell.
-        cell: the cell.
-        pre: activity before the connection, ``[T, B, ...]``; ``None`` if nothing was recorded.
-        post: activity after the neuron, likewise.
-        time_dim: how the rule expects modules to be called.
-    """
+    """Raises a ``ValueError`` if both sides differ in steps or samples."""
     if pre is None or post is None:
         side, module = ("connection", cell.connection) if pre is None else ("neuron", cell.neuron)
         seen = pre if post is None else post

@@ -28,11 +28,6 @@ def steps_together(
     A sequence runs in pieces if it is long, and nobody watches the connections and the neurons. The
     result is that of the whole sequence, up to the rounding of the currents, and only the neurons'
     output is as long as the sequence.
-
-    Args:
-        inputs: the inputs of the connections.
-        connections: the connections.
-        neurons: the neurons, which get the sum of the connections' outputs.
     """
     first = inputs[0]
     if not isinstance(first, Tensor) or first.ndim != 3:
@@ -54,18 +49,7 @@ def steps_together(
 def run_in_pieces(
     run: Callable[..., Sequence[Tensor]], inputs: Sequence[Tensor], steps: int
 ) -> list[Tensor]:
-    """Runs a function on sequences piece by piece, and joins what it returns.
-
-    Args:
-        run: takes one piece of each sequence.
-        inputs: the sequences, with time first.
-        steps: length of a piece.
-
-    Example:
-        >>> import torch
-        >>> run_in_pieces(lambda x: [2 * x], [torch.arange(5)], 2)
-        [tensor([0, 2, 4, 6, 8])]
-    """
+    """Runs a function on sequences piece by piece, and joins what it returns."""
     total, found = len(inputs[0]), list[Tensor]()
     for start in range(0, total, steps):
         pieces = run(*(each[start : start + steps] for each in inputs))

@@ -54,12 +54,7 @@ class Hyperparameters(SimpleNamespace):
 
 
 def frozen(name: str, where: str) -> FrozenInstanceError:
-    """Returns the error of an assignment to a hyperparameter.
-
-    Args:
-        name: the name of the hyperparameter.
-        where: the object that it was assigned to.
-    """
+    """Returns the error of an assignment to a hyperparameter."""
     return FrozenInstanceError(
         f"Hyperparameter `{name}` should be given when the rule is made, or to `register_cell` for"
         f" one cell. Found it assigned to {where} afterwards, which would reach no cell: make a new"
@@ -69,11 +64,7 @@ def frozen(name: str, where: str) -> FrozenInstanceError:
 
 
 def rates_in(h: Mapping[str, object]) -> dict[str, object]:
-    """Returns the hyperparameters that are learning rates: ``lr``, and each ``lr_...``.
-
-    Args:
-        h: hyperparameters by name.
-    """
+    """Returns the hyperparameters that are learning rates: ``lr``, and each ``lr_...``."""
     return {name: value for name, value in h.items() if name == "lr" or name.startswith("lr_")}
 
 
@@ -81,21 +72,12 @@ def same_settings(one: CellState, other: CellState) -> bool:
     """Returns whether two states of cells have equal hyperparameters.
 
     Modules are equal if they are of one class, as two copies of one rule have their own.
-
-    Args:
-        one: the state of a cell.
-        other: the state of another one.
     """
     return not differing(one.hyperparameters, other.hyperparameters)
 
 
 def differing(one: object, other: object) -> set[str]:
-    """Returns the names of hyperparameters that differ, or that only one of two has.
-
-    Args:
-        one: the hyperparameters of a trainer or a cell.
-        other: those of another one.
-    """
+    """Returns the names of hyperparameters that differ, or that only one of two has."""
     first, second = vars(one), vars(other)
     shared = first.keys() & second.keys()
     changed = {k for k in shared if first[k] is not second[k] and not _equal(first[k], second[k])}
@@ -115,11 +97,7 @@ _CARRIED = {  # by the end of a quantity's name; the first that fits counts
 
 
 class CellState(CheckedState):
-    """The hyperparameters of a cell, and the tensors that pass between its windows.
-
-    Args:
-        hyperparameters: the :class:`Hyperparameters` in force for the cell.
-    """
+    """The hyperparameters of a cell, and the tensors that pass between its windows."""
 
     def __init__(self, hyperparameters: Any) -> None:
         super().__init__()
@@ -187,11 +165,7 @@ class CellState(CheckedState):
             check_that(kind.fits(value), place, f"{kind.should} as `{text}`", value)
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Loads the state that :meth:`get_extra_state` returned.
-
-        Raises:
-            RuntimeError: if it is anything else; nothing has changed then.
-        """
+        """Loads the state that :meth:`get_extra_state` returned."""
         self.check_extra_state(state)
         carried = {
             StateKey.parse(text): value.detach().clone() for text, value in state["carried"].items()

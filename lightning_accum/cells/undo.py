@@ -10,9 +10,6 @@ class Undo:
 
     Nothing is copied: an accumulator that had changes pending before the batch keeps those of the
     batch too.
-
-    Args:
-        trainer: the trainer.
     """
 
     def __init__(self, trainer: CellTrainer) -> None:

@@ -104,9 +104,6 @@ def shard_holders(model: nn.Module, updaters: Iterable[Holder]) -> list[Any]:
     """Returns the modules whose ``unshard`` and ``reshard`` move the parameters of ``updaters``.
 
     All parameters are sharded afterwards.
-
-    Raises:
-        ValueError: if a parameter is sharded, but not by FSDP2.
     """
     wrapped = {name: module for name, module in model.named_modules() if is_fsdp(module)}
     for module in wrapped.values():

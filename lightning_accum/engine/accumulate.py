@@ -66,15 +66,7 @@ def terms_of(
     carried: Carried,
     piece: slice | None = None,
 ) -> Piece:
-    """Returns the changes that a rule makes of some steps; nothing has changed yet.
-
-    Args:
-        terms: returns the rule's terms for the window of one parameter.
-        recording: what was recorded.
-        targets: the parameters to train.
-        carried: what the steps before these left.
-        piece: the steps; all of them when ``None``.
-    """
+    """Returns the changes that a rule makes of some steps; nothing has changed yet."""
     dtype = torch.float32
     for target in targets:
         dtype = torch.promote_types(dtype, target.param.dtype)
@@ -105,15 +97,6 @@ def accumulate(
     """Accumulates the changes of a window, and returns what passes to the next window.
 
     A long window is evaluated in pieces of bounded memory, which does not change the result.
-
-    Args:
-        first: what :func:`terms_of` returned for the first piece.
-        pieces: the steps of all pieces.
-        terms: returns the rule's terms for the window of one parameter.
-        recording: what was recorded.
-        targets: the parameters to train.
-        carried: what the previous window left.
-        how: how terms are evaluated.
     """
     sums = [each.accumulator for each in targets]
     if len(pieces) > 1:
@@ -182,17 +165,7 @@ def accumulate_terms(
     backend: Backend = "auto",
     forms: Forms | None = None,
 ) -> None:
-    """Adds the changes of a window to an accumulator, as one contribution to each part.
-
-    Args:
-        accumulator: the accumulator of the parameter.
-        changes: the rule's terms.
-        batch: the reduction over the batch; sum and mean are fused, others reduce the change of
-            every sample, in memory of bounded size.
-        vjp: sums products of both sides into the parameter's shape.
-        backend: how terms are evaluated.
-        forms: the forms that were cheapest in earlier windows.
-    """
+    """Adds the changes of a window to an accumulator, as one contribution to each part."""
     for record in accumulator.records:
         accumulate_terms(record, changes, batch, vjp, backend)
     changes = [change for change in changes if change.rate != 0]

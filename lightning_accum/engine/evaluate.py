@@ -25,13 +25,7 @@ from lightning_accum.updates.accumulator import Accumulator
 
 
 def evaluate(changes: Sequence[Change], batch: Reduction, vjp: WeightVJP) -> Parts:
-    """Returns both parts of the change that a window makes, reduced over the batch.
-
-    Args:
-        changes: the rule's terms.
-        batch: the reduction over samples.
-        vjp: sums products of both sides into the parameter's shape.
-    """
+    """Returns both parts of the change that a window makes, reduced over the batch."""
     samples = Accumulator()
     samples.reduction(batch.fn)
     for sample in range(changes[0].size):

@@ -22,10 +22,6 @@ class FixedTerms:
     """Evaluates windows of one step whose terms are known, without asking the rule for them.
 
     The result is that of :func:`lightning_accum.engine.run.run_rule`.
-
-    Args:
-        terms: products of a matrix, each side of which is recorded activity or a trace of it.
-        batch: the reduction over the batch, the sum or the mean.
     """
 
     def __init__(self, terms: Sequence[Term], batch: Reduction) -> None:
@@ -54,15 +50,7 @@ class FixedTerms:
                 self._products.append((negative, posts, pres, rates))
 
     def in_memory(self, accumulator: Accumulator, seen: Mapping[str, Tensor]) -> FixedStep | None:
-        """Returns the evaluation of further steps of this kind, in memory that they write over.
-
-        Args:
-            accumulator: the accumulator of the parameter.
-            seen: ``[B, ...]`` of both sides, by name: memory of which further steps are read.
-
-        Returns:
-            ``None`` if there is no kernel for them.
-        """
+        """Returns the evaluation of further steps of this kind, in memory that they write over."""
         steps = [seen[name] for name in self._names]
         rows = [step if step.ndim == 2 else step.flatten(0, -2) for step in steps]
         if not StepMemory.suits(rows, self._dtype):
@@ -84,13 +72,7 @@ class FixedTerms:
     def accumulate(
         self, accumulator: Accumulator, activity: Mapping[str, Tensor], carried: Carried
     ) -> dict[StateKey, Tensor]:
-        """Accumulates the change of a window, and returns what passes to the next one.
-
-        Args:
-            accumulator: the accumulator of the parameter.
-            activity: ``[1, B, ...]`` of both sides, by name.
-            carried: what the previous window left.
-        """
+        """Accumulates the change of a window, and returns what passes to the next one."""
         after = of_neurons(carried)
         values = [as_bytes(activity[name][0]).to(self._dtype, copy=True) for name in self._names]
         for place, decay, mode, key in self._traces:
@@ -110,14 +92,7 @@ class FixedTerms:
 
 
 class FixedStep:
-    """Evaluates the steps that follow one, in memory that every step writes over.
-
-    Args:
-        memory: computes the products of a step.
-        products: the products.
-        accumulator: the accumulator of the parameter.
-        traces: the traces in the memory, by the name under which they pass to the next window.
-    """
+    """Evaluates the steps that follow one, in memory that every step writes over."""
 
     def __init__(
         self,
@@ -140,9 +115,6 @@ class FixedStep:
         """Accumulates the change of the next step, and returns what passes to the one after it.
 
         The accumulator should be free, as its ``is_free`` says.
-
-        Args:
-            carried: what the last window left; traces that the last step returned change in place.
         """
         if carried is not self._after:
             carried = self._take(carried)

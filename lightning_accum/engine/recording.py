@@ -29,11 +29,7 @@ class Recorded(NamedTuple):
     events: Events | None = None
 
     def part(self, piece: slice) -> Recorded:
-        """Returns the activity of some steps.
-
-        Args:
-            piece: which steps.
-        """
+        """Returns the activity of some steps."""
         steps = self.activity.shape[0]
         if (piece.start, piece.stop) == (0, steps):
             return self
@@ -45,13 +41,7 @@ class Recorded(NamedTuple):
 
 
 class Given(dict[str, Any]):
-    """The keyword arguments of a rule's call, with a note of those that the rule has read.
-
-    Example:
-        >>> given = Given(reward=1.0, hits=3)
-        >>> given.get("reward"), given.unread
-        (1.0, ['hits'])
-    """
+    """The keyword arguments of a rule's call, with a note of those that the rule has read."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -120,20 +110,11 @@ class Recording:
     prepared: Any = None
 
     def activity(self, name: str) -> Tensor:
-        """Returns the activity of a signal, ``[T, B, ...]``.
-
-        Args:
-            name: the name of the signal.
-        """
+        """Returns the activity of a signal, ``[T, B, ...]``."""
         return self.signals[name].activity
 
     def after(self, prepared: Any, states: bool) -> Recording:
-        """Returns the recording with what a rule computed of the whole window.
-
-        Args:
-            prepared: what the rule computed.
-            states: whether terms read states too; if not, they are left out.
-        """
+        """Returns the recording with what a rule computed of the whole window."""
         if states and prepared is None:
             return self
         signals = self.signals if states else {name: self.signals[name] for name in BOTH_SIDES}

@@ -23,17 +23,6 @@ class Activity:
     """Recorded activity, and the traces, ages and averages of it.
 
     Those that were used in this window pass to the next one.
-
-    Args:
-        activity: ``[T, B, ...]`` as recorded; or a folding, which computes it when it is read.
-        dt: step, in ms.
-        carried: what the previous window left; values of another batch shape belong to other
-            samples and are ignored.
-        side: the name of the activity in the keys of carried values.
-        dtype: the dtype of the computation, unless the activity's is wider.
-        unit_dim: the dimension that counts neurons: the last, or a convolution's channels.
-        events: indices of the spikes in ``[K, neurons]``, if they are known.
-        constant: whether the activity is an input that is always one.
     """
 
     def __init__(
@@ -168,11 +157,7 @@ class Activity:
         return total / weight.reshape(-1, *[1] * (total.ndim - 1))
 
     def carry(self, of_samples: bool = True) -> dict[StateKey, Tensor]:
-        """Returns what passes to the next window.
-
-        Args:
-            of_samples: whether values that belong to samples pass too.
-        """
+        """Returns what passes to the next window."""
         left: dict[StateKey, Tensor] = {}
         for (decay, power), sums in self._averages.items():
             for key, values in zip(self._average_keys(decay, power), sums, strict=True):
@@ -370,14 +355,7 @@ class Signal:
         return out.mul_(self.decay)
 
     def __mul__(self, factor: Tensor | float) -> Signal:
-        """Returns the signal with every value scaled; spikes stay spikes, with weights.
-
-        Args:
-            factor: a number, or a tensor ``[T, B, ...]``, in which any dimension may be 1.
-
-        Raises:
-            ValueError: if it is a tensor of another shape, as a ``reward [B]`` is.
-        """
+        """Returns the signal with every value scaled; spikes stay spikes, with weights."""
         if isinstance(factor, Tensor) and factor.ndim and factor.shape != self.shape:
             _check_factor(factor.shape, self.shape)
         weights = factor if self.weights is None else self.weights * factor

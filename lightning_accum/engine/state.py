@@ -20,11 +20,6 @@ class StateKey(NamedTuple):
         kind: the quantity, such as ``"pre cumulative trace"``.
         setting: the setting that the quantity depends on, such as a trace's decay per step; 0 for
             none.
-
-    Example:
-        >>> key = StateKey("sample", "pre cumulative trace", 0.95)
-        >>> str(key), StateKey.parse(str(key)) == key
-        ('sample:pre cumulative trace:0.95', True)
     """
 
     scope: Scope
@@ -36,11 +31,7 @@ class StateKey(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> StateKey:
-        """Returns the key whose ``str`` is the text.
-
-        Raises:
-            RuntimeError: if the text is not that of a key.
-        """
+        """Returns the key whose ``str`` is the text."""
         scope, _, rest = text.partition(":")
         kind, _, setting = rest.rpartition(":")
         try:

@@ -170,15 +170,7 @@ class CustomChange(Change):
 
 
 def listed(found: object, rule: str) -> Sequence[Change]:
-    """Returns the result of a rule's ``terms`` as a sequence; a single change becomes one.
-
-    Args:
-        found: the result of ``terms``.
-        rule: the name of the rule, for the message.
-
-    Raises:
-        TypeError: if the result is not changes.
-    """
+    """Returns the result of a rule's ``terms`` as a sequence; a single change becomes one."""
     if isinstance(found, Change):
         return [found]
     every = list(found) if isinstance(found, Iterable) and not isinstance(found, Tensor) else None
@@ -196,15 +188,7 @@ def listed(found: object, rule: str) -> Sequence[Change]:
 
 
 def check_sides(rule: str, changes: Sequence[Change]) -> None:
-    """Checks that both sides of products have one time and batch, and are not exchanged.
-
-    Args:
-        rule: the name of the rule, for the message.
-        changes: what its ``terms`` returned.
-
-    Raises:
-        ValueError: if they do not.
-    """
+    """Checks that both sides of products have one time and batch, and are not exchanged."""
     for term in (change for change in changes if isinstance(change, Term)):
         post, pre = term.operands
         if (post.source.side, pre.source.side) == ("pre", "post"):

@@ -34,11 +34,6 @@ class WeightVJP(ABC):
     .. math:: C(y, x) = \sum_k \left(\frac{\partial f(x_k; w)}{\partial w}\right)^\top y_k,
 
     which is the outer product :math:`\sum_k y_k \otimes x_k` if the connection is a matrix.
-
-    Args:
-        module: the connection.
-        name: the name of the parameter.
-        place: names the parameter and the cell in messages.
     """
 
     is_matrix: ClassVar[bool] = False
@@ -54,12 +49,7 @@ class WeightVJP(ABC):
 
     @abstractmethod
     def vjp(self, post: Tensor, pre: Tensor) -> Tensor:
-        """Returns the product, summed over the first dimension, in the parameter's shape.
-
-        Args:
-            post: ``[K, ...]`` in the shape of the connection's output, floating point.
-            pre: ``[K, ...]`` in the shape of the connection's input, of the same dtype, or indices.
-        """
+        """Returns the product, summed over the first dimension, in the parameter's shape."""
 
     @property
     def for_constant_input(self) -> WeightVJP:
@@ -67,15 +57,7 @@ class WeightVJP(ABC):
         return self
 
     def constant_input(self, post: Tensor, pre: Tensor) -> Tensor:
-        """Returns an input that is always one, for a window ``[T, B, ...]``.
-
-        Args:
-            post: postsynaptic activity of the window.
-            pre: presynaptic activity of the window.
-
-        Raises:
-            ValueError: if the connection may take indices, for which no value means one.
-        """
+        """Returns an input that is always one, for a window ``[T, B, ...]``."""
         if is_indices(pre) and not isinstance(self.module, (nn.Linear, *_CHANNELS_FIRST)):
             raise ValueError(
                 f"Parameter {self.place} should have a rule without a constant input, because its"
@@ -86,13 +68,7 @@ class WeightVJP(ABC):
         return post.new_ones(()).expand(pre.shape)
 
     def sum(self, post: Tensor, pre: Tensor, dtype: torch.dtype) -> Tensor:
-        """Returns :meth:`vjp` of activity of any dtype, computed in chunks of bounded size.
-
-        Args:
-            post: ``[K, ...]`` postsynaptic activity.
-            pre: ``[K, ...]`` presynaptic activity.
-            dtype: the dtype of the computation.
-        """
+        """Returns :meth:`vjp` of activity of any dtype, computed in chunks of bounded size."""
         rows = max(1, _CHUNK_ELEMENTS // max(1, pre[:1].numel() + post[:1].numel()))
         total: Tensor | None = None
         for left, right in zip(post.split(rows), pre.split(rows), strict=True):
@@ -105,13 +81,6 @@ class WeightVJP(ABC):
         """Runs the connection on one sample and compares its output with the neuron's in shape.
 
         Hooks on the connection do not run: what others record there would have one call more.
-
-        Args:
-            post: ``[1, ...]`` activity of the neuron.
-            pre: ``[1, ...]`` activity before the connection.
-
-        Raises:
-            ValueError: if the shapes differ, or the connection raises an error.
         """
         with self.explained(), torch.no_grad():
             out = self.run(getattr(self.module, self.name).detach(), pre, hooks=False)
@@ -124,11 +93,7 @@ class WeightVJP(ABC):
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Says, of an error that the connection raises inside, that the package called it.
-
-        Raises:
-            ValueError: whose cause is that error.
-        """
+        """Says, of an error that the connection raises inside, that the package called it."""
         try:
             yield
         except (MemoryError, torch.OutOfMemoryError):
@@ -143,13 +108,7 @@ class WeightVJP(ABC):
             ) from error
 
     def run(self, param: Tensor, pre: Tensor, hooks: bool = True) -> Tensor:
-        """Returns the connection's output with other values of the parameter, unseen by monitors.
-
-        Args:
-            param: the values.
-            pre: ``[K, ...]`` the input.
-            hooks: whether the connection's hooks run, which may change its output.
-        """
+        """Returns the output for other values of the parameter, unseen by monitors."""
         inputs = (_as_input(pre, param.dtype),)
         module, name = self.module, self.name
         if not hooks or is_fsdp(module):
@@ -206,11 +165,6 @@ class Jacobian(WeightVJP):
 
         Hooks always run, because they may compute tensors that the module uses, as those of
         ``torch.nn.utils.prune`` do.
-
-        Args:
-            param: the values.
-            pre: ``[K, ...]`` the input.
-            hooks: has no effect here.
         """
         return super().run(param, pre)
 
@@ -218,9 +172,6 @@ class Jacobian(WeightVJP):
         """Checks the shapes, and that the module is linear in the parameter.
 
         The derivative by the parameter is compared at two values of it, in a copy of the module.
-
-        Raises:
-            ValueError: if the shapes differ, or the module is not linear in the parameter.
         """
         super().check(post, pre)
         dtype, linear = torch.float64, None
@@ -310,37 +261,17 @@ class PaddedConvolution(Jacobian):
 
 
 def unit_dim_of(module: nn.Module) -> int:
-    """Returns the dimension of a module's ``[T, B, ...]`` that counts neurons: last, or channels.
-
-    Args:
-        module: the connection.
-    """
+    """Returns the dimension of ``[T, B, ...]`` that counts neurons: the last, or channels."""
     return 2 if isinstance(module, _CHANNELS_FIRST) else -1
 
 
 def vjp_of(module: nn.Module, name: str, place: str = "") -> WeightVJP:
-    """Returns the vector-Jacobian product of a parameter.
-
-    Args:
-        module: the connection.
-        name: the name of one of its parameters.
-        place: names the parameter and the cell in messages.
-
-    Example:
-        >>> from torch import nn
-        >>> type(vjp_of(nn.Conv2d(1, 2, 3), "weight")).__name__
-        'Convolution'
-    """
+    """Returns the vector-Jacobian product of a parameter."""
     return kind_of_vjp(module, name)(module, name, place)
 
 
 def kind_of_vjp(module: nn.Module, name: str) -> type[WeightVJP]:
-    """Returns the class of the vector-Jacobian product of a parameter.
-
-    Args:
-        module: the connection.
-        name: the name of one of its parameters.
-    """
+    """Returns the class of the vector-Jacobian product of a parameter."""
     if not _is_stock(module):
         return Jacobian
     if name == "bias" and isinstance(module, (nn.Linear, *_CHANNELS_FIRST)):

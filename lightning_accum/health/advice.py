@@ -307,12 +307,7 @@ def alike(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
 
 
 def in_common(value: Tensor, module: nn.Module) -> float:
-    """Returns the share of the weights' variance that is the same for all neurons, or filters.
-
-    Args:
-        value: the weights; the share is 1 if all of them are practically equal.
-        module: the linear layer or convolution that they are of; it is 0 for any other module.
-    """
+    """Returns the share of the weights' variance that is the same for all neurons, or filters."""
     kinds = nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d
     if not isinstance(module, kinds) or getattr(module, "groups", 1) > 1 or value.ndim < 2:
         return 0.0

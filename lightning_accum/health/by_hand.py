@@ -49,11 +49,7 @@ def _listens(events: Events) -> bool:
 
 
 class Several(Events):
-    """Passes the events of an updater that several rules share to what listens to each.
-
-    Args:
-        found: what listens.
-    """
+    """Passes the events of an updater that several rules share to what listens to each."""
 
     def __init__(self, found: Sequence[Events]) -> None:
         self.all = found

@@ -38,13 +38,7 @@ class Finding(NamedTuple):
 
 
 def broken_link(c: CellFacts, x: Context, off: Collection[str] = ()) -> Finding | None:
-    """Returns the first broken link of a cell, ``None`` if it learns; waits for the device.
-
-    Args:
-        c: what is known of the cell.
-        x: what its host knows.
-        off: the names of links that are left out.
-    """
+    """Returns the first broken link of a cell, ``None`` if it learns; waits for the device."""
     for key, link in LINKS.items():
         if key not in off and (text := link(c, x)):
             return Finding(c.name, key, text)
@@ -483,18 +477,7 @@ def reset_of(module: Any) -> str | None:
 
 
 def note_reset(c: CellFacts, since: float | None, steps: int, passed: bool, whole: bool) -> bool:
-    """Counts windows in a row in which only the neuron, or only the traces, were reset.
-
-    Args:
-        c: what is known of the cell.
-        since: steps since a native neuron was reset, at the end of the window; ``None`` of others.
-        steps: the steps of the window.
-        passed: whether traces passed into it.
-        whole: whether traces compare steps.
-
-    Returns:
-        Whether there have just been enough.
-    """
+    """Counts windows in a row in which only the neuron, or only the traces, were reset."""
     if since is None or not whole or c.windows == 1:
         return False
     only_neuron = passed and since == steps

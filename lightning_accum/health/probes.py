@@ -44,13 +44,7 @@ _Marks = dict[str, tuple["weakref.ref[Tensor]", float, torch.Size]]  # version a
 
 
 class Probe(ABC):
-    """Sees the calls of modules while a trainer records; code that is compiled is not watched.
-
-    Args:
-        trainer: the trainer of the cells, which is referenced weakly.
-        batch: returns the number of batches that have ended.
-        say: takes what was found.
-    """
+    """Sees the calls of modules while a trainer records; code that is compiled is not watched."""
 
     def __init__(self, trainer: CellTrainer, batch: Callable[[], int], say: Say) -> None:
         self._trainer, self._batch, self._say = weakref.ref(trainer), batch, say
@@ -125,17 +119,7 @@ def probes(
     say: Say,
     others: Sequence[CellTrainer],
 ) -> list[Probe]:
-    """Returns the probes of a fit, whose hooks are not registered yet.
-
-    Args:
-        trainer: the trainer of the cells.
-        model: the model that is trained.
-        rest: the model whose other modules are watched too, if they are.
-        carry: whether batches are pieces of one stream.
-        batch: returns the number of batches that have ended.
-        say: takes what was found.
-        others: other trainers of the fit, whose neurons are left to them.
-    """
+    """Returns the probes of a fit, whose hooks are not registered yet."""
     wiring = Wiring(trainer, batch, say, model)
     if carry:
         return [wiring]

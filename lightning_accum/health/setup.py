@@ -28,13 +28,7 @@ _ENDS = "T_max", "total_steps"  # a warm-up of `total_iters` may well be short
 def setup(
     trainer: CellTrainer, model: nn.Module | None, others: Sequence[CellTrainer]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yields what is wrong before the first batch: the cell, the key and the text.
-
-    Args:
-        trainer: the trainer of the cells.
-        model: the model that is trained, if it is known.
-        others: other trainers of the same fit, which have been set up before.
-    """
+    """Yields what is wrong before the first batch: the cell, the key and the text."""
     seen: list[str] = []
     for name, _ in trainer.named_cells:
         if known := _same(trainer, name, trainer, seen):
@@ -93,14 +87,7 @@ def _other_steps(trainer: CellTrainer, model: nn.Module) -> Iterator[tuple[str, 
 
 
 def layout(cell: str, shape: torch.Size, time_dim: int | None, size: int) -> str:
-    """Returns that time and batch are exchanged in a window; empty if they are not.
-
-    Args:
-        cell: the name of the cell.
-        shape: the shape of the neuron's output, ``[T, B, ...]``.
-        time_dim: how the rule takes modules to be called.
-        size: how many samples a batch of the loader has.
-    """
+    """Returns that time and batch are exchanged in a window; empty if they are not."""
     steps, samples = shape[:2]
     where = f"The neuron of cell `{cell}` returned"
     if size < 2 or len(shape) < 3 or samples % size == 0:
@@ -121,15 +108,7 @@ def layout(cell: str, shape: torch.Size, time_dim: int | None, size: int) -> str
 
 
 def unit(scheduler: LRScheduler, interval: str, epochs: int, batches: int, updates: int) -> str:
-    """Returns that a schedule's length is in the other unit than its interval; empty if it is not.
-
-    Args:
-        scheduler: the scheduler.
-        interval: whether it steps after every ``"update"`` or every ``"epoch"``.
-        epochs: how many epochs the fit has.
-        batches: how many batches the fit has.
-        updates: how many updates the fit has.
-    """
+    """Says that a schedule's length is in the other unit than its interval; empty if not."""
     name = _LENGTHS.get(type(scheduler), "")
     length: int = getattr(scheduler, name, 0)
     if interval == "epoch" and length in (batches, updates) and length > epochs:

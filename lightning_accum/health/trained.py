@@ -38,11 +38,6 @@ class Untrained:
     """Finds parameters that require grad and have not changed since training began.
 
     Those of modules in evaluation mode need not be trained.
-
-    Args:
-        trainers: the trainers of all cells.
-        model: the model.
-        optimized: the ``id`` of every parameter in an optimizer, if these are known.
     """
 
     def __init__(

@@ -16,16 +16,6 @@ class MonitorPool(nn.Module):
 
     In training mode the monitors of modules that exist are registered, in evaluation mode none is.
     They record while the ``switch`` is on.
-
-    Example:
-        >>> from torch import nn
-        >>> from lightning_accum.observe import OutputMonitor
-        >>> pool, relu = MonitorPool(), nn.ReLU()
-        >>> for group in ("a", "b"):
-        ...     pool.add_group(group)
-        ...     _ = pool.add(group, "post", OutputMonitor(relu), tags=())
-        >>> len(list(pool.unique())), pool.get("a", "post") is pool.get("b", "post")
-        (1, True)
     """
 
     def __init__(self) -> None:
@@ -62,16 +52,6 @@ class MonitorPool(nn.Module):
 
         Two monitors are equal if they watch the same attribute of the same module, and agree in
         class, class of the reducer, name and tags.
-
-        Args:
-            group: name of the group.
-            name: name within the group; another monitor of that name is replaced.
-            monitor: the monitor to add, unless the pool has an equal one.
-            tags: further values that tell monitors apart; ``None`` for a monitor that is not
-                shared.
-
-        Returns:
-            The monitor that the group has now.
         """
         key = None
         if tags is not None:
@@ -156,11 +136,7 @@ class MonitorPool(nn.Module):
             monitor.reducer.drop_window()
 
     def confirm(self) -> None:
-        """Checks everything that was recorded and is not checked yet; waits for the device.
-
-        Raises:
-            ValueError: if activity of a rule on spikes is not 0 or 1.
-        """
+        """Checks everything that was recorded and is not checked yet; waits for the device."""
         for monitor in self.unique():
             monitor.reducer.confirm()
 

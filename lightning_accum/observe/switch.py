@@ -7,11 +7,7 @@ from typing import final
 
 @final
 class Switch:
-    """Says whether monitors record; a trainer pauses all monitors that share one at once.
-
-    Args:
-        on: whether they record.
-    """
+    """Says whether monitors record; a trainer pauses all monitors that share one at once."""
 
     def __init__(self, on: bool = True) -> None:
         self.on = on

@@ -35,13 +35,6 @@ def copied(module: ModuleT) -> ModuleT:
     """Returns a deep copy of a module that may hold results of a forward pass.
 
     Tensors that were computed with gradients, which ``copy.deepcopy`` rejects, are detached in it.
-
-    Example:
-        >>> import torch
-        >>> relu = nn.ReLU()
-        >>> relu.last = relu(torch.ones(2, requires_grad=True))
-        >>> copied(relu).last
-        tensor([1., 1.])
     """
     kept = (each for owner in module.modules() for each in tensors_in(vars(owner)))
     results = (each for each in kept if not isinstance(each, nn.Parameter))

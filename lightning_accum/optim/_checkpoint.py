@@ -23,16 +23,7 @@ class _Sealed:
 def seal(
     optimizer: torch.optim.Optimizer, state_dict: dict[str, Any], check: Check
 ) -> dict[str, Any]:
-    """Returns a shallow copy of a state dict whose states have their tensors sealed.
-
-    Args:
-        optimizer: the optimizer that is to load it.
-        state_dict: the state dict to load.
-        check: raises if a state does not fit; it gets the options, the parameter and the state.
-
-    Raises:
-        ValueError: if it is not a state dict, or the state of a parameter does not fit it.
-    """
+    """Returns a shallow copy of a state dict whose states have their tensors sealed."""
     state, groups = checked_parts(optimizer, state_dict)
     sealed = dict(state)
     for saved, group in zip(groups, optimizer.param_groups, strict=False):
@@ -57,15 +48,7 @@ def seal(
 def checked_parts(
     optimizer: torch.optim.Optimizer, state_dict: Mapping[str, Any]
 ) -> tuple[Mapping[Any, Any], Sequence[Mapping[str, Any]]]:
-    """Returns the states and the groups of a state dict.
-
-    Args:
-        optimizer: the optimizer that is to load it.
-        state_dict: the state dict to load.
-
-    Raises:
-        ValueError: if it is not a state dict, or has groups of other sizes.
-    """
+    """Returns the states and the groups of a state dict."""
     state: Any = state_dict.get("state")
     groups: Any = state_dict.get("param_groups")
     if not isinstance(state, Mapping) or not _are_groups(groups):
@@ -107,13 +90,7 @@ def unseal(states: MutableMapping[Any, Any]) -> None:
 def warn_of_no_maximum(
     optimizer: str, made: Sequence[bool], groups: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Warns if the options of a loaded state have ended an optimizer's running maximum.
-
-    Args:
-        optimizer: the name of the optimizer's class.
-        made: the option ``amsgrad`` of each group before the state was loaded.
-        groups: the groups after it.
-    """
+    """Warns if the options of a loaded state have ended an optimizer's running maximum."""
     lost = [
         i
         for i, (before, group) in enumerate(zip(made, groups, strict=True))

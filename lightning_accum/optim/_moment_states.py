@@ -17,13 +17,7 @@ State = dict[str, Any]
 
 
 def begin(state: State, names: tuple[str, ...], param: Tensor) -> None:
-    """Begins the count of steps and the moments at zero, in float32 or wider.
-
-    Args:
-        state: the empty state, which is filled.
-        names: names of the moments.
-        param: the parameter.
-    """
+    """Begins the count of steps and the moments at zero, in float32 or wider."""
     state["step"] = 0
     for name in names:
         state[name] = torch.zeros_like(param, dtype=at_least_float32(param.dtype))
@@ -32,14 +26,7 @@ def begin(state: State, names: tuple[str, ...], param: Tensor) -> None:
 def check_state(
     optimizer: str, names: tuple[str, ...], param: Tensor, state: Mapping[str, Any]
 ) -> None:
-    """Raises a ``ValueError`` if a state lacks a moment, or one does not fit the parameter.
-
-    Args:
-        optimizer: name of the optimizer's class, for the message.
-        names: names of the moments, of which the third may be missing.
-        param: the parameter.
-        state: its state.
-    """
+    """Raises a ``ValueError`` if a state lacks a moment, or one does not fit the parameter."""
     missing = [name for name in ("step", *names[:2]) if name not in state]
     if missing:
         raise ValueError(
@@ -56,11 +43,6 @@ def check_values(names: tuple[str, ...], param: Tensor, state: Mapping[str, Any]
     """Raises a ``ValueError`` if a checked state has a count or moments that no step can make.
 
     Reading the values waits for their device.
-
-    Args:
-        names: names of the moments, of which only the first may be negative.
-        param: the parameter.
-        state: its state.
     """
     checked_count(state["step"])
     for i, name in enumerate(names):
@@ -80,14 +62,7 @@ def check_values(names: tuple[str, ...], param: Tensor, state: Mapping[str, Any]
 
 
 def prepare(state: State, names: tuple[str, ...], param: Tensor, capturable: bool) -> None:
-    """Converts a checked state, in place, to the form that steps use.
-
-    Args:
-        state: the state of a parameter.
-        names: names of the moments.
-        param: the parameter.
-        capturable: whether the count of steps is a tensor on the device, for a CUDA graph.
-    """
+    """Converts a checked state, in place, to the form that steps use."""
     for name in names:
         if name in state:
             state[name] = as_real(state[name])  # Those of torch's optimizers are complex.
@@ -105,14 +80,7 @@ def _is_count_on(step: Any, device: torch.device) -> bool:
 
 
 def checked_count(step: Any) -> int:
-    """Returns a count of steps as an integer.
-
-    Args:
-        step: a number or a one-element tensor.
-
-    Raises:
-        ValueError: if it is not a count.
-    """
+    """Returns a count of steps as an integer."""
     given = step
     if isinstance(step, Tensor) and step.numel() == 1 and not step.is_meta:
         step = step.item()

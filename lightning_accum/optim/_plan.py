@@ -20,11 +20,7 @@ _grad = attrgetter("grad")
 
 
 class Planned(Protocol):
-    """The interface of an optimizer that its plan uses.
-
-    Attributes:
-        plan_options: options of a group whose change requires a new plan.
-    """
+    """The interface of an optimizer that its plan uses."""
 
     param_groups: list[dict[str, Any]]
     weight_decay: WeightDecay
@@ -47,13 +43,7 @@ def as_real(tensor: Tensor) -> Tensor:
 
 
 class Batch:
-    """The parameters of one group that have a gradient, with their states.
-
-    Attributes:
-        params: the parameters.
-        states: their states, with the contents of ``init_state``.
-        step_groups: the parameters by backend, if the optimizer has several backends.
-    """
+    """The parameters of one group that have a gradient, with their states."""
 
     def __init__(
         self, optimizer: Planned, group: dict[str, Any], present: list[bool] | None

@@ -313,13 +313,7 @@ def _is_low(group: Group) -> bool:
 
 
 def _warn_of_low_rate(optimizer: str, group: Group, how: str = "pass `lr=") -> None:
-    """Warns if the largest rate of a group is very low.
-
-    Args:
-        optimizer: the name of the optimizer's class.
-        group: the options of the group.
-        how: how the remedy begins.
-    """
+    """Warns if the largest rate of a group is very low."""
     if not _is_low(group):
         return
     lr, warmup, d_model = float(group["lr"]), group["warmup"], group["d_model"]

@@ -240,11 +240,7 @@ def check_options(group: Mapping[str, Any]) -> None:
 
 
 def checked_updaters(updaters: Iterable[Updater]) -> list[Updater]:
-    """Returns updaters as a list.
-
-    Raises:
-        TypeError: if one is not an :class:`Updater`.
-    """
+    """Returns updaters as a list."""
     try:
         found = list(updaters)
     except TypeError:

@@ -70,17 +70,7 @@ class WeightDecay:
         return asdict(self)
 
     def __call__(self, param: Tensor, grad: Tensor, group: Mapping[str, Any]) -> Tensor:
-        """Decays a parameter in place, or adds the decay to its gradient.
-
-        Args:
-            param: the parameter.
-            grad: its gradient, of the same shape, which does not change.
-            group: the options of its group, with ``lr`` the rate of this step. Options that it
-                lacks are taken from :meth:`defaults`.
-
-        Returns:
-            The gradient of the step.
-        """
+        """Decays a parameter in place, or adds the decay to its gradient."""
         options = {**self.defaults(), **group}
         if not options["weight_decay"]:
             return grad
@@ -108,12 +98,7 @@ def decay_terms(group: Mapping[str, Any], rate: Number) -> tuple[Number, float]:
 
 
 def check_decay(decay: WeightDecay, group: Mapping[str, Any]) -> None:
-    """Raises a ``ValueError`` if the options of a weight decay are out of their range.
-
-    Args:
-        decay: the weight decay of the optimizer.
-        group: the options of a group.
-    """
+    """Raises a ``ValueError`` if the options of a weight decay are out of their range."""
     check("weight_decay", group["weight_decay"], non_negative, "a non-negative number")
     for name in ("weight_decouple", "absolute"):
         check(name, group[name], is_flag, "True or False")
@@ -128,13 +113,7 @@ def check_decay(decay: WeightDecay, group: Mapping[str, Any]) -> None:
 
 
 def warn_of_flips(optimizer: str, group: Mapping[str, Any], rate: Number) -> None:
-    """Warns that a weight decay flips the signs of parameters, or leaves nothing of them.
-
-    Args:
-        optimizer: the name of the optimizer's class.
-        group: the options of a group.
-        rate: the learning rate of the step.
-    """
+    """Warns that a weight decay flips the signs of parameters, or leaves nothing of them."""
     decay = group["weight_decay"]
     warnings.warn(
         f"The weight decay of `{optimizer}` should multiply parameters by a factor above 0 in each"
@@ -152,17 +131,7 @@ def _effect(factor: Number) -> str:
 
 
 def decayed(decay: WeightDecay, param: Tensor, grad: Tensor, group: Mapping[str, Any]) -> Tensor:
-    """Calls a weight decay, and returns the gradient of the step.
-
-    Args:
-        decay: the weight decay, perhaps of a user's class.
-        param: as for :meth:`WeightDecay.__call__`.
-        grad: as for :meth:`WeightDecay.__call__`.
-        group: as for :meth:`WeightDecay.__call__`.
-
-    Raises:
-        TypeError: if it returns no tensor.
-    """
+    """Calls a weight decay, and returns the gradient of the step."""
     result: Any = decay(param, grad, group)
     if not isinstance(result, Tensor):
         raise TypeError(
@@ -174,15 +143,7 @@ def decayed(decay: WeightDecay, param: Tensor, grad: Tensor, group: Mapping[str,
 
 
 def flattened(options: dict[str, Any], kind: type[WeightDecay]) -> dict[str, Any]:
-    """Returns a copy of options in which a :class:`WeightDecay` is replaced by its options.
-
-    Args:
-        options: the options of a group.
-        kind: the class of the optimizer's weight decay.
-
-    Raises:
-        ValueError: if the group's weight decay is of another class.
-    """
+    """Returns a copy of options in which a :class:`WeightDecay` is replaced by its options."""
     decay = options.get("weight_decay")
     if not isinstance(decay, WeightDecay):
         return dict(options)

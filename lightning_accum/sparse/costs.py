@@ -78,10 +78,6 @@ def events_pay(raster: Tensor, width: int) -> bool:
     """Returns whether a product of a raster with a matrix is cheaper by events than dense.
 
     It is never cheaper on other devices than the CPU, because counting events waits for the device.
-
-    Args:
-        raster: ``[K, E]`` spikes.
-        width: the number of columns of the matrix.
     """
     if raster.dtype != torch.bool or not raster.is_cpu:
         return False
@@ -139,12 +135,7 @@ class Forms:
         self._known: dict[object, list[dict[Form, Charge]]] = {}
 
     def of(self, products: Sequence[Product], combine: bool) -> list[Form]:
-        """Returns the forms of products of a matrix.
-
-        Args:
-            products: at least one product.
-            combine: whether both parts are summed into one.
-        """
+        """Returns the forms of products of a matrix."""
         if products[0].operands[0].shape[0] == 1:
             return [Form("step", "pre", tuple(range(len(products))))]
         kind = _kind(products, combine)
@@ -195,23 +186,13 @@ def _possible(products: Sequence[Product], combine: bool) -> list[dict[Form, Cha
 
 
 def charges(products: Sequence[Product], combine: bool = False) -> dict[Choice, float]:
-    """Returns the estimated nanoseconds of each possible choice, for each step of a sample.
-
-    Args:
-        products: products with spikes on the same sides.
-        combine: whether both parts are summed into one.
-    """
+    """Returns the estimated nanoseconds of each possible choice, for each step of a sample."""
     found = possible(products, combine)
     return {choice: charge.of(products[0]) for choice, charge in found.items()}
 
 
 def possible(products: Sequence[Product], combine: bool) -> dict[Choice, Charge]:
-    """Returns what each possible choice is charged.
-
-    Args:
-        products: products with spikes on the same sides.
-        combine: whether both parts are summed into one.
-    """
+    """Returns what each possible choice is charged."""
     sides = [*zip(*(product.operands for product in products), strict=True)]
     post, pre = sides[0][0], sides[1][0]
     kernel = has_kernel(post.device, widest(products))
@@ -258,10 +239,6 @@ def unmoved_side(products: Sequence[Product], combine: bool = False) -> Side:
     """Returns the side that stays unchanged in dense products; traces move to the other side.
 
     It is the side that makes fewer products of sums, or the larger one.
-
-    Args:
-        products: at least one product.
-        combine: whether both parts are summed into one.
     """
     post, pre = products[0].operands
     values = pre.activity

@@ -40,25 +40,6 @@ def event_matmul(events: Tensor | Events, table: Tensor, bias: Tensor | None = N
     r"""Multiplies a raster by a matrix: :math:`Y_{kd} = \sum_e s_{ke} W_{ed} + b_d`.
 
     The plain form is ``raster.to(table.dtype) @ table``; this adds one row for each event.
-
-    Args:
-        events: ``[K, E]`` raster of events, or its :class:`Events`.
-        table: ``[E, D]`` the row :math:`W_e` that an event in column ``e`` adds, floating point; it
-            is fastest if its transpose is contiguous.
-        bias: ``[D]`` what is added to every row; nothing when ``None``.
-
-    Returns:
-        ``[K, D]`` in the dtype of ``table``, and differentiable by it and ``bias``.
-
-    Raises:
-        ValueError: if ``table`` does not have a row for each column of the raster.
-
-    Example:
-        >>> import torch
-        >>> raster = torch.tensor([[True, False], [True, True]])
-        >>> event_matmul(raster, torch.tensor([[1.0], [10.0]]))
-        tensor([[ 1.],
-                [11.]])
     """
     found = events if isinstance(events, Events) else Events(events)
     _check_floating("table", table)
@@ -75,25 +56,6 @@ def event_outer_sum(events: Tensor | Events, rows: Tensor, values: Tensor | None
     r"""Sums outer products: :math:`D_{ed} = \sum_k s_{ke} v_{ke} Y_{kd}`.
 
     The plain form is ``(raster * values).T @ rows``; this adds one row for each event.
-
-    Args:
-        events: ``[K, E]`` raster of events, or its :class:`Events`.
-        rows: ``[K, D]`` the row :math:`Y_k` that an event in row ``k`` adds, floating point.
-        values: ``[K, E]`` weights :math:`v` of entries, or ``[events]`` of events in the order of
-            rows; one when ``None``.
-
-    Returns:
-        ``[E, D]`` in the dtype of ``rows``.
-
-    Raises:
-        ValueError: if ``rows`` or ``values`` do not have the raster's size.
-
-    Example:
-        >>> import torch
-        >>> raster = torch.tensor([[True, False], [True, True]])
-        >>> event_outer_sum(raster, torch.tensor([[1.0], [10.0]]))
-        tensor([[11.],
-                [10.]])
     """
     found = events if isinstance(events, Events) else Events(events)
     _check_floating("rows", rows)
@@ -137,17 +99,6 @@ def outer_sum_into(
     r"""Sums outer products with rows that are made on the way, and never kept.
 
     Its plain form is :func:`event_outer_sum` of the sum of all sources, transposed.
-
-    Args:
-        total: ``[D, E]`` receives the sum; ``[E, D]`` if it is ``by_event``.
-        onto: whether the sum is added to the values of ``total``, or replaces them.
-        events: the events of a raster ``[K, E]``.
-        sources: what the rows are the sum of, each with a factor.
-        values: weights as in :func:`event_outer_sum`.
-        by_event: whether a row of the sum belongs to events, instead of a column.
-
-    Returns:
-        Whether it is done; if there is no compiled kernel for these, ``total`` has not changed.
     """
     weights = None if values is None else events.weights(values).to(total.dtype)
     at, starts = events.ordered()
@@ -221,17 +172,7 @@ class _Source(ctypes.Structure):
 def multiply_events(
     starts: Tensor, columns: Tensor, table: Tensor, bias: Tensor | None
 ) -> Tensor | None:
-    """Returns ``[K, D]``, the sum of the columns of ``table`` that the events of each row select.
-
-    Args:
-        starts: ``[K]`` the place of each row's first event.
-        columns: ``[events]`` the column of each event, in the order of rows.
-        table: ``[D, E]``.
-        bias: ``[D]`` what is added to each row.
-
-    Raises:
-        IndexError: if an event is in none of the columns.
-    """
+    """Returns ``[K, D]``, the sums of those columns of ``table`` that a row's events select."""
     tensors = [table] if bias is None else [table, bias]
     grads = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
     fits = bias is None or (bias.dtype == table.dtype and bias.shape == table.shape[:1])
@@ -265,20 +206,7 @@ def outer_events(
     sources: Sequence[tuple[float, Rows]],
     by_event: bool = False,
 ) -> bool:
-    """Sums over events what the row of each adds to its column, and returns whether it is done.
-
-    Args:
-        total: ``[D, E]`` receives the sum; ``[E, D]`` if it is ``by_event``.
-        onto: whether the sum is added to the values of ``total``, or replaces them.
-        starts: ``[E]`` the place of each column's first event.
-        rows: ``[events]`` the row of each event, in the order of columns.
-        shares: ``[events]`` factors of the events, in the same order; one when ``None``.
-        sources: what the rows are the sum of, each with a factor.
-        by_event: whether a row of the sum belongs to events, instead of a column.
-
-    Raises:
-        IndexError: if an event is in none of the rows; then nothing has changed.
-    """
+    """Sums over events what the row of each adds to its column, and returns whether it is done."""
     dtype, shape = total.dtype, sources[0][1].values.shape
     fits = are_places(starts) and are_places(rows) and is_plain(total) and len(shape) > 1
     sizes = (shape[-1], len(starts)) if fits else ()

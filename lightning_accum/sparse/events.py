@@ -24,24 +24,7 @@ from lightning_accum.sparse.search import (
 
 
 class Events:
-    """The events of a raster, ordered by rows and by columns.
-
-    Args:
-        raster: ``[K, E]``; each non-zero entry is one event.
-
-    Attributes:
-        rows: ``[events]`` the row of each event, ordered by rows.
-        columns: ``[events]`` the column of each event.
-        shape: the shape of the raster, ``(K, E)``.
-
-    Example:
-        >>> import torch
-        >>> events = Events(torch.tensor([[True, False], [True, True]]))
-        >>> events.rows.tolist(), events.columns.tolist()
-        ([0, 1, 1], [0, 0, 1])
-        >>> [part.tolist() for part in events.ordered()]
-        [[0, 1, 1], [0, 2]]
-    """
+    """The events of a raster, ordered by rows and by columns."""
 
     def __init__(self, raster: Tensor) -> None:
         check_matrix("raster", raster)
@@ -134,16 +117,6 @@ class SpikeRows:
     The plain form of ``write(i, step)`` is ``raster[i].copy_(step)``, and
     :func:`~lightning_accum.sparse.search.count_spikes` of the step; that of ``events(n)`` is
     ``Events(raster[:n].flatten(0, -2))``.
-
-    Args:
-        raster: booleans ``[T, B, ..., E]``, whose memory this object writes to.
-        dtype: the dtype of the steps.
-
-    Example:
-        >>> raster = torch.zeros(2, 3, dtype=torch.bool)
-        >>> rows = SpikeRows(raster, torch.float32)
-        >>> rows.write(1, torch.tensor([0.0, 1.0, 1.0])) if rows.exist else 2
-        2
     """
 
     def __init__(self, raster: Tensor, dtype: torch.dtype) -> None:

@@ -37,16 +37,7 @@ def add_matrix(
     events: bool,
     combine: bool = False,
 ) -> None:
-    """Adds products whose parameter is a matrix ``[out, in]``.
-
-    Args:
-        sink: takes the sums.
-        products: at least one product.
-        scale: a factor of all products.
-        side: the side whose traces move to the other side.
-        events: whether that side's spikes are visited one by one.
-        combine: whether the potentiating part receives the sum of all products, signed.
-    """
+    """Adds products whose parameter is a matrix ``[out, in]``."""
     with Scratch() as scratch:
         folded = _Folded(products, side, events, scratch, combine)
         folded.into(sink, scale)
@@ -323,17 +314,7 @@ def flat(tensor: Tensor) -> Tensor:
 
 
 def next_trace(step: Tensor, decay: float, mode: TraceMode, before: Tensor | None) -> Tensor:
-    """Returns a trace after one step; the plain form is :func:`~.functional.traces.trace`.
-
-    Args:
-        step: ``[B, ...]`` in floating point.
-        decay: the factor of the decay over one step.
-        mode: the mode of the trace.
-        before: ``[B, ...]`` the trace before the step; ignored if it is of other samples.
-
-    Returns:
-        ``[B, ...]`` in memory of its own.
-    """
+    """Returns a trace after one step; the plain form is :func:`~.functional.traces.trace`."""
     before = None if before is None or before.shape != step.shape else before.to(step)
     if before is None or mode == "nearest":
         return trace(step.unsqueeze(0), decay, mode, before, step.dtype)[0]

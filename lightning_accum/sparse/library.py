@@ -128,12 +128,6 @@ class Scratch:
     """Lends uninitialized tensors until the end of a ``with`` block.
 
     The plain form of :meth:`empty` is ``torch.empty``.
-
-    Example:
-        >>> import torch
-        >>> with Scratch() as scratch:
-        ...     scratch.empty((2, 3), torch.float32, torch.device("cpu")).shape
-        torch.Size([2, 3])
     """
 
     def __init__(self) -> None:

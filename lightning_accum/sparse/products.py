@@ -16,15 +16,7 @@ Side: TypeAlias = Literal["pre", "post"]
 
 
 class Factor(Protocol):
-    """One side of a product: recorded activity ``[T, B, ...]``, or a trace of it.
-
-    Attributes:
-        source: what it is a signal of, which several factors may share, with ``known_events``, the
-            spikes' indices, ``None`` if they have not been searched for.
-        folding: what the activity is folded of, if it is computed only when it is read.
-        is_raster: whether the activity is spikes, kept as booleans.
-        dtype: the dtype of the computation.
-    """
+    """One side of a product: recorded activity ``[T, B, ...]``, or a trace of it."""
 
     source: Any
     shape: torch.Size

@@ -111,13 +111,7 @@ def order_events(
 
 
 def density(raster: Tensor) -> float:
-    """Returns the share of non-zero entries, estimated from rows spread over the raster.
-
-    Example:
-        >>> import torch
-        >>> density(torch.eye(4))
-        0.25
-    """
+    """Returns the share of non-zero entries, estimated from rows spread over the raster."""
     if raster.numel() == 0:
         return 0.0
     sample = raster[:: -(-raster.shape[0] // _ROWS)]
@@ -181,11 +175,6 @@ def count_spikes(activity: Tensor) -> int | None:
     """Returns how many elements are 1, or ``None`` if any element is neither 0 nor 1.
 
     The plain form is ``activity.sum()`` if ``((activity == 0) | (activity == 1)).all()``.
-
-    Example:
-        >>> import torch
-        >>> count_spikes(torch.tensor([0.0, 1.0, 1.0])), count_spikes(torch.tensor([1.0, 0.5]))
-        (2, None)
     """
     found = count_ones(activity)
     if found is not None:
@@ -229,11 +218,6 @@ def fast_spike_counts(spikes: Tensor) -> Tensor:
     """Returns the number of spikes of each neuron.
 
     The plain form is :func:`~lightning_accum.functional.statistics.spike_counts`.
-
-    Example:
-        >>> import torch
-        >>> fast_spike_counts(torch.tensor([[[True, False]], [[True, False]]]))
-        tensor([2., 0.])
     """
     counts = count_neurons(spikes)
     return spike_counts(spikes) if counts is None else counts

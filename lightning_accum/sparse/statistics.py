@@ -93,12 +93,6 @@ def fast_statistics(
 
     The plain form is :func:`~lightning_accum.functional.statistics.update_statistics`, which has
     these arguments, and takes some thirty operations of torch.
-
-    Example:
-        >>> w = torch.tensor([3.0, 4.0])
-        >>> found = fast_statistics(w, torch.tensor([3.0, 4.5]), upper=4.5)
-        >>> {name: float(found[name]) for name in ("update_norm", "zero_share", "at_upper")}
-        {'update_norm': 0.5, 'zero_share': 0.5, 'at_upper': 0.5}
     """
     found = summed_statistics(before, after, pos, neg, lower, upper)
     if found is None:

@@ -53,15 +53,7 @@ def _of_copy(updater: Updater) -> Updater:
 
 
 def set_updater(module: nn.Module, updater: Updater | None) -> None:
-    """Sets the updater of a module, in place of any that it has.
-
-    Args:
-        module: any module.
-        updater: its parameters become those of the module; ``None`` removes the module's updater.
-
-    Raises:
-        TypeError: if ``updater`` is not an :class:`Updater`.
-    """
+    """Sets the updater of a module, in place of any that it has."""
     check_module(module=module)
     module = compiled_from(module)
     if updater is None:
@@ -123,18 +115,6 @@ def claim(updater: Updater, user: object) -> Updater:
 
     The pending changes of two users stay apart, as do the times and rates at which they apply
     them. They share constraints and bounds.
-
-    Args:
-        updater: the updater of a module.
-        user: the object that accumulates; it is referenced weakly, until :func:`release`.
-
-    Example:
-        >>> from torch import nn
-        >>> class Learner: ...
-        >>> one, two, fc = Learner(), Learner(), nn.Linear(2, 1)
-        >>> updater = Updater(fc)
-        >>> claim(updater, one) is updater, claim(updater, two) is updater
-        (True, False)
     """
     if updater.user is not None and updater.user is not user:
         return updater.sibling()
@@ -143,12 +123,7 @@ def claim(updater: Updater, user: object) -> Updater:
 
 
 def release(updater: Updater, user: object) -> None:
-    """Gives up the claim of ``user`` on an updater, so that others can claim it.
-
-    Args:
-        updater: the updater of a module.
-        user: the object that no longer accumulates.
-    """
+    """Gives up the claim of ``user`` on an updater, so that others can claim it."""
     if updater.user is user:
         updater.user = None
 

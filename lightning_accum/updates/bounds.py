@@ -49,11 +49,7 @@ class Bound:
         return _built_in(self.name) is self.fn
 
     def __call__(self, param: Tensor, *parts: Tensor) -> Tensor:
-        """Returns the bounded part, or for both parts the bounded change.
-
-        Raises:
-            TypeError: if the function returns anything but a tensor of the parameter's shape.
-        """
+        """Returns the bounded part, or for both parts the bounded change."""
         result = self.fn(param, *parts, *self.limits, **self.options)
         if not isinstance(result, Tensor) or result.shape != param.shape:
             found = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
@@ -87,13 +83,7 @@ class Bound:
 
 
 def _checked_bound(side: Side, fn: Any, limits: dict[str, Any], options: dict[str, Any]) -> Bound:
-    """Returns a bound, if it can be applied.
-
-    Raises:
-        TypeError: if the function cannot be called with these arguments.
-        ValueError: if a limit is missing or not finite, ``max`` is not above ``min``, or a function
-            of this package is for the other side, or rejects an option.
-    """
+    """Returns a bound, if it can be applied."""
     if not callable(fn):
         raise TypeError(
             f"Argument `bound` of the {side} bound should be callable or None."
@@ -167,13 +157,7 @@ class Bounds(dict[Side, Bound]):
     def set(
         self, side: Side, fn: Any, limits: dict[str, float | None], options: dict[str, Any]
     ) -> None:
-        """Sets the bound of a side, or removes it if ``fn`` is ``None``.
-
-        Raises:
-            TypeError: if the function cannot be called with these arguments.
-            ValueError: if a limit is missing or not finite, or the upper one is not above the
-                lower one.
-        """
+        """Sets the bound of a side, or removes it if ``fn`` is ``None``."""
         bound = None if fn is None else _checked_bound(side, fn, limits, options)
         if bound is not None and side != "full":
             _check_order({**self, side: bound})

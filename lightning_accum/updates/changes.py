@@ -35,11 +35,7 @@ class NonFiniteUpdateError(ArithmeticError):
 
 
 class NonFiniteGuard:
-    """Keeps changes that hold NaN or Inf from parameters, and counts those that it drops.
-
-    Args:
-        policy: ``"raise"``, ``"skip"`` or ``"ignore"``.
-    """
+    """Keeps changes that hold NaN or Inf from parameters, and counts those that it drops."""
 
     def __init__(self, policy: NonFinite) -> None:
         check_policy(policy)
@@ -53,13 +49,6 @@ class NonFiniteGuard:
         """Applies the policy to changes, with one reduction each.
 
         It waits for the device only if the policy is ``"raise"``.
-
-        Returns:
-            The changes, zero for those that are dropped, and how often a change of each parameter
-            has been dropped when these are applied.
-
-        Raises:
-            NonFiniteUpdateError: if a change holds NaN or Inf and the policy is ``"raise"``.
         """
         if self.policy == "ignore" or not deltas:
             return deltas, {}
@@ -165,11 +154,7 @@ class Change(NamedTuple):
 
 
 def checked_change(label: str, targets: list[Target], guard: NonFiniteGuard) -> Change:
-    """Computes and checks the changes of all parameters, and changes none of them.
-
-    Raises:
-        NonFiniteUpdateError: if a change holds NaN or Inf and the policy is ``"raise"``.
-    """
+    """Computes and checks the changes of all parameters, and changes none of them."""
     if len(targets) == 1 and targets[0].accumulator.deferred:
         found = stacked_change(targets[0], guard) or _product(targets[0], guard)
         if found is not None:
@@ -178,11 +163,7 @@ def checked_change(label: str, targets: list[Target], guard: NonFiniteGuard) -> 
 
 
 def stacked_change(target: Target, guard: NonFiniteGuard) -> Change | None:
-    """Returns the change of the only parameter that changes, as one product of stacked sides.
-
-    Returns:
-        ``None`` if the change is anything else, or may overflow.
-    """
+    """Returns the change of the only parameter that changes, as one product of stacked sides."""
     param, stacked = target.param, target.accumulator.stacked
     if stacked is None or param.dtype is not stacked.left.dtype:
         return None
@@ -246,11 +227,7 @@ def _sum(label: str, targets: list[Target], guard: NonFiniteGuard) -> Change:
 def gradients(
     label: str, targets: Sequence[Target], guard: NonFiniteGuard
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Returns the negative changes of all parameters, and the counts of dropped ones.
-
-    Raises:
-        NonFiniteUpdateError: if a change holds NaN or Inf and the policy is ``"raise"``.
-    """
+    """Returns the negative changes of all parameters, and the counts of dropped ones."""
     deltas, counts = guard.filtered(label, targets, _deltas(targets))
     found = {
         each.name: sharded_like(delta.detach().neg().to(each.param.dtype), each.param)

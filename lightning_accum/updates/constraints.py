@@ -91,22 +91,7 @@ class Constraints(OrderedDict[int, tuple[Constraint, tuple[str, ...]]]):
         params: Mapping[str, Tensor | None],
         bounds: Mapping[str, Limits],
     ) -> RemovableHandle:
-        """Adds a constraint.
-
-        Args:
-            fn: the constraint.
-            names: the parameters that it is for; all of them if empty.
-            params: those parameters by name; it is tried on copies of them.
-            bounds: the limits of their bounds by name.
-
-        Returns:
-            A handle that removes it.
-
-        Raises:
-            TypeError: if ``fn`` is not callable, or returns a new tensor.
-            ValueError: if limits leave no room, its own or with those of another constraint or of
-                a bound.
-        """
+        """Adds a constraint."""
         if not callable(fn) or isinstance(fn, type):
             kind = type(fn).__name__
             found = f"the class `{fn.__name__}`" if isinstance(fn, type) else f"`{kind}`"
@@ -159,11 +144,7 @@ class Constraints(OrderedDict[int, tuple[Constraint, tuple[str, ...]]]):
 
     @torch.no_grad()
     def run(self, targets: Iterable[Target]) -> None:
-        """Runs every constraint on those of its parameters that have changed.
-
-        Raises:
-            TypeError: if a constraint returns a new tensor instead of changing its own.
-        """
+        """Runs every constraint on those of its parameters that have changed."""
         for fn, only in self.values():
             for name, param, *_ in targets:
                 if not only or name in only:

@@ -23,14 +23,7 @@ Product: TypeAlias = tuple[Tensor, Tensor, float]
 
 
 class StackedProducts:
-    """Products of which both sides are stacked too, so that one product adds them all.
-
-    Args:
-        raised: the products of the potentiating part.
-        lowered: the products of the depressing part.
-        left: ``[K, out]`` the postsynaptic sides of all, multiplied by their signed factors.
-        right: ``[K, in]`` the presynaptic sides of all.
-    """
+    """Products of which both sides are stacked too, so that one product adds them all."""
 
     def __init__(
         self, raised: list[Product], lowered: list[Product], left: Tensor, right: Tensor
@@ -106,9 +99,6 @@ class Part:
 
     The running value keeps its memory when the part is cleared, and the next contribution writes
     over it: a training loop allocates it once.
-
-    Args:
-        reduction: how contributions are reduced; the sum when ``None``.
     """
 
     def __init__(self, reduction: Reduction | None = None) -> None:
@@ -312,12 +302,7 @@ class Part:
 def checked_contribution(
     label: str, value: Tensor | None, shape: torch.Size | None, pending: torch.Size | None
 ) -> Tensor | None:
-    """Returns a contribution in the parameter's shape; ``None`` stays ``None``.
-
-    Raises:
-        TypeError: if it is not a dense tensor of real numbers.
-        ValueError: if it does not fit the parameter's shape.
-    """
+    """Returns a contribution in the parameter's shape; ``None`` stays ``None``."""
     if value is None:
         return None
     if not isinstance(value, Tensor):
@@ -347,12 +332,7 @@ def checked_products(
     shape: torch.Size | None,
     pending: torch.Size | None,
 ) -> list[Product]:
-    """Returns products that can be added to a part, as one contribution.
-
-    Raises:
-        TypeError: if a side is not a tensor, or a factor is not a number.
-        ValueError: if the sequences differ in length, or a product does not have the shape.
-    """
+    """Returns products that can be added to a part, as one contribution."""
     posts: list[Any] = list(post) if isinstance(post, (list, tuple)) else [post]
     pres: list[Any] = list(pre) if isinstance(pre, (list, tuple)) else [pre]
     scales = list(scale) if isinstance(scale, Sequence) else [scale] * len(posts)

@@ -39,14 +39,6 @@ def parameter_of(module: nn.Module, name: str) -> Tensor | None:
     """Returns the module's own parameter or buffer of a name; ``None`` if it has none.
 
     If ``torch.nn.utils.prune`` computes the tensor, the original parameter is returned.
-
-    Example:
-        >>> from torch.nn.utils import prune
-        >>> fc = nn.Linear(2, 1)
-        >>> weight = fc.weight
-        >>> _ = prune.l1_unstructured(fc, "weight", 1)
-        >>> parameter_of(fc, "weight") is weight
-        True
     """
     found = own_tensor(module, name)
     if found is None and own_tensor(module, f"{name}_mask") is not None:
@@ -55,17 +47,7 @@ def parameter_of(module: nn.Module, name: str) -> Tensor | None:
 
 
 def updatable_param(module: nn.Module, name: str) -> Tensor:
-    """Returns the module's own parameter or buffer of a name, if it can be updated.
-
-    Args:
-        module: any module.
-        name: the name of the parameter or buffer.
-
-    Raises:
-        AttributeError: if there is none, or it is computed from others.
-        TypeError: if it does not hold floating-point numbers, or the module is a script.
-        ValueError: if it has no shape yet, or its elements share memory.
-    """
+    """Returns the module's own parameter or buffer of a name, if it can be updated."""
     label = type(module).__name__
     if isinstance(module, torch.jit.ScriptModule):
         raise TypeError(

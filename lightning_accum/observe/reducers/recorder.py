@@ -22,14 +22,6 @@ class StepBuffer:
     """Holds the steps of a window in memory that doubles when it is full, and serves the next ones.
 
     A copy holds the same steps, and only them.
-
-    Example:
-        >>> import torch
-        >>> buffer, step = StepBuffer(), torch.tensor([0.0, 1.0])
-        >>> buffer.prepare(step, step.shape, spikes=True)
-        >>> buffer.append(step)
-        >>> buffer.steps
-        tensor([[False,  True]])
     """
 
     def __init__(self, steps: Tensor | None = None) -> None:

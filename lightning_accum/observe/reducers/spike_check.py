@@ -24,15 +24,6 @@ class SpikeCheck:
     other value, until :meth:`confirm` reads it.
     Booleans are not checked. What is not 0 or 1 raises a ``ValueError``, what is complex a
     ``TypeError``, with the label, which says where the activity is seen.
-
-    Example:
-        >>> import torch
-        >>> check = SpikeCheck("after the neuron")
-        >>> check.take_step(torch.tensor([0.0, 1.0]))
-        >>> check.take_sequence(torch.tensor([[0.0, 0.3]]))
-        Traceback (most recent call last):
-        ...
-        ValueError: Activity of a rule on spikes should be 0 or 1. Found 0.3...
     """
 
     def __init__(self, label: str) -> None:
