@@ -180,16 +180,6 @@ def replaced(net: Net) -> None:
     net.rule.updater_of("cell0").weight = torch.ones(3, 5)  # another contribution
 
 
-def narrowed(net: Net) -> None:
-    ((fc, _),) = net.layers
-    fc.float()
-    net.learn()
-    fc.double()
-    nn.init.constant_(fc.weight, 0.5)
-    net.rule.clear()
-    net.weights = []
-
-
 def registered(net: Net) -> None:
     net.rule.del_cell("cell0")
     net.rule.register_cell("cell0", la.Cell(*net.layers[0]), dt=2.0, batch_reduction="sum")
@@ -219,7 +209,6 @@ BETWEEN: dict[str, Callable[[Net], object]] = {
     "a bound": lambda net: net.rule.updater_of("cell0").weight.fullbound(bound_power, 1.0, 0.0),
     "another parameter and updater of the module": replaced,
     "the own state": lambda net: net.rule.load_state_dict(copy.deepcopy(net.rule.state_dict())),
-    "another dtype": narrowed,
     "another registration": registered,
     "a window of several steps": longer,
 }
@@ -235,6 +224,18 @@ def test_nothing_that_happens_between_steps_is_missed(between: str) -> None:
             net.learn(seed=1)
             net.learn(seed=2, every=2)
         torch.testing.assert_close(fast.weights, plain.weights, **exact)
+
+
+def test_a_parameter_in_another_dtype_is_computed_in_it() -> None:
+    fast, plain = (Net(stdp(backend)) for backend in ("auto", "plain"))
+    for net in (fast, plain):
+        net.layers[0][0].float()
+        net.learn()
+        nn.init.constant_(net.layers[0][0].double().weight, 0.5)
+        net.rule.clear()
+        net.weights = []
+        net.learn()
+    torch.testing.assert_close(fast.weights, plain.weights, **exact)
 
 
 def test_a_pending_change_is_applied_to_a_parameter_in_another_dtype() -> None:
