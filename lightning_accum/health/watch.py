@@ -86,9 +86,7 @@ def switched_off(health: bool | Mapping[str, bool]) -> frozenset[str] | None:
     return frozenset(name for name, on in health.items() if not on)
 
 
-def _guarded(
-    event: Callable[Concatenate[Any, P], None],
-) -> Callable[Concatenate[Any, P], None]:
+def _guarded(event: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate[Any, P], None]:
     """Has a check that raises an error logged once, and all of them left out from then on."""
 
     def guarded(self: Any, *args: P.args, **kwargs: P.kwargs) -> None:

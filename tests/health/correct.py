@@ -34,11 +34,15 @@ from programs import (
     loader,
     mstdp,
     quiet_trainer,
+    recorded,
+    registered,
     rewarded,
+    set_up,
     spikes,
     stepwise,
     uniform,
     whole,
+    windows,
 )
 from torch import Tensor, nn
 
@@ -64,6 +68,8 @@ from lightning_accum.optim import UpdateOptimizer, updates_as_gradients
 from lightning_accum.rules import RandomFeedback, learn_online
 
 CORRECT: list[Program] = []
+# The rows of the table fill their lines.
+# fmt: off
 
 
 def correct(name: str, **program: Any) -> None:
@@ -83,45 +89,25 @@ def constrained(*constraints: Callable[[Tensor], object]) -> Any:
 
 # ====================================================================== rules of spikes
 correct("STDP of sequences", advice=())
-correct(
-    "STDP of steps",
-    net=lambda: Net(LIF(OUTPUTS)),
-    rule=lambda net: STDP(0.01, -0.008),
-    step=stepwise,
-    advice=(),
-)
-correct(
-    "STDP of nearest spikes", rule=lambda n: STDP(0.01, -0.01, trace_mode="nearest", time_dim=0)
-)
+correct("STDP of steps", net=lambda: Net(LIF(OUTPUTS)), rule=lambda net: STDP(0.01, -0.008),
+    step=stepwise, advice=())
+correct("STDP of nearest spikes",
+    rule=lambda n: STDP(0.01, -0.01, trace_mode="nearest", time_dim=0))
 correct("triplets", rule=lambda net: la.TripletSTDP(0.0005, 0.001, -0.004, -0.001, time_dim=0))
-correct(
-    "weight-dependent STDP",
-    rule=lambda net: la.WeightDependentSTDP(0.002, -0.01, time_dim=0),
-    prepare=constrained(Clamp(0.0, 1.0)),
-    advice=(),
-)
+correct("weight-dependent STDP", rule=lambda net: la.WeightDependentSTDP(0.002, -0.01, time_dim=0),
+    prepare=constrained(Clamp(0.0, 1.0)), advice=())
 correct("a kernel", rule=lambda net: la.KernelSTDP(GaussianKernel(0.02, 5.0, -0.005), time_dim=0))
-correct(
-    "a kernel of one's own",
-    rule=lambda net: la.KernelSTDP(lambda d: 0.01 * torch.cos(d / 5), time_dim=0),
-)
-correct(
-    "Clopath",
-    net=lambda: Net(SurrogateLIF(OUTPUTS, time_dim=0)),
+correct("a kernel of one's own",
+    rule=lambda net: la.KernelSTDP(lambda d: 0.01 * torch.cos(d / 5), time_dim=0))
+correct("Clopath", net=lambda: Net(SurrogateLIF(OUTPUTS, time_dim=0)),
     rule=lambda net: la.Clopath(0.02, 0.02, 0.1, 0.3, time_dim=0),
-    prepare=constrained(Clamp(0.0, 1.0)),
-)
-correct(
-    "inhibitory STDP",
-    rule=lambda net: la.InhibitorySTDP(1e-3, target_rate=50.0, time_dim=0),
-    prepare=constrained(Clamp(0.0, 1.0)),
-)
+    prepare=constrained(Clamp(0.0, 1.0)))
+correct("inhibitory STDP", rule=lambda net: la.InhibitorySTDP(1e-3, target_rate=50.0, time_dim=0),
+    prepare=constrained(Clamp(0.0, 1.0)))
 correct("homeostasis", rule=lambda net: la.Homeostasis(1e-3, target=50.0, time_dim=0))
-correct(
-    "homeostasis wakes silent neurons",
+correct("homeostasis wakes silent neurons",
     rule=lambda net: la.Homeostasis(0.05, target=100.0, time_dim=0),
-    prepare=lambda net, rule: nn.init.constant_(net.fc.weight, 0.01),
-)
+    prepare=lambda net, rule: nn.init.constant_(net.fc.weight, 0.01))
 
 
 def two_rules(net: Any, rule: Any) -> None:
@@ -140,13 +126,8 @@ def call_other(net: Any, rule: Any, i: int) -> None:
     rule.other.update()
 
 
-correct(
-    "two rules on one connection, by hand",
-    rule=homeostasis_beside,
-    prepare=two_rules,
-    on={"updated": call_other},
-    hosts=(HAND,),
-)
+correct("two rules on one connection, by hand", rule=homeostasis_beside, prepare=two_rules,
+    on={"updated": call_other}, hosts=(HAND,))
 correct(
     "two rules on one connection, in two callbacks",
     learners=lambda: [
@@ -158,45 +139,21 @@ correct(
 )
 
 # ====================================================================== rewards and errors
-correct(
-    "rewards of both signs",
-    rule=mstdp,
-    inputs=("reward",),
-    step=rewarded(lambda i: (-1.0) ** i),
-)
-correct(
-    "rewards of mean 0 for potentiation only",
-    rule=lambda net: MSTDPET(0.01, 0.0, time_dim=0),
-    inputs=("reward",),
-    step=rewarded(lambda i: torch.tensor([1.0, -1.0, 0.5, -0.5]) * (-1.0) ** i),
-    epochs=10,
-    advice=(),
-)
-correct(
-    "rewards by chance, of mean 0, for potentiation only",
-    rule=lambda net: MSTDPET(0.01, 0.0, time_dim=0),
-    inputs=("reward",),
-    step=rewarded(lambda i: float(torch.rand(()) < 0.5) * 2 - 1),
-    epochs=8,
-    advice=(),
-)
-correct(
-    "a rare reward",
-    rule=mstdp,
-    inputs=("reward",),
-    step=rewarded(lambda i: float(i % 16 == 5)),
-    epochs=4,
-)
-correct(
-    "a reward of one sample, once",
-    rule=mstdp,
-    inputs=("reward",),
-    step=rewarded(lambda i: torch.eye(BATCH)[0] * (i == 11)),
-)
+correct("rewards of both signs", rule=mstdp, inputs=("reward",),
+    step=rewarded(lambda i: (-1.0) ** i))
+correct("rewards of mean 0 for potentiation only", rule=lambda net: MSTDPET(0.01, 0.0, time_dim=0),
+    inputs=("reward",), step=rewarded(lambda i: torch.tensor([1.0, -1.0, 0.5, -0.5]) * (-1.0) ** i),
+    epochs=10, advice=())
+correct("rewards by chance, of mean 0, for potentiation only",
+    rule=lambda net: MSTDPET(0.01, 0.0, time_dim=0), inputs=("reward",),
+    step=rewarded(lambda i: float(torch.rand(()) < 0.5) * 2 - 1), epochs=8, advice=())
+correct("a rare reward", rule=mstdp, inputs=("reward",),
+    step=rewarded(lambda i: float(i % 16 == 5)), epochs=4)
+correct("a reward of one sample, once", rule=mstdp, inputs=("reward",),
+    step=rewarded(lambda i: torch.eye(BATCH)[0] * (i == 11)))
 correct("a reward that gates", rule=mstdp, inputs=("reward",), step=rewarded(lambda i: 1.0))
-correct(
-    "punishment only", rule=mstdp, inputs=("reward",), step=rewarded(lambda i: -torch.ones(BATCH))
-)
+correct("punishment only", rule=mstdp, inputs=("reward",),
+    step=rewarded(lambda i: -torch.ones(BATCH)))
 
 
 def against_baseline(net: Any, x: Tensor, i: int) -> Any:
@@ -213,13 +170,8 @@ class Baseline(Net):
         self.lif.reset()
 
 
-correct(
-    "a reward against its baseline",
-    net=Baseline,
-    rule=mstdp,
-    step=against_baseline,
-    inputs=("reward",),
-)
+correct("a reward against its baseline", net=Baseline, rule=mstdp, step=against_baseline,
+    inputs=("reward",))
 
 
 def trained_readout(net: Any) -> Any:
@@ -234,38 +186,16 @@ def erring_with_loss(net: Any, x: Tensor, i: int) -> Any:
     return {"error": error, "loss": nn.functional.cross_entropy(y, label)}
 
 
-correct(
-    "e-prop, and an optimizer of the readout",
-    net=Errors,
-    rule=eprop,
-    step=erring_with_loss,
-    inputs=("error",),
-    optimizer=trained_readout,
-)
-correct(
-    "e-prop with random feedback",
-    net=Errors,
-    rule=lambda net: eprop(net, feedback=RandomFeedback(2, OUTPUTS)),
-    step=erring_with_loss,
-    inputs=("error",),
-    optimizer=trained_readout,
-)
-correct(
-    "e-prop below a readout that is frozen",
-    net=Errors,
-    rule=eprop,
-    step=erring,
-    inputs=("error",),
-    prepare=lambda net, rule: net.readout.requires_grad_(False),
-)
-correct(
-    "e-prop of adaptive neurons",
-    net=lambda: Errors(beta=0.2),
-    rule=lambda net: eprop(net, beta=0.2, tc_adaptation=200.0),
-    step=erring_with_loss,
-    inputs=("error",),
-    optimizer=trained_readout,
-)
+correct("e-prop, and an optimizer of the readout", net=Errors, rule=eprop, step=erring_with_loss,
+    inputs=("error",), optimizer=trained_readout)
+correct("e-prop with random feedback", net=Errors,
+    rule=lambda net: eprop(net, feedback=RandomFeedback(2, OUTPUTS)), step=erring_with_loss,
+    inputs=("error",), optimizer=trained_readout)
+correct("e-prop below a readout that is frozen", net=Errors, rule=eprop, step=erring,
+    inputs=("error",), prepare=lambda net, rule: net.readout.requires_grad_(False))
+correct("e-prop of adaptive neurons", net=lambda: Errors(beta=0.2),
+    rule=lambda net: eprop(net, beta=0.2, tc_adaptation=200.0), step=erring_with_loss,
+    inputs=("error",), optimizer=trained_readout)
 
 
 def backwards(net: Any, x: Tensor, i: int) -> None:
@@ -273,13 +203,8 @@ def backwards(net: Any, x: Tensor, i: int) -> None:
     net(x).square().mean().backward()
 
 
-correct(
-    "OTTT",
-    net=lambda: Errors(gradient="step"),
-    rule=lambda net: la.OTTT(0.05, time_dim=0),
-    step=backwards,
-    prepare=lambda net, rule: net.readout.requires_grad_(False),
-)
+correct("OTTT", net=lambda: Errors(gradient="step"), rule=lambda net: la.OTTT(0.05, time_dim=0),
+    step=backwards, prepare=lambda net, rule: net.readout.requires_grad_(False))
 
 
 def regressed(net: Any, x: Tensor, i: int) -> Any:
@@ -287,13 +212,9 @@ def regressed(net: Any, x: Tensor, i: int) -> Any:
     return {"error": (net(x).mean(0) - x.mean(1)[:, :OUTPUTS]).detach()}
 
 
-correct(
-    "a readout by the delta rule",
-    net=lambda: Net(lif=LeakyIntegrator(OUTPUTS, time_dim=0)),
-    rule=lambda net: la.DeltaRule(0.05, tc_readout=20.0, time_dim=0),
-    step=regressed,
-    inputs=("error",),
-)
+correct("a readout by the delta rule", net=lambda: Net(lif=LeakyIntegrator(OUTPUTS, time_dim=0)),
+    rule=lambda net: la.DeltaRule(0.05, tc_readout=20.0, time_dim=0), step=regressed,
+    inputs=("error",))
 
 
 # ====================================================================== rules of rates
@@ -311,13 +232,9 @@ for rate_rule, end in {
     la.SoftHebb: nn.Identity,
     la.WTAHebb: nn.Identity,
 }.items():
-    correct(
-        f"{rate_rule.__name__} of rates",
-        net=partial(lambda end: Net(lif=end()), end),
-        rule=partial(lambda kind, net: kind(0.01), rate_rule),
-        step=run_rates,
-        data=lambda: list(torch.rand(12, BATCH, INPUTS)),
-    )
+    correct(f"{rate_rule.__name__} of rates", net=partial(lambda end: Net(lif=end()), end),
+        rule=partial(lambda kind, net: kind(0.01), rate_rule), step=run_rates,
+        data=lambda: list(torch.rand(12, BATCH, INPUTS)))
 
 
 # ====================================================================== neurons, connections
@@ -427,12 +344,8 @@ for name, make, time in [
     ("SpikingJelly step by step", partial(Jelly, "s"), None),
     ("SpikingJelly by sequences", partial(Jelly, "m"), 0),
 ]:
-    correct(
-        name,
-        net=make,
-        rule=partial(lambda time, net: STDP(0.01, -0.008, time_dim=time), time),
-        step=lambda net, x, i: net.run(x),
-    )
+    correct(name, net=make, rule=partial(lambda time, net: STDP(0.01, -0.008, time_dim=time), time),
+        step=lambda net, x, i: net.run(x))
 
 
 class Encoded(Net):
@@ -481,13 +394,9 @@ class Recurrent(Net):
             spikes = self.lif(self.fc(each) + self.recurrent(spikes))
 
 
-correct(
-    "recurrent connections",
-    net=Recurrent,
-    rule=lambda net: STDP(0.01, -0.008),
+correct("recurrent connections", net=Recurrent, rule=lambda net: STDP(0.01, -0.008),
     cells={"in": CellSpec("fc", "lif"), "recurrent": CellSpec("recurrent", "lif")},
-    step=lambda net, x, i: net.run(x),
-)
+    step=lambda net, x, i: net.run(x))
 
 
 class Deep(Net):
@@ -517,11 +426,8 @@ class Driven(Net):
         return self.lif(self.fc(x) + self.fc2(x.flip(-1)))
 
 
-correct(
-    "two connections to the same neurons",
-    net=Driven,
-    cells={"a": CellSpec("fc", "lif"), "b": CellSpec("fc2", "lif")},
-)
+correct("two connections to the same neurons", net=Driven,
+    cells={"a": CellSpec("fc", "lif"), "b": CellSpec("fc2", "lif")})
 
 
 class Taught(Net):
@@ -549,17 +455,12 @@ def delays_clamped(net: Any, rule: Any) -> None:
     attach_updater(net.fc, "delay").register_constraint(Clamp(0.0, 5.0), "delay")
 
 
-correct(
-    "delays that a clamp keeps in range",
-    net=delayed,
+correct("delays that a clamp keeps in range", net=delayed,
     rule=lambda net: la.DelayAdjustedSTDP(4.0, -4.0, params=["delay"], time_dim=0),
-    prepare=delays_clamped,
-)
-correct(
-    "weights behind fixed delays",
+    prepare=delays_clamped)
+correct("weights behind fixed delays",
     net=lambda: Net(fc=uniform(DelayedLinear(INPUTS, OUTPUTS, 5.0, delay=2.0, time_dim=0))),
-    rule=lambda net: la.DelayAdjustedSTDP(0.01, -0.008, time_dim=0),
-)
+    rule=lambda net: la.DelayAdjustedSTDP(0.01, -0.008, time_dim=0))
 
 
 # ====================================================================== streams and windows
@@ -583,12 +484,8 @@ def cleared_by_task(net: Any, rule: Any, i: int) -> None:
 
 
 correct("a rest before each task of a stream", step=by_task, carry=True)
-correct(
-    "a rest before each task, and traces are cleared",
-    step=by_task,
-    carry=True,
-    on={"batch": cleared_by_task},
-)
+correct("a rest before each task, and traces are cleared", step=by_task, carry=True,
+    on={"batch": cleared_by_task})
 
 
 def learned_in_tasks() -> dict[str, Any]:
@@ -635,15 +532,11 @@ def each_step() -> None:
 
 
 correct("the rule in each step", alone=each_step, hosts=(HAND,))
-correct(
-    "windows of different length",
+correct("windows of different length",
     data=lambda: [spikes(1, steps=steps)[0] for steps in (15, 3, 40, 1, 22, 9, 30, 12, 5, 18)],
-    advice=(),
-)
-correct(
-    "batches of different size",
-    data=lambda: [spikes(1, batch=size)[0] for size in (4, 1, 7, 3, 4, 4, 2, 5, 1, 1)],
-)
+    advice=())
+correct("batches of different size",
+    data=lambda: [spikes(1, batch=size)[0] for size in (4, 1, 7, 3, 4, 4, 2, 5, 1, 1)])
 correct("batches of one", data=lambda: spikes(24, batch=1))
 correct("a single batch", data=lambda: spikes(1), epochs=1)
 correct("long windows", data=lambda: spikes(4, steps=200))
@@ -669,44 +562,29 @@ def blank(rate: float) -> Callable[[], list[Tensor]]:
 
 correct("half of the inputs are always dark", data=blank(0.0))
 correct("two of three batches are blank", data=blank(1.0))
-correct(
-    "epochs of one class each",
-    data=lambda: [spikes(1)[0] * (torch.arange(INPUTS) < 4) for _ in range(12)],
-)
-correct(
-    "neurons that begin to fire late",
+correct("epochs of one class each",
+    data=lambda: [spikes(1)[0] * (torch.arange(INPUTS) < 4) for _ in range(12)])
+correct("neurons that begin to fire late",
     net=lambda: Net(LIF(OUTPUTS, v_threshold=2.0, time_dim=0)),
     data=lambda: [x * (0.2 if i < 8 else 1.0) for i, x in enumerate(spikes(24))],
     rule=lambda net: la.Homeostasis(0.01, target=100.0, time_dim=0),
-    step=lambda net, x, i: whole(net, (x > 0).float(), i),
-)
+    step=lambda net, x, i: whole(net, (x > 0).float(), i))
 
 # ====================================================================== rates and schedules
 correct("rates of 0 for a control", rule=lambda net: STDP(0.0, 0.0, time_dim=0))
-correct(
-    "rates of 0 for a control, in pieces of a stream",
-    rule=lambda net: STDP(0.0, 0.0, time_dim=0),
-    step=through,
-    carry=True,
-)
-correct(
-    "potentiation only, clamped",
-    rule=lambda n: STDP(0.01, 0.0, time_dim=0),
-    prepare=constrained(Clamp(0, 1)),
-)
-correct(
-    "a schedule that ends at 0",
-    callback={
-        "lr_scheduler": partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=16),
-    },
-    hosts=(CALLBACK,),
-)
+correct("rates of 0 for a control, in pieces of a stream",
+    rule=lambda net: STDP(0.0, 0.0, time_dim=0), step=through, carry=True)
+correct("potentiation only, clamped", rule=lambda n: STDP(0.01, 0.0, time_dim=0),
+    prepare=constrained(Clamp(0, 1)))
+correct("a schedule that ends at 0",
+    callback={"lr_scheduler": partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=16)},
+    hosts=(CALLBACK,))
 correct(
     "a warm-up",
     callback={
         "lr_scheduler": partial(
             torch.optim.lr_scheduler.LinearLR, start_factor=0.01, total_iters=12
-        ),
+        )
     },
     hosts=(CALLBACK,),
 )
@@ -723,20 +601,14 @@ correct(
 
 def decaying() -> None:
     """A loop whose scale goes down to 0, by hand."""
-    net, rule = Net(), STDP(0.01, -0.008, time_dim=0)
-    rule.register_cell("enc", Cell(net.fc, net.lif))
-    for i, x in enumerate(spikes(24)):
-        whole(net, x, i)
-        rule(carry=False)
+    net, rule = registered()
+    for i in windows(net, rule):
         rule.update(scale=max(0.0, 1 - i / 12))
 
 
 def decaying_in_fabric() -> None:
-    net, learner = Net(), FabricCellTrainer(STDP(0.01, -0.008, time_dim=0), ENC)
-    learner.setup(net)
-    for i, x in enumerate(spikes(24)):
-        with learner.batch():
-            whole(net, x, i)
+    net, learner = set_up()
+    for i in recorded(net, learner):
         learner.step(scale=max(0.0, 1 - i / 12))
     learner.release()
 
@@ -761,23 +633,15 @@ def sharply_bound(net: Any, rule: Any) -> None:
 
 correct("soft bounds", prepare=softly_bound)
 correct("weights partly at sharp bounds", prepare=sharply_bound)
-correct(
-    "weights that reach their limits and stay",
-    rule=lambda net: STDP(1.0, 1.0, time_dim=0),
-    prepare=constrained(Clamp(0.0, 0.5)),
-    epochs=4,
-)
-correct(
-    "weights in float64",
+correct("weights that reach their limits and stay", rule=lambda net: STDP(1.0, 1.0, time_dim=0),
+    prepare=constrained(Clamp(0.0, 0.5)), epochs=4)
+correct("weights in float64",
     net=lambda: Net(fc=uniform(nn.Linear(INPUTS, OUTPUTS, False).double())),
-    step=lambda net, x, i: whole(net, x.double(), i),
-)
-correct(
-    "weights in bfloat16, with large rates",
+    step=lambda net, x, i: whole(net, x.double(), i))
+correct("weights in bfloat16, with large rates",
     net=lambda: Net(fc=uniform(nn.Linear(INPUTS, OUTPUTS, False).bfloat16())),
     rule=lambda net: STDP(0.1, -0.1, time_dim=0),
-    step=lambda net, x, i: whole(net, x.bfloat16(), i),
-)
+    step=lambda net, x, i: whole(net, x.bfloat16(), i))
 correct("mixed precision", trainer={"precision": "bf16-mixed"}, hosts=(CALLBACK,))
 correct(
     "pruned weights stay at 0",
@@ -785,11 +649,8 @@ correct(
         lambda weight, mask=(net.fc.weight > 0.1): weight.mul_(mask)
     )(net, rule),
 )
-correct(
-    "weights of two values, with large rates",
-    rule=lambda net: STDP(0.1, -0.12, time_dim=0),
-    prepare=constrained(lambda weight: weight.mul_(4).round_().div_(4)),
-)
+correct("weights of two values, with large rates", rule=lambda net: STDP(0.1, -0.12, time_dim=0),
+    prepare=constrained(lambda weight: weight.mul_(4).round_().div_(4)))
 
 
 def converge(net: Any, rule: Any) -> None:
@@ -806,17 +667,10 @@ def converge(net: Any, rule: Any) -> None:
     other.del_cell("enc")
 
 
-correct(
-    "trained weights, which hardly move",
-    rule=lambda net: STDP(1e-7, -1e-7, time_dim=0),
-    prepare=converge,
-    hosts=HOSTED,
-    epochs=1,
-)
-correct(
-    "another part of the program keeps the norm after each batch",
-    on={"updated": lambda net, rule, i: net.fc.weight.data.div_(net.fc.weight.data.norm())},
-)
+correct("trained weights, which hardly move", rule=lambda net: STDP(1e-7, -1e-7, time_dim=0),
+    prepare=converge, hosts=HOSTED, epochs=1)
+correct("another part of the program keeps the norm after each batch",
+    on={"updated": lambda net, rule, i: net.fc.weight.data.div_(net.fc.weight.data.norm())})
 
 
 def averaged() -> dict[str, Any]:
@@ -859,11 +713,8 @@ def rounded(net: Any, rule: Any, i: int) -> None:
 
 correct("weights settle in a cycle", **cycle(2**-8, 1.0, 1.0, -2.0))
 correct("weights settle in a cycle up to rounding", **cycle(0.0123, 1.1, 0.9, -2.0))
-correct(
-    "weights in such a cycle are rounded after each epoch",
-    on={"epoch": rounded},
-    **cycle(0.0123, 1.1, 0.9, -2.0),
-)
+correct("weights in such a cycle are rounded after each epoch", on={"epoch": rounded},
+    **cycle(0.0123, 1.1, 0.9, -2.0))
 
 
 def best() -> dict[str, Any]:
@@ -893,12 +744,8 @@ def rests_later(net: Any, rule: Any, i: int) -> None:
 
 
 correct("a frozen layer beside one that learns", net=Deep, cells=BOTH, prepare=half_asleep)
-correct(
-    "a layer that rests after its first epoch",
-    on={"epoch": rests_later},
-    epochs=3,
-    hosts=HOSTED,
-)
+correct("a layer that rests after its first epoch", on={"epoch": rests_later}, epochs=3,
+    hosts=HOSTED)
 
 
 def in_turn(net: Any, rule: Any, i: int) -> None:
@@ -946,12 +793,8 @@ HEADED: dict[str, Any] = {
 }
 correct("an optimizer of the readout", **HEADED)
 correct("updates of several batches", every=4)
-correct(
-    "gradients of several batches",
-    **HEADED,
-    trainer={"accumulate_grad_batches": 4},
-    hosts=(CALLBACK,),
-)
+correct("gradients of several batches", **HEADED, trainer={"accumulate_grad_batches": 4},
+    hosts=(CALLBACK,))
 correct("clipped gradients", **HEADED, trainer={"gradient_clip_val": 0.1}, hosts=(CALLBACK,))
 
 
@@ -1036,24 +879,18 @@ class Exports(Lit):
 
 
 def exported() -> None:
-    net, rule = Net(), STDP(0.01, -0.008, time_dim=0)
-    rule.register_cell("enc", Cell(net.fc, net.lif))
+    net, rule = registered()
     adam = torch.optim.Adam(net.fc.parameters(), lr=1e-3)
-    for i, x in enumerate(spikes(24)):
-        whole(net, x, i)
-        rule(carry=False)
+    for _i in windows(net, rule):
         adam.zero_grad()
         updates_as_gradients(rule.updater_of("enc"))
         adam.step()
 
 
 def exported_in_fabric() -> None:
-    net, use = Net(), FabricCellTrainer(STDP(0.01, -0.008, time_dim=0), ENC)
-    use.setup(net)
+    net, use = set_up()
     sgd = torch.optim.SGD(net.fc.parameters(), lr=1.0)
-    for i, x in enumerate(spikes(24)):
-        with use.batch():
-            whole(net, x, i)
+    for _i in recorded(net, use):
         sgd.zero_grad()
         use.updates_as_gradients()
         sgd.step()
@@ -1071,10 +908,7 @@ def in_loop(name: str, program: Callable[[], object], **more: Any) -> None:
 
 
 in_callback("several optimizers, by hand", lambda: fit(Several(), learner()))
-in_callback(
-    "the module's own optimizer steps rarely",
-    lambda: fit(Rarely(), learner()),
-)
+in_callback("the module's own optimizer steps rarely", lambda: fit(Rarely(), learner()))
 in_callback("automatic optimization without a loss", lambda: fit(Automatic(), learner()))
 in_callback("updates as gradients in a fit", lambda: fit(Exports(), learner()))
 in_loop("updates as gradients, by hand", exported)
@@ -1082,12 +916,9 @@ correct("updates as gradients under Fabric", alone=exported_in_fabric, hosts=(FA
 
 
 def by_optimizer() -> None:
-    net, rule = Net(), STDP(0.01, -0.008, time_dim=0)
-    rule.register_cell("enc", Cell(net.fc, net.lif))
+    net, rule = registered()
     optimizer = UpdateOptimizer(net.fc.parameters(), updaters=[rule.updater_of("enc")])
-    for i, x in enumerate(spikes(24)):
-        whole(net, x, i)
-        rule(carry=False)
+    for _i in windows(net, rule):
         optimizer.step()
 
 
@@ -1283,12 +1114,6 @@ in_callback("no logs and no summary", lambda: fit(Lit(), learner(log=False, summ
 
 
 # ====================================================================== loops and notebooks
-def registered() -> tuple[Net, Any]:
-    net, rule = Net(), STDP(0.01, -0.008, time_dim=0)
-    rule.register_cell("enc", Cell(net.fc, net.lif))
-    return net, rule
-
-
 def looked_at() -> None:
     """A rule that is made, and never used."""
     repr(STDP(0.01, -0.008)), repr(registered()), repr(learner())
@@ -1297,9 +1122,7 @@ def looked_at() -> None:
 def tried() -> None:
     """A few windows, to see what would change."""
     net, rule = registered()
-    for i, x in enumerate(spikes(4)):
-        whole(net, x, i)
-        rule(carry=False)
+    list(windows(net, rule, 4))
     assert rule.updater_of("enc").weight.pos is not None
 
 
@@ -1326,9 +1149,7 @@ def measured() -> None:
 def read_and_dropped() -> None:
     """Reads what would change, and drops it."""
     net, rule = registered()
-    for i, x in enumerate(spikes(24)):
-        whole(net, x, i)
-        rule(carry=False)
+    for _i in windows(net, rule):
         weight = rule.updater_of("enc").weight
         assert weight.pos is not None
         net.fc.weight.data += 0.5 * (weight.pos - weight.neg)
@@ -1352,9 +1173,7 @@ def rejected_now_and_then() -> None:
 def copied() -> None:
     """Copies go on learning on their own, and are saved and loaded."""
     net, rule = registered()
-    for i, x in enumerate(spikes(12)):
-        whole(net, x, i)
-        rule(carry=False)
+    for i in windows(net, rule, 12):
         rule.update()
         if i == 5:
             other, its_rule = copy.deepcopy((net, rule))
@@ -1370,9 +1189,7 @@ def copied() -> None:
 def learned_once() -> None:
     """All batches make one update."""
     net, rule = registered()
-    for i, x in enumerate(spikes(24)):
-        whole(net, x, i)
-        rule(carry=False)
+    list(windows(net, rule))
     rule.update()
 
 
@@ -1475,11 +1292,8 @@ for name, program in {
 
 def parts() -> None:
     """Batches that are evaluated in parts, and applied together."""
-    net, use = Net(), FabricCellTrainer(STDP(0.01, -0.008, time_dim=0), ENC)
-    use.setup(net)
-    for i, x in enumerate(spikes(24)):
-        with use.batch():
-            whole(net, x, i)
+    net, use = set_up()
+    for i in recorded(net, use):
         use.accumulate()
         if i % 3 == 2:
             use.step()
@@ -1488,11 +1302,8 @@ def parts() -> None:
 
 def left() -> None:
     """A loop that is not released."""
-    net, use = Net(), FabricCellTrainer(STDP(0.01, -0.008, time_dim=0), ENC)
-    use.setup(net)
-    for i, x in enumerate(spikes(24)):
-        with use.batch():
-            whole(net, x, i)
+    net, use = set_up()
+    for _i in recorded(net, use):
         use.step()
 
 
@@ -1529,124 +1340,49 @@ for name, program in {
 
 
 # ====================================================================== advice, and no warning
-correct(
-    "advice: neurons that spike in most steps",
+correct("advice: neurons that spike in most steps",
     net=lambda: Net(LIF(OUTPUTS, v_threshold=0.05, time_dim=0)),
-    advice=("`enc`", "spike in", "of the steps"),
-    hosts=HOSTED,
-)
-correct(
-    "advice: an input that spikes in most steps",
-    data=lambda: spikes(8, rate=0.8),
-    advice=("input of `enc`", "spikes in"),
-    hosts=HOSTED,
-)
-correct(
-    "advice: neurons that fall silent",
-    rule=lambda net: STDP(0.001, -0.3, time_dim=0),
-    prepare=constrained(Clamp(0.0, 1.0)),
-    epochs=4,
-    advice=("`enc`", "fired at first"),
-    hosts=HOSTED,
-)
-correct(
-    "advice: single steps",
-    data=lambda: spikes(40, steps=1, rate=0.8),
+    advice=("`enc`", "spike in", "of the steps"), hosts=HOSTED)
+correct("advice: an input that spikes in most steps", data=lambda: spikes(8, rate=0.8),
+    advice=("input of `enc`", "spikes in"), hosts=HOSTED)
+correct("advice: neurons that fall silent", rule=lambda net: STDP(0.001, -0.3, time_dim=0),
+    prepare=constrained(Clamp(0.0, 1.0)), epochs=4, advice=("`enc`", "fired at first"),
+    hosts=HOSTED)
+correct("advice: single steps", data=lambda: spikes(40, steps=1, rate=0.8),
     prepare=lambda net, rule: nn.init.uniform_(net.fc.weight, 0.2, 0.6),
-    advice=("`enc`", "single step"),
-    hosts=HOSTED,
-)
-correct(
-    "advice: a rate of 0",
-    rule=lambda net: STDP(0.0, 0.0, time_dim=0),
-    advice=("enc", "unchanged", "0"),
-    hosts=HOSTED,
-)
-correct(
-    "advice: weights hardly moved",
-    rule=lambda net: STDP(1e-8, -0.8e-8, time_dim=0),
-    epochs=3,
-    advice=("enc", "by a share of"),
-    hosts=HOSTED,
-)
-correct(
-    "advice: weights that grow",
-    rule=lambda net: STDP(0.5, 0.0, time_dim=0),
-    epochs=4,
-    advice=("norm", "enc", "grew"),
-    hosts=HOSTED,
-)
-correct(
-    "advice: a reward that is always the same",
-    rule=mstdp,
-    inputs=("reward",),
-    step=rewarded(lambda i: 1.0),
-    advice=("`reward`", "was 1"),
-    hosts=HOSTED,
-)
-correct(
-    "advice: a reward that is never negative",
-    rule=mstdp,
-    inputs=("reward",),
-    step=rewarded(lambda i: float(i % 2)),
-    epochs=8,
-    advice=("`reward`", "below 0"),
-    hosts=HOSTED,
-)
-correct(
-    "advice: negative outputs under BCM",
+    advice=("`enc`", "single step"), hosts=HOSTED)
+correct("advice: a rate of 0", rule=lambda net: STDP(0.0, 0.0, time_dim=0),
+    advice=("enc", "unchanged", "0"), hosts=HOSTED)
+correct("advice: weights hardly moved", rule=lambda net: STDP(1e-8, -0.8e-8, time_dim=0), epochs=3,
+    advice=("enc", "by a share of"), hosts=HOSTED)
+correct("advice: weights that grow", rule=lambda net: STDP(0.5, 0.0, time_dim=0), epochs=4,
+    advice=("norm", "enc", "grew"), hosts=HOSTED)
+correct("advice: a reward that is always the same", rule=mstdp, inputs=("reward",),
+    step=rewarded(lambda i: 1.0), advice=("`reward`", "was 1"), hosts=HOSTED)
+correct("advice: a reward that is never negative", rule=mstdp, inputs=("reward",),
+    step=rewarded(lambda i: float(i % 2)), epochs=8, advice=("`reward`", "below 0"), hosts=HOSTED)
+correct("advice: negative outputs under BCM",
     net=lambda: Net(nn.Identity(), fc=uniform(nn.Linear(INPUTS, OUTPUTS, False), -1.0, 0.5)),
-    rule=lambda net: la.BCM(1e-4),
-    step=run_rates,
-    data=lambda: list(torch.rand(40, 16, INPUTS)),
-    advice=("`enc`", "negative"),
-    hosts=HOSTED,
-)
-correct(
-    "advice: weights beyond the range of the rule",
+    rule=lambda net: la.BCM(1e-4), step=run_rates, data=lambda: list(torch.rand(40, 16, INPUTS)),
+    advice=("`enc`", "negative"), hosts=HOSTED)
+correct("advice: weights beyond the range of the rule",
     rule=lambda net: la.WeightDependentSTDP(0.002, -0.002, w_min=0.3, w_max=1.0, time_dim=0),
-    advice=("enc", "range"),
-    hosts=HOSTED,
-)
-correct(
-    "advice: neurons that never won",
-    net=lambda: Net(nn.Identity()),
+    advice=("enc", "range"), hosts=HOSTED)
+correct("advice: neurons that never won", net=lambda: Net(nn.Identity()),
     rule=lambda net: la.WTAHebb(0.01),
-    prepare=lambda net, rule: nn.init.zeros_(net.fc.weight[1:].detach()),
-    step=run_rates,
-    data=lambda: list(torch.rand(8, BATCH, INPUTS)),
-    advice=("`enc`", "never won"),
-    hosts=HOSTED,
-)
-correct(
-    "advice: neurons that are all alike",
+    prepare=lambda net, rule: nn.init.zeros_(net.fc.weight[1:].detach()), step=run_rates,
+    data=lambda: list(torch.rand(8, BATCH, INPUTS)), advice=("`enc`", "never won"), hosts=HOSTED)
+correct("advice: neurons that are all alike",
     prepare=lambda net, rule: nn.init.constant_(net.fc.weight, 0.2),
-    advice=("`enc`", "same weights"),
-    hosts=HOSTED,
-)
-correct(
-    "advice: delays that stay in their step",
-    net=lambda: delayed(),
+    advice=("`enc`", "same weights"), hosts=HOSTED)
+correct("advice: delays that stay in their step", net=lambda: delayed(),
     rule=lambda net: la.DelayAdjustedSTDP(1e-4, -1e-4, params=["delay"], time_dim=0),
-    prepare=delays_clamped,
-    advice=("delay", "step"),
-    hosts=HOSTED,
-)
-correct(
-    "advice: a layer that rests from the beginning",
-    net=Deep,
-    cells=BOTH,
-    prepare=half_asleep,
-    advice=("`top`", "evaluation mode"),
-    hosts=HOSTED,
-)
-correct(
-    "advice: a rate that leaves its target",
-    rule=lambda net: la.Homeostasis(-1e-3, target=300.0, time_dim=0),
-    epochs=8,
-    advice=("`enc`", "target"),
-    hosts=HOSTED,
-)
+    prepare=delays_clamped, advice=("delay", "step"), hosts=HOSTED)
+correct("advice: a layer that rests from the beginning", net=Deep, cells=BOTH, prepare=half_asleep,
+    advice=("`top`", "evaluation mode"), hosts=HOSTED)
+correct("advice: a rate that leaves its target",
+    rule=lambda net: la.Homeostasis(-1e-3, target=300.0, time_dim=0), epochs=8,
+    advice=("`enc`", "target"), hosts=HOSTED)
 correct(
     "advice: a clamp over first weights that are negative",
     prepare=lambda net, rule: (

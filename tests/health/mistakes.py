@@ -26,10 +26,14 @@ from programs import (
     fit,
     learner,
     mstdp,
+    recorded,
+    registered,
     rewarded,
+    set_up,
     spikes,
     uniform,
     whole,
+    windows,
 )
 from torch import Tensor, nn
 
@@ -41,6 +45,8 @@ from lightning_accum.nn import LIF, DelayedLinear, LeakyIntegrator, SurrogateLIF
 from lightning_accum.optim import UpdateOptimizer
 
 MISTAKES: list[Program] = []
+# The rows of the table fill their lines.
+# fmt: off
 
 
 def mistake(name: str, link: str | tuple[str, ...], *words: str, **program: Any) -> None:
@@ -78,59 +84,25 @@ def unobserved(net: Any, x: Tensor, i: int) -> None:
 
 
 mistake("methods are called, which no hook sees", "recorded", "`enc`", "fc(x)", step=methods)
-mistake(
-    "linear is called with the weight",
-    "error",
-    "`enc`",
-    "connection",
-    error=ValueError,
-    step=functional,
-)
-mistake(
-    "the model is in evaluation mode",
-    "recorded",
-    "`enc`",
-    "evaluation mode",
-    prepare=lambda net, rule: net.eval(),
-)
+mistake("linear is called with the weight", "error", "`enc`", "connection", error=ValueError,
+    step=functional)
+mistake("the model is in evaluation mode", "recorded", "`enc`", "evaluation mode",
+    prepare=lambda net, rule: net.eval())
 mistake("eval() in each step", "recorded", "`enc`", "evaluation", step=asleep)
-mistake(
-    "the rule is in evaluation mode",
-    "recorded",
-    "`enc`",
-    "rule",
-    "evaluation mode",
-    on={"batch": lambda net, rule, i: rule.eval()},
-)
-mistake(
-    "clear() before the rule",
-    "recorded",
-    "`enc`",
-    "clear()",
-    on={"ran": lambda net, rule, i: rule.clear()},
-)
+mistake("the rule is in evaluation mode", "recorded", "`enc`", "rule", "evaluation mode",
+    on={"batch": lambda net, rule, i: rule.eval()})
+mistake("clear() before the rule", "recorded", "`enc`", "clear()",
+    on={"ran": lambda net, rule, i: rule.clear()})
 mistake("inside unobserved()", "recorded", "`enc`", "unobserved", step=unobserved)
-mistake(
-    "cells of a copy of the model",
-    "recorded",
-    "`enc`",
-    "not a module of the model",
-    prepare=outside,
-    cells={},
-    hosts=HOSTED,
-)
-mistake(
-    "one of two cells is never called",
-    "recorded",
-    "`top`",
+mistake("cells of a copy of the model", "recorded", "`enc`", "not a module of the model",
+    prepare=outside, cells={}, hosts=HOSTED)
+mistake("one of two cells is never called", "recorded", "`top`",
     net=lambda: Net(fc2=uniform(nn.Linear(4, 4, False)), lif2=LIF(4, time_dim=0)),
-    cells={"enc": CellSpec("fc", "lif"), "top": CellSpec("fc2", "lif2")},
-)
+    cells={"enc": CellSpec("fc", "lif"), "top": CellSpec("fc2", "lif2")})
 
 
 def before_the_batch() -> None:
-    net, learner = Net(), FabricCellTrainer(STDP(0.01, -0.008, time_dim=0), ENC)
-    learner.setup(net)
+    net, learner = set_up()
     for x in spikes(24):
         whole(net, x, 0)
         with learner.batch():
@@ -140,22 +112,15 @@ def before_the_batch() -> None:
 
 
 def no_batch() -> None:
-    net, learner = Net(), FabricCellTrainer(STDP(0.01, -0.008, time_dim=0), ENC)
-    learner.setup(net)
+    net, learner = set_up()
     for x in spikes(24):
         whole(net, x, 0)
         learner.step()
     learner.release()
 
 
-mistake(
-    "the module runs before batch()",
-    "recorded",
-    "`enc`",
-    "batch()",
-    alone=before_the_batch,
-    hosts=(FABRIC,),
-)
+mistake("the module runs before batch()", "recorded", "`enc`", "batch()", alone=before_the_batch,
+    hosts=(FABRIC,))
 mistake("steps without batch()", "recorded", "batch()", alone=no_batch, hosts=(FABRIC,))
 
 
@@ -188,28 +153,15 @@ def left_by_eval() -> None:
 
 
 mistake("never called", "evaluated", "`enc`", "no call", alone=never_called, hosts=(HAND,))
-mistake(
-    "updated and never called",
-    "evaluated",
-    "`enc`",
-    "no call",
-    alone=updated_and_never_called,
-    hosts=(HAND,),
-)
-mistake(
-    "never called, until eval()", "evaluated", "`enc`", "no call", alone=left_by_eval, hosts=(HAND,)
-)
+mistake("updated and never called", "evaluated", "`enc`", "no call", alone=updated_and_never_called,
+    hosts=(HAND,))
+mistake("never called, until eval()", "evaluated", "`enc`", "no call", alone=left_by_eval,
+    hosts=(HAND,))
 
 # ====================================================================== finite
 NAN = float("nan")
-mistake(
-    "weights are NaN from the beginning",
-    "finite",
-    "enc",
-    "nan",
-    "initialized",
-    prepare=lambda net, rule: nn.init.constant_(net.fc.weight, NAN),
-)
+mistake("weights are NaN from the beginning", "finite", "enc", "nan", "initialized",
+    prepare=lambda net, rule: nn.init.constant_(net.fc.weight, NAN))
 
 
 def poison(net: Any, rule: Any, i: int) -> None:
@@ -226,20 +178,10 @@ def dark(net: Any, x: Tensor, i: int) -> None:
 
 
 mistake("the input is always zero", "active", "`enc`", "input", "always 0", step=dark)
-mistake(
-    "the threshold is too high",
-    "active",
-    "`enc`",
-    "never fired",
-    net=lambda: Net(LIF(OUTPUTS, v_threshold=1e6, time_dim=0)),
-)
-mistake(
-    "the weights are zero",
-    "active",
-    "`enc`",
-    "never fired",
-    prepare=lambda net, rule: nn.init.zeros_(net.fc.weight),
-)
+mistake("the threshold is too high", "active", "`enc`", "never fired",
+    net=lambda: Net(LIF(OUTPUTS, v_threshold=1e6, time_dim=0)))
+mistake("the weights are zero", "active", "`enc`", "never fired",
+    prepare=lambda net, rule: nn.init.zeros_(net.fc.weight))
 mistake(
     "Normalize keeps the weights below the threshold",
     "active",
@@ -249,26 +191,10 @@ mistake(
         la.Normalize(1e-3)
     ),
 )
-mistake(
-    "the reward is always 0",
-    "active",
-    "`enc`",
-    "`reward`",
-    "always 0",
-    rule=mstdp,
-    inputs=("reward",),
-    step=rewarded(lambda i: torch.zeros(BATCH)),
-)
-mistake(
-    "the reward is False",
-    "active",
-    "`enc`",
-    "`reward`",
-    "always 0",
-    rule=mstdp,
-    step=rewarded(lambda i: False),
-    inputs=("reward",),
-)
+mistake("the reward is always 0", "active", "`enc`", "`reward`", "always 0", rule=mstdp,
+    inputs=("reward",), step=rewarded(lambda i: torch.zeros(BATCH)))
+mistake("the reward is False", "active", "`enc`", "`reward`", "always 0", rule=mstdp,
+    step=rewarded(lambda i: False), inputs=("reward",))
 
 
 def blind(net: Any, x: Tensor, i: int) -> Any:
@@ -277,29 +203,11 @@ def blind(net: Any, x: Tensor, i: int) -> Any:
 
 
 FROZEN: dict[str, Any] = {"prepare": lambda net, rule: net.readout.requires_grad_(False)}
-mistake(
-    "the error is always 0",
-    "active",
-    "`enc`",
-    "`error`",
-    "always 0",
-    net=Errors,
-    rule=eprop,
-    step=blind,
+mistake("the error is always 0", "active", "`enc`", "`error`", "always 0", net=Errors, rule=eprop,
+    step=blind, inputs=("error",), **FROZEN)
+mistake("the feedback is 0", "active", "`enc`", "feedback", net=Errors, rule=eprop, step=erring,
     inputs=("error",),
-    **FROZEN,
-)
-mistake(
-    "the feedback is 0",
-    "active",
-    "`enc`",
-    "feedback",
-    net=Errors,
-    rule=eprop,
-    step=erring,
-    inputs=("error",),
-    prepare=lambda net, rule: nn.init.zeros_(net.readout.requires_grad_(False).weight),
-)
+    prepare=lambda net, rule: nn.init.zeros_(net.readout.requires_grad_(False).weight))
 
 
 # ====================================================================== applied
@@ -308,21 +216,15 @@ def never_updated() -> None:
 
 
 def cleared() -> None:
-    net, rule = Net(), STDP(0.01, -0.008, time_dim=0)
-    rule.register_cell("enc", Cell(net.fc, net.lif))
-    for i, x in enumerate(spikes(100)):
-        whole(net, x, i)
-        rule(carry=False)
+    net, rule = registered()
+    for _i in windows(net, rule, 100):
         rule.updater_of("enc").clear()
         rule.update()
 
 
 def deleted_changes() -> None:
-    net, rule = Net(), STDP(0.01, -0.008, time_dim=0)
-    rule.register_cell("enc", Cell(net.fc, net.lif))
-    for i, x in enumerate(spikes(100)):
-        whole(net, x, i)
-        rule(carry=False)
+    net, rule = registered()
+    for _i in windows(net, rule, 100):
         del rule.updater_of("enc").weight
         rule.update()
 
@@ -336,46 +238,24 @@ def new_rule_in_each_batch() -> None:
         rule(carry=False)
 
 
-mistake(
-    "never updated",
-    "applied",
-    "`enc`",
-    "none applied",
-    "update()",
-    alone=never_updated,
-    hosts=(HAND,),
-)
+mistake("never updated", "applied", "`enc`", "none applied", "update()", alone=never_updated,
+    hosts=(HAND,))
 mistake("changes are cleared", "applied", "`weight`", "cleared", alone=cleared, hosts=(HAND,))
-mistake(
-    "changes are deleted", "applied", "`weight`", "cleared", alone=deleted_changes, hosts=(HAND,)
-)
-mistake(
-    "a new rule in each batch",
-    "applied",
-    "`weight`",
-    "no update",
-    alone=new_rule_in_each_batch,
-    hosts=(HAND,),
-)
+mistake("changes are deleted", "applied", "`weight`", "cleared", alone=deleted_changes,
+    hosts=(HAND,))
+mistake("a new rule in each batch", "applied", "`weight`", "no update",
+    alone=new_rule_in_each_batch, hosts=(HAND,))
 mistake("step() is never called", "applied", "`enc`", "step()", update=False, hosts=(FABRIC,))
 
 
 def accumulate_only() -> None:
-    net, learner = Net(), FabricCellTrainer(STDP(0.01, -0.008, time_dim=0), ENC)
-    learner.setup(net)
-    for x in spikes(24):
-        with learner.batch():
-            whole(net, x, 0)
+    net, learner = set_up()
+    list(recorded(net, learner))
     learner.release()
 
 
-mistake(
-    "batches that are never evaluated",
-    ("evaluated", "applied"),
-    "step()",
-    alone=accumulate_only,
-    hosts=(FABRIC,),
-)
+mistake("batches that are never evaluated", ("evaluated", "applied"), "step()",
+    alone=accumulate_only, hosts=(FABRIC,))
 
 
 class Own(Lit):
@@ -445,49 +325,16 @@ def no_callback() -> None:
     fit(Own())
 
 
-mistake(
-    "the module's own optimizer is never stepped",
-    "applied",
-    "`enc`",
-    "UpdateOptimizer",
-    "not stepped",
-    alone=lambda: fit(Unstepped(), learner()),
-    hosts=(CALLBACK,),
-)
-mistake(
-    "the module's own optimizer holds another layer",
-    "error",
-    "UpdateOptimizer",
-    "parameters",
-    alone=lambda: fit(OfAnother(), learner()),
-    error=RuntimeError,
-    hosts=(CALLBACK,),
-)
-mistake(
-    "an UpdateOptimizer without a callback",
-    "error",
-    "UpdateOptimizer",
-    "updaters",
-    alone=no_callback,
-    error=RuntimeError,
-    hosts=(CALLBACK,),
-)
-mistake(
-    "a cell that is registered during the fit",
-    "applied",
-    "`late`",
-    "optimizer",
-    alone=late_cell,
-    hosts=(CALLBACK,),
-)
-mistake(
-    "a fit that stops before its first update",
-    "applied",
-    "`enc`",
-    "none applied",
-    alone=interrupted,
-    hosts=(CALLBACK,),
-)
+mistake("the module's own optimizer is never stepped", "applied", "`enc`", "UpdateOptimizer",
+    "not stepped", alone=lambda: fit(Unstepped(), learner()), hosts=(CALLBACK,))
+mistake("the module's own optimizer holds another layer", "error", "UpdateOptimizer", "parameters",
+    alone=lambda: fit(OfAnother(), learner()), error=RuntimeError, hosts=(CALLBACK,))
+mistake("an UpdateOptimizer without a callback", "error", "UpdateOptimizer", "updaters",
+    alone=no_callback, error=RuntimeError, hosts=(CALLBACK,))
+mistake("a cell that is registered during the fit", "applied", "`late`", "optimizer",
+    alone=late_cell, hosts=(CALLBACK,))
+mistake("a fit that stops before its first update", "applied", "`enc`", "none applied",
+    alone=interrupted, hosts=(CALLBACK,))
 
 
 def exported(step: bool = True, zero: bool = True, early: bool = False) -> Callable[[], None]:
@@ -513,43 +360,18 @@ def exported(step: bool = True, zero: bool = True, early: bool = False) -> Calla
     return program
 
 
-mistake(
-    "exported changes that no optimizer steps",
-    "applied",
-    "`weight`",
-    "gradients",
-    alone=exported(step=False),
-    hosts=(HAND,),
-)
-mistake(
-    "exported changes that are emptied before the step",
-    "applied",
-    "`weight`",
-    "zero_grad()",
-    alone=exported(early=True),
-    hosts=(HAND,),
-)
-mistake(
-    "gradients that are never emptied",
-    ("applied", "trained"),
-    "gradients",
-    "zero_grad()",
-    alone=exported(zero=False),
-    hosts=(HAND,),
-)
+mistake("exported changes that no optimizer steps", "applied", "`weight`", "gradients",
+    alone=exported(step=False), hosts=(HAND,))
+mistake("exported changes that are emptied before the step", "applied", "`weight`", "zero_grad()",
+    alone=exported(early=True), hosts=(HAND,))
+mistake("gradients that are never emptied", ("applied", "trained"), "gradients", "zero_grad()",
+    alone=exported(zero=False), hosts=(HAND,))
 
 
 # ====================================================================== kept
-mistake(
-    "the reward is NaN",
-    "kept",
-    "nan",
-    "dropped",
-    rule=mstdp,
-    inputs=("reward",),
+mistake("the reward is NaN", "kept", "nan", "dropped", rule=mstdp, inputs=("reward",),
     step=rewarded(lambda i: torch.full((BATCH,), NAN)),
-    prepare=lambda net, rule: attach_updater(net.fc, "weight", nonfinite="skip"),
-)
+    prepare=lambda net, rule: attach_updater(net.fc, "weight", nonfinite="skip"))
 
 
 class Poison(STDP):
@@ -559,14 +381,9 @@ class Poison(STDP):
         return [la.Term(NAN, t.post, t.pre) for t in super().terms(window, h)]
 
 
-mistake(
-    "the terms of a rule are NaN",
-    "kept",
-    "nan",
-    "dropped",
+mistake("the terms of a rule are NaN", "kept", "nan", "dropped",
     rule=lambda net: Poison(0.01, -0.008, time_dim=0),
-    prepare=lambda net, rule: attach_updater(net.fc, "weight", nonfinite="skip"),
-)
+    prepare=lambda net, rule: attach_updater(net.fc, "weight", nonfinite="skip"))
 
 
 # ====================================================================== moved
@@ -578,14 +395,8 @@ def at_limit(net: Any, rule: Any) -> None:
     attach_updater(net.fc, "weight").weight.fullbound(bound_sharp, 1.0, 0.0)
 
 
-mistake(
-    "all weights are at a limit",
-    "moved",
-    "`weight`",
-    "at a limit",
-    rule=lambda net: STDP(0.01, 0.01, time_dim=0),
-    prepare=at_limit,
-)
+mistake("all weights are at a limit", "moved", "`weight`", "at a limit",
+    rule=lambda net: STDP(0.01, 0.01, time_dim=0), prepare=at_limit)
 
 
 def held(net: Any, rule: Any) -> None:
@@ -593,36 +404,19 @@ def held(net: Any, rule: Any) -> None:
     attach_updater(net.fc, "weight").register_constraint(Clamp(max=0.3))
 
 
-mistake(
-    "a constraint holds all weights",
-    "moved",
-    "`weight`",
-    "at a limit",
-    rule=lambda net: STDP(0.1, 0.1, time_dim=0),
-    prepare=held,
-)
-mistake(
-    "rates that are lost in rounding",
-    "moved",
-    "`weight`",
-    "raise",
-    rule=lambda net: STDP(1e-12, -1e-12, time_dim=0),
-)
+mistake("a constraint holds all weights", "moved", "`weight`", "at a limit",
+    rule=lambda net: STDP(0.1, 0.1, time_dim=0), prepare=held)
+mistake("rates that are lost in rounding", "moved", "`weight`", "raise",
+    rule=lambda net: STDP(1e-12, -1e-12, time_dim=0))
 
 
 def narrow() -> Any:
     return Net(fc=uniform(nn.Linear(INPUTS, OUTPUTS, bias=False), 0.2, 0.6).bfloat16())
 
 
-mistake(
-    "weights in bfloat16",
-    "moved",
-    "`weight`",
-    "bfloat16",
-    net=narrow,
+mistake("weights in bfloat16", "moved", "`weight`", "bfloat16", net=narrow,
     rule=lambda net: STDP(1e-6, -1e-6, time_dim=0),
-    step=lambda net, x, i: whole(net, x.bfloat16(), i),
-)
+    step=lambda net, x, i: whole(net, x.bfloat16(), i))
 
 
 def keeps_first(net: Any, rule: Any) -> None:
@@ -634,9 +428,8 @@ def keeps_first(net: Any, rule: Any) -> None:
     attach_updater(net.fc, "weight").register_constraint(keep)
 
 
-mistake(
-    "a constraint copies the first weights", "moved", "`weight`", "constraint", prepare=keeps_first
-)
+mistake("a constraint copies the first weights", "moved", "`weight`", "constraint",
+    prepare=keeps_first)
 mistake(
     "a constraint rounds changes away",
     "moved",
@@ -647,20 +440,9 @@ mistake(
         lambda weight: weight.mul_(4).round_().div_(4)
     ),
 )
-mistake(
-    "a reduction that returns 0",
-    "moved",
-    "`weight`",
-    "reduc",
-    rule=lambda net: STDP(0.01, -0.008, time_dim=0, batch_reduction=lambda v, dim: v.sum(dim) * 0),
-)
-mistake(
-    "a rule without terms",
-    "moved",
-    "`weight`",
-    "terms",
-    rule=lambda net: NoTerms(time_dim=0),
-)
+mistake("a reduction that returns 0", "moved", "`weight`", "reduc",
+    rule=lambda net: STDP(0.01, -0.008, time_dim=0, batch_reduction=lambda v, dim: v.sum(dim) * 0))
+mistake("a rule without terms", "moved", "`weight`", "terms", rule=lambda net: NoTerms(time_dim=0))
 
 
 class NoTerms(la.Rule):
@@ -690,22 +472,10 @@ def restores(event: str) -> dict[str, Any]:
 
 
 mistake("an initialization in forward", "lasting", "`enc`", "set", step=initialize, hosts=HOSTED)
-mistake(
-    "the first weights are loaded after each update",
-    "lasting",
-    "`enc`",
-    "set",
-    hosts=HOSTED,
-    **restores("updated"),
-)
-mistake(
-    "the first weights are loaded after each epoch",
-    "lasting",
-    "`enc`",
-    "training began",
-    hosts=(CALLBACK,),
-    **restores("epoch"),
-)
+mistake("the first weights are loaded after each update", "lasting", "`enc`", "set", hosts=HOSTED,
+    **restores("updated"))
+mistake("the first weights are loaded after each epoch", "lasting", "`enc`", "training began",
+    hosts=(CALLBACK,), **restores("epoch"))
 
 
 # ====================================================================== shared
@@ -731,15 +501,8 @@ def delayed() -> Any:
     return net
 
 
-mistake(
-    "delays leave their range",
-    "range",
-    "delays",
-    "`enc`",
-    "max_delay",
-    net=delayed,
-    rule=lambda net: la.DelayAdjustedSTDP(8.0, -8.0, params=["delay"], time_dim=0),
-)
+mistake("delays leave their range", "range", "delays", "`enc`", "max_delay", net=delayed,
+    rule=lambda net: la.DelayAdjustedSTDP(8.0, -8.0, params=["delay"], time_dim=0))
 
 
 def unrested(net: Any, x: Tensor, i: int) -> None:
@@ -756,71 +519,24 @@ def exchanged(net: Any, x: Tensor, i: int) -> None:
     net.lif(net.fc(x))
 
 
-mistake(
-    "neurons are never reset",
-    "probes",
-    "reset()",
-    "carry=True",
-    step=unrested,
-    hosts=HOSTED,
-)
-mistake(
-    "neurons are reset in each batch of a stream",
-    "probes",
-    "reset",
-    "stream",
-    carry=True,
-    hosts=HOSTED,
-)
-mistake(
-    "a readout keeps its state",
-    "probes",
-    "leak`",
-    "rest",
-    net=lambda: Net(leak=LeakyIntegrator(OUTPUTS, time_dim=0)),
-    step=leaking,
-    hosts=HOSTED,
-)
+mistake("neurons are never reset", "probes", "reset()", "carry=True", step=unrested, hosts=HOSTED)
+mistake("neurons are reset in each batch of a stream", "probes", "reset", "stream", carry=True,
+    hosts=HOSTED)
+mistake("a readout keeps its state", "probes", "leak`", "rest",
+    net=lambda: Net(leak=LeakyIntegrator(OUTPUTS, time_dim=0)), step=leaking, hosts=HOSTED)
 
 
 # ====================================================================== set-up
-mistake(
-    "time and batch are exchanged",
-    "setup",
-    "`enc`",
-    "time",
-    "first",
-    step=exchanged,
-    hosts=(CALLBACK,),
-)
-mistake(
-    "an encoder with another dt",
-    "setup",
-    "`dt`",
-    net=lambda: Net(leak=LeakyIntegrator(OUTPUTS, dt=0.1, time_dim=0)),
-    step=leaking,
-    hosts=HOSTED,
-)
-mistake(
-    "the same cell in two callbacks",
-    "setup",
-    "twice",
-    alone=lambda: fit(Lit(), learner(), learner(name="again")),
-    hosts=(CALLBACK,),
-)
-mistake(
-    "the same cell twice in a rule",
-    "setup",
-    "twice",
-    cells={"enc": CellSpec("fc", "lif"), "again": CellSpec("fc", "lif")},
-)
-mistake(
-    "an input that the rule does not read",
-    "setup",
-    "`reward`",
-    step=rewarded(lambda i: (-1.0) ** i),
-    inputs=("reward",),
-)
+mistake("time and batch are exchanged", "setup", "`enc`", "time", "first", step=exchanged,
+    hosts=(CALLBACK,))
+mistake("an encoder with another dt", "setup", "`dt`",
+    net=lambda: Net(leak=LeakyIntegrator(OUTPUTS, dt=0.1, time_dim=0)), step=leaking, hosts=HOSTED)
+mistake("the same cell in two callbacks", "setup", "twice",
+    alone=lambda: fit(Lit(), learner(), learner(name="again")), hosts=(CALLBACK,))
+mistake("the same cell twice in a rule", "setup", "twice",
+    cells={"enc": CellSpec("fc", "lif"), "again": CellSpec("fc", "lif")})
+mistake("an input that the rule does not read", "setup", "`reward`",
+    step=rewarded(lambda i: (-1.0) ** i), inputs=("reward",))
 
 
 class Updates(Lit):
@@ -841,14 +557,8 @@ def by_hand_beside() -> None:
     fit(Updates(rule), learner(rule))
 
 
-mistake(
-    "updates by hand beside a callback",
-    "setup",
-    "STDP",
-    "callback",
-    alone=by_hand_beside,
-    hosts=(CALLBACK,),
-)
+mistake("updates by hand beside a callback", "setup", "STDP", "callback", alone=by_hand_beside,
+    hosts=(CALLBACK,))
 
 
 # ====================================================================== probes
@@ -864,28 +574,13 @@ class Deep(Net):
         return self.lif2(self.fc2(super().forward(x)))
 
 
-mistake(
-    "the neuron of another layer",
-    "probes",
-    "`enc`",
-    "lif2",
-    net=Deep,
-    cells={"enc": CellSpec("fc", "lif2")},
-    hosts=HOSTED,
-)
+mistake("the neuron of another layer", "probes", "`enc`", "lif2", net=Deep,
+    cells={"enc": CellSpec("fc", "lif2")}, hosts=HOSTED)
 
 
 # ====================================================================== trained
-mistake(
-    "a readout that nothing trains",
-    "trained",
-    "readout.weight",
-    net=Errors,
-    rule=eprop,
-    step=erring,
-    inputs=("error",),
-    hosts=HOSTED,
-)
+mistake("a readout that nothing trains", "trained", "readout.weight", net=Errors, rule=eprop,
+    step=erring, inputs=("error",), hosts=HOSTED)
 
 
 class Below(Net):
@@ -909,17 +604,10 @@ def backward(net: Any, x: Tensor, i: int) -> Any:
     return {"loss": net.loss(x)}
 
 
-mistake(
-    "an optimizer below neurons that pass no gradient",
-    "trained",
-    "below.weight",
-    "gradient",
-    net=Below,
-    step=backward,
+mistake("an optimizer below neurons that pass no gradient", "trained", "below.weight", "gradient",
+    net=Below, step=backward,
     optimizer=lambda net: torch.optim.SGD([*net.below.parameters(), *net.head.parameters()], 0.1),
-    hosts=HOSTED,
-    epochs=10,
-)
+    hosts=HOSTED, epochs=10)
 
 
 # ====================================================================== errors
@@ -927,15 +615,8 @@ def call_without_cells() -> None:
     STDP(0.01, -0.008)()
 
 
-mistake(
-    "a rule without cells",
-    "error",
-    "STDP",
-    "cell",
-    error=Exception,
-    alone=call_without_cells,
-    hosts=(HAND,),
-)
+mistake("a rule without cells", "error", "STDP", "cell", error=Exception, alone=call_without_cells,
+    hosts=(HAND,))
 
 
 class Exports(Lit):
@@ -956,23 +637,11 @@ class Exports(Lit):
         return torch.optim.SGD(self.fc.parameters(), lr=1.0)
 
 
-mistake(
-    "constraints of exported changes",
-    "error",
-    "constraint",
-    "gradients",
-    error=Exception,
-    alone=lambda: fit(Exports(), learner()),
-    hosts=(CALLBACK,),
-)
-mistake(
-    "another number of batches than between the steps of the module's own optimizer",
-    "error",
-    "apply_every_n_batches",
-    error=Exception,
-    alone=lambda: fit(Own(), learner(apply_every_n_batches=3)),
-    hosts=(CALLBACK,),
-)
+mistake("constraints of exported changes", "error", "constraint", "gradients", error=Exception,
+    alone=lambda: fit(Exports(), learner()), hosts=(CALLBACK,))
+mistake("another number of batches than between the steps of the module's own optimizer", "error",
+    "apply_every_n_batches", error=Exception,
+    alone=lambda: fit(Own(), learner(apply_every_n_batches=3)), hosts=(CALLBACK,))
 
 
 class Wrong(la.Rule):
@@ -982,21 +651,10 @@ class Wrong(la.Rule):
         return 0.01 * window.post.values().flatten(0, 1).T @ window.pre.values().flatten(0, 1)
 
 
-mistake(
-    "terms that are a tensor",
-    "error",
-    "terms",
-    error=Exception,
-    rule=lambda net: Wrong(time_dim=0),
-)
-mistake(
-    "graded activity for a rule of spikes",
-    "error",
-    "`enc`",
-    "0 or 1",
-    error=Exception,
-    net=lambda: Net(nn.Identity()),
-)
+mistake("terms that are a tensor", "error", "terms", error=Exception,
+    rule=lambda net: Wrong(time_dim=0))
+mistake("graded activity for a rule of spikes", "error", "`enc`", "0 or 1", error=Exception,
+    net=lambda: Net(nn.Identity()))
 
 
 def never_set_up() -> None:
@@ -1005,63 +663,30 @@ def never_set_up() -> None:
         Net()(spikes()[0])
 
 
-mistake(
-    "a learner that is never set up",
-    "error",
-    "setup",
-    error=RuntimeError,
-    alone=never_set_up,
-    hosts=(FABRIC,),
-)
+mistake("a learner that is never set up", "error", "setup", error=RuntimeError, alone=never_set_up,
+    hosts=(FABRIC,))
 
 
 # ====================================================================== more of each link
-mistake(
-    "only the neurons are in evaluation mode",
-    "error",
-    "`enc`",
-    "evaluation mode",
-    error=ValueError,
-    prepare=lambda net, rule: net.lif.eval(),
-)
+mistake("only the neurons are in evaluation mode", "error", "`enc`", "evaluation mode",
+    error=ValueError, prepare=lambda net, rule: net.lif.eval())
 
 
 def rate_of_zero() -> None:
-    net, rule = Net(), STDP(0.01, -0.008, time_dim=0)
-    rule.register_cell("enc", Cell(net.fc, net.lif))
+    net, rule = registered()
     updaters = [rule.updater_of("enc")]
     optimizer = UpdateOptimizer(net.fc.parameters(), lr=0.0, updaters=updaters)
-    for i, x in enumerate(spikes(24)):
-        whole(net, x, i)
-        rule(carry=False)
+    for _i in windows(net, rule):
         optimizer.step()
 
 
-mistake(
-    "an UpdateOptimizer with a rate of 0, by hand",
-    "moved",
-    "`weight`",
-    "multiplied by 0",
-    alone=rate_of_zero,
-    hosts=(HAND,),
-)
-mistake(
-    "a kernel of nothing",
-    "moved",
-    "`weight`",
-    "kernel",
-    rule=lambda net: la.KernelSTDP(torch.zeros_like, time_dim=0),
-)
-mistake(
-    "an infinite reward",
-    "kept",
-    "inf",
-    "dropped",
-    rule=mstdp,
-    inputs=("reward",),
+mistake("an UpdateOptimizer with a rate of 0, by hand", "moved", "`weight`", "multiplied by 0",
+    alone=rate_of_zero, hosts=(HAND,))
+mistake("a kernel of nothing", "moved", "`weight`", "kernel",
+    rule=lambda net: la.KernelSTDP(torch.zeros_like, time_dim=0))
+mistake("an infinite reward", "kept", "inf", "dropped", rule=mstdp, inputs=("reward",),
     step=rewarded(lambda i: float("inf")),
-    prepare=lambda net, rule: attach_updater(net.fc, "weight", nonfinite="skip"),
-)
+    prepare=lambda net, rule: attach_updater(net.fc, "weight", nonfinite="skip"))
 
 
 def biased() -> Any:
@@ -1081,14 +706,8 @@ def pruned() -> None:
     fit(net, prune, learner())
 
 
-mistake(
-    "ModelPruning sets weights back",
-    ("lasting", "moved"),
-    "`enc`",
-    "ModelPruning",
-    alone=pruned,
-    hosts=(CALLBACK,),
-)
+mistake("ModelPruning sets weights back", ("lasting", "moved"), "`enc`", "ModelPruning",
+    alone=pruned, hosts=(CALLBACK,))
 
 
 class Listed(Lit):
@@ -1110,14 +729,8 @@ def in_a_list() -> None:
     fit(net, learner(rule, {}))
 
 
-mistake(
-    "a layer in a plain list",
-    ("setup", "recorded"),
-    "`hidden`",
-    "model",
-    alone=in_a_list,
-    hosts=(CALLBACK,),
-)
+mistake("a layer in a plain list", ("setup", "recorded"), "`hidden`", "model", alone=in_a_list,
+    hosts=(CALLBACK,))
 
 
 class Hybrid(Lit):
@@ -1136,13 +749,8 @@ class Hybrid(Lit):
         return torch.optim.Adam(self.fc.parameters(), 1e-3)
 
 
-mistake(
-    "Adam and a rule on the same weights",
-    "trained",
-    "enc.weight",
-    alone=lambda: fit(Hybrid(), learner()),
-    hosts=(CALLBACK,),
-)
+mistake("Adam and a rule on the same weights", "trained", "enc.weight",
+    alone=lambda: fit(Hybrid(), learner()), hosts=(CALLBACK,))
 
 
 class Hidden(Net):
@@ -1158,15 +766,8 @@ class Hidden(Net):
             self.lif(self.fc(each))
 
 
-mistake(
-    "a neuron of another library is never reset",
-    "probes",
-    "rest",
-    net=Hidden,
-    rule=lambda net: STDP(0.01, -0.008),
-    step=lambda net, x, i: net.run(x),
-    hosts=HOSTED,
-)
+mistake("a neuron of another library is never reset", "probes", "rest", net=Hidden,
+    rule=lambda net: STDP(0.01, -0.008), step=lambda net, x, i: net.run(x), hosts=HOSTED)
 
 
 def learned_feedback(net: Any) -> Any:
@@ -1175,14 +776,5 @@ def learned_feedback(net: Any) -> Any:
     return eprop(net, feedback=LearnedFeedback(net.readout, 2, OUTPUTS))
 
 
-mistake(
-    "learned feedback of a readout that nothing trains",
-    "trained",
-    "readout",
-    net=Errors,
-    rule=learned_feedback,
-    step=erring,
-    inputs=("error",),
-    hosts=HOSTED,
-    **FROZEN,
-)
+mistake("learned feedback of a readout that nothing trains", "trained", "readout", net=Errors,
+    rule=learned_feedback, step=erring, inputs=("error",), hosts=HOSTED, **FROZEN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import lightning_accum as la
-from lightning_accum import MSTDP, STDP, CellSpec
+from lightning_accum import MSTDP, STDP, Cell, CellSpec
 from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
 from lightning_accum.nn import LIF, LeakyIntegrator, Linear, SurrogateLIF
 from lightning_accum.rules import SymmetricFeedback
@@ -365,6 +365,37 @@ def learner(rule: Any = None, cells: Any = None, **options: Any) -> CellTrainerC
     """Returns a callback that trains the layer."""
     rule = rule or STDP(0.01, -0.008, time_dim=0)
     return CellTrainerCallback(rule, ENC if cells is None else cells, **options)
+
+
+# ---------------------------------------------------------------------- loops
+def registered() -> tuple[Net, Any]:
+    """Returns the layer, and a rule that has its cell."""
+    net, rule = Net(), stdp(None)
+    rule.register_cell("enc", Cell(net.fc, net.lif))
+    return net, rule
+
+
+def windows(net: Any, rule: Any, batches: int = 24) -> Iterator[int]:
+    """Runs batches, and calls the rule after each."""
+    for i, x in enumerate(spikes(batches)):
+        whole(net, x, i)
+        rule(carry=False)
+        yield i
+
+
+def set_up() -> tuple[Net, FabricCellTrainer]:
+    """Returns the layer, and a learner that is set up."""
+    net, use = Net(), FabricCellTrainer(stdp(None), ENC)
+    use.setup(net)
+    return net, use
+
+
+def recorded(net: Any, use: FabricCellTrainer, batches: int = 24) -> Iterator[int]:
+    """Runs batches, each of which the learner records."""
+    for i, x in enumerate(spikes(batches)):
+        with use.batch():
+            whole(net, x, i)
+        yield i
 
 
 # ---------------------------------------------------------------------- what is said

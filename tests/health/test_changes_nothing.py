@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import importlib
+import logging
+import sys
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -18,7 +23,10 @@ from lightning_accum._events import SILENT
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.nn import LIF, Linear
 
-FITS = [p for p in CORRECT if p.alone is None and CALLBACK in p.hosts][::3]
+FITS = [p for p in CORRECT if p.alone is None and CALLBACK in p.hosts]
+EXAMPLES = Path(__file__).parents[2] / "examples"
+sys.path[:0] = [str(EXAMPLES), str(EXAMPLES.parent / "scripts")]
+ZOO = sorted({network.example for network in importlib.import_module("zoo").ZOO.values()})
 
 
 class Notes(pl.Callback):
@@ -57,12 +65,73 @@ def test_a_fit_is_the_same_with_and_without(program: Program) -> None:
         p = dataclasses.replace(
             program,
             callback={**program.callback, "health": health},
+            epochs=min(program.epochs, 2),
+            data=lambda: program.data()[:5],  # it looks at windows and updates 1, 2, 4 and 8
             learners=lambda notes=notes: [*program.learners(), notes],
         )
         run(p, CALLBACK)
         found.append(notes.found)
     assert found[0]
     assert same(*found)
+
+
+class Enough(Exception):
+    """Holds what a few batches have left."""
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_a_network_of_the_zoo_is_the_same_with_and_without(name: str, tmp_path: Path) -> None:
+    """Runs its first fit, or the first updates of its loop, and leaves out the rest."""
+    assert same(few_batches(name, True, tmp_path), few_batches(name, False, tmp_path))
+
+
+def few_batches(name: str, health: bool, folder: Path) -> Any:
+    """Returns what an example's first batches leave, with or without health."""
+    example = importlib.import_module(name)
+    fit, make, update = pl.Trainer.fit, CellTrainerCallback.__init__, la.Rule.update
+    calls = [0]
+
+    def short_fit(trainer: Any, model: Any, *args: Any, **kwargs: Any) -> None:
+        notes = Notes()
+        trainer.callbacks.append(notes)
+        trainer.fit_loop.max_epochs, trainer.limit_train_batches = 1, 4
+        fit(trainer, model, *args, **kwargs)
+        raise Enough(notes.found)
+
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **{**kwargs, "health": health})
+
+    def updated(rule: Any, *args: Any, **kwargs: Any) -> None:
+        update(rule, *args, **kwargs)
+        calls[0] += 1
+        if calls[0] == 8:
+            cells = [cell.connection.state_dict() for cell, _ in rule.cells]
+            raise Enough([cells, rule.state_dict(), torch.get_rng_state()])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", [name, "--short"])
+        for owner, muted in ((logging.Logger, "setLevel"), (torch, "set_num_threads")):
+            patch.setattr(owner, muted, lambda *_: None)  # for the tests that follow
+        patch.setattr(pl.Trainer, "fit", short_fit)
+        patch.setattr(CellTrainerCallback, "__init__", made)
+        patch.setattr(la.Rule, "update", updated)
+        if not health:
+            patch.setattr(la.Rule, "default_events", staticmethod(lambda *_: SILENT))
+        if hasattr(example, "load_mnist5k"):
+            patch.setattr(
+                example,
+                "load_mnist5k",
+                lambda: importlib.import_module("_data").load_digits_split(size=28),
+            )
+        begin = getattr(example, "main", None) or partial(
+            example.learn, "e-prop, random feedback", example.load_digits_split(), 1
+        )
+        torch.manual_seed(0)
+        with pytest.raises(Enough) as ended:
+            begin()
+    (found,) = ended.value.args
+    return found
 
 
 def forward(net: Any, x: Any, i: int) -> None:

@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from correct import CORRECT
 from mistakes import MISTAKES
-from not_yet import NOT_YET
 from programs import Program, Said, run
 
-try:
-    from lightning_accum.health import LocalLearningWarning
-except ImportError:  # it is being written: only the words are compared
-    LocalLearningWarning = None
-
-
-@pytest.fixture(autouse=True, scope="module")
-def small_heap() -> Iterator[None]:
-    """Lets the collections after each program look at its own objects only."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
+from lightning_accum.health import LocalLearningWarning
 
 
 def each(table: Sequence[Program]) -> list[Any]:
     """Programs times hosts."""
-    rows = []
-    for p in table:
-        for host in p.hosts:
-            name = f"{p.name} - {host}"
-            marks = [pytest.mark.xfail(strict=False)] if name in NOT_YET else []
-            rows.append(pytest.param(p, host, id=name, marks=marks))
-    return rows
+    return [pytest.param(p, h, id=f"{p.name} - {h}") for p in table for h in p.hosts]
 
 
 def has(text: str, words: Sequence[str]) -> bool:
@@ -52,8 +32,6 @@ def test_a_mistake_is_told_by_its_link(program: Program, host: str) -> None:
         assert has(str(said.error), program.words), said.error
         return
     assert any(has(text, program.words) for text in said.texts), said.texts
-    if LocalLearningWarning is None:
-        return
     assert program.error is None
     (only,) = said.warnings  # the first broken link, and nothing else
     assert only.category is LocalLearningWarning
