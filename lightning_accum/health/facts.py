@@ -68,46 +68,29 @@ class Weights(NamedTuple):
 
 @dataclass
 class ParamFacts:
-    """What has become of the changes of a parameter.
-
-    Attributes:
-        name: the name of the parameter.
-        updater: the updater of the parameter; it refers to the module weakly.
-        param: the parameter, when it was looked at last.
-        first: its value before the first update.
-        second: its value after the first update.
-        changed: whether each update that was looked at, 1, 2, 4, 8, ..., has changed it.
-        ratios: by how much, relative to the weights.
-        back: whether something had set it back, or drawn it anew, before the next update.
-        stale: exports in a row to a gradient that was stepped already, and not emptied.
-        skipped: updates that were dropped for NaN or Inf before.
-        most: the most contributions that were pending at a look.
-        shared: whether an optimizer had changed it before the next update, by a gradient.
-        norms: at the ends of the latest two epochs.
-        until: updates until the end of the latest epoch.
-        last: the last update of the next one, if it has as many.
-        applied, exported, zeroed: how often changes were applied, became gradients, or were
-            multiplied by 0.
-    """
+    """What has become of the changes of a parameter."""
 
     name: str
     updater: Updater
-    param: Tensor | None = None
-    first: Weights | None = None
-    second: Weights | None = None
+    param: Tensor | None = None  # when it was looked at last
+    first: Weights | None = None  # before the first update
+    second: Weights | None = None  # after it
+    # Of the updates that were looked at, 1, 2, 4, 8, ...: whether each has changed it, and by what
+    # share of the weights; whether something had set it back, or an optimizer had changed it by a
+    # gradient, before the next one.
     changed: list[Tensor] = field(default_factory=list)
     ratios: list[Tensor] = field(default_factory=list)
     back: list[Tensor] = field(default_factory=list)
     shared: list[Tensor] = field(default_factory=list)
-    norms: list[Tensor] = field(default_factory=list)
-    until: int = 0
-    last: int = 0
-    skipped: int = 0
-    most: int = 0
-    stale: int = 0
+    norms: list[Tensor] = field(default_factory=list)  # at the ends of the latest two epochs
+    until: int = 0  # updates until the end of the latest epoch
+    last: int = 0  # the last update of the next one, if it has as many
+    skipped: int = 0  # updates that were dropped for NaN or Inf before
+    most: int = 0  # contributions that were pending at a look
+    stale: int = 0  # exports in a row to a gradient that was stepped already, and not emptied
     applied: int = 0
     exported: int = 0
-    zeroed: int = 0
+    zeroed: int = 0  # multiplied by 0
     now: Weights | None = None  # when findings are asked for
     before: Weights | None = None  # the update that is being looked at
     left: Weights | None = None  # after it, until the next one
@@ -215,41 +198,24 @@ class Look(NamedTuple):
 
 @dataclass
 class CellFacts:
-    """What is known of a cell.
-
-    Attributes:
-        name: the name of the cell.
-        h: its hyperparameters by name.
-        windows: how many the rule has evaluated.
-        calls: how often the rule was called, or rejected a call.
-        empty: the latest calls in a row that found nothing of the cell.
-        others: whether the latest of these found activity of other cells.
-        dropped: recorded steps that were cleared before a call.
-        longest: steps of the longest window.
-        asleep: whether a module was in evaluation mode when the latest call found nothing.
-        undefined: whether the potential of native neurons held NaN at the latest look.
-        joined: whether traces have passed from a window to the next.
-        spikes: whether both sides are recorded as spikes.
-        looks: at windows 1, 2, 3, 4, 6, 8, 12, ...
-        inputs: by name, how often each input of the rule was looked at, and its extremes.
-        resets: windows in a row in which only the neuron was reset, and only the traces.
-        params: what is known of its parameters.
-    """
+    """What is known of a cell."""
 
     name: str
     h: Mapping[str, Any] = field(default_factory=dict)
     windows: int = 0
     calls: int = 0
-    empty: int = 0
-    others: bool = False
-    dropped: int = 0
-    longest: int = 0
-    joined: bool = False
-    asleep: bool = False
-    undefined: Tensor | bool = False
-    spikes: tuple[bool, bool] = (False, False)
-    looks: list[Look] = field(default_factory=list)
+    empty: int = 0  # the latest calls in a row that found nothing of it
+    others: bool = False  # whether the latest of these found activity of other cells
+    dropped: int = 0  # recorded steps that were cleared before a call
+    longest: int = 0  # steps of the longest window
+    joined: bool = False  # whether traces have passed from a window to the next
+    asleep: bool = False  # whether a module was in evaluation mode when a call found nothing
+    undefined: Tensor | bool = False  # whether the potential of native neurons held NaN at a look
+    spikes: tuple[bool, bool] = (False, False)  # whether both sides are recorded as spikes
+    looks: list[Look] = field(default_factory=list)  # at windows 1, 2, 3, 4, 6, 8, 12, ...
+    # How often each input of the rule was looked at, and its extremes.
     inputs: dict[str, tuple[int, Tensor, Tensor]] = field(default_factory=dict)
+    # Windows in a row in which only the neuron was reset, and only the traces.
     resets: list[int] = field(default_factory=lambda: [0, 0])
     late: int = 0  # windows at the first check
     max_delay: float | None = None  # of a connection with delays
@@ -312,10 +278,7 @@ class CellFacts:
         return sum(int(count) for count, _ in pairs) / size if size else None
 
     def silent_since(self) -> int | None:
-        """Returns the window since which neurons that fired are silent; waits for the device.
-
-        ``None`` unless at least the latest three looks found no spike, although there was input.
-        """
+        """Returns the window since which neurons that fired are silent; waits for the device."""
         fired = [bool(each.post) for each in self.looks]
         if not any(fired):
             return None
@@ -337,33 +300,19 @@ class CellFacts:
 
 @dataclass(frozen=True)
 class Context:
-    """What the host of a cell knows when it asks for findings.
-
-    Attributes:
-        by: who applies changes.
-        rule: the name of the rule.
-        kind: the class of the rule.
-        trainer: the rule, unless it does not exist any more.
-        modules: the connection and the neuron, unless they do not exist any more.
-        model: the model that is trained, if it is known.
-        updates: how often the host has applied changes.
-        ended: whether nothing more will come.
-        failed: whether an exception has ended it.
-        learns: whether any cell of the rule has had a window.
-        carry: whether batches are pieces of one stream; ``None`` in a loop by hand.
-    """
+    """What the host of a cell knows when it asks for findings."""
 
     by: By
     rule: str
     kind: type[CellTrainer]
-    trainer: CellTrainer | None
-    modules: tuple[nn.Module, nn.Module] | None
-    model: nn.Module | None
-    updates: int = 0
-    ended: bool = False
-    failed: bool = False
-    learns: bool = False
-    carry: bool | None = None
+    trainer: CellTrainer | None  # unless it does not exist any more
+    modules: tuple[nn.Module, nn.Module] | None  # likewise
+    model: nn.Module | None  # if it is known
+    updates: int = 0  # how often the host has applied changes
+    ended: bool = False  # whether nothing more will come
+    failed: bool = False  # whether an exception has ended it
+    learns: bool = False  # whether any cell of the rule has had a window
+    carry: bool | None = None  # whether batches are a stream; None in a loop by hand
 
     def calls(self, count: int) -> str:
         """Returns a number of calls of the rule, as the host calls them."""

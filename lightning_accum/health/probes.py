@@ -127,11 +127,7 @@ def probes(
 
 
 class Wiring(Probe):
-    """Finds connections whose output goes into another neuron than that of their cell.
-
-    That neuron is of the same class, and no cell of the connection names it. Results of further
-    modules, sums, products and copies are not followed.
-    """
+    """Finds connections whose output goes into another neuron than that of their cell."""
 
     def __init__(
         self, trainer: CellTrainer, batch: Callable[[], int], say: Say, model: nn.Module
@@ -263,10 +259,7 @@ class FirstCalls(Probe):
 
 
 class KeptState(FirstCalls):
-    """Watches the neurons of the cells, and all modules of this package that keep a state.
-
-    A native neuron of a cell is left out: its resets are compared with those of the traces.
-    """
+    """Watches the neurons of the cells, and all modules of this package that keep a state."""
 
     def __init__(
         self,
@@ -399,11 +392,7 @@ def _rests(state: Tensor, dims: int) -> Tensor:
 
 
 class PassedState(FirstCalls):
-    """Watches whether neurons are given, at the first call of a batch, what the last one returned.
-
-    These are neurons whose state the model keeps and passes on, as those of Norse and snnTorch.
-    Such a state may be detached in between, but holds the same memory.
-    """
+    """Watches whether the first call of a batch is given what the last batch returned."""
 
     def __init__(self, trainer: CellTrainer, batch: Callable[[], int], say: Say) -> None:
         neurons = {

@@ -35,10 +35,7 @@ def twice_trained(c: CellFacts) -> str:
 
 
 class Untrained:
-    """Finds parameters that require grad and have not changed since training began.
-
-    Those of modules in evaluation mode need not be trained.
-    """
+    """Finds parameters that require grad and have not changed since training began."""
 
     def __init__(
         self,

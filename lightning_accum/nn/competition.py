@@ -144,8 +144,21 @@ class LateralInhibition:
         return f"LateralInhibition(strength={self.strength})"
 
 
+class WideTheta(StateModule):
+    """A module whose ``theta`` does not become half precision, which loses small rises."""
+
+    theta: Tensor
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        theta = self.theta
+        super()._apply(fn, recurse)
+        if self.theta.dtype in (torch.float16, torch.bfloat16):
+            self.theta = theta.to(self.theta.device)
+        return self
+
+
 @final
-class Competition(StateModule):
+class Competition(WideTheta):
     r"""Lets the currents of a layer compete before they reach its neurons, which may be any module.
 
     .. math::
@@ -189,8 +202,6 @@ class Competition(StateModule):
         >>> neurons.theta
         tensor([-0.0333,  0.0667, -0.0333])
     """
-
-    theta: Tensor
 
     def __init__(
         self,
@@ -283,14 +294,6 @@ class Competition(StateModule):
         """Raises a ``RuntimeError`` if this is not the mean current of such a layer."""
         super().check_extra_state(state)
         check_layer_state(self, state, math.prod(self.size))
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Competition:
-        """Moves the module; ``theta`` does not become half precision, which loses small rises."""
-        theta = self.theta
-        super()._apply(fn, recurse)
-        if self.theta.dtype in (torch.float16, torch.bfloat16):
-            self.theta = theta.to(self.theta.device)
-        return self
 
     def extra_repr(self) -> str:
         """Returns the settings shown in the module's representation."""

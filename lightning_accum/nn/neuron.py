@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, final
 
 import torch
@@ -22,7 +22,7 @@ from lightning_accum.nn._arguments import (
     layer_shape,
 )
 from lightning_accum.nn._fast import integrate, prepare_steps
-from lightning_accum.nn.competition import Inhibition, WinnerTakeAll
+from lightning_accum.nn.competition import Inhibition, WideTheta, WinnerTakeAll
 from lightning_accum.sparse.neurons import NeuronState, NeuronSteps, SpikingNeurons
 
 
@@ -298,7 +298,7 @@ class LIF(Neurons):
 
 
 @final
-class AdaptiveLIF(Neurons):
+class AdaptiveLIF(WideTheta, Neurons):
     r"""Leaky integrate-and-fire neurons with a threshold that rises with each neuron's activity.
 
     .. math::
@@ -336,8 +336,6 @@ class AdaptiveLIF(Neurons):
         plasticity", doi:10.3389/fncom.2015.00099.
     """
 
-    theta: Tensor
-
     def __init__(
         self,
         size: int | Sequence[int],
@@ -373,11 +371,3 @@ class AdaptiveLIF(Neurons):
 
     def _theta(self, like: Tensor) -> Tensor:
         return self.theta.view(-1)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> AdaptiveLIF:
-        """Moves the module; ``theta`` does not become half precision, which loses small rises."""
-        theta = self.theta
-        super()._apply(fn, recurse)
-        if self.theta.dtype in (torch.float16, torch.bfloat16):
-            self.theta = theta.to(self.theta.device)
-        return self

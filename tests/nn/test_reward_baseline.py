@@ -69,13 +69,13 @@ def test_one_mean_is_the_same_as_one_context():
     assert torch.equal(plain.mean, one.mean)
 
 
-@pytest.mark.parametrize("shape", [(), (3,), (5, 3), (0,)])
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float16, torch.float64])
-def test_rewards_of_any_shape_and_dtype(shape, dtype):
-    baseline = RewardBaseline(0.5, initial=0.25)
-    error = baseline(torch.ones(shape, dtype=dtype))
-    assert torch.equal(error, torch.full(shape, 0.75))
-    assert bool(baseline.mean > 0.25) == bool(error.numel())
+def test_rewards_of_any_shape_and_dtype(dtype):
+    for shape in ((), (3,), (5, 3), (0,)):
+        baseline = RewardBaseline(0.5, initial=0.25)
+        error = baseline(torch.ones(shape, dtype=dtype))
+        assert torch.equal(error, torch.full(shape, 0.75))
+        assert bool(baseline.mean > 0.25) == bool(error.numel())
 
 
 def test_evaluation_leaves_the_mean():

@@ -198,10 +198,10 @@ class TestLeakyIntegrator:
         other.load_state_dict(leak.state_dict())
         assert torch.equal(other(current(seed=1)), leak(current(seed=1)))
 
-    @pytest.mark.parametrize("shape", [(3, 5), (4, 3, 6)])
-    def test_an_input_of_another_shape_is_rejected(self, shape: tuple[int, ...]) -> None:
-        with pytest.raises(ValueError, match=r"\[T, B, 5\]"):
-            LeakyIntegrator(5, time_dim=0)(torch.zeros(shape))
+    def test_an_input_of_another_shape_is_rejected(self) -> None:
+        for shape in ((3, 5), (4, 3, 6)):
+            with pytest.raises(ValueError, match=r"\[T, B, 5\]"):
+                LeakyIntegrator(5, time_dim=0)(torch.zeros(shape))
 
 
 @every
