@@ -166,20 +166,3 @@ def test_a_rule_records_it_as_a_neuron():
         unit.cell.updater.clear()
         rule.eval()
     assert 0 < changes[1] < changes[0]
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "message"),
-    [
-        (lambda: Competition(3, 3), TypeError, "`neuron` should be a"),
-        (lambda: layer(3, winners=4), ValueError, "between 1 and the 3 neurons"),
-        (lambda: layer(3, winners=0), ValueError, "between 1 and the 3 neurons"),
-        (lambda: layer(3, theta_plus=-1.0), ValueError, "`theta_plus` should not be negative"),
-        (lambda: layer(3, tc_drive=0.0), ValueError, "`tc_drive` should be a positive"),
-        (lambda: layer(3, time_dim=1), ValueError, "`time_dim` should be"),
-        (lambda: layer(3)(torch.ones(2, 4)), ValueError, r"should have shape \[B, 3\]"),
-    ],
-)
-def test_what_does_not_fit_is_rejected(make, error, message):
-    with pytest.raises(error, match=message):
-        make()

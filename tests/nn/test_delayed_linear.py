@@ -120,26 +120,6 @@ def test_past_inputs_are_in_the_state_dict_and_move() -> None:
         connection(3, 2, 3.0).load_state_dict(fresh.state_dict())
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"in_features": -1}, "`in_features` should be a size"),
-        ({"max_delay": -1.0}, "`max_delay` should be from 0"),
-        ({"max_delay": 1e9}, "`max_delay` should be from 0"),
-        ({"max_delay": 0.02}, r"`max_delay = 0.02`, `dt = 1.0`, so that .* rounded to 0: .* in ms"),
-        ({"max_delay": 2.0, "dt": 4.0}, "`max_delay` should be 0, or more than half a step"),
-        ({"delay": 6.0}, r"`delay` should be .* from 0 to `max_delay = 5.0`"),
-        ({"delay": torch.ones(3, 2)}, r"of shape \[2, 3\].* Found shape \[3, 2\]"),
-        ({"delay": torch.full((2, 3), torch.nan)}, "`delay` should be"),
-        ({"dt": 0.0}, "`dt` should be a positive"),
-        ({"time_dim": 1}, "`time_dim` should be"),
-    ],
-)
-def test_arguments_out_of_range(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        DelayedLinear(**{"in_features": 3, "out_features": 2, "max_delay": 5.0, **options})
-
-
 class ByHand(nn.Module):
     """What a user would write: delays the spikes itself, and forgets them after a sequence."""
 

@@ -142,21 +142,6 @@ def test_a_resumed_fit_goes_on(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: RewardBaseline(1.0), "`decay` should be at least 0 and below 1"),
-        (lambda: RewardBaseline(contexts=0), "`contexts` should be a positive number"),
-        (lambda: RewardBaseline(initial=float("nan")), "`initial` should be finite"),
-        (lambda: RewardBaseline(contexts=2)(torch.ones(1)), "if and only if.* Found none"),
-        (lambda: RewardBaseline()(torch.ones(1), torch.tensor([0])), "Found a tensor, with"),
-    ],
-)
-def test_arguments_that_do_not_fit(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
-@pytest.mark.parametrize(
     ("context", "error", "message"),
     [
         (torch.tensor([0, 2]), ValueError, "between 0 and 1. Found contexts from 0 to 2"),
