@@ -191,7 +191,7 @@ class Health(Events):
         if trainer is None:
             return
         for cell, key, text in setup(trainer, self._model, others[:before]):
-            self._say(cell, key, text)
+            self.say(cell, key, text)
         if self._model is not None and self._clock is not None:
             clock = self._clock
             rest = self._model if self._whole else None
@@ -235,7 +235,7 @@ class Health(Events):
         if c.windows == 1 and self._batch_size:
             time_dim = c.h.get("time_dim")
             if text := layout(cell, post.shape, time_dim, self._batch_size):
-                self._say(cell, "setup", text)
+                self.say(cell, "setup", text)
         if c.windows == _PATIENCE.get(self.by, _LONG) and not self._looked:
             self._find()
 
@@ -387,17 +387,17 @@ class Health(Events):
             x = self._context(name, ended, failed)
             c.late = c.late or c.windows
             if x.by != "hand" and (text := twice_trained(c)):
-                self._say(name, "trained", text)
+                self.say(name, "trained", text)
             found = broken_link(c, x, self._off)
             if found is not None:
-                self._say(*found, every=found.key == "recorded" and elsewhere(c))
+                self.say(*found, every=found.key == "recorded" and elsewhere(c))
         if self._untrained is not None and cell is None and not failed:
             text = self._untrained.text()
             if text:
-                self._say("", "trained", text)
+                self.say("", "trained", text)
 
-    def _say(self, cell: str, key: str, text: str, every: bool = False) -> None:
-        """Warns, once of a cell and a link."""
+    def say(self, cell: str, key: str, text: str, every: bool = False) -> None:
+        """Warns, once of a cell and a link; on rank 0 unless in every process."""
         if (cell, key) in self._told or key in self._off:
             return
         if key == "probes" and cell in self.said:
@@ -406,10 +406,6 @@ class Health(Events):
         self.said.add(cell)
         if is_first() or every:
             warnings.warn(LocalLearningWarning(text, key), stacklevel=4)
-
-    def say(self, cell: str, key: str, text: str) -> None:
-        """Warns of what a probe has found."""
-        self._say(cell, key, text)
 
     # ------------------------------------------------------------------ inside
     def _cell(self, name: str) -> CellFacts | None:
@@ -479,7 +475,7 @@ class Health(Events):
                 " out, correct its name, or take a rule that learns from it, such as `MSTDP` from a"
                 " `reward` and `EProp` from an `error`."
             )
-            self._say(name, "setup", text)
+            self.say(name, "setup", text)
 
     def _note_update(self, key: tuple[int, str]) -> None:
         """Says that changes are applied by hand while a callback does so too."""
@@ -492,5 +488,5 @@ class Health(Events):
                 " applied by hand: leave out `rule()` and `rule.update()`, because they miss the"
                 " `lr`, the schedule and the statistics of the host."
             )
-            self._say("", "setup", text)
+            self.say("", "setup", text)
         self._seen[key] = count

@@ -11,6 +11,7 @@ from torch.utils.data import get_worker_info
 from lightning_accum._checks import check_finite, check_integers, check_tensors
 from lightning_accum._state import CheckedState, Kind, check_state, optional
 from lightning_accum.functional.spikes import poisson_encode
+from lightning_accum.nn._arguments import check_times
 
 
 def _generator(state: Tensor) -> torch.Generator:
@@ -71,15 +72,12 @@ class PoissonEncoder(CheckedState):
     ) -> None:
         super().__init__()
         check_integers(steps=steps)
-        check_finite(max_rate=max_rate, dt=dt)
+        check_finite(max_rate=max_rate)
+        check_times(0.0, dt, None)
         if steps < 1:
             raise ValueError(
                 "Argument `steps` should be a positive number of time steps. "
                 f"Found `steps = {steps}`."
-            )
-        if not dt > 0:
-            raise ValueError(
-                f"Argument `dt` should be a positive step length in ms. Found `dt = {dt}`."
             )
         if not 0 <= max_rate * dt <= 1000:
             raise ValueError(

@@ -8,7 +8,6 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite
 from lightning_accum._state import StateModule
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.functional.traces import decay_factor, reverse_trace, trace
@@ -48,7 +47,6 @@ class LeakyIntegrator(StateModule):
         time_dim: Literal[0] | None = None,
     ) -> None:
         super().__init__()
-        check_finite(dt=dt)
         check_times(0.0, dt, time_dim)
         self.size = layer_shape(size)
         self.tc_mem = tc_mem
