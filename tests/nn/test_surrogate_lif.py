@@ -65,8 +65,11 @@ def test_the_fast_loop_is_the_equations(options: dict[str, Any]) -> None:
         torch.testing.assert_close(fast._state[name], value, rtol=1e-10, atol=1e-10)
 
 
-@every
-@pytest.mark.parametrize("surrogate", [Triangular(0.7, 2.0), ArcTan()], ids=str)
+@pytest.mark.parametrize(
+    ("options", "surrogate"),
+    zip(CASES.values(), 2 * [Triangular(0.7, 2.0), ArcTan()], strict=True),
+    ids=CASES,
+)
 def test_the_gradient_passes_through_time(options: dict[str, Any], surrogate: Any) -> None:
     lif = neurons(**options, gradient="time", surrogate=surrogate)
     x = current(12).requires_grad_()
