@@ -67,7 +67,7 @@ def test_the_fast_loop_is_the_equations(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("options", "surrogate"),
-    zip(CASES.values(), 2 * [Triangular(0.7, 2.0), ArcTan()], strict=True),
+    [*zip(CASES.values(), 2 * [Triangular(0.7, 2.0), ArcTan()], strict=True)],
     ids=CASES,
 )
 def test_the_gradient_passes_through_time(options: dict[str, Any], surrogate: Any) -> None:
