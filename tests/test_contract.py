@@ -13,11 +13,13 @@ from contract import CASES, EXEMPT, PUBLIC, Case
 from torch import nn
 from torch.testing import assert_close
 from torch.utils._pytree import tree_map_only
+from turns import turns
 
 from lightning_accum import Accumulator, CellTrainer, Updater
 from lightning_accum.observe import Monitor
 
-cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+cases = turns("case", CASES.values())
+items = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 COPIES = {
     "deepcopy": copy.deepcopy,
     "pickle": lambda x: pickle.loads(pickle.dumps(x)),
@@ -75,9 +77,9 @@ def test_a_case_gives_the_same_again_and_on_another_device(case: Case, device: t
         assert_close(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
-@pytest.mark.parametrize("through", COPIES.values(), ids=COPIES.keys())
-@pytest.mark.parametrize("steps", [0, 1, 2])
-@cases
+@turns("through", COPIES.values())
+@turns("steps", [0, 1, 2])
+@items
 def test_copies_go_on_as_the_original_and_apart_from_it(case: Case, steps, through):
     original = case.make()
     for i in range(steps):
@@ -101,8 +103,8 @@ def test_state_dicts_hold_tensors_and_builtins_under_fixed_keys(case: Case):
             assert list(again) == keys
 
 
-@pytest.mark.parametrize("steps", [0, 1, 2])
-@cases
+@turns("steps", [0, 1, 2])
+@items
 def test_a_state_loads_into_a_fresh_object_that_goes_on(case: Case, steps):
     for original in modules(case.make()):
         for i in range(steps):
@@ -127,7 +129,7 @@ def test_a_state_is_a_snapshot(case: Case):
         assert leaves(ours) == before
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@turns("dtype", [torch.float64, torch.bfloat16])
 @cases
 def test_moves_in_the_middle(case: Case, dtype):
     for obj in modules(case.make()):

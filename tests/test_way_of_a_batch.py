@@ -152,8 +152,8 @@ def test_few_places_warn_outside_health() -> None:
 
 
 # What is reached; lower it, and do not raise it.
-BY_HAND = (222, 26, 116)
+BY_HAND = (212, 25, 111)
 OBSERVED = (57, 11, 28)
-IN_A_FIT = (325, 40, 185)
+IN_A_FIT = (315, 39, 180)
 SINGLE_BASES = 3
 WARNINGS = 25

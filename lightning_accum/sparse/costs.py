@@ -17,6 +17,7 @@ Choice: TypeAlias = Literal["dense", "pre", "post", "step"]
 """Dense products, the spikes of one side, or the dense products of a single step."""
 
 _MOST_KINDS = 64
+_CHOICE = 20_000.0  # nanoseconds that it takes to count events and choose
 
 
 class Costs(NamedTuple):
@@ -144,8 +145,11 @@ class Forms:
             if len(self._known) >= _MOST_KINDS:
                 self._known.clear()
             known = self._known[kind] = _possible(products, combine)
-        forms = []
+        forms: list[Form] = []
         for possible in known:
+            if len(possible) == 1:
+                forms += possible
+                continue
             costs = {form: each.of(products[form.places[0]]) for form, each in possible.items()}
             forms.append(min(costs, key=costs.__getitem__))
         return forms
@@ -176,10 +180,15 @@ def _possible(products: Sequence[Product], combine: bool) -> list[dict[Form, Cha
     for places in groups.values():
         some = [products[place] for place in places]
         dense = unmoved_side(some, combine)
+        charge = possible(some, combine)
+        folded = any(side.folding is not None for each in some for side in each.operands)
+        rows = some[0].operands[0].shape[:-1].numel()
+        if not folded and charge["dense"].fixed * rows < _CHOICE:
+            charge = {"dense": charge["dense"]}
         found.append(
             {
-                Form(choice, choice if choice in _PLACES else dense, tuple(places)): charge
-                for choice, charge in possible(some, combine).items()
+                Form(choice, choice if choice in _PLACES else dense, tuple(places)): each
+                for choice, each in charge.items()
             }
         )
     return found

@@ -5,16 +5,16 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-import time
 
 import pytest
 import torch
 from streams import CASES, stream
 from torch import nn
 from torch.testing import assert_close
-from torchmetrics import Metric, MetricCollection, SumMetric
+from torchmetrics import Metric, MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchmetrics.wrappers import MetricTracker
+from turns import turns
 
 from lightning_accum.accumulators import EMA, Except, List, Max, Mean, Min, Sum, Window
 from lightning_accum.accumulators import Variance as Var
@@ -68,7 +68,7 @@ def test_the_verbs_of_the_source_and_of_torchmetrics_are_the_same(name):
 
 
 @names
-@pytest.mark.parametrize(
+@turns(
     "copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x)), saved_whole, Metric.clone]
 )
 def test_a_copy_is_equal_and_independent(name, copied):
@@ -310,22 +310,3 @@ def test_a_hash_stays_while_values_come(name):
     assert len({accumulator, accumulator, CASES[name].make()}) == 2
     # A module in two places is one module.
     assert sum(m is accumulator for m in nn.ModuleList([accumulator] * 2).modules()) == 1
-
-
-@pytest.mark.parametrize("name", [name for name in CASES if name != "Variance0"])
-def test_update_costs_at_most_that_of_torchmetrics_sum(name):
-    metrics = {"own": CASES[name].make(), "sum": SumMetric()}
-    value = torch.tensor(1.5)
-    best = dict.fromkeys(metrics, float("inf"))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        for _ in range(8):
-            for key, metric in metrics.items():
-                start = time.process_time()
-                for _ in range(200):
-                    metric.update(value)
-                best[key] = min(best[key], time.process_time() - start)
-    finally:
-        torch.set_num_threads(threads)
-    assert best["own"] <= best["sum"]

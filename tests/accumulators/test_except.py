@@ -8,6 +8,7 @@ import torchmetrics
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from turns import turns
 
 from lightning_accum._compat import local_result
 from lightning_accum.accumulators import Except, List, Mean, Sum
@@ -132,8 +133,8 @@ def test_weights_are_passed_on():
     assert mean.compute() == 4.0
 
 
-@pytest.mark.parametrize(
-    ("where", "match"),
+@turns(
+    "where, match",
     [
         ({}, r"should not both be missing.*as in `begin=2`"),
         ({"period": 3}, "should not both be missing"),

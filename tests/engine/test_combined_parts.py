@@ -11,6 +11,7 @@ import torch
 from rasters import Fed, layer, raster, show
 from references import RULES
 from torch import Tensor, nn
+from turns import turns
 
 from lightning_accum import STDP, Accumulator, Serial, get_updater
 from lightning_accum.engine import accumulate as run_module
@@ -56,7 +57,7 @@ def change(accumulator: Accumulator) -> Tensor:
 
 
 @pytest.mark.parametrize("by_kernel", [True, False], ids=["kernel", "torch"])
-@pytest.mark.parametrize("backend", ["auto", "dense", "pre", "post"])
+@turns("backend", ["auto", "dense", "pre", "post"])
 @pytest.mark.parametrize("name", RULES)
 def test_the_change_of_every_rule_is_the_same(name, backend, by_kernel, monkeypatch):
     if not by_kernel:

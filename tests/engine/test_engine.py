@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasters import layer, learned, naive, raster, show
+from turns import turns
 
 from lightning_accum import STDP, Accumulator, Cell, Rule, Term
 from lightning_accum.engine.accumulate import accumulate_terms
@@ -39,9 +40,9 @@ def same(found: torch.Tensor | None, expected: torch.Tensor | None) -> None:
         torch.testing.assert_close(found, expected, **exact)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
+@turns("mode", MODES)
+@turns("path", PATHS)
+@turns("reduction", REDUCTIONS)
 @quick
 @given(
     size=sizes,

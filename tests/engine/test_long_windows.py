@@ -7,14 +7,15 @@ import torch
 from rasters import layer, raster, show
 from references import RULES
 from torch import nn
+from turns import turns
 
 from lightning_accum import STDP, Accumulator, Cell, EProp, Serial, get_updater
 from lightning_accum import nn as layers
 from lightning_accum.engine import accumulate as run_module
 
 
-@pytest.mark.parametrize("by", ["sum", "mean", "amax"])
-@pytest.mark.parametrize("name", RULES)
+@turns("by", ["sum", "mean", "amax"])
+@turns("name", RULES)
 def test_pieces_are_exact_and_one_contribution(name: str, by: str, monkeypatch: pytest.MonkeyPatch):
     case = RULES[name]
     pre, post = raster(23, 3, 4, density=0.3), raster(23, 3, 2, density=0.3, seed=1)
@@ -41,8 +42,8 @@ def test_pieces_are_exact_and_one_contribution(name: str, by: str, monkeypatch: 
             torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("name", RULES)
+@turns("dtype", [torch.float16, torch.bfloat16])
+@turns("name", RULES)
 def test_narrow_activity_is_computed_in_float32(name: str, dtype: torch.dtype):
     case = RULES[name]
     pre, post = raster(40, 3, 5, density=0.3), raster(40, 3, 2, density=0.3, seed=1)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from references import RULES
 from torch import Tensor, nn
+from turns import turns
 
 from lightning_accum import Cell, Clamp, attach_updater
 from lightning_accum.functional import bound_power
@@ -17,8 +18,8 @@ def ones(*shape: int) -> Tensor:
     return torch.ones(shape, device="meta")
 
 
-@pytest.mark.parametrize("policy", ["skip", "ignore"])
-@pytest.mark.parametrize("time_dim", [None, 0])
+@turns("policy", ["skip", "ignore"])
+@turns("time_dim", [None, 0])
 @pytest.mark.parametrize("name", RULES)
 def test_from_activity_to_the_applied_update(name: str, time_dim: int | None, policy: str):
     case = RULES[name]

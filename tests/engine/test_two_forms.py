@@ -6,13 +6,14 @@ import pytest
 import torch
 from rasters import layer, raster, show
 from references import RULES
+from turns import turns
 
 from lightning_accum import BCM, STDP, Rule, Term, get_updater
 from lightning_accum.engine.state import StateKey
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum", "amax"])
-@pytest.mark.parametrize("backend", ["auto", "dense", "pre", "post"])
+@turns("reduction", ["mean", "sum", "amax"])
+@turns("backend", ["auto", "dense", "pre", "post"])
 @pytest.mark.parametrize("name", RULES)
 def test_every_rule_is_the_same_in_its_plain_form(name, backend, reduction):
     case = RULES[name]

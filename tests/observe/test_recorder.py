@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from turns import turns
 
 from lightning_accum.observe import Latest, WindowRecorder
 from lightning_accum.sparse.events import Events, publish_events
@@ -131,10 +132,10 @@ def no_kernel(monkeypatch):
     monkeypatch.setattr("lightning_accum.sparse.search.count_ones", lambda _: None)
 
 
-@pytest.mark.parametrize("kernel", [True, False])
-@pytest.mark.parametrize("value", BAD)
-@pytest.mark.parametrize("at", [0, 1, 2, 17, 39])
-@pytest.mark.parametrize("size", [2, 1 << 17, 1 << 18])  # 16 steps are kept, 2, none
+@turns("kernel", [True, False])
+@turns("value", BAD)
+@turns("at", [0, 1, 2, 17, 39])
+@turns("size", [2, 1 << 17, 1 << 18])
 def test_every_step_of_a_window_is_looked_at(value, at, size, kernel, request):
     if not kernel:
         request.getfixturevalue("no_kernel")
@@ -150,8 +151,8 @@ def test_every_step_of_a_window_is_looked_at(value, at, size, kernel, request):
     assert torch.equal(recorder.window(), steps != 0)
 
 
-@pytest.mark.parametrize("value", BAD)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64])
+@turns("value", BAD)
+@turns("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64])
 def test_every_sequence_is_looked_at_whole(value, dtype):
     recorder = WindowRecorder(spikes=True, time_dim=0)
     sequence = torch.ones(3, 7, 12345).to(dtype)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
+from turns import turns
 
 from lightning_accum import observe
 
@@ -158,8 +159,8 @@ def test_the_batch_changes_with_clear_alone(make, naive):
 
 
 @each
-@pytest.mark.parametrize("steps", [1, 2, 3, 7])
-@pytest.mark.parametrize("duration", [0.0, 1.0, 5.0])
+@turns("steps", [1, 2, 3, 7])
+@turns("duration", [0.0, 1.0, 5.0])
 def test_a_state_loads_whatever_the_duration(make, naive, steps, duration):
     """Of a shorter history goes the beginning; a longer one begins where that did."""
     saved, loaded, x = make(2.0, 1.0), make(duration, 1.0), random(2, 10, 2)

@@ -6,6 +6,7 @@ import math
 
 import pytest
 from optimizer_cases import CASES, give_gradients, parameters
+from turns import turns
 
 STEPS = 25
 
@@ -79,8 +80,8 @@ REFERENCES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("way", ["auto", "listed", "capturable"])
-@pytest.mark.parametrize("name", REFERENCES)
+@turns("way", ["auto", "listed", "capturable"])
+@turns("name", REFERENCES)
 def test_every_number_goes_as_the_papers_say(name, way):
     reference, rate, betas, eps, options = REFERENCES[name]
     params = parameters()

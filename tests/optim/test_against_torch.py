@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from optimizer_cases import close, parameters, run
+from turns import turns
 
 from lightning_accum.optim import Adam, AdamWarmup, AMSGrad, Noam, RAdam, WeightDecay
 
@@ -28,9 +29,9 @@ def torchs(kind, params, decoupled, **options):
     return kind(params, **options)
 
 
-@pytest.mark.parametrize("foreach", [None, True, False])
-@pytest.mark.parametrize("maximize", [False, True])
-@pytest.mark.parametrize("decay", DECAYS)
+@turns("foreach", [None, True, False])
+@turns("maximize", [False, True])
+@turns("decay", DECAYS)
 @pytest.mark.parametrize("pair", PAIRS)
 def test_100_steps_in_two_groups(pair, decay, maximize, foreach):
     ours, theirs, extra = PAIRS[pair]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from optimizer_cases import CASES, give_gradients, parameters, run, same
+from turns import turns
 
 from lightning_accum.optim import AdaBelief, Noam, RAdam, WeightDecay
 from lightning_accum.sparse import tensor_lists
@@ -102,8 +103,8 @@ def other_memory(size):
     }
 
 
-@pytest.mark.parametrize("other", list(other_memory(3)))
-@pytest.mark.parametrize("column", range(4))
+@turns("other", list(other_memory(3)))
+@turns("column", range(4))
 def test_what_is_no_line_of_memory_is_not_found(column, other, way):
     whole = [[torch.ones(4), torch.ones(3)] for _ in range(4)]
     places, found = placed(whole)
@@ -119,8 +120,8 @@ def test_what_is_no_line_of_memory_is_not_found(column, other, way):
     assert not placed(whole)[1]
 
 
-@pytest.mark.parametrize("other", ["smaller", "larger", "of another dtype", "expanded", "a slice"])
-@pytest.mark.parametrize("column", range(4))
+@turns("other", ["smaller", "larger", "of another dtype", "expanded", "a slice"])
+@turns("column", range(4))
 def test_memory_that_was_replaced_is_looked_at_anew(column, other, way):
     columns = [[torch.ones(4), torch.ones(3)] for _ in range(4)]
     places, _ = placed(columns)
@@ -192,8 +193,8 @@ def test_a_rate_that_replaces_memory_is_not_stepped_over(way):
         optimizer.step()
 
 
-@pytest.mark.parametrize("name", ["adam", "amsgrad", "radam", "adabelief-amsgrad"])
-@pytest.mark.parametrize("group", ["parameter", "gradient", "moment"])
+@turns("name", ["adam", "amsgrad", "radam", "adabelief-amsgrad"])
+@turns("group", ["parameter", "gradient", "moment"])
 def test_a_step_after_memory_was_replaced_is_that_of_a_fresh_optimizer(name, group, way):
     params, others = (parameters(torch.float32, shapes=((3, 3), (5,))) for _ in range(2))
     optimizer, other = CASES[name](params), CASES[name](others)

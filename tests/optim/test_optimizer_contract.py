@@ -12,21 +12,12 @@ import pytest
 import torch
 from optimizer_cases import CASES, OWN, close, give_gradients, parameters, run, same
 from torch import nn
+from turns import turns
 
 from lightning_accum.optim import GenericAdaptiveOptimizer, WeightDecay
 from lightning_accum.sparse.tensor_lists import CHUNK
 
 BUILTINS = (int, float, bool, str, type(None))
-
-
-@pytest.fixture(params=CASES)
-def make(request):
-    return CASES[request.param]
-
-
-@pytest.fixture(params=OWN)
-def make_own(request):
-    return CASES[request.param]
 
 
 def through_a_file(value):
@@ -37,6 +28,7 @@ def through_a_file(value):
 
 
 # ---------------------------------------------------------------------- copies and checkpoints
+@turns("make", CASES.values())
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
 def test_a_copy_goes_on_by_itself(make, copied):
     params = parameters()
@@ -49,6 +41,7 @@ def test_a_copy_goes_on_by_itself(make, copied):
     same(run(optimizer, params, 8, 8), moved)
 
 
+@turns("make", CASES.values())
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_a_checkpoint_resumes_bit_for_bit(make, dtype):
     params = parameters(dtype)
@@ -63,6 +56,7 @@ def test_a_checkpoint_resumes_bit_for_bit(make, dtype):
     same(run(resumed, fresh, 9, 11, absent), run(optimizer, params, 9, 11, absent))
 
 
+@turns("make", CASES.values())
 def test_a_state_dict_holds_tensors_and_builtins(make):
     params = parameters()
     optimizer = make(params)
@@ -80,6 +74,7 @@ def test_a_state_dict_holds_tensors_and_builtins(make):
     assert set(group) == set(make(parameters()).state_dict()["param_groups"][0])
 
 
+@turns("make", CASES.values())
 def test_what_is_loaded_is_copied(make):
     params = parameters()
     optimizer = make(params)
@@ -94,6 +89,7 @@ def test_what_is_loaded_is_copied(make):
     assert str(optimizer.state_dict()) == str(kept)
 
 
+@turns("make", CASES.values())
 def test_what_belongs_to_no_parameter_is_kept(make):
     state_dict = make(parameters()).state_dict()
     state_dict["state"]["note"] = {"text": "kept"}
@@ -103,12 +99,14 @@ def test_what_belongs_to_no_parameter_is_kept(make):
     run(optimizer, optimizer.param_groups[0]["params"], 2)
 
 
+@turns("make", CASES.values())
 def test_loading_groups_of_other_sizes_raises(make):
     params = parameters()
     with pytest.raises(ValueError, match="group"):
         make(params).load_state_dict(make(params[:2]).state_dict())
 
 
+@turns("make", CASES.values())
 def test_a_loaded_option_is_checked(make):
     params = parameters()
     optimizer = make(params)
@@ -119,6 +117,7 @@ def test_a_loaded_option_is_checked(make):
     assert optimizer.param_groups[0]["lr"] >= 0
 
 
+@turns("make", CASES.values())
 def test_states_that_others_replace_are_taken_up(make):
     # Lightning moves a state so after a checkpoint was loaded, and at the end of a fit.
     params, others = parameters(), parameters()
@@ -136,6 +135,7 @@ def test_states_that_others_replace_are_taken_up(make):
 
 
 # ---------------------------------------------------------------------- groups
+@turns("make", CASES.values())
 def test_groups_differ_and_are_the_callers(make):
     params, others = parameters(), parameters()
     groups = [{"params": params[:2], "lr": 0.05}, {"params": params[2:], "betas": [0.5, 0.7]}]
@@ -153,6 +153,7 @@ def test_groups_differ_and_are_the_callers(make):
     same(params, others)
 
 
+@turns("make", CASES.values())
 def test_a_group_can_be_added(make):
     params, others = parameters(), parameters()
     optimizer, other = make(params[:2]), make(others)
@@ -164,6 +165,7 @@ def test_a_group_can_be_added(make):
     assert [other.state[p]["step"] if p in other.state else 0 for p in others] == [6, 6, 0, 0, 0]
 
 
+@turns("make", CASES.values())
 def test_a_parameter_may_be_exchanged(make):
     params, others = parameters(), parameters()
     optimizer, other = make(params), make(others)
@@ -178,6 +180,7 @@ def test_a_parameter_may_be_exchanged(make):
     assert optimizer.state[params[1]]["step"] == 9
 
 
+@turns("make", CASES.values())
 def test_named_parameters(make):
     module = nn.Linear(3, 2)
     optimizer = make(module.named_parameters())
@@ -186,6 +189,7 @@ def test_named_parameters(make):
     assert optimizer.param_groups[0]["param_names"] == ["weight", "bias"]
 
 
+@turns("make", CASES.values())
 def test_a_rate_as_a_tensor(make):
     params, others = parameters(), parameters()
     rate = torch.tensor([0.02], dtype=torch.float64)
@@ -203,6 +207,7 @@ def test_a_rate_as_a_tensor(make):
 
 
 # ---------------------------------------------------------------------- steps
+@turns("make", CASES.values())
 def test_parameters_without_a_gradient_stay_and_do_not_age(make):
     absent = lambda step: (0, 3) if step % 2 else (step % 4,)  # noqa: E731
     params = parameters()
@@ -222,6 +227,7 @@ def test_parameters_without_a_gradient_stay_and_do_not_age(make):
         assert optimizer.state[params[i]]["step"] == taken
 
 
+@turns("make", CASES.values())
 def test_a_step_without_any_gradient(make):
     params = parameters()
     optimizer = make(params)
@@ -230,6 +236,7 @@ def test_a_step_without_any_gradient(make):
     same(params, kept)
 
 
+@turns("make_own", [CASES[name] for name in OWN])
 def test_gradients_are_not_written_to(make_own):
     for options in ({}, {"maximize": True}, {"foreach": True, "maximize": True}):
         params = parameters()
@@ -241,6 +248,7 @@ def test_gradients_are_not_written_to(make_own):
         same([p.grad for p in params], kept)
 
 
+@turns("make", CASES.values())
 def test_maximize_is_descent_on_the_negative(make):
     params, others = parameters(), parameters()
     optimizer, other = make(params, maximize=True), make(others)
@@ -253,6 +261,7 @@ def test_maximize_is_descent_on_the_negative(make):
     close(params, others)
 
 
+@turns("make", CASES.values())
 def test_a_closure_is_called_with_gradients(make):
     weight = nn.Parameter(torch.ones(3))
     optimizer = make([weight])
@@ -267,6 +276,7 @@ def test_a_closure_is_called_with_gradients(make):
     assert [optimizer.step(closure).item() for _ in range(8)][-1] < 3.0
 
 
+@turns("make", CASES.values())
 def test_a_quadratic_is_minimised(make):
     weight = nn.Parameter(torch.tensor([3.0, -2.0]))
     optimizer = make([weight], lr=0.05 if make.func.__name__ != "Noam" else 1.0)
@@ -278,6 +288,7 @@ def test_a_quadratic_is_minimised(make):
     assert (weight - 1.0).abs().max() < 0.1
 
 
+@turns("make", CASES.values())
 def test_nothing_is_kept_alive(make):
     params = parameters()
     optimizer = make(params)
@@ -329,6 +340,7 @@ def test_the_least_that_an_optimizer_can_define(decay, maximize):
 
 
 # ---------------------------------------------------------------------- mixed precision
+@turns("make_own", [CASES[name] for name in OWN])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_moments_of_narrow_parameters_are_float32(make_own, dtype):
     params = parameters(dtype)
@@ -349,6 +361,7 @@ def test_moments_of_narrow_parameters_are_float32(make_own, dtype):
             torch.testing.assert_close(optimizer.state[narrow][name], other.state[one][name])
 
 
+@turns("make", CASES.values())
 def test_a_grad_scaler_skips_what_overflows(make):
     params, others = parameters(torch.float32), parameters(torch.float32)
     optimizer, other = make(params), make(others)
@@ -370,6 +383,7 @@ def test_a_grad_scaler_skips_what_overflows(make):
 
 
 # ---------------------------------------------------------------------- autograd and graphs
+@turns("make_own", [CASES[name] for name in OWN])
 def test_autograd_follows_a_differentiable_step(make_own):
     def end(start, slope, rate):
         param = start.clone()
@@ -386,6 +400,7 @@ def test_autograd_follows_a_differentiable_step(make_own):
     assert torch.autograd.gradcheck(end, [value.requires_grad_() for value in inputs])
 
 
+@turns("make_own", [CASES[name] for name in OWN])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_capturable_steps_may_be_uneven(make_own, dtype):
     absent = lambda step: (0,) if step < 2 else ()  # noqa: E731
@@ -403,6 +418,7 @@ def test_capturable_steps_may_be_uneven(make_own, dtype):
         assert {m.dtype for m in moments} == {torch.promote_types(dtype, torch.float32)}
 
 
+@turns("make_own", [CASES[name] for name in OWN])
 def test_a_capturable_step_counts_in_a_tensor(make_own):
     params, others = parameters(), parameters()
     optimizer, other = make_own(params, capturable=True), make_own(others)

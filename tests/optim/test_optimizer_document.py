@@ -9,6 +9,7 @@ import pytest
 import torch
 from optimizer_cases import CASES, OWN, close, parameters, run, same
 from torch import nn
+from turns import turns
 
 from lightning_accum.optim import (
     Adam,
@@ -26,7 +27,7 @@ class L1(WeightDecay):
 
 
 # ---------------------------------------------------------------------- weight decay
-@pytest.mark.parametrize("options", [{}, {"foreach": True}, {"capturable": True}])
+@turns("options", [{}, {"foreach": True}, {"capturable": True}])
 @pytest.mark.parametrize("name", OWN)
 def test_another_decay_is_called_by_every_optimizer(name, options):
     params, others = parameters(), parameters()

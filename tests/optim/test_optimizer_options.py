@@ -10,6 +10,7 @@ import torch
 from lightning.pytorch.cli import LightningCLI
 from optimizer_cases import ADAM, CASES, OWN, parameters, run, same
 from torch import nn
+from turns import turns
 
 from lightning_accum.optim import (
     AdaBelief,
@@ -34,8 +35,8 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("option", "value"), [(k, v) for k, vs in WRONG.items() for v in vs])
-@pytest.mark.parametrize("name", OWN)
+@turns("option, value", [(k, v) for k, vs in WRONG.items() for v in vs])
+@turns("name", OWN)
 def test_options_out_of_range_are_named_with_their_value(name, option, value):
     params = parameters()
     for call in (
@@ -81,15 +82,15 @@ def test_schedules_that_cannot_be(make, option, value):
     assert f"{value!r}" in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
+@turns(
+    "options, named",
     [
         ({"foreach": True, "fused": True}, "fused"),
         ({"differentiable": True, "fused": True}, "fused"),
         ({"differentiable": True, "foreach": True}, "foreach"),
     ],
 )
-@pytest.mark.parametrize("name", ADAM)
+@turns("name", ADAM)
 def test_ways_that_exclude_each_other(name, options, named):
     with pytest.raises(ValueError, match=f"`{named} = True`"):
         CASES[name](parameters(), **options)

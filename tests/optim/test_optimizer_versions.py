@@ -6,6 +6,7 @@ import pytest
 import torch
 from optimizer_cases import CASES, OWN, give_gradients, parameters
 from torch import nn
+from turns import turns
 
 from lightning_accum import attach_updater
 from lightning_accum.functional import bound_multiplicative
@@ -40,9 +41,9 @@ def assert_raises_as_stale(params, step):
             loss.backward()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", [name for name in OWN if name != "radam-still"])
+@turns("dtype", [torch.float32, torch.bfloat16])
+@turns("way", WAYS)
+@turns("name", [name for name in OWN if name != "radam-still"])
 def test_a_graph_that_a_step_made_stale_raises(name, way, dtype):
     params = parameters(dtype, shapes=SIZES)
     optimizer = CASES[name](params, **WAYS[way])

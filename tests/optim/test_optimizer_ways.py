@@ -8,6 +8,7 @@ import pytest
 import torch
 from optimizer_cases import ADAM, CASES, OWN, close, give_gradients, parameters, run, same
 from torch import nn
+from turns import turns
 
 from lightning_accum.optim import AdaBelief, Adam, AMSGrad, RAdam, WeightDecay
 from lightning_accum.optim._kernels import COMPILED
@@ -28,7 +29,7 @@ def reference(make, **options):
     return run(make(params, differentiable=True, **options), params, 8)
 
 
-@pytest.mark.parametrize("foreach", [None, True, False])
+@turns("foreach", [None, True, False])
 @pytest.mark.parametrize("name", OWN)
 def test_all_ways_agree(name, foreach):
     params = parameters(shapes=SIZES)
@@ -42,8 +43,8 @@ def test_fused_or_not(name):
     close(run(fused, params, 8), run(plain, others, 8))
 
 
-@pytest.mark.parametrize("maximize", [False, True])
-@pytest.mark.parametrize("decay", DECAYS, ids=["decoupled", "coupled", "absolute"])
+@turns("maximize", [False, True])
+@turns("decay", DECAYS)
 @pytest.mark.parametrize("name", ["warmup-amsgrad", "adam-optimized", "adabelief-amsgrad", "radam"])
 def test_every_decay_by_every_way(name, decay, maximize):
     expected = reference(CASES[name], maximize=maximize, weight_decay=decay)

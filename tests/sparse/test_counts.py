@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
+from turns import turns
 
 from lightning_accum.functional.statistics import count_statistics, spike_counts
 from lightning_accum.sparse.search import (
@@ -25,8 +26,8 @@ def spikes(shape: tuple[int, ...], density: float = 0.3) -> Tensor:
     return torch.rand(shape, generator=torch.Generator().manual_seed(0)) < density
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("density", [0.0, 0.02, 0.3, 1.1])
+@turns("shape", SHAPES)
+@turns("density", [0.0, 0.02, 0.3, 1.1])
 def test_counts_and_their_statistics_are_those_of_plain_torch(shape, density) -> None:
     raster = spikes(shape, density)
     counts = fast_spike_counts(raster)
@@ -69,8 +70,8 @@ def plain(activity: Tensor) -> int | None:
 
 
 @pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int64])
-@pytest.mark.parametrize("size", [0, 1, 7, (1 << 16) + 3])
+@turns("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int64])
+@turns("size", [0, 1, 7, (1 << 16) + 3])
 def test_counts_as_the_plain_form(dtype, size):
     activity = (torch.rand(size, generator=torch.Generator().manual_seed(0)) < 0.3).to(dtype)
     assert count_spikes(activity) == plain(activity.double())
@@ -78,8 +79,8 @@ def test_counts_as_the_plain_form(dtype, size):
 
 
 @pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("value", VALUES)
-@pytest.mark.parametrize("at", [0, -1])
+@turns("value", VALUES)
+@turns("at", [0, -1])
 def test_finds_any_other_value(value, at):
     activity = torch.ones((1 << 16) + 3, dtype=torch.float64)
     activity[at] = value

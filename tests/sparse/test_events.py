@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from turns import turns
 
 from lightning_accum.sparse import library
 from lightning_accum.sparse.event_sums import event_matmul, event_outer_sum
@@ -141,9 +142,9 @@ def test_parts_are_the_events_of_parts(k, edges, seed):
             assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("columns", [1, 7, 8, 701, 70_000])
-@pytest.mark.parametrize("p", [0.0, 0.001, 0.02, 0.14, 0.16, 0.9])
-@pytest.mark.parametrize("size", [2**12, 2**19])  # searched entry by entry, and by words
+@turns("columns", [1, 7, 8, 701, 70_000])
+@turns("p", [0.0, 0.001, 0.02, 0.14, 0.16, 0.9])
+@turns("size", [2**12, 2**19])
 def test_every_search_finds_the_same(columns: int, p: float, size: int):
     raster = torch.rand(size // columns + 3, columns, generator=generator(0)) < p
     raster[-1, -1] = True  # also behind the last word

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from turns import turns
 
 from lightning_accum.functional.statistics import lost_change, update_statistics
 from lightning_accum.sparse.statistics import fast_lost_change, fast_statistics
@@ -39,7 +40,7 @@ def assert_same(found: Any, plain: Any) -> None:
 @shapes
 @dtypes
 @limits
-@pytest.mark.parametrize("given", [(True, True), (True, False), (False, True), (False, False)])
+@turns("given", [(True, True), (True, False), (False, True), (False, False)])
 def test_statistics_are_those_of_plain_torch(shape, dtype, limits, given) -> None:
     before, after, *both = an_update(shape, dtype)
     parts = tuple(part if wanted else None for part, wanted in zip(both, given, strict=True))

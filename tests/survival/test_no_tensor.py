@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from turns import turns
 
 import lightning_accum as la
 from lightning_accum import functional, metrics, observe, optim
@@ -41,8 +42,8 @@ ENTRIES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
-@pytest.mark.parametrize("bad", [[1.0, 2.0], 1.5], ids=["list", "number"])
+@turns("entry", ENTRIES)
+@turns("bad", [[1.0, 2.0], 1.5])
 def test_it_is_refused_by_name(entry: str, bad: object) -> None:
     name = entry.split()[0]
     with pytest.raises(TypeError, match=rf"Argument `{name}` should be a tensor"):

@@ -1,0 +1,34 @@
+"""Cases of a cheap property as turns of one test, where items of their own would take longer."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+
+def turns(names: str, cases: Iterable[Any]) -> Callable[[Any], Any]:
+    """As ``pytest.mark.parametrize``, in one item; a turn that fails is printed."""
+    parts, every = [name.strip() for name in names.split(",")], list(cases)
+    assert every, names
+
+    def decorate(test: Any) -> Any:
+        signature = inspect.signature(test)
+        assert all(name in signature.parameters for name in parts), names
+
+        @functools.wraps(test)
+        def run(*args: Any, **kwargs: Any) -> None:
+            for case in every:
+                given = dict(zip(parts, case if len(parts) > 1 else [case], strict=True))
+                try:
+                    test(*args, **kwargs, **given)
+                except BaseException:
+                    print("In the turn of", given)
+                    raise
+
+        rest = [each for name, each in signature.parameters.items() if name not in parts]
+        run.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
