@@ -2,7 +2,8 @@
 
 All tests run once, with coverage, to learn which tests run which line and how long they take. Each
 broken line is then tried in a copy of the checkout, with the quickest of the tests that run it; a
-line that runs when the package is imported, with the tests in the folder of the same name. With
+line that runs when the package is imported, with the tests in the folder of the same name. They run
+in forks of a process that has imported torch and Lightning, up to a limit of processor time. With
 ``--whole``, all tests run on what those let pass. A line that survives is equivalent to the one
 that it replaces, or a test is missing. The results are kept in ``.mutants.jsonl``: a run that was
 cut off goes on from there, and ``--again`` tries the survivors again.
@@ -15,11 +16,14 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import json
+import multiprocessing
 import os
 import queue
 import random
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -36,8 +40,10 @@ from xml.etree import ElementTree
 from coverage import CoverageData
 
 ROOT = Path(__file__).resolve().parent.parent
-PYTEST = ("-m", "pytest", "-q", "--tb=no", "--no-header", "-p", "no:cacheprovider")
-SECONDS = 40.0  # that the tests of a line may take, as they took when nothing was broken
+PYTEST = ("-q", "--tb=no", "--no-header", "-p", "no:cacheprovider")
+SECONDS = 20.0  # that the tests of a line may take, as they took when nothing was broken
+LIMIT = 120  # seconds of processor time, for what never ends
+FORKS = multiprocessing.get_context("forkserver")
 
 PAIRS = (
     *((ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot)),
@@ -169,21 +175,34 @@ def namesakes(mutant: Mutant) -> list[str]:
     return [path.relative_to(ROOT).as_posix() for path in files]
 
 
-def run(copy: Path, arguments: list[str], timeout: float) -> str:
+def run_tests(copy: Path, arguments: list[str], limit: int) -> None:
+    """Runs pytest in a fork, as a process group of its own."""
+    os.setsid()
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+    os.chdir(copy)
+    os.environ.update(PYTHONPATH=str(copy), OMP_NUM_THREADS="1", MPLBACKEND="Agg")
+    sys.path.insert(0, str(copy))
+    sys.argv = ["pytest"]
+    import pytest
+
+    sys.exit(pytest.main([*PYTEST, *arguments]))
+
+
+def run(copy: Path, arguments: list[str], limit: int) -> str:
     """Runs pytest in a copy of the checkout; returns "passed", "failed" or "timeout"."""
-    environ = {**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
-    (copy / ".arguments").write_text("\n".join(arguments), encoding="utf-8")
-    command, null = [sys.executable, *PYTEST, "@.arguments"], subprocess.DEVNULL
-    with subprocess.Popen(
-        command, cwd=copy, env=environ, stdout=null, stderr=null, start_new_session=True
-    ) as process:
-        try:
-            return "failed" if process.wait(timeout) else "passed"
-        except subprocess.TimeoutExpired:
-            return "timeout"
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)  # and what the tests started
+    process = FORKS.Process(target=run_tests, args=(copy, arguments, limit))
+    process.start()
+    process.join(10 * limit)
+    code = process.exitcode
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid or 0, signal.SIGKILL)  # and what the tests started
+    process.join()
+    if code in (None, -signal.SIGXCPU, -signal.SIGKILL):
+        return "timeout"
+    return "failed" if code else "passed"
 
 
 def try_out(mutant: Mutant, tests: list[str], copy: Path, whole: bool) -> str:
@@ -196,8 +215,8 @@ def try_out(mutant: Mutant, tests: list[str], copy: Path, whole: bool) -> str:
     try:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         cached.unlink(missing_ok=True)
-        result = run(copy, ["-x", *tests], 60 + 8 * SECONDS)
-        return run(copy, ["-x", "tests"], 1800) if whole and result == "passed" else result
+        result = run(copy, ["-x", *tests], LIMIT)
+        return run(copy, ["-x", "tests"], 20 * LIMIT) if whole and result == "passed" else result
     finally:
         path.write_text(text, encoding="utf-8")
         cached.unlink(missing_ok=True)
@@ -210,7 +229,7 @@ def measure(copy: Path, data: Path, report: Path) -> Coverage:
         options = ["--numprocesses=2", "--cov=lightning_accum", "--cov-branch"]
         options += ["--cov-context=test", "--cov-report=", f"--junitxml={report}", "tests"]
         os.environ["COVERAGE_FILE"] = str(data)
-        if run(copy, options, 3600) != "passed":
+        if run(copy, options, 60 * LIMIT) != "passed":
             data.unlink(missing_ok=True)
             sys.exit("Expected the tests to pass with no line broken. They do not.")
     return Coverage(data, report)
@@ -223,6 +242,9 @@ def make_copy(folder: Path) -> Path:
     for name in filter(lambda name: (ROOT / name).is_file(), names.splitlines()):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
+    kernel = Path("lightning_accum/sparse/kernel")
+    for path in (ROOT / kernel).glob("kernel.*"):
+        shutil.copy(path, folder / kernel / path.name)
     return folder
 
 
@@ -280,4 +302,5 @@ if __name__ == "__main__":
     parser.add_argument("--whole", action="store_true", help="try all tests on survivors")
     parser.add_argument("--again", action="store_true", help="try the survivors again")
     parser.add_argument("--results", type=Path, default=ROOT / ".mutants.jsonl", metavar="FILE")
+    FORKS.set_forkserver_preload(["pytest", "lightning.pytorch", "torchmetrics"])
     main(parser.parse_args())
