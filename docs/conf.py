@@ -124,11 +124,10 @@ nitpick_ignore_regex = [
         r"lightning_accum\.sparse\.(events\.Events|eligibility\.Folding|products\.Write)",
     ),
     (r"py:class", r"lightning_accum\.functional\.kernels\.Coefficients"),
-    (r"py:class", r"lightning_accum\.updates\.named_accumulators\.NamedAccumulators"),
     (r"py:class", r"lightning_accum\.sparse\.neurons\.(PairSTDP|SpikingNeurons)"),
-    (r"py:class", r"lightning_accum\.cells\.registry\.CellRegistry"),
+    (r"py:class", r"lightning_accum\.cells\.cell\.CellRegistry"),
     # What trainers make of cells and keep of them; users never make one.
-    (r"py:class", r"lightning_accum\.cells\.(tally\.Tally|state\.CellState)"),
+    (r"py:class", r"lightning_accum\.cells\.state\.CellState"),
     (r"py:class", r"lightning_accum\.cells\.independent\.RegisteredCell"),
     (r"py:class", r"lightning_accum\.observe\.monitor\.MonitorConstructor"),
     (r"py:class", r"lightning_accum\.health\.watch\.Clock"),
