@@ -28,11 +28,8 @@ class AdaBelief(MomentOptimizer):
     well: it is of the order of a squared gradient, and far smaller than Adam's.
 
     Args:
-        params: parameters, named parameters, or parameter groups.
-        lr: :math:`\alpha \ge 0`.
-        betas: :math:`\beta_1, \beta_2` in [0, 1).
+        params, lr, betas, weight_decay: as for :class:`Adam`.
         eps: :math:`\epsilon \ge 0`, inside the average and outside the root.
-        weight_decay: :math:`\lambda \ge 0` of a decoupled decay, or a :class:`WeightDecay`.
         amsgrad: whether the running maximum of :math:`s` replaces it.
         rectify: whether to step as :class:`RAdam` does, with :math:`s` for :math:`v`.
         degenerate_to_sgd: as for :class:`RAdam`, if ``rectify``.

@@ -78,11 +78,7 @@ class AMSGrad(AdamFormula):
         \hat m = m / (1 - \beta_1^t), \quad \hat v = \bar v / (1 - \beta_2^t)
 
     Args:
-        params: parameters, named parameters, or parameter groups.
-        lr: :math:`\alpha \ge 0`.
-        betas: :math:`\beta_1, \beta_2` in [0, 1).
-        eps: :math:`\epsilon \ge 0`.
-        weight_decay: :math:`\lambda \ge 0` of a decoupled decay, or a :class:`WeightDecay`.
+        params, lr, betas, eps, weight_decay: as for :class:`Adam`.
         optimized_update: as for :class:`Adam`.
         amsgrad: whether the running maximum is taken; :class:`Adam` without.
         **options: the options of :class:`AdamOptions`: ``maximize``, ``foreach``, ``fused``,

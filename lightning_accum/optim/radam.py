@@ -30,11 +30,7 @@ class RAdam(MomentOptimizer):
     and before that :math:`\theta \leftarrow \theta - \alpha \hat m`, or no step at all.
 
     Args:
-        params: parameters, named parameters, or parameter groups.
-        lr: :math:`\alpha \ge 0`.
-        betas: :math:`\beta_1, \beta_2` in [0, 1).
-        eps: :math:`\epsilon \ge 0`.
-        weight_decay: :math:`\lambda \ge 0` of a decoupled decay, or a :class:`WeightDecay`.
+        params, lr, betas, eps, weight_decay: as for :class:`Adam`.
         optimized_update: whether ε is added to :math:`\sqrt v`, as above and in ``torch.optim``,
             or to :math:`\sqrt{\hat v}`, as in :class:`Adam`.
         degenerate_to_sgd: whether the first steps are those of momentum, rather than none.

@@ -36,11 +36,7 @@ class AdamWarmup(AdamFormula):
     :math:`\alpha_t`.
 
     Args:
-        params: parameters, named parameters, or parameter groups.
-        lr: :math:`\alpha \ge 0`.
-        betas: :math:`\beta_1, \beta_2` in [0, 1).
-        eps: :math:`\epsilon \ge 0`.
-        weight_decay: :math:`\lambda \ge 0` of a decoupled decay, or a :class:`WeightDecay`.
+        params, lr, betas, eps, weight_decay: as for :class:`Adam`.
         warmup: :math:`w \ge 0` in steps; zero for no warm-up.
         amsgrad: whether the running maximum of the second moment replaces it.
         optimized_update: as for :class:`Adam`.
@@ -108,11 +104,7 @@ class AdamWarmupCosineDecay(AdamFormula):
     stays zero. A decoupled weight decay is scaled by :math:`\alpha_t`.
 
     Args:
-        params: parameters, named parameters, or parameter groups.
-        lr: :math:`\alpha \ge 0`.
-        betas: :math:`\beta_1, \beta_2` in [0, 1).
-        eps: :math:`\epsilon \ge 0`.
-        weight_decay: :math:`\lambda \ge 0` of a decoupled decay, or a :class:`WeightDecay`.
+        params, lr, betas, eps, weight_decay: as for :class:`Adam`.
         warmup: :math:`w \ge 0` in steps; zero for no warm-up.
         total_steps: :math:`T > w`, warm-up included.
         amsgrad: whether the running maximum of the second moment replaces it.
