@@ -15,20 +15,12 @@ Number = float | Tensor
 
 
 def first_moment(mean: Tensor, grad: Tensor, beta: Number) -> Tensor:
-    r"""Updates the mean gradient, :math:`m \leftarrow \beta_1 m + (1 - \beta_1) g`.
-
-    Source:
-        Kingma & Ba (2015), arXiv:1412.6980, algorithm 1.
-    """
+    r"""Updates the mean gradient, :math:`m \leftarrow \beta_1 m + (1 - \beta_1) g`."""
     return mean + (1.0 - beta) * (grad - mean)
 
 
 def second_moment(square: Tensor, grad: Tensor, beta: Number) -> Tensor:
-    r"""Updates the mean squared gradient, :math:`v \leftarrow \beta_2 v + (1 - \beta_2) g^2`.
-
-    Source:
-        Kingma & Ba (2015), arXiv:1412.6980, algorithm 1.
-    """
+    r"""Updates the mean squared gradient, :math:`v \leftarrow \beta_2 v + (1 - \beta_2) g^2`."""
     return beta * square + (1.0 - beta) * (grad * grad)
 
 
@@ -38,9 +30,6 @@ def belief_moment(
     r"""Updates the mean squared deviation of the gradient from its mean, which includes it already.
 
     .. math:: s \leftarrow \beta_2 s + (1 - \beta_2)(g - m)^2 + \epsilon
-
-    Source:
-        Zhuang et al. (2020), arXiv:2010.07468, algorithm 2.
     """
     return second_moment(spread, grad - mean, beta) + eps
 
@@ -68,13 +57,6 @@ def rectification(step: Number, beta2: float) -> Number:
         r_t &= \sqrt{\frac{(\rho_t - 4)(\rho_t - 2) \, \rho_\infty}
             {(\rho_\infty - 4)(\rho_\infty - 2) \, \rho_t}} \quad
             \text{for } \rho_t \ge 5, \text{ else } 0
-
-    Example:
-        >>> [round(rectification(t, 0.999), 3) for t in (5, 6, 100, 10000)]
-        [0.0, 0.026, 0.215, 1.0]
-
-    Source:
-        Liu et al. (2020), arXiv:1908.03265, algorithm 2.
     """
     rho_inf = 2.0 / (1.0 - beta2) - 1.0
     power = beta2**step
@@ -90,12 +72,7 @@ def rectification(step: Number, beta2: float) -> Number:
 
 
 def warmup_factor(step: Number, warmup: float) -> Number:
-    r"""Returns a factor that rises linearly to one, :math:`\min(1, t / w)`; one if :math:`w = 0`.
-
-    Example:
-        >>> [warmup_factor(t, 4) for t in (1, 2, 4, 9)]
-        [0.25, 0.5, 1.0, 1.0]
-    """
+    r"""Returns a factor that rises to one, :math:`\min(1, t / w)`; one if :math:`w = 0`."""
     factor: Number = step / warmup if warmup > 0 else step * 0.0 + 1.0
     return factor.clamp(max=1.0) if isinstance(factor, Tensor) else min(factor, 1.0)
 
@@ -104,13 +81,6 @@ def noam_factor(step: Number, warmup: float, d_model: float) -> Number:
     r"""Returns a factor that rises linearly, then decays as the inverse root of the step.
 
     .. math:: d_{\text{model}}^{-1/2} \min(t^{-1/2}, t \, w^{-3/2})
-
-    Example:
-        >>> [noam_factor(t, 4, 16) for t in (1, 4, 16)]
-        [0.03125, 0.125, 0.0625]
-
-    Source:
-        Vaswani et al. (2017), arXiv:1706.03762, equation 3.
     """
     scale, slope = 1.0 / math.sqrt(d_model), 1.0 / (warmup * math.sqrt(warmup))
     if isinstance(step, Tensor):
@@ -123,13 +93,6 @@ def warmup_cosine_factor(step: Number, warmup: float, total_steps: float) -> Num
 
     .. math:: \min(1, t / w) \cdot \tfrac12 (1 + \cos \pi p), \qquad
         p = \operatorname{clamp}\!\left(\frac{t - w}{T - w}, 0, 1\right)
-
-    Example:
-        >>> [round(warmup_cosine_factor(t, 2, 6), 3) for t in range(1, 8)]
-        [0.5, 1.0, 0.854, 0.5, 0.146, 0.0, 0.0]
-
-    Source:
-        Loshchilov & Hutter (2017), arXiv:1608.03983, equation 5, without restarts.
     """
     progress = (step - warmup) / (total_steps - warmup)
     cosine: Number

@@ -28,14 +28,6 @@ class NextStep:
     """Evaluates steps in which nothing but the activity changes, without making a window.
 
     The result, and what is counted, are those of the rule's ordinary call.
-
-    Args:
-        cell: the cell, whose modules are held weakly.
-        state: the state of the cell.
-        param: the name of the parameter.
-        recorders: record the activity of both sides, by name.
-        seen: the memory ``[B, ...]`` in which they keep a window of one step.
-        fixed: evaluates the steps.
     """
 
     def __init__(
@@ -55,11 +47,7 @@ class NextStep:
         self._windows = self._seen_pre.unsqueeze(0), self._seen_post.unsqueeze(0)
 
     def suits(self, replacement: Updater | None) -> bool:
-        """Returns whether this evaluates what was recorded; changes nothing.
-
-        Args:
-            replacement: the updater, unless it is that of the connection.
-        """
+        """Returns whether this evaluates what was recorded; changes nothing."""
         neuron = self._neuron()
         if neuron is None or not self._reads_same():
             return False
@@ -73,11 +61,7 @@ class NextStep:
         return param.is_cpu and param.dtype is self._fixed.dtype
 
     def apply(self, replacement: Updater | None) -> bool:
-        """Applies the change, and returns whether it is done; otherwise nothing has changed.
-
-        Args:
-            replacement: the updater, unless it is that of the connection.
-        """
+        """Applies the change, and returns whether it is done; otherwise nothing has changed."""
         updater = self._updater(replacement)
         return updater is not None and updater.apply_stacked()
 
@@ -105,12 +89,7 @@ class NextStep:
         )
 
     def evaluate(self, cell: str, events: Events) -> None:
-        """Accumulates the change.
-
-        Args:
-            cell: the name of the cell.
-            events: is told of the window.
-        """
+        """Accumulates the change."""
         state = self._state
         carried = self._fixed.accumulate(state.carried)
         events.evaluated(cell, *self._windows, {})
@@ -124,9 +103,6 @@ class StepPlanner:
     """Evaluates windows of one step whose terms are known, and plans the next step.
 
     It plans one when a rule is called and applied after each step.
-
-    Args:
-        batch: the reduction over the batch.
     """
 
     def __init__(self, batch: Reduction) -> None:

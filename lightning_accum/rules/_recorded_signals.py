@@ -44,23 +44,14 @@ class RecordedSignal(NamedTuple):
     holds: bool = False
 
     def constructor(self, cell: str, h: Any) -> MonitorConstructor:
-        """Returns the constructor of this signal's monitor.
-
-        Args:
-            cell: the name of the cell, for messages.
-            h: the hyperparameters of the cell.
-        """
+        """Returns the constructor of this signal's monitor."""
         place = "before" if self.kind is InputMonitor else "after"
         label = f"{place} the {self.attr} of cell `{cell}`"
         recorder = WindowRecorder(self.spikes, h.time_dim, h.dt, self.validate, label, self.holds)
         return self.kind.partialconstructor(reducer=recorder, picker=self.picker)
 
     def tags(self, h: Any) -> dict[str, Any]:
-        """Returns the settings that cells should have in common to share a monitor.
-
-        Args:
-            h: the hyperparameters of the cell.
-        """
+        """Returns the settings that cells should have in common to share a monitor."""
         kept = {"spikes": self.spikes, "time_dim": h.time_dim, "dt": h.dt}
         return {**kept, "picker": self.picker, "validate": self.validate}
 
@@ -68,14 +59,7 @@ class RecordedSignal(NamedTuple):
 def both_sides(
     cell: Cell, h: Any, spikes: bool, reads_input: bool
 ) -> tuple[RecordedSignal, RecordedSignal]:
-    """Returns the signals of every rule: the connection's input and the neuron's output.
-
-    Args:
-        cell: the cell.
-        h: its hyperparameters.
-        spikes: whether both sides are spikes.
-        reads_input: whether the input's values matter to the rule.
-    """
+    """Returns the signals of every rule: the connection's input and the neuron's output."""
     takes_indices = isinstance(cell.connection, nn.Embedding)  # integers that are not spikes
     pre = RecordedSignal(
         "pre", "connection", InputMonitor, spikes and not takes_indices, reads_input, first_tensor
@@ -85,12 +69,7 @@ def both_sides(
 
 
 def check_source(name: str, source: object) -> None:
-    """Raises a ``TypeError`` if an argument does not say where a signal is found.
-
-    Args:
-        name: the name of the argument.
-        source: the argument.
-    """
+    """Raises a ``TypeError`` if an argument does not say where a signal is found."""
     if isinstance(source, type):
         fits = issubclass(source, Monitor)
     else:
@@ -104,13 +83,7 @@ def check_source(name: str, source: object) -> None:
 
 
 def state_of(cell: Cell, name: str, source: StateSource) -> RecordedSignal:
-    """Returns another signal of the neuron, recorded unchanged and not as spikes.
-
-    Args:
-        cell: the cell; its neuron says in ``new_in_each_call`` which attributes it never changes.
-        name: the name for ``window.state``.
-        source: a dotted path from the neuron, a picker of its output, or the class of a monitor.
-    """
+    """Returns another signal of the neuron, recorded unchanged and not as spikes."""
     if isinstance(source, str):
         kept, holds = first_tensor, source in getattr(cell.neuron, "new_in_each_call", ())
         return RecordedSignal(name, f"neuron.{source}", StateMonitor, False, False, kept, holds)
