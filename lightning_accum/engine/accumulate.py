@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -16,7 +15,7 @@ from lightning_accum.engine.state import Carried, StateKey
 from lightning_accum.engine.terms import Change, Term
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.numbers import is_narrowed
+from lightning_accum.functional.numbers import in_full_precision
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.sparse.costs import Form, Forms, unmoved_side
 from lightning_accum.sparse.fold import add_linear, add_matrix, add_per_sample, add_step
@@ -179,7 +178,8 @@ def accumulate_terms(
             others.append(change)
         else:
             products.append(product)
-    with torch.no_grad(), _in_full_precision(products):
+    device = products[0].operands[0].device.type if products else "cpu"
+    with torch.no_grad(), in_full_precision(device):
         if backend == "plain" or not (batch.adds or (vjp.is_matrix and not others)):
             accumulator.accumulate(*evaluate(changes, batch, vjp))
         elif not batch.adds:
@@ -243,9 +243,3 @@ def _forms(
     if vjp.is_matrix and (backend == "pre" or backend == "post"):
         return [Form(backend, backend, places)]
     return [Form("dense", unmoved_side(products, combine), places)]
-
-
-def _in_full_precision(products: Sequence[Term]) -> AbstractContextManager[object]:
-    """Suspends the autocast of a mixed-precision step."""
-    device = products[0].operands[0].device.type if products else "cpu"
-    return torch.autocast(device, enabled=False) if is_narrowed(device) else nullcontext()

@@ -1,4 +1,4 @@
-"""Terms that are the same in every window, evaluated for windows of one step."""
+"""Terms that are the same in every window, evaluated for small windows without the rule."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from torch import Tensor
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.state import Carried, StateKey, of_neurons, trace_key
 from lightning_accum.engine.terms import Term
-from lightning_accum.functional.numbers import as_bytes
+from lightning_accum.functional.numbers import as_bytes, in_full_precision
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.traces import TraceMode
-from lightning_accum.sparse.fold import next_trace, widest
+from lightning_accum.sparse.fold import short_trace, widest
 from lightning_accum.sparse.kernel_step import StepMemory, StepProduct, StepTrace
 from lightning_accum.updates.accumulator import Accumulator
 from lightning_accum.updates.part import Product, StackedProducts
 
 
 class FixedTerms:
-    """Evaluates windows of one step whose terms are known, without asking the rule for them.
+    """Evaluates small windows whose terms are known, without asking the rule for them.
 
-    The result is that of :func:`lightning_accum.engine.run.run_rule`.
+    The plain form is :func:`lightning_accum.engine.evaluate.evaluate`.
     """
 
     def __init__(self, terms: Sequence[Term], batch: Reduction) -> None:
@@ -70,24 +70,32 @@ class FixedTerms:
         return FixedStep(memory, products, accumulator, left)
 
     def accumulate(
-        self, accumulator: Accumulator, activity: Mapping[str, Tensor], carried: Carried
+        self,
+        accumulator: Accumulator,
+        activity: Mapping[str, Tensor],
+        carries: bool,
+        carried: Carried,
     ) -> dict[StateKey, Tensor]:
         """Accumulates the change of a window, and returns what passes to the next one."""
         after = of_neurons(carried)
-        values = [as_bytes(activity[name][0]).to(self._dtype, copy=True) for name in self._names]
-        for place, decay, mode, key in self._traces:
-            after[key] = next_trace(values[place], decay, mode, carried.get(key))
-            values.append(after[key])
-        rows = [each if each.ndim == 2 else each.flatten(0, -2) for each in values]
-        for each in (accumulator, *accumulator.records):
-            for negative, posts, pres, rates in self._products:
-                each.accumulate_outer(
-                    [rows[post] for post in posts],
-                    [rows[pre] for pre in pres],
-                    rates,
-                    negative=negative,
-                    keep=True,
-                )
+        recorded = (as_bytes(activity[name]) for name in self._names)
+        values = [each.to(self._dtype, copy=True).contiguous() for each in recorded]
+        with in_full_precision(values[0].device.type):
+            for place, decay, mode, key in self._traces:
+                found = short_trace(values[place], decay, mode, carried.get(key))
+                values.append(found)
+                if carries:
+                    after[key] = found[-1].clone() if len(found) > 1 else found[-1]
+            rows = [each.flatten(0, -2) for each in values]
+            for each in (accumulator, *accumulator.records):
+                for negative, posts, pres, rates in self._products:
+                    each.accumulate_outer(
+                        [rows[post] for post in posts],
+                        [rows[pre] for pre in pres],
+                        rates,
+                        negative=negative,
+                        keep=True,
+                    )
         return after
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias
 
 import torch
@@ -39,9 +40,10 @@ def as_numbers(values: Tensor, dtype: torch.dtype) -> Tensor:
     return values.view(torch.uint8).to(dtype)
 
 
-def is_narrowed(device: str) -> bool:
-    """Returns whether autocast narrows operations on a type of device, such as ``"cpu"``."""
-    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+def in_full_precision(device: str) -> AbstractContextManager[object]:
+    """Suspends the autocast of a mixed-precision step on a type of device, such as ``"cpu"``."""
+    narrowed = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    return torch.autocast(device, enabled=False) if narrowed else nullcontext()
 
 
 def sample_of(value: Tensor, most: int = SAMPLE) -> Tensor:

@@ -16,9 +16,9 @@ from lightning_accum.engine.fixed_terms import FixedStep, FixedTerms
 from lightning_accum.engine.recording import BOTH_SIDES, Recorded, Target
 from lightning_accum.engine.terms import Change
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.numbers import is_narrowed
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.observe import Monitor, WindowRecorder
+from lightning_accum.sparse.costs import is_small
 from lightning_accum.updates import Accumulator, Updater, get_updater
 
 _AT_FIRST = 2  # steps in a row, evaluated by ordinary calls and applied, before one is planned
@@ -100,7 +100,7 @@ class NextStep:
 
 
 class StepPlanner:
-    """Evaluates windows of one step whose terms are known, and plans the next step.
+    """Evaluates small windows whose terms are known, and plans the next step.
 
     It plans one when a rule is called and applied after each step.
     """
@@ -112,29 +112,33 @@ class StepPlanner:
         self._suited: tuple[object, ...] = ()  # the kind of activity that the terms are for
         self._in_a_row = 0
 
-    def noting(self, terms: Terms, targets: Sequence[Target]) -> Terms:
-        """Wraps the ``terms`` of a single step, which are the same in all of them, to note them."""
+    def noting(
+        self, terms: Terms, signals: Mapping[str, Recorded], targets: Sequence[Target]
+    ) -> Terms:
+        """Wraps ``terms``, which are the same in all windows, to note those of small ones."""
         (first, *others), batch = targets, self._batch
         if others or first.name != "weight":
             return terms
         if not (batch.adds and first.vjp.is_matrix):
             return terms
+        kind = _kind(signals, first.param)
+        if kind == self._suited:
+            return terms  # whose window is not small
 
         def noted(window: Window) -> Sequence[Change]:
             found = terms(window)
             products = [term for change in found if change.sign and (term := change.as_product())]
-            self._terms = FixedTerms(products, batch) if products else None
-            self._suited = _kind(window.pre.activity, window.post.activity, window.param)
+            small = products and (window.total == 1 or is_small(products))
+            self._terms, self._suited = FixedTerms(products, batch) if small else None, kind
             return found
 
         return noted
 
     def terms(self, signals: Mapping[str, Recorded], target: Target) -> FixedTerms | None:
         """Returns the noted terms; ``None`` if there are none for such activity."""
-        pre, post = signals["pre"].activity, signals["post"].activity
-        if self._terms is None or is_traced() or is_narrowed(pre.device.type):
+        if self._terms is None or is_traced():
             return None
-        return self._terms if self._suited == _kind(pre, post, target.param) else None
+        return self._terms if self._suited == _kind(signals, target.param) else None
 
     def note(
         self,
@@ -164,7 +168,8 @@ class StepPlanner:
         return StepPlanner, (self._batch,)  # a copy plans its own steps
 
 
-def _kind(pre: Tensor, post: Tensor, param: Tensor) -> tuple[object, ...]:
+def _kind(signals: Mapping[str, Recorded], param: Tensor) -> tuple[object, ...]:
     """Returns the shapes, dtypes and device for which noted terms are valid."""
+    pre, post = (signals[side].activity for side in BOTH_SIDES)
     sides = pre.shape, pre.dtype, post.shape, post.dtype
     return *sides, pre.device, param.shape, param.dtype, param.device

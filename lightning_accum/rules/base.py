@@ -121,6 +121,11 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
     default_events: ClassVar[Callable[[Rule, str], Events] | None] = None
     """Returns what observes a rule that is used by hand, when it gets a cell of a name."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "terms" in vars(cls) and "_fixed_terms" not in vars(cls):
+            cls._fixed_terms = False
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self._plans: dict[str, CellPlan] = {}
@@ -249,27 +254,26 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         """Evaluates the terms over what a cell recorded; returns what accumulates the changes."""
         plan, cell, signals, targets = seen
         h, state = plan.h, plan.state
-        fixed = self._fixed_terms and self.backend == "auto"
-        single = signals["pre"].activity.shape[0] == 1
-        alone = fixed and carry and not inputs and (single or plan.steps.next is not None)
-        known = plan.steps.terms(signals, targets[0]) if alone else None
+        fixed = self._fixed_terms and self.backend == "auto" and not inputs
+        known = found = plan.steps.terms(signals, targets[0]) if fixed else None
         factors: Mapping[str, Any] = {}
-        if known is not None:
-            activity = {side: signals[side].activity for side in BOTH_SIDES}
-            evaluate = partial(known.accumulate, targets[0].accumulator, activity)
-        else:
+        if known is None:
             tensors = {each: getattr(cell.connection, each).detach() for each in plan.reads}
             recording = Recording(signals, h.dt, plan.unit_dim, tensors, inputs, carry)
             factors = self._factors(inputs, recording, h)
             recording = recording.after(self.prepare(recording, h), self._states_in_terms)
             terms = plan.checking(partial(self._changes, h=h), type(self).__name__)
-            if fixed and single:
-                terms = plan.steps.noting(terms, targets)
+            if fixed:
+                terms = plan.steps.noting(terms, signals, targets)
             how = Evaluation(plan.batch, self.backend, self._traces, plan.forms)
             pieces = pieces_of(recording, how)
             piece = pieces[0] if len(pieces) > 1 else None
             first = terms_of(terms, recording, targets, state.carried, piece)
             evaluate = partial(accumulate, first, pieces, terms, recording, targets, how=how)
+            found = plan.steps.terms(signals, targets[0]) if fixed else None
+        if found is not None:
+            activity = {side: signals[side].activity for side in BOTH_SIDES}
+            evaluate = partial(found.accumulate, targets[0].accumulator, activity, carry)
 
         def finish() -> None:
             carried = evaluate(carried=state.carried)
@@ -280,7 +284,7 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
             state.carried = carried
             for target in targets:
                 state.samples[target.name] = state.samples.get(target.name, 0) + pre.shape[1]
-            if alone:
+            if fixed and carry and (len(pre) == 1 or plan.steps.next is not None):
                 plan.steps.note(cell, state, targets[0], self._pool.members(plan.name), known)
 
         return finish

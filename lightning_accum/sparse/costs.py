@@ -182,8 +182,7 @@ def _possible(products: Sequence[Product], combine: bool) -> list[dict[Form, Cha
         dense = unmoved_side(some, combine)
         charge = possible(some, combine)
         folded = any(side.folding is not None for each in some for side in each.operands)
-        rows = some[0].operands[0].shape[:-1].numel()
-        if not folded and charge["dense"].fixed * rows < _CHOICE:
+        if not folded and _is_small(some, charge["dense"]):
             charge = {"dense": charge["dense"]}
         found.append(
             {
@@ -192,6 +191,15 @@ def _possible(products: Sequence[Product], combine: bool) -> list[dict[Form, Cha
             }
         )
     return found
+
+
+def is_small(products: Sequence[Product]) -> bool:
+    """Returns whether dense products take less time than a choice between them and visits."""
+    return _is_small(products, possible(products, combine=False)["dense"])
+
+
+def _is_small(products: Sequence[Product], dense: Charge) -> bool:
+    return dense.fixed * products[0].operands[0].shape[:-1].numel() < _CHOICE
 
 
 def charges(products: Sequence[Product], combine: bool = False) -> dict[Choice, float]:

@@ -12,7 +12,7 @@ and everything that multiplies one raster of spikes adds up before the raster is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -313,12 +313,30 @@ def flat(tensor: Tensor) -> Tensor:
     return tensor.flatten(0, -2)
 
 
-def next_trace(step: Tensor, decay: float, mode: TraceMode, before: Tensor | None) -> Tensor:
-    """Returns a trace after one step; the plain form is :func:`~.functional.traces.trace`."""
-    before = None if before is None or before.shape != step.shape else before.to(step)
-    if before is None or mode == "nearest":
-        return trace(step.unsqueeze(0), decay, mode, before, step.dtype)[0]
-    return torch.add(step, before, alpha=decay)
+def short_trace(values: Tensor, decay: float, mode: TraceMode, before: Tensor | None) -> Tensor:
+    """Returns a trace over few steps; the plain form is :func:`~.functional.traces.trace`."""
+    before = None if before is None or before.shape != values.shape[1:] else before.to(values)
+    steps = len(values)
+    if mode == "nearest":
+        return trace(values, decay, mode, before, values.dtype)
+    if steps == 1:
+        return values if before is None else torch.add(values, before, alpha=decay)
+    powers, left = _decays(decay, steps, values.dtype, values.device)
+    found = powers @ values.view(steps, -1)
+    if before is not None:
+        found.addr_(left, before.view(-1))
+    return found.view(values.shape)
+
+
+@lru_cache(64)
+def _decays(
+    decay: float, steps: int, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Returns what is left of each step's values in each later one, and of those before all."""
+    with torch.inference_mode(False):
+        now = torch.arange(1.0, steps + 1, dtype=torch.float64, device=device)
+        ago = (now.unsqueeze(1) - now).clamp_(min=0.0)
+        return (decay**ago).tril_().to(dtype), (decay**now).to(dtype)
 
 
 def _plain(factor: Factor, dtype: torch.dtype) -> Tensor:

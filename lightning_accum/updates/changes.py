@@ -120,6 +120,9 @@ def _overflows(delta: Tensor, param: Tensor, factor: float) -> Tensor:
         return torch.zeros((), dtype=torch.bool, device=delta.device)
     low, high = delta.aminmax()  # both are NaN if any element is
     dtype = param.dtype if param.is_floating_point() else delta.dtype
+    # Operations of torch on single numbers take longer than all else for a small parameter.
+    if delta.is_cpu and max(-low.item(), high.item()) * max(1.0, abs(factor)) < _largest(dtype) / 2:
+        return torch.zeros((), dtype=torch.bool)
     return ~torch.isfinite((torch.maximum(-low, high) * factor).to(dtype))
 
 

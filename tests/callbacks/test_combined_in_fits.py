@@ -18,6 +18,8 @@ from lightning_accum.optim import UpdateOptimizer
 class Seen(STDP):
     """Notes whether the difference of both parts is pending after each evaluation."""
 
+    _fixed_terms = False  # by which small windows are not combined
+
     def forward(self, **inputs: Any) -> None:
         super().forward(**inputs)
         (_, updater), *_ = [(n, u) for n, (u, _) in enumerate(self.updaters.values())]

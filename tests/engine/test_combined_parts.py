@@ -16,9 +16,17 @@ from turns import turns
 from lightning_accum import STDP, Accumulator, Serial, get_updater
 from lightning_accum.engine import accumulate as run_module
 from lightning_accum.functional import bound_power, bound_upper_power
-from lightning_accum.sparse import library
+from lightning_accum.sparse import costs, library
 
 T, B = 7, 3
+
+
+@pytest.fixture(autouse=True)
+def no_window_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of small windows are not combined."""
+    monkeypatch.setattr(costs, "_CHOICE", 0.0)
+
+
 COMBINED = {"STDP", "InhibitorySTDP", "TripletSTDP", "MSTDP", "MSTDPET", "BCM"}
 
 

@@ -320,3 +320,36 @@ def test_autograd_notices_the_change() -> None:
     net.learn(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+@pytest.mark.parametrize("carry", [True, False])
+@pytest.mark.parametrize("name", RULES)
+def test_small_windows_are_the_same_in_the_plain_form(name: str, carry: bool) -> None:
+    found = []
+    for backend in ("auto", "plain"):
+        net, generator = Net(RULES[name](backend)), torch.Generator().manual_seed(3)
+        net.rule.carry = carry
+        (fc, neuron), *_ = net.layers
+        for steps in (3, 3, 1, 4, 4):  # of one kind, and of others
+            for _ in range(steps):
+                x = (torch.rand(4, 5, generator=generator) < 0.4).double()
+                fc(x)
+                neuron.spikes = torch.rand(4, 3, generator=generator) < 0.4
+                neuron(x)
+            net.rule()
+            net.rule.update()
+            found.append(fc.weight.detach().clone())
+    torch.testing.assert_close(found[:5], found[5:], **exact)
+
+
+def test_a_rule_with_terms_of_its_own_is_asked_for_them_in_every_window() -> None:
+    class Faster(la.STDP):
+        asked = 0
+
+        def terms(self, window, h):
+            self.asked += 1
+            return super().terms(window, h)
+
+    net = Net(Faster(0.1, -0.07, 20.0, 10.0))
+    net.learn(STEPS)
+    assert net.rule.asked == STEPS
