@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from _others import Norse, SnnTorch, SpikingJelly, Steps
+from _windows import forced
 from _work import DECAY, LR_POST, LR_PRE, TC, AnyLoad, See
 from torch import Tensor, nn
 
@@ -14,10 +13,8 @@ from lightning_accum import nn as layers
 from lightning_accum.rules import learn_online
 
 
-def rule_for(
-    connection: nn.Module, neuron: nn.Module, time_dim: int | None, backend: Any = "auto"
-) -> STDP:
-    rule = STDP(LR_POST, LR_PRE, TC, TC, time_dim=time_dim, carry=False, backend=backend)
+def rule_for(connection: nn.Module, neuron: nn.Module, time_dim: int | None) -> STDP:
+    rule = STDP(LR_POST, LR_PRE, TC, TC, time_dim=time_dim, carry=False)
     rule.register_cell("cell", Cell(connection, neuron))
     rule.updater_of("cell").weight.keep_parts = False  # as in a Trainer: nothing reads the parts
     return rule
@@ -26,10 +23,11 @@ def rule_for(
 class Native:
     """A whole sequence a call, and the rule once for all of it."""
 
-    def __init__(self, load: AnyLoad, learning: bool, backend: str = "auto") -> None:
+    def __init__(self, load: AnyLoad, learning: bool, path: str = "auto") -> None:
         self.fc = load.connection(layers)
         self.lif = layers.LIF(load.after, tc_mem=TC, time_dim=0, spike_dtype=torch.bool)
-        self.rule = rule_for(self.fc, self.lif, 0, backend) if learning else None
+        self.rule = rule_for(self.fc, self.lif, 0) if learning else None
+        self.path = path
 
     def feed(self, raster: Tensor) -> Tensor:
         return raster
@@ -39,7 +37,8 @@ class Native:
         self.lif.reset()
         see(self.lif(self.fc(spikes)))
         if self.rule is not None:
-            self.rule()
+            with forced(self.path):
+                self.rule()
             self.rule.update()
 
     @property

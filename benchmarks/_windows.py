@@ -73,16 +73,29 @@ class Replay(nn.Module):
         return self.spikes
 
 
+def forced(path: str, convolution: bool = False) -> AbstractContextManager[object]:
+    """Has terms evaluated by a path, or the traces of a convolution move away from one side."""
+    if path == "auto":
+        return nullcontext()
+    if convolution:
+        return mock.patch.object(accumulate, "unmoved_side", return_value=path)
+
+    def form(_: Forms, products: Any, combine: bool) -> list[Form]:
+        side = accumulate.unmoved_side(products, combine) if path == "dense" else path
+        return [Form(path, side, tuple(range(len(products))))]
+
+    return mock.patch.object(Forms, "of", form)
+
+
 class Turn:
     """One rule with one path, on one window."""
 
     def __init__(self, rule: str, path: str, window: Window, pre: Tensor, post: Tensor) -> None:
         torch.manual_seed(0)
         name, net = rule.removesuffix(NET), rule.endswith(NET)
-        forced = window.size and path != "auto"
-        self.side = path if forced else ""
+        self.path, self.size = path, window.size
         self.connection, self.neuron = window.connection, Replay(post)
-        self.rule = RULES[name](time_dim=0, backend="auto" if forced else path)
+        self.rule = RULES[name](time_dim=0)
         unit = self.rule.register_cell("cell", la.Cell(self.connection, self.neuron))
         unit.cell.updater.weight.keep_parts = not net
         self.given = {"reward": torch.randn(window.batch)} if name in REWARDED else {}
@@ -92,18 +105,12 @@ class Turn:
         """Records the window, and times the rule and its update."""
         for (_, name), monitor in self.rule.named_monitors:
             monitor(self.pre if name == "pre" else self.neuron.spikes)
-        with self.moved():
+        with forced(self.path, self.size > 0):
             start = time.process_time()
             self.rule(**self.given)
             self.rule.update()
             self.times.append(1e3 * (time.process_time() - start))
         self.rule.clear()
-
-    def moved(self) -> AbstractContextManager[object]:
-        """Has the traces of a convolution move away from one side, which no option chooses."""
-        if not self.side:
-            return nullcontext()
-        return mock.patch.object(accumulate, "unmoved_side", return_value=self.side)
 
 
 class Found(NamedTuple):

@@ -31,7 +31,7 @@ CONTENDERS: dict[str, Make] = {
     "Norse": Norse,
 }
 SIDES = ("dense", "pre", "post")
-FORCED = {f"ours, {side} alone": partial(Native, backend=side) for side in SIDES}
+FORCED = {f"ours, {side} alone": partial(Native, path=side) for side in SIDES}
 BASE, SMOKE = Load(200, 100, 0.02, 16), Load(8, 6, 0.2, 2, 16)
 SWEEPS: dict[str, tuple[float, ...]] = {
     "steps": (12, 25, 50, 100, 200, 400, 800),

@@ -231,7 +231,7 @@ def main() -> None:
     )
     for name in RULES:
         errors = [
-            max(window(name, spikes, dt, backend=path).error for path in ("dense", "pre", "post"))
+            max(window(name, spikes, dt, backend=path).error for path in ("auto", "plain"))
             for spikes in PROTOCOLS.values()
         ]
         each = ", ".join(f"{title} {e:.0e}" for title, e in zip(PROTOCOLS, errors, strict=True))

@@ -21,12 +21,8 @@ from lightning_accum.sparse.costs import Form, Forms, unmoved_side
 from lightning_accum.sparse.fold import add_linear, add_matrix, add_per_sample, add_step
 from lightning_accum.updates.accumulator import Accumulator
 
-Backend: TypeAlias = Literal["auto", "plain", "dense", "pre", "post"]
-"""How a rule's terms are evaluated.
-
-``"plain"`` is the equation, sample by sample; ``"dense"`` folds time into matrix products;
-``"pre"`` and ``"post"`` visit the spikes of one side; ``"auto"`` takes the cheapest of these three.
-"""
+Backend: TypeAlias = Literal["auto", "plain"]
+"""How a rule's terms are evaluated: in the cheapest form, or by the equation, sample by sample."""
 
 Terms: TypeAlias = Callable[[Window], Sequence[Change]]
 """Returns a rule's terms for the window of one parameter."""
@@ -185,7 +181,7 @@ def accumulate_terms(
         elif not batch.adds:
             add_per_sample(accumulator, products, batch)
         else:
-            _add_sums(accumulator, products, others, batch.averages, vjp, backend, forms or Forms())
+            _add_sums(accumulator, products, others, batch.averages, vjp, forms or Forms())
 
 
 def begin_contribution(accumulator: Accumulator) -> Accumulator:
@@ -204,12 +200,11 @@ def _add_sums(
     others: Sequence[Change],
     averages: bool,
     vjp: WeightVJP,
-    backend: Backend,
     forms: Forms,
 ) -> None:
     """Adds sums or means over the batch."""
     combine = accumulator.combines and len({product.rate < 0 for product in products}) > 1
-    every = _forms(products, backend, vjp, combine, forms)
+    every = _forms(products, vjp, combine, forms)
     several = len(every) + len(others) > 1
     total = begin_contribution(accumulator) if several else accumulator
     for choice, side, places in every:
@@ -231,15 +226,10 @@ def _add_sums(
         end_contribution(accumulator, total)
 
 
-def _forms(
-    products: Sequence[Term], backend: Backend, vjp: WeightVJP, combine: bool, forms: Forms
-) -> list[Form]:
+def _forms(products: Sequence[Term], vjp: WeightVJP, combine: bool, forms: Forms) -> list[Form]:
     """Returns the forms in which products are evaluated."""
     if not products:
         return []
-    if vjp.is_matrix and backend == "auto":
+    if vjp.is_matrix:
         return forms.of(products, combine)
-    places = tuple(range(len(products)))
-    if vjp.is_matrix and (backend == "pre" or backend == "post"):
-        return [Form(backend, backend, places)]
-    return [Form("dense", unmoved_side(products, combine), places)]
+    return [Form("dense", unmoved_side(products, combine), tuple(range(len(products))))]

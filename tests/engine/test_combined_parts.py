@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from forms import in_forms
 from rasters import Fed, layer, raster, show
 from references import RULES
 from torch import Tensor, nn
@@ -66,6 +67,7 @@ def change(accumulator: Accumulator) -> Tensor:
 
 @pytest.mark.parametrize("by_kernel", [True, False], ids=["kernel", "torch"])
 @turns("backend", ["auto", "dense", "pre", "post"])
+@in_forms("backend")
 @pytest.mark.parametrize("name", RULES)
 def test_the_change_of_every_rule_is_the_same(name, backend, by_kernel, monkeypatch):
     if not by_kernel:

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from forms import FORMS, in_forms
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasters import layer, learned, naive, raster, show
@@ -17,7 +18,6 @@ from lightning_accum.functional.reductions import reduction
 from lightning_accum.sparse.costs import Form, Forms
 
 TC = {"tc_post": 7.0, "tc_pre": 13.0}
-PATHS = ("auto", "plain", "dense", "pre", "post")
 MODES = ("cumulative", "nearest")
 exact = {"rtol": 1e-10, "atol": 1e-10}
 quick = settings(deadline=None, derandomize=True, max_examples=25)
@@ -41,8 +41,9 @@ def same(found: torch.Tensor | None, expected: torch.Tensor | None) -> None:
 
 
 @turns("mode", MODES)
-@turns("path", PATHS)
+@turns("path", FORMS)
 @turns("reduction", REDUCTIONS)
+@in_forms("path")
 @quick
 @given(
     size=sizes,
@@ -76,8 +77,9 @@ def test_equals_pair_stdp_spike_by_spike(
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", FORMS)
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
+@in_forms("path")
 @quick
 @given(size=sizes, cuts=st.sets(st.integers(1, 5)), density=densities, seed=st.integers(0, 999))
 def test_however_a_window_is_cut(mode, path, reduction, size, cuts, density, seed):
@@ -94,7 +96,8 @@ def test_however_a_window_is_cut(mode, path, reduction, size, cuts, density, see
     torch.testing.assert_close(cell.updater.weight.update(whole), whole, **exact)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", FORMS)
+@in_forms("path")
 def test_terms_of_every_kind_agree_on_every_path(path):
     class Mixed(Rule):
         def terms(self, window, h):
@@ -172,7 +175,8 @@ def test_mixed_precision_does_not_narrow_the_sums(reduction):
     torch.testing.assert_close(cell.updater.weight.update(plain), plain, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", FORMS)
+@in_forms("path")
 def test_a_rules_own_tensors_are_only_read(path):
     first, second = raster(5, 2, 3, density=0.9), raster(5, 2, 3, density=0.9, seed=1)
     copies = first.clone(), second.clone()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from forms import evaluated_in
 from rasters import layer, raster, show
 from references import RULES
 from torch import nn
@@ -109,11 +110,12 @@ def test_each_piece_has_its_own_events(monkeypatch: pytest.MonkeyPatch):
     for elements in (1 << 23, 8 * 1100 * 15):
         monkeypatch.setattr(run_module, "_PIECE_ELEMENTS", elements)
         fc, neuron = layers.Linear(1000, 100, bias=False), nn.Identity()
-        rule = STDP(1.0, -1.0, time_dim=0, backend="pre")
+        rule = STDP(1.0, -1.0, time_dim=0)
         rule.register_cell("cell", Cell(fc, neuron))
         fc(spikes), neuron(post)
         assert rule.get_monitor("cell", "pre").reducer.events() is not None  # found by the layer
-        rule()
+        with evaluated_in("pre"):
+            rule()
         found.append(get_updater(fc).weight)
     torch.testing.assert_close(found[0].pos, found[1].pos)
     torch.testing.assert_close(found[0].neg, found[1].neg)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from forms import FORMS, evaluated_in
 from rasters import layer, raster, show
 from references import RULES
 from turns import turns
@@ -13,22 +14,23 @@ from lightning_accum.engine.state import StateKey
 
 
 @turns("reduction", ["mean", "sum", "amax"])
-@turns("backend", ["auto", "dense", "pre", "post"])
+@turns("form", FORMS)
 @pytest.mark.parametrize("name", RULES)
-def test_every_rule_is_the_same_in_its_plain_form(name, backend, reduction):
+def test_every_rule_is_the_same_in_its_plain_form(name, form, reduction):
     case = RULES[name]
     pre, post = raster(7, 3, 5, seed=1), raster(7, 3, 4, seed=2)
     if not case.spikes:
         pre, post = torch.randn(7, 3, 5).double(), torch.randn(7, 3, 4).double()
     found = []
-    for how in ("plain", backend):
+    for how in ("plain", form):
         torch.manual_seed(0)
-        rule, model = case.make(backend=how, batch_reduction=reduction), layer(5, 4)
-        rule.register_cell("cell", model.cell)
-        for x, y in zip(pre.split(4), post.split(4), strict=True):
-            show(model, x, y)
-            rewards = torch.linspace(-1, 1, len(x) * 3).reshape(len(x), 3).double()
-            rule(**({"reward": rewards} if case.rewarded else {}))
+        with evaluated_in(how) as backend:
+            rule, model = case.make(backend=backend, batch_reduction=reduction), layer(5, 4)
+            rule.register_cell("cell", model.cell)
+            for x, y in zip(pre.split(4), post.split(4), strict=True):
+                show(model, x, y)
+                rewards = torch.linspace(-1, 1, len(x) * 3).reshape(len(x), 3).double()
+                rule(**({"reward": rewards} if case.rewarded else {}))
         weight = get_updater(model.connection).weight
         found.append(weight.update(model.connection.weight))
     torch.testing.assert_close(found[1], found[0], rtol=1e-10, atol=1e-10)

@@ -7,13 +7,15 @@ import math
 
 import pytest
 import torch
+from forms import FORMS, evaluated_in, in_forms
 from rasters import Fed, layer, learned, raster, show
 from torch import nn
+from turns import turns
 
 from lightning_accum import STDP, Cell
 
 A = math.exp(-1 / 20)  # what a trace of 20 ms keeps from one step to the next
-WAYS = [*itertools.product(("cumulative", "nearest"), ("auto", "plain", "dense", "pre", "post"))]
+WAYS = [*itertools.product(("cumulative", "nearest"), FORMS)]
 exact = {"rtol": 1e-10, "atol": 1e-12}
 
 
@@ -41,15 +43,16 @@ GOLDEN = [
 
 @pytest.mark.parametrize(("name", "pre", "post", "up", "down", "nearest"), GOLDEN)
 def test_golden_pairs_and_triplets(name, pre, post, up, down, nearest):
-    for mode, backend in WAYS:
+    for mode, form in WAYS:
         model = layer(1, 1)
-        rule = STDP(0.1, -0.2, trace_mode=mode, backend=backend)
-        accumulator = rule.register_cell("cell", model.cell).cell.updater.weight
-        show(model, train_of(*pre), train_of(*post))
-        rule()
+        with evaluated_in(form) as backend:
+            rule = STDP(0.1, -0.2, trace_mode=mode, backend=backend)
+            accumulator = rule.register_cell("cell", model.cell).cell.updater.weight
+            show(model, train_of(*pre), train_of(*post))
+            rule()
         expected = (up, down) if mode == "cumulative" or nearest is None else nearest
         found = accumulator.pos.item(), accumulator.neg.item()
-        assert found == pytest.approx(expected, rel=1e-12, abs=1e-15), (mode, backend)
+        assert found == pytest.approx(expected, rel=1e-12, abs=1e-15), (mode, form)
 
 
 def windows(rule, first, second, between=lambda rule: None, **call):
@@ -68,6 +71,7 @@ def windows(rule, first, second, between=lambda rule: None, **call):
 
 
 @pytest.mark.parametrize(("mode", "backend"), WAYS)
+@in_forms("backend")
 def test_what_ends_a_stream(mode, backend):
     first = raster(5, 3, 4, seed=1), raster(5, 3, 2, seed=2)
     second = raster(5, 3, 4, seed=3), raster(5, 3, 2, seed=4)
@@ -88,13 +92,14 @@ def test_what_ends_a_stream(mode, backend):
     torch.testing.assert_close(windows(rule, smaller, first), learned(rule, *first), **exact)
 
 
-def test_silence_changes_nothing_and_all_ones_what_they_should():
-    for mode, backend in WAYS:
-        rule = STDP(0.3, -0.2, trace_mode=mode, backend=backend)
-        assert not learned(rule, torch.zeros(6, 2, 3), torch.zeros(6, 2, 2)).any()
-        found = learned(rule, torch.ones(6, 2, 3), torch.ones(6, 2, 2))
-        pairs = 6 if mode == "nearest" else sum(A**k for t in range(6) for k in range(t + 1))
-        torch.testing.assert_close(found, torch.full_like(found, 0.1 * pairs), **exact)
+@turns("mode, backend", WAYS)
+@in_forms("backend")
+def test_silence_changes_nothing_and_all_ones_what_they_should(mode, backend):
+    rule = STDP(0.3, -0.2, trace_mode=mode, backend=backend)
+    assert not learned(rule, torch.zeros(6, 2, 3), torch.zeros(6, 2, 2)).any()
+    found = learned(rule, torch.ones(6, 2, 3), torch.ones(6, 2, 2))
+    pairs = 6 if mode == "nearest" else sum(A**k for t in range(6) for k in range(t + 1))
+    torch.testing.assert_close(found, torch.full_like(found, 0.1 * pairs), **exact)
 
 
 def test_an_empty_window_or_batch_changes_nothing():
@@ -110,12 +115,13 @@ def test_an_empty_window_or_batch_changes_nothing():
 
 def test_float32_is_close_to_float64_and_bfloat16_weights_take_the_same():
     pre, post = raster(100, 4, 20, density=0.05, seed=1), raster(100, 4, 10, density=0.05, seed=2)
-    for mode, backend in WAYS:
-        rule = STDP(0.3, -0.2, trace_mode=mode, backend=backend)
-        wide = learned(rule, pre, post)
-        narrow, half = (learned(rule, pre, post, d) for d in (torch.float32, torch.bfloat16))
+    for mode, form in WAYS:
+        with evaluated_in(form) as backend:
+            rule = STDP(0.3, -0.2, trace_mode=mode, backend=backend)
+            wide = learned(rule, pre, post)
+            narrow, half = (learned(rule, pre, post, d) for d in (torch.float32, torch.bfloat16))
         assert narrow.dtype == torch.float32
-        assert (narrow - wide).abs().max() <= 3e-6 * wide.abs().max(), (mode, backend)
+        assert (narrow - wide).abs().max() <= 3e-6 * wide.abs().max(), (mode, form)
         torch.testing.assert_close(half, narrow, rtol=0, atol=0)
     taken = []
     for dtype in (torch.float32, torch.bfloat16):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from forms import evaluated_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -155,14 +156,14 @@ def without_kernel(patch: pytest.MonkeyPatch) -> None:
 @given(
     **sizes,
     mode=st.sampled_from(["cumulative", "nearest"]),
-    backend=st.sampled_from(["pre", "post"]),
+    form=st.sampled_from(["pre", "post"]),
     views=st.booleans(),
 )
 def test_a_rule_learns_the_same_with_and_without(
-    dtype, steps, batch, inputs, outputs, density, seed, mode, backend, views
+    dtype, steps, batch, inputs, outputs, density, seed, mode, form, views
 ):
-    def learned(backend: str, kernel: bool) -> Tensor:
-        with pytest.MonkeyPatch.context() as patch:
+    def learned(form: str, kernel: bool) -> Tensor:
+        with pytest.MonkeyPatch.context() as patch, evaluated_in(form) as backend:
             if not kernel:
                 without_kernel(patch)
             fc = nn.Linear(inputs, outputs, bias=False, dtype=dtype).requires_grad_(False)
@@ -181,11 +182,11 @@ def test_a_rule_learns_the_same_with_and_without(
             rule.update()
             return fc.weight
 
-    found = learned(backend, True)
-    close(found, learned(backend, False))
+    found = learned(form, True)
+    close(found, learned(form, False))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(event_sums, "_fits", lambda *_: False)  # the kernel declines
-        close(found, learned(backend, True))
+        close(found, learned(form, True))
     if batch:
         close(found, learned("plain", False))
 

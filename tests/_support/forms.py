@@ -1,0 +1,43 @@
+"""Evaluates the terms of rules in a form that is not chosen by its costs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from lightning_accum.sparse import costs
+from lightning_accum.sparse.costs import Form, Forms, unmoved_side
+
+FORMS = ("auto", "plain", "dense", "pre", "post")
+
+
+@contextmanager
+def evaluated_in(form: str) -> Iterator[str]:
+    """Forces a form of sums of a matrix, and gives the ``backend`` for it."""
+    if form in ("auto", "plain"):
+        yield form
+        return
+
+    def forced(_: Forms, products: Any, combine: bool) -> list[Form]:
+        side = unmoved_side(products, combine) if form == "dense" else form
+        return [Form(form, side, tuple(range(len(products))))]
+
+    with mock.patch.object(Forms, "of", forced), mock.patch.object(costs, "_CHOICE", 0.0):
+        yield "auto"
+
+
+def in_forms(name: str) -> Callable[[Any], Any]:
+    """Runs a test in the form that an argument names, which the test gets as a ``backend``."""
+
+    def decorate(test: Any) -> Any:
+        @functools.wraps(test)
+        def run(*args: Any, **kwargs: Any) -> None:
+            with evaluated_in(kwargs[name]) as backend:
+                test(*args, **{**kwargs, name: backend})
+
+        return run
+
+    return decorate
