@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-End = Literal["fit", "failed", "released", "eval", "deleted", "exit"]
-"""How it ended: a fit, by return or by an exception; a Fabric loop; a loop by hand."""
+End = Literal["fit", "failed", "released", "eval", "deleted"]
+"""How it ended: a fit, by return or by an exception; a Fabric loop; a loop by hand, or exit."""
 
 
 class Events:

@@ -178,7 +178,7 @@ def summary_lines(
 ) -> list[str]:
     """Returns the lines that sum up a fit, or no lines if there is nothing to print."""
     # A warning has named the mistake of the cells that are left out.
-    advice, warned = ([], set[str]()) if health is None else (health.lines(), health.said)
+    advice, warned = ([], set[str]()) if health is None else (health.lines, health.said)
     steps = {
         (cell, name): report.updates[id(optimizer)]
         for optimizer in optimizers

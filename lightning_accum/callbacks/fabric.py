@@ -227,5 +227,5 @@ class FabricCellTrainer:
 def _tell(health: Health, how: End = "deleted") -> None:
     """Ends the health of a loop, and logs advice."""
     health.ended(how)
-    if lines := health.lines():
+    if lines := health.lines:
         rank_zero_only(logger.info)("\n".join(["Local learning:", *lines]))

@@ -57,7 +57,7 @@ def advice(c: CellFacts, x: Context) -> list[str]:
 # ---------------------------------------------------------------------- activity
 def recorded_no_more(c: CellFacts, x: Context) -> Iterator[str]:
     """Finds cells that recorded nothing, or nothing more, which may be meant."""
-    if x.rests and not c.windows:
+    if x.learns and x.asleep and not c.windows:
         yield (
             f"`{c.name}` recorded nothing in {x.calls(c.empty)}, because its modules are in"
             " evaluation mode: call `train()` on them if they should learn."
@@ -96,7 +96,7 @@ def busy(c: CellFacts, x: Context) -> Iterator[str]:
 
 def negative(c: CellFacts, x: Context) -> Iterator[str]:
     """Finds negative outputs under a rule that assumes none."""
-    if x.kind.rectified and (below := c.below()) >= _NEGATIVE:
+    if x.kind.rectified and (below := c.share("below") or 0.0) >= _NEGATIVE:
         yield (
             f"{below:.0%} of the outputs of `{c.name}` are negative, and the rule assumes none: end"
             " the layer with a function such as `nn.ReLU()` or `nn.Sigmoid()`."
@@ -331,10 +331,10 @@ def _still(same: Tensor, shape: torch.Size) -> float:
 
 def _value(p: ParamFacts) -> Tensor | None:
     """Returns the parameter, if its module exists and holds values here."""
-    if p.updater.known_parent is None or p.now is None:
+    value = p.value
+    if value is None or p.now is None:
         return None
-    value = p.updater.target(p.name).detach()
-    return value if value.numel() and len(sample_of(value)) == len(p.now.sample) else None
+    return value.detach() if value.numel() and len(sample_of(value)) == len(p.now.sample) else None
 
 
 _OF_CELLS: tuple[Callable[[CellFacts, Context], Iterator[str]], ...] = (

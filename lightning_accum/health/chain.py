@@ -6,16 +6,14 @@ Each link is a function of what is known of a cell. It returns what was found an
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection
 from itertools import chain
-from typing import Any, NamedTuple
 
 import torch
 
 from lightning_accum._checks import name_of, quoted
 from lightning_accum.distributed.world import processes
-from lightning_accum.health.facts import CellFacts, Context, ParamFacts, number
+from lightning_accum.health.facts import CellFacts, Context, ParamFacts, Weights, number
 
 ENOUGH = 8  # windows, calls or steps of a loop by hand, before anything is said of it
 RESETS = 3  # windows in a row with a mistake in their reset
@@ -26,33 +24,26 @@ _MANY = 100  # windows without a reward
 _STALE = 3  # exports in a row to a gradient that was stepped before
 _BACK = 2  # updates that found the weights set back
 _STEPS = 1000  # single steps, so few of which need not have paired any spikes
-_RESETS = ("reset_mem", "reset", "reset_state", "reset_state_variables", "reset_states")
 
 
-class Finding(NamedTuple):
-    """A broken link: the cell, the name of the link, and the message."""
-
-    cell: str
-    key: str
-    text: str
+_Link = Callable[[CellFacts, Context], str | None]
 
 
-def broken_link(c: CellFacts, x: Context, off: Collection[str] = ()) -> Finding | None:
-    """Returns the first broken link of a cell, ``None`` if it learns; waits for the device."""
-    for key, link in LINKS.items():
-        if key not in off and (text := link(c, x)):
-            return Finding(c.name, key, text)
-    return None
+def broken_link(c: CellFacts, x: Context, off: Collection[str]) -> tuple[str, str] | None:
+    """Returns the name of a cell's first broken link, and the message; waits for the device."""
+    found = ((key, link(c, x)) for key, link in LINKS.items() if key not in off)
+    return next(((key, text) for key, text in found if text), None)
 
 
 # ---------------------------------------------------------------------- recorded, evaluated
 def recorded(c: CellFacts, x: Context) -> str | None:
     """Whether anything was recorded."""
-    if c.windows and not (x.by == "hand" and _turned_off(c, x)):
+    stopped = x.by == "hand" and c.empty >= max(ENOUGH, 2 * c.windows)
+    if c.windows and not (stopped and (x.asleep or not x.records)):
         return None
-    if x.rests and x.by != "hand":
+    if x.learns and x.asleep and x.by != "hand":
         return None  # it may be meant, and has a line of advice
-    if x.by == "loop" and not c.calls and x.updates >= _FEW and not _length(c):
+    if x.by == "loop" and not c.calls and x.updates >= _FEW and not c.recorded:
         return (
             f"A FabricCellTrainer should record a batch before it steps. Found {x.updates} steps"
             f" without one for cell `{c.name}`: run the module inside `with learner.batch():`, one"
@@ -73,16 +64,9 @@ def recorded(c: CellFacts, x: Context) -> str | None:
     other = ", which found that of other cells" if c.others and x.by == "hand" else ""
     until = " Until its turn comes, call `eval()` on them." if other else ""
     return (
-        f"Cell `{c.name}` should record activity for `{x.rule}` to learn from. Found none in"
-        f" {latest}{x.calls(c.empty)}{other}. {_why_nothing(c, x)}{until}"
+        f"Cell `{c.name}` should record activity for `{x.kind.__name__}` to learn from. Found none"
+        f" in {latest}{x.calls(c.empty)}{other}. {_why_nothing(c, x)}{until}"
     )
-
-
-def _turned_off(c: CellFacts, x: Context) -> bool:
-    """Returns whether calls find no more since a module or the rule is in evaluation mode."""
-    trains = x.trainer is None or x.trainer.training
-    active = x.modules is None or all(module.training for module in x.modules)
-    return c.empty >= max(ENOUGH, 2 * c.windows) and not (trains and active)
 
 
 def elsewhere(c: CellFacts) -> bool:
@@ -98,7 +82,7 @@ def _why_nothing(c: CellFacts, x: Context) -> str:
             " after the rule, when the reward or the error of these steps is known, or leave it"
             " out, for a call empties the window itself."
         )
-    if x.trainer is not None and not x.trainer.training:
+    if not x.records:
         return (
             "The rule is in evaluation mode, in which nothing is recorded: leave out `rule.eval()`,"
             " or call `rule.train()` before the batches that should be learned; to freeze a cell,"
@@ -111,7 +95,7 @@ def _why_nothing(c: CellFacts, x: Context) -> str:
                 " trained, which may be a copy or another instance: register the cells with the"
                 " modules of that model, or give the callback their paths (`cells`)."
             )
-    if x.modules is not None and not all(module.training for module in x.modules):
+    if x.asleep:
         return (
             "Its modules are in evaluation mode, in which nothing is recorded: call `train()` on"
             " the model before it is trained."
@@ -129,37 +113,31 @@ def _why_nothing(c: CellFacts, x: Context) -> str:
 
 def evaluated(c: CellFacts, x: Context) -> str | None:
     """Whether the rule was called for what was recorded."""
-    steps = _length(c) + c.dropped
+    steps = c.recorded + c.dropped
     if c.windows or c.calls or not steps or not x.ended or (x.by == "hand" and steps < ENOUGH):
         return None
-    if x.by == "loop":
-        how = "call `step()` on the FabricCellTrainer after each batch"
-    else:
-        how = "call `rule()` after each batch, or add a CellTrainerCallback to the Trainer"
+    how = (
+        "call `step()` on the FabricCellTrainer after each batch"
+        if x.by == "loop"
+        else "call `rule()` after each batch, or add a CellTrainerCallback to the Trainer"
+    )
     return (
-        f"`{x.rule}` should be called to learn from cell `{c.name}`. Found"
+        f"`{x.kind.__name__}` should be called to learn from cell `{c.name}`. Found"
         f" {number(steps, 'step')} recorded, and no call: {how}."
     )
 
 
-def _length(c: CellFacts) -> int:
-    return int(getattr(c.recorder, "length", 0))
-
-
 # ---------------------------------------------------------------------- finite, active
-def finite(c: CellFacts, x: Context) -> str | None:
+def finite(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
     """Whether weights are numbers."""
-    for p in c.params.values():
-        if p.now is None or p.now.finite or (x.by == "hand" and c.windows < ENOUGH):
-            continue
-        came = p.first is not None and p.first.finite
-        when = (
-            "which came during training: lower the rates, and look at what else changes it"
-            if came
-            else "which it held when training began: look at how it is initialized or loaded"
-        )
-        return f"Weights should be finite. Found NaN or Inf in `{c.name}.{p.name}`, {when}."
-    return None
+    if p.now is None or p.now.finite or (x.by == "hand" and c.windows < ENOUGH):
+        return None
+    when = (
+        "which came during training: lower the rates, and look at what else changes it"
+        if p.first is not None and p.first.finite
+        else "which it held when training began: look at how it is initialized or loaded"
+    )
+    return f"Weights should be finite. Found NaN or Inf in `{c.name}.{p.name}`, {when}."
 
 
 def active(c: CellFacts, x: Context) -> str | None:
@@ -210,42 +188,37 @@ def _should_have_moved(c: CellFacts, x: Context) -> bool:
 
 
 # ---------------------------------------------------------------------- applied, kept
-def applied(c: CellFacts, x: Context) -> str | None:
+def applied(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
     """Whether changes were applied, or stepped by the optimizer that got them as gradients."""
-    for p in c.params.values():
-        if p.stale >= _STALE:
-            return (
-                f"Gradients should be emptied after each step of their optimizer. Found updates of"
-                f" earlier steps in the gradients of `{p.name}` of cell `{c.name}`, which the"
-                " optimizer applies again and again: call its `zero_grad()` after each `step()`."
-            )
-        if p.applied:
-            continue
-        if p.exported >= ENOUGH and p.unmoved:
-            return (
-                f"An optimizer should step `{p.name}` of cell `{c.name}` by the updates that become"
-                f" its gradients. Found it unchanged after {p.exported} exports: call"
-                " `updates_as_gradients` after `zero_grad()` and before the `step()` of an"
-                " optimizer that has the parameter."
-            )
-        unused = 0 if p.accumulator.noticed else p.accumulator.contributions + p.accumulator.cleared
-        if p.exported or not unused or (how := _how_to_apply(c, p, x, unused)) is None:
-            continue
-        p.accumulator.noticed = True  # other rules of the connection need not say it
-        lost = ", or cleared," if p.accumulator.cleared else ""
+    if p.stale >= _STALE:
         return (
-            f"The changes of cell `{c.name}` should be applied. Found {unused} of `{p.name}`"
-            f" pending{lost} after {x.calls(c.windows)}, no update, and none applied. {how}"
+            f"Gradients should be emptied after each step of their optimizer. Found updates of"
+            f" earlier steps in the gradients of `{p.name}` of cell `{c.name}`, which the optimizer"
+            " applies again and again: call its `zero_grad()` after each `step()`."
         )
-    return None
+    if p.exported >= ENOUGH and not p.applied and p.unmoved:
+        return (
+            f"An optimizer should step `{p.name}` of cell `{c.name}` by the updates that become its"
+            f" gradients. Found it unchanged after {p.exported} exports: call"
+            " `updates_as_gradients` after `zero_grad()` and before the `step()` of an optimizer"
+            " that has the parameter."
+        )
+    unused = 0 if p.accumulator.noticed else p.accumulator.contributions + p.accumulator.cleared
+    if p.applied or p.exported or not unused or (how := _how_to_apply(c, p, x, unused)) is None:
+        return None
+    p.accumulator.noticed = True  # other rules of the connection need not say it
+    lost = ", or cleared," if p.accumulator.cleared else ""
+    return (
+        f"The changes of cell `{c.name}` should be applied. Found {unused} of `{p.name}`"
+        f" pending{lost} after {x.calls(c.windows)}, no update, and none applied. {how}"
+    )
 
 
 def _how_to_apply(c: CellFacts, p: ParamFacts, x: Context, unused: int) -> str | None:
     """Returns what applies changes; ``None`` if that may still come."""
     if x.by == "hand":
-        least, many = (ENOUGH, _LEFT) if x.ended else (1 << 10, 1 << 10)
-        if not x.ended and c.longest == 1:
-            least = many = 1 << 17
+        later = 1 << (17 if c.longest == 1 else 10)
+        least, many = (ENOUGH, _LEFT) if x.ended else (later, later)
         if unused < many and min(unused, c.windows) < least:
             return None
         clear = " before `updater.clear()` or `del`" if p.accumulator.cleared else ""
@@ -260,7 +233,7 @@ def _how_to_apply(c: CellFacts, p: ParamFacts, x: Context, unused: int) -> str |
             "No optimizer of this fit holds the parameter, as when a cell is registered after the"
             " fit began: register it before, or name it in `cells`."
         )
-    if x.by == "module" and not (x.ended or x.failed):
+    if not (x.ended or x.failed):
         return None
     if x.by == "module":
         return (
@@ -273,54 +246,47 @@ def _how_to_apply(c: CellFacts, p: ParamFacts, x: Context, unused: int) -> str |
     return (
         "The fit ended before they were: apply more often, by a smaller `apply_every_n_batches` or"
         " `accumulate_grad_batches`."
-        if x.failed or x.ended
-        else None
     )
 
 
-def kept(c: CellFacts, x: Context) -> str | None:
+def kept(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
     """Whether updates were not dropped for NaN or Inf."""
-    for p in c.params.values():
-        dropped = p.dropped() if p.applied >= (ENOUGH if x.by == "hand" else 1) else 0
-        if dropped and 10 * dropped >= p.applied:
-            return (
-                f"Updates should be finite. Found NaN or Inf in {dropped} of"
-                f" {number(p.applied, 'update')} of `{p.name}` of cell `{c.name}`, which were"
-                " dropped: look at the activity, and at what the rule is given, such as a reward"
-                " or a kernel; or lower the rates."
-            )
-    return None
+    dropped = p.updater.lately_skipped.get(p.name, 0) - p.skipped
+    if dropped <= 0 or p.applied < (ENOUGH if x.by == "hand" else 1) or 10 * dropped < p.applied:
+        return None
+    return (
+        f"Updates should be finite. Found NaN or Inf in {dropped} of {number(p.applied, 'update')}"
+        f" of `{p.name}` of cell `{c.name}`, which were dropped: look at the activity, and at what"
+        " the rule is given, such as a reward or a kernel; or lower the rates."
+    )
 
 
 # ---------------------------------------------------------------------- moved, lasting
-def moved(c: CellFacts, x: Context) -> str | None:
+def moved(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
     """Whether applied changes have moved the parameters."""
     if not _should_have_moved(c, x) or (_may_be_rare(c, x) and _zero_input(c) is not None):
         return None
-    for p in c.params.values():
-        pending = p.most or p.accumulator.contributions or p.accumulator.cleared
-        none = not (p.applied or p.exported or pending)
-        if none and x.ended:
-            return (
-                f"Cell `{c.name}` should change `{p.name}`. Found that the rule returned no change"
-                f" in {x.calls(c.windows)}: look at its `terms`, and at what it is called with."
-            )
-        if p.exported or p.now is None or p.applied < (ENOUGH if x.by == "hand" else 1):
-            continue
-        still, rests = p.unmoved, p.rests
-        if not (still or rests) or _is_back(p):
-            continue
-        if p.zeroed >= p.applied > 0 and x.by in ("callback", "module"):
-            continue  # a fit with an `lr` of 0 is meant
-        if rests and not still and p.at_limits():
-            continue  # it has learned
-        if why := _why_unmoved(c, p, x):
-            on, since = ("", "training began") if still else ("go on to ", "its first update")
-            return (
-                f"Cell `{c.name}` should {on}change `{p.name}`. Found it unchanged since {since},"
-                f" after {x.calls(c.windows)} and {number(p.applied, 'applied update')}. {why}"
-            )
-    return None
+    pending = p.most or p.accumulator.contributions or p.accumulator.cleared
+    if x.ended and not (p.applied or p.exported or pending):
+        return (
+            f"Cell `{c.name}` should change `{p.name}`. Found that the rule returned no change in"
+            f" {x.calls(c.windows)}: look at its `terms`, and at what it is called with."
+        )
+    if p.exported or p.now is None or p.applied < (ENOUGH if x.by == "hand" else 1):
+        return None
+    still, rests = p.unmoved, p.rests
+    if not (still or rests) or _is_back(p):
+        return None
+    if p.zeroed >= p.applied > 0 and x.by in ("callback", "module"):
+        return None  # a fit with an `lr` of 0 is meant
+    if rests and not still and p.at_limits():
+        return None  # it has learned
+    on, since = ("", "training began") if still else ("go on to ", "its first update")
+    return (
+        f"Cell `{c.name}` should {on}change `{p.name}`. Found it unchanged since {since}, after"
+        f" {x.calls(c.windows)} and {number(p.applied, 'applied update')}."
+        f" {_why_unmoved(c, p, p.now, x)}"
+    )
 
 
 def _is_back(p: ParamFacts) -> bool:
@@ -328,15 +294,14 @@ def _is_back(p: ParamFacts) -> bool:
     return p.unmoved and not p.at_limits() and any(bool(each) for each in p.changed)
 
 
-def _why_unmoved(c: CellFacts, p: ParamFacts, x: Context) -> str:
+def _why_unmoved(c: CellFacts, p: ParamFacts, now: Weights, x: Context) -> str:
     """Returns why applied changes have not moved a parameter."""
     if p.zeroed >= p.applied > 0:
         return (
             "Each change was multiplied by 0 when it was applied: look at `scale`, or at the `lr`"
             " of the UpdateOptimizer."
         )
-    assert p.now is not None
-    value = p.now.sample
+    value = now.sample
     if why := x.kind.why_unmoved(c.h, value.device):
         return why
     if p.at_limits():
@@ -366,42 +331,37 @@ def silence(c: CellFacts, since: int) -> str:
     )
 
 
-def lasting(c: CellFacts, x: Context) -> str | None:
+def lasting(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
     """Whether nothing else sets back what is learned; by hand, that may be meant."""
-    for p in c.params.values() if x.by != "hand" else ():
-        back = sum(bool(each) for each in p.back)
-        if back >= _BACK:
-            found = f"back, or to other values, before {back} of the updates that were looked at"
-        elif back and _is_back(p):  # updates that cancel each other bring it there too
-            found = "back to what it was when training began"
-        else:
-            continue
-        return (
-            f"Cell `{c.name}` should keep what it learns. Found that something set `{p.name}`"
-            f" {found}: look for what else writes to it, such as an initialization in `forward`, or"
-            " a callback that loads or copies weights, or averages them. `ModelPruning` sets them"
-            " back unless `use_lottery_ticket_hypothesis=False`."
-        )
-    return None
+    back = 0 if x.by == "hand" else sum(bool(each) for each in p.back)
+    if back >= _BACK:
+        found = f"back, or to other values, before {back} of the updates that were looked at"
+    elif back and _is_back(p):  # updates that cancel each other bring it there too
+        found = "back to what it was when training began"
+    else:
+        return None
+    return (
+        f"Cell `{c.name}` should keep what it learns. Found that something set `{p.name}` {found}:"
+        " look for what else writes to it, such as an initialization in `forward`, or a callback"
+        " that loads or copies weights, or averages them. `ModelPruning` sets them back unless"
+        " `use_lottery_ticket_hypothesis=False`."
+    )
 
 
 # ---------------------------------------------------------------------- shared
-def shared(c: CellFacts, x: Context) -> str | None:
+def shared(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
     """Whether the weights of several processes stay the same."""
-    if x.by != "hand" or processes() == 1:
+    if x.by != "hand" or processes() == 1 or not (p.applied or p.exported):
         return None
-    for p in c.params.values():
-        if p.applied or p.exported:
-            became = "applied" if p.applied else "exported as gradients"
-            call = "step()" if p.applied else "updates_as_gradients()"
-            return (
-                f"The changes of `{p.name}` of cell `{c.name}` should be summed over all"
-                f" {processes()} processes before they are {became}. Found those of one process"
-                f" {became} without the others, so that their weights drift apart: train with a"
-                f" CellTrainerCallback, or call `{call}` of a FabricCellTrainer in every process."
-                " If each process trains a network of its own, ignore this."
-            )
-    return None
+    became = "applied" if p.applied else "exported as gradients"
+    call = "step()" if p.applied else "updates_as_gradients()"
+    return (
+        f"The changes of `{p.name}` of cell `{c.name}` should be summed over all {processes()}"
+        f" processes before they are {became}. Found those of one process {became} without the"
+        " others, so that their weights drift apart: train with a CellTrainerCallback, or call"
+        f" `{call}` of a FabricCellTrainer in every process. If each process trains a network of"
+        " its own, ignore this."
+    )
 
 
 def reset(c: CellFacts, x: Context) -> str | None:
@@ -455,51 +415,39 @@ def placed(c: CellFacts, x: Context) -> str | None:
     )
 
 
-def delays(c: CellFacts, x: Context) -> str | None:
+def delays(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
     """Whether the connection can keep the delays that are trained."""
-    p = c.params.get("delay")
-    if c.max_delay is not None and p is not None and p.applied and p.now is not None:
-        least, most = (float(each) for each in p.now.sample.aminmax())
-        if least < 0 or most > c.max_delay:
-            return (
-                f"The delays of cell `{c.name}` should be from 0 to `max_delay = {c.max_delay:g}`,"
-                f" in ms. Found delays from {least:.3g} to {most:.3g}: the connection counts those"
-                " beyond as the nearest bound, and the rule takes them as they are. Register a"
-                ' constraint, `attach_updater(connection, "delay").register_constraint(Clamp(0.0,'
-                f' {c.max_delay:g}), "delay")`.'
-            )
-    return None
+    if p.name != "delay" or c.max_delay is None or not p.applied or p.now is None:
+        return None
+    least, most = (float(each) for each in p.now.sample.aminmax())
+    if least >= 0 and most <= c.max_delay:
+        return None
+    return (
+        f"The delays of cell `{c.name}` should be from 0 to `max_delay = {c.max_delay:g}`, in ms."
+        f" Found delays from {least:.3g} to {most:.3g}: the connection counts those beyond as the"
+        " nearest bound, and the rule takes them as they are. Register a constraint,"
+        f' `attach_updater(connection, "delay").register_constraint(Clamp(0.0, {c.max_delay:g}),'
+        ' "delay")`.'
+    )
 
 
-def reset_of(module: Any) -> str | None:
-    """Returns the name of the method that resets a module, ``None`` if it has none."""
-    return next((each for each in _RESETS if callable(getattr(module, each, None))), None)
+def _of_params(link: Callable[[CellFacts, ParamFacts, Context], str | None]) -> _Link:
+    """Returns the link of a cell that is broken where that of one of its parameters is."""
+    return lambda c, x: next((t for p in c.params.values() if (t := link(c, p, x))), None)
 
 
-def note_reset(c: CellFacts, since: float | None, steps: int, passed: bool, whole: bool) -> bool:
-    """Counts windows in a row in which only the neuron, or only the traces, were reset."""
-    if since is None or not whole or c.windows == 1:
-        return False
-    only_neuron = passed and since == steps
-    only_traces = not passed and 1 < steps < since < math.inf
-    before = list(c.resets)
-    for i, apart in enumerate((only_neuron, only_traces)):
-        c.resets[i] = c.resets[i] + 1 if apart else 0 if c.resets[i] < RESETS else c.resets[i]
-    return any(now == RESETS > was for now, was in zip(c.resets, before, strict=True))
-
-
-LINKS: dict[str, Callable[[CellFacts, Context], str | None]] = {
+LINKS: dict[str, _Link] = {
     "recorded": recorded,
     "evaluated": evaluated,
-    "finite": finite,
+    "finite": _of_params(finite),
     "active": active,
-    "applied": applied,
-    "kept": kept,
-    "moved": moved,
-    "lasting": lasting,
-    "shared": shared,
+    "applied": _of_params(applied),
+    "kept": _of_params(kept),
+    "moved": _of_params(moved),
+    "lasting": _of_params(lasting),
+    "shared": _of_params(shared),
     "probes": reset,
-    "range": delays,
+    "range": _of_params(delays),
     "setup": placed,
 }
 """The links in order, by the name that ``health={"moved": False}`` leaves out."""

@@ -157,15 +157,16 @@ class ParamFacts:
             ).all()
         )
 
-    def dropped(self) -> int:
-        """Returns how many updates were dropped for NaN or Inf; waits for the device."""
-        return self.updater.lately_skipped.get(self.name, 0) - self.skipped
-
     @property
     def accumulator(self) -> Accumulator:
         """Holds its pending changes."""
         found: Accumulator = getattr(self.updater, self.name)
         return found
+
+    @property
+    def value(self) -> Tensor | None:
+        """The parameter, if its module exists."""
+        return None if self.updater.known_parent is None else self.updater.target(self.name)
 
     def _compare(self, before: Weights, left: Weights, now: Weights, param: Tensor) -> None:
         """Notes what has happened to a parameter since the update before."""
@@ -189,9 +190,9 @@ class Look(NamedTuple):
     """The non-zero values of both sides in one window; tensors until they are read."""
 
     window: int
-    pre: Tensor | int
+    pre: Tensor
     pre_of: int
-    post: Tensor | int
+    post: Tensor
     post_of: int
     below: Tensor | int
 
@@ -217,7 +218,6 @@ class CellFacts:
     inputs: dict[str, tuple[int, Tensor, Tensor]] = field(default_factory=dict)
     # Windows in a row in which only the neuron was reset, and only the traces.
     resets: list[int] = field(default_factory=lambda: [0, 0])
-    late: int = 0  # windows at the first check
     max_delay: float | None = None  # of a connection with delays
     params: dict[str, ParamFacts] = field(default_factory=dict)
     recorder: Any = None  # of the neuron's output
@@ -263,19 +263,10 @@ class CellFacts:
         count, low, high = self.inputs[name]
         return count, float(low) + 0.0, float(high) + 0.0  # 0 instead of -0
 
-    def share(self, side: Literal["pre", "post"]) -> float | None:
-        """Returns the share of non-zero values on a side; waits for the device."""
-        index = Look._fields.index(side)
-        return self._ratio([(each[index], int(each[index + 1])) for each in self.looks])
-
-    def below(self) -> float:
-        """Returns the share of negative outputs; waits for the device."""
-        return self._ratio([(each.below, each.post_of) for each in self.looks]) or 0.0
-
-    @staticmethod
-    def _ratio(pairs: list[tuple[Any, int]]) -> float | None:
-        size = sum(of for _, of in pairs)
-        return sum(int(count) for count, _ in pairs) / size if size else None
+    def share(self, side: Literal["pre", "post", "below"]) -> float | None:
+        """Returns the share of non-zero values on a side, or of negative outputs; waits."""
+        size = sum(each.pre_of if side == "pre" else each.post_of for each in self.looks)
+        return sum(int(getattr(each, side)) for each in self.looks) / size if size else None
 
     def silent_since(self) -> int | None:
         """Returns the window since which neurons that fired are silent; waits for the device."""
@@ -286,6 +277,11 @@ class CellFacts:
         quiet = self.looks[last:]
         driven = all(bool(each.pre) for each in quiet)
         return quiet[0].window if len(quiet) >= 3 and driven else None
+
+    @property
+    def recorded(self) -> int:
+        """The steps that the recorder of the neuron's output holds."""
+        return int(getattr(self.recorder, "length", 0))
 
     @property
     def rates(self) -> dict[str, object]:
@@ -303,7 +299,6 @@ class Context:
     """What the host of a cell knows when it asks for findings."""
 
     by: By
-    rule: str
     kind: type[CellTrainer]
     trainer: CellTrainer | None  # unless it does not exist any more
     modules: tuple[nn.Module, nn.Module] | None  # likewise
@@ -320,11 +315,14 @@ class Context:
         return number(count, what)
 
     @property
-    def rests(self) -> bool:
-        """Whether modules of the cell are in evaluation mode while others learn."""
-        return (
-            self.learns and self.modules is not None and not all(m.training for m in self.modules)
-        )
+    def records(self) -> bool:
+        """Whether the rule is not in evaluation mode."""
+        return self.trainer is None or self.trainer.training
+
+    @property
+    def asleep(self) -> bool:
+        """Whether modules of the cell are in evaluation mode."""
+        return self.modules is not None and not all(m.training for m in self.modules)
 
 
 def number(count: int, what: str) -> str:

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
+from math import inf
 from typing import Any, Concatenate, ParamSpec, Protocol, cast
 
 import torch
@@ -20,10 +21,10 @@ from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.world import is_first
 from lightning_accum.engine.state import has_samples
 from lightning_accum.health.advice import advice
-from lightning_accum.health.chain import ENOUGH, LINKS, broken_link, elsewhere, note_reset
+from lightning_accum.health.chain import ENOUGH, LINKS, RESETS, broken_link, elsewhere
 from lightning_accum.health.facts import By, CellFacts, Context, ParamFacts, Weights
-from lightning_accum.health.probes import Probe, probes
-from lightning_accum.health.setup import layout, setup
+from lightning_accum.health.probes import LastingState, Probe, Wiring
+from lightning_accum.health.setup import layout, setup, twin
 from lightning_accum.health.trained import Untrained, twice_trained
 from lightning_accum.optim.update import times_stale
 
@@ -148,11 +149,12 @@ class Health(Events):
         self._params: dict[tuple[int, str], ParamFacts] = {}
         self._seen: dict[tuple[int, str], int] = {}  # the host's updates at the latest one of each
         self._told: set[tuple[str, str]] = set()
-        self._looked = self._over = self._new_epoch = False
+        self._looked = self._new_epoch = False
+        self.over = False  # whether nothing more will come
         self._windows = 0  # of all cells
         self._probes: list[Probe] = []
         self._untrained: Untrained | None = None
-        self._advice: list[str] = []
+        self.lines: list[str] = []  # of advice, for the summary of a fit that has ended
         if by != "hand":
             for name, _ in trainer.named_cells:
                 self.add(name)
@@ -195,15 +197,10 @@ class Health(Events):
         if self._model is not None and self._clock is not None:
             clock = self._clock
             rest = self._model if self._whole else None
-            self._probes = probes(
-                trainer,
-                self._model,
-                rest,
-                bool(self._carry),
-                lambda: clock.batches,
-                self.say,
-                others,
-            )
+            known = trainer, lambda: clock.batches, self.say
+            self._probes = [Wiring(*known, self._model)]
+            if not self._carry:
+                self._probes.append(LastingState(*known, rest, others))
             for probe in self._probes:
                 probe.register()
             if self._whole:
@@ -229,7 +226,10 @@ class Health(Events):
             if c.windows == 2:
                 self._note_unread(cell)
         if looked:
-            c.undefined = self._has_nan(cell)
+            neuron = getattr(self._registry[cell].get(), "neuron", None)
+            for potential in (getattr(neuron, each, None) for each in ("voltage", "membrane")):
+                if isinstance(potential, Tensor) and potential.is_floating_point():
+                    c.undefined = potential.detach().isnan().any()
             for p in c.params.values():
                 p.most = max(p.most, p.accumulator.contributions)
         if c.windows == 1 and self._batch_size:
@@ -246,11 +246,11 @@ class Health(Events):
         if c is None:
             return
         c.others, c.total = self._windows != c.total, self._windows
-        if self.by == "hand" and self._is_test(cell):
+        x = self._context(cell)
+        if self.by == "hand" and not x.records and x.asleep:
             return
         c.calls, c.empty = c.calls + 1, c.empty + 1
-        found = self._registry[cell].get()
-        c.asleep = found is not None and not (found.connection.training and found.neuron.training)
+        c.asleep = x.asleep
         if self.by == "hand" and c.empty in (max(ENOUGH, 2 * c.windows), _TURN):
             self._find(cell)
 
@@ -315,9 +315,9 @@ class Health(Events):
     @_guarded
     def epoch_ended(self) -> None:
         """Notes the norms of weights, and looks for findings after the first epoch."""
-        for (_, name), p in self._params.items():
-            if p.first is not None and p.updater.known_parent is not None:
-                p.epoch_ended(p.updater.target(name), id(p.param) in self._beside)
+        for p in self._params.values():
+            if p.first is not None and (value := p.value) is not None:
+                p.epoch_ended(value, id(p.param) in self._beside)
         self._new_epoch = True
         for c in self.cells.values():
             c.due = 0  # it looks at the first window of the next epoch
@@ -327,7 +327,7 @@ class Health(Events):
     @_guarded
     def ended(self, how: End) -> None:
         """Looks for findings when nothing more will come."""
-        if self._over or (how == "eval" and self.by != "hand"):
+        if self.over or (how == "eval" and self.by != "hand"):
             return
         if how == "eval":
             self._find(ended=True)
@@ -340,39 +340,20 @@ class Health(Events):
                 self._find(failed=True)
         elif self.by == "hand" and how == "released":
             pass  # a host goes on
-        elif not (how in ("deleted", "exit") and (said_elsewhere or self._is_trial())):
+        elif how != "deleted" or not (said_elsewhere or self._is_trial()):
             self._find(ended=True)
-        if self.by != "hand" and how != "failed" and not self._advice:
-            self._advice = self._lines()
+        if self.by != "hand" and how != "failed" and not self.lines:
+            for name, c in self.cells.items():
+                if name not in self.said:  # a warning says more
+                    self.lines += advice(c, self._context(name, ended=True))
+            self.lines += self._untrained.lines() if self._untrained is not None else []
         if how != "fit":
-            self._over = True
+            self.over = True
             self._params, self._probes, self._untrained = {}, [], None
             for c in self.cells.values():
                 c.params, c.recorder = {}, None
 
-    @property
-    def over(self) -> bool:
-        """Whether nothing more will come."""
-        return self._over
-
-    @property
-    def has_trainer(self) -> bool:
-        """Whether the trainer exists."""
-        return self._trainer() is not None
-
     # ------------------------------------------------------------------ findings
-    def lines(self) -> list[str]:
-        """Returns lines of advice for the summary of a fit that has ended."""
-        return self._advice
-
-    def _lines(self) -> list[str]:
-        """Returns lines of advice; waits for the device."""
-        found: list[str] = []
-        for name, c in self.cells.items():
-            if name not in self.said:  # a warning says more
-                found += advice(c, self._context(name, ended=True))
-        return found + (self._untrained.lines() if self._untrained is not None else [])
-
     def _find(self, cell: str | None = None, ended: bool = False, failed: bool = False) -> None:
         """Looks for the first broken link of each cell, and says it once; waits for the device."""
         if in_dispatch_mode():
@@ -382,19 +363,16 @@ class Health(Events):
             if cell not in (None, name):
                 continue
             for p in c.params.values():
-                param = p.updater.target(p.name) if p.updater.known_parent is not None else p.param
+                param = p.param if p.value is None else p.value
                 p.now = None if param is None or param.is_meta else Weights.of(param)
             x = self._context(name, ended, failed)
-            c.late = c.late or c.windows
             if x.by != "hand" and (text := twice_trained(c)):
                 self.say(name, "trained", text)
-            found = broken_link(c, x, self._off)
-            if found is not None:
-                self.say(*found, every=found.key == "recorded" and elsewhere(c))
-        if self._untrained is not None and cell is None and not failed:
-            text = self._untrained.text()
-            if text:
-                self.say("", "trained", text)
+            if found := broken_link(c, x, self._off):
+                self.say(name, *found, every=found[0] == "recorded" and elsewhere(c))
+        untrained = self._untrained if cell is None and not failed else None
+        if untrained is not None and (text := untrained.text()):
+            self.say("", "trained", text)
 
     def say(self, cell: str, key: str, text: str, every: bool = False) -> None:
         """Warns, once of a cell and a link; on rank 0 unless in every process."""
@@ -409,15 +387,14 @@ class Health(Events):
 
     # ------------------------------------------------------------------ inside
     def _cell(self, name: str) -> CellFacts | None:
-        if name not in self.cells and not self._over:
+        if name not in self.cells and not self.over:
             self.add(name)
         return self.cells.get(name)
 
-    def _context(self, name: str, ended: bool, failed: bool = False) -> Context:
+    def _context(self, name: str, ended: bool = False, failed: bool = False) -> Context:
         cell = self._registry[name].get() if name in self._registry else None
         return Context(
             by=self.by,
-            rule=self._kind.__name__,
             kind=self._kind,
             trainer=self._trainer(),
             modules=None if cell is None else (cell.connection, cell.neuron),
@@ -434,22 +411,6 @@ class Health(Events):
         few = self._clock is not None and max(self._clock.batches, self._clock.updates) < 3
         return few or (self.by == "loop" and bool(self._registry.gone))
 
-    def _is_test(self, name: str) -> bool:
-        """Returns whether the rule and a module of the cell are in evaluation mode."""
-        trainer, cell = self._trainer(), self._registry[name].get()
-        training = trainer is None or trainer.training
-        active = cell is None or (cell.connection.training and cell.neuron.training)
-        return not (training or active)
-
-    def _has_nan(self, name: str) -> Tensor | bool:
-        """Returns whether the potential of native neurons holds NaN."""
-        cell = self._registry[name].get()
-        neuron = None if cell is None else cell.neuron
-        for potential in (getattr(neuron, each, None) for each in ("voltage", "membrane")):
-            if isinstance(potential, Tensor) and potential.is_floating_point():
-                return potential.detach().isnan().any()
-        return False
-
     def _note_reset(self, c: CellFacts, steps: int) -> None:
         """Compares the resets of a native neuron with those of the traces, in early windows."""
         trainer = self._trainer()
@@ -459,10 +420,18 @@ class Health(Events):
         state = trainer.cell_states.get(c.name)
         passed = state is not None and has_samples(state.carried)
         c.joined = c.joined or passed
+        since = getattr(cell.neuron, "steps_since_reset", None)
         # at rates of 0, no trace is read, and none passes
         compares = c.may_move and any(k.startswith("tc_") and v is not None for k, v in c.h.items())
-        since = getattr(cell.neuron, "steps_since_reset", None)
-        if note_reset(c, since, steps, passed, compares):
+        if since is None or not compares or c.windows == 1:
+            return
+        apart, before = (
+            (passed and since == steps, not passed and 1 < steps < since < inf),
+            c.resets,
+        )
+        pairs = zip(apart, before, strict=True)
+        c.resets = [n + 1 if now else 0 if n < RESETS else n for now, n in pairs]
+        if any(now == RESETS > was for now, was in zip(c.resets, before, strict=True)):
             self._find(c.name)
 
     def _note_unread(self, name: str) -> None:
@@ -490,3 +459,53 @@ class Health(Events):
             )
             self.say("", "setup", text)
         self._seen[key] = count
+
+
+# ---------------------------------------------------------------------- by hand
+def events_by_hand(trainer: CellTrainer, name: str) -> Events:
+    """Returns what listens to a trainer that has just got a cell; it ends with the trainer.
+
+    Args:
+        trainer: the trainer.
+        name: the name of the cell.
+    """
+    health = trainer.events
+    if not isinstance(health, Health):
+        health = Health(trainer)
+        weakref.finalize(trainer, health.ended, "deleted")
+    health.add(name)
+    if text := twin(trainer, name):
+        health.say(name, "setup", text)
+    updater = trainer.registry.updater(name)
+    if updater is not None:
+        known = updater.events
+        every = known.all if isinstance(known, Several) else [known]
+        left = [each for each in every if each is not health and _listens(each)]
+        updater.events = Several([*left, health]) if left else health
+    return health
+
+
+def _listens(events: Events) -> bool:
+    return not events.over if isinstance(events, Health) else events is not SILENT
+
+
+class Several(Events):
+    """Passes the events of an updater that several rules share to what listens to each."""
+
+    def __init__(self, found: Sequence[Events]) -> None:
+        self.all = found
+
+    def applying(self, updater: Any, names: Sequence[str]) -> None:
+        """Passes it on."""
+        for each in self.all:
+            each.applying(updater, names)
+
+    def applied(self, updater: Any, names: Sequence[str], scale: Mapping[str, float]) -> None:
+        """Passes it on."""
+        for each in self.all:
+            each.applied(updater, names, scale)
+
+    def exported(self, updater: Any, names: Sequence[str]) -> None:
+        """Passes it on."""
+        for each in self.all:
+            each.exported(updater, names)
