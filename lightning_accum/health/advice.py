@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -47,16 +47,28 @@ _NEVER_NEGATIVE = {
 }
 
 
-def advice(c: CellFacts, x: Context) -> list[str]:
-    """Returns all lines on a cell; waits for the device."""
-    lines = [line for each in _OF_CELLS for line in each(c, x)]
-    params = [p for p in c.params.values() if p.now is not None and p.now.finite]
-    return lines + [line for p in params for each in _OF_PARAMS for line in each(c, p, x)]
+def advice(c: CellFacts, x: Context) -> Iterator[str]:
+    """Yields all lines on a cell; waits for the device."""
+    yield from stopped(c, x)
+    yield from busy(c)
+    yield from negative(c, x)
+    yield from single_steps(c)
+    yield from off_target(c, x)
+    yield from inputs(c)
+    for p in c.params.values():
+        if p.now is not None and p.now.finite:
+            yield from began_beyond(c, p)
+            yield from growth(c, p)
+            yield from out_of_range(c, p, p.now.sample, x)
+            yield from hardly_moved(c, p, p.now.sample)
+            yield from same_steps(c, p, p.now.sample, x)
+            yield from never_won(c, p)
+            yield from alike(c, p, x)
 
 
 # ---------------------------------------------------------------------- activity
-def recorded_no_more(c: CellFacts, x: Context) -> Iterator[str]:
-    """Finds cells that recorded nothing, or nothing more, which may be meant."""
+def stopped(c: CellFacts, x: Context) -> Iterator[str]:
+    """Finds cells that recorded nothing, or nothing more, and neurons that fell silent."""
     if x.learns and x.asleep and not c.windows:
         yield (
             f"`{c.name}` recorded nothing in {x.calls(c.empty)}, because its modules are in"
@@ -67,16 +79,12 @@ def recorded_no_more(c: CellFacts, x: Context) -> Iterator[str]:
             f"`{c.name}` recorded nothing in the last {x.calls(c.empty)}, after {c.windows}"
             " windows: look for what has put its modules in evaluation mode, or calls others."
         )
-
-
-def fell_silent(c: CellFacts, x: Context) -> Iterator[str]:
-    """Finds neurons that spiked at first, and then no more."""
     since = c.silent_since() if c.spikes[1] else None
     if since is not None and 2 * since <= c.windows:
         yield silence(c, since)
 
 
-def busy(c: CellFacts, x: Context) -> Iterator[str]:
+def busy(c: CellFacts) -> Iterator[str]:
     """Finds inputs or neurons that spike in most steps, so that spike times tell little."""
     if not c.looks or sum(each.post_of for each in c.looks) < _ENOUGH:
         return
@@ -103,7 +111,7 @@ def negative(c: CellFacts, x: Context) -> Iterator[str]:
         )
 
 
-def single_steps(c: CellFacts, x: Context) -> Iterator[str]:
+def single_steps(c: CellFacts) -> Iterator[str]:
     """Finds windows of one step, between which no trace passes."""
     if c.longest == 1 and not c.joined and c.windows > _FEW and not _TRACES.isdisjoint(c.h):
         how = (
@@ -149,7 +157,7 @@ def off_target(c: CellFacts, x: Context) -> Iterator[str]:
         )
 
 
-def inputs(c: CellFacts, x: Context) -> Iterator[str]:
+def inputs(c: CellFacts) -> Iterator[str]:
     """Finds a reward or an error that is always the same, or never negative."""
     for name in c.inputs.keys() & _SIGNALS.keys():
         count, low, high = c.extremes(name)
@@ -164,15 +172,12 @@ def inputs(c: CellFacts, x: Context) -> Iterator[str]:
 
 
 # ---------------------------------------------------------------------- weights
-def began_beyond(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
+def began_beyond(c: CellFacts, p: ParamFacts) -> Iterator[str]:
     """Finds weights that the limits have moved, because they began beyond them."""
     low, high = p.updater.limits(p.name)
     if p.first is None or not p.applied or (low is None and high is None):
         return
-    value = p.first.sample
-    below = value < (-math.inf if low is None else low)
-    above = value > (math.inf if high is None else high)
-    share = float((below | above).float().mean()) if value.numel() else 0.0
+    share = _beyond(p.first.sample, low, high)
     if share >= _OUTSIDE:
         limits = " and ".join(
             f"{what} {limit:g}"
@@ -187,7 +192,14 @@ def began_beyond(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
         )
 
 
-def growth(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
+def _beyond(value: Tensor, low: float | None, high: float | None) -> float:
+    """Returns the share of values beyond limits."""
+    below = value < (-math.inf if low is None else low)
+    above = value > (math.inf if high is None else high)
+    return float((below | above).float().mean()) if value.numel() else 0.0
+
+
+def growth(c: CellFacts, p: ParamFacts) -> Iterator[str]:
     """Finds weights that grow without bound."""
     bounded = p.updater.limits(p.name)[1] is not None or bool(p.updater.constraints_of(p.name))
     if p.first is None or p.now is None or bounded:
@@ -207,14 +219,12 @@ def growth(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
     yield f"The norm of `{c.name}.{p.name}` grew {times} times, and grows on: {mend}."
 
 
-def out_of_range(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
+def out_of_range(c: CellFacts, p: ParamFacts, value: Tensor, x: Context) -> Iterator[str]:
     """Finds weights outside the range that the rule assumes."""
     low, high = (None, None) if x.trainer is None else x.trainer.weight_range(c.name)
-    if low is None or p.now is None or p.unmoved or not p.now.sample.numel():
+    if low is None or p.unmoved or not value.numel():
         return
-    value = p.now.sample
-    beyond = (value < low) | (value > (math.inf if high is None else high))
-    share, largest = float(beyond.float().mean()), float(value.abs().max())
+    share, largest = _beyond(value, low, high), float(value.abs().max())
     if share >= _OUTSIDE:
         limits = f"at least {low:g}" if high is None else f"from {low:g} to {high:g}"
         how = (
@@ -235,9 +245,9 @@ def out_of_range(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
         )
 
 
-def hardly_moved(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
+def hardly_moved(c: CellFacts, p: ParamFacts, value: Tensor) -> Iterator[str]:
     """Finds weights that a whole fit has moved by next to nothing, or not at all with no rate."""
-    if p.now is None or p.exported or not c.windows or (c.may_move and not p.applied):
+    if p.exported or not c.windows or (c.may_move and not p.applied):
         return
     if p.first is None or p.unmoved:
         why = (
@@ -249,7 +259,7 @@ def hardly_moved(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
             yield f"`{c.name}.{p.name}` is unchanged since the fit began, because {why}."
         return
     began = p.second if p.updater.constraints_of(p.name) and p.second else p.first
-    apart = float(relative_distance(p.now.sample, began.sample))
+    apart = float(relative_distance(value, began.sample))
     if 0 < apart < min(_NEAR, _SLOW * p.applied):
         yield (
             f"The fit changed `{c.name}.{p.name}` by a share of {apart:.0e}, in"
@@ -258,11 +268,11 @@ def hardly_moved(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
         )
 
 
-def same_steps(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
+def same_steps(c: CellFacts, p: ParamFacts, value: Tensor, x: Context) -> Iterator[str]:
     """Finds delays that a whole fit has not moved to another step."""
-    if p.first is None or p.now is None or x.modules is None or p.unmoved:
+    if p.first is None or x.modules is None or p.unmoved:
         return
-    dt = step_of_delays(x.modules[0], p.name, p.first.sample, p.now.sample)
+    dt = step_of_delays(x.modules[0], p.name, p.first.sample, value)
     if dt is not None:
         yield (
             f"The fit changed the delays `{c.name}.{p.name}` in {number(p.applied, 'update')}, and"
@@ -271,10 +281,10 @@ def same_steps(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
         )
 
 
-def never_won(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
+def never_won(c: CellFacts, p: ParamFacts) -> Iterator[str]:
     """Finds neurons that never won, under a rule by which only winners learn."""
     value = _value(p)
-    if "winners" not in c.h or p.first is None or p.now is None or p.unmoved or value is None:
+    if "winners" not in c.h or p.first is None or p.unmoved or value is None:
         return
     same = sample_of(value) == p.first.sample.to(value.device)
     share = _still(same, value.shape)
@@ -289,13 +299,9 @@ def never_won(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
 def alike(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
     """Finds neurons whose weights are all alike."""
     value = _value(p)
-    if (
-        p.unmoved
-        or value is None
-        or x.modules is None
-        or p.at_limits()
-        or next(began_beyond(c, p, x), None)
-    ):
+    if p.unmoved or value is None or x.modules is None or p.at_limits():
+        return
+    if next(began_beyond(c, p), None):
         return
     share = in_common(value, x.modules[0])
     if share >= _ALIKE:
@@ -335,23 +341,3 @@ def _value(p: ParamFacts) -> Tensor | None:
     if value is None or p.now is None:
         return None
     return value.detach() if value.numel() and len(sample_of(value)) == len(p.now.sample) else None
-
-
-_OF_CELLS: tuple[Callable[[CellFacts, Context], Iterator[str]], ...] = (
-    recorded_no_more,
-    fell_silent,
-    busy,
-    negative,
-    single_steps,
-    off_target,
-    inputs,
-)
-_OF_PARAMS: tuple[Callable[[CellFacts, ParamFacts, Context], Iterator[str]], ...] = (
-    began_beyond,
-    growth,
-    out_of_range,
-    hardly_moved,
-    same_steps,
-    never_won,
-    alike,
-)

@@ -27,49 +27,34 @@ _ENDS = "T_max", "total_steps"  # a warm-up of `total_iters` may well be short
 
 def setup(
     trainer: CellTrainer, model: nn.Module | None, others: Sequence[CellTrainer]
-) -> Iterator[tuple[str, str, str]]:
-    """Yields what is wrong before the first batch: the cell, the key and the text."""
-    seen: list[str] = []
+) -> Iterator[tuple[str, str]]:
+    """Yields what is wrong before the first batch: the cell and the text."""
     for name, _ in trainer.named_cells:
-        if known := _same(trainer, name, trainer, seen):
-            yield name, "setup", _twice(name, f"cell `{known}`", trainer)
-        seen.append(name)
-        for other in others:
-            if type(other) is type(trainer) and (known := _same(trainer, name, other)):
-                yield name, "setup", _twice(name, f"cell `{known}` of another callback", trainer)
+        for other in (trainer, *others):
+            if text := twin(trainer, name, other):
+                yield name, text
     if model is not None:
         yield from _other_steps(trainer, model)
 
 
-def twin(trainer: CellTrainer, name: str) -> str:
-    """Returns that a cell is registered twice with equal settings; empty if it is not."""
-    known = _same(trainer, name, trainer)
-    return _twice(name, f"cell `{known}`", trainer) if known else ""
-
-
-def _same(
-    trainer: CellTrainer, name: str, other: CellTrainer, among: Sequence[str] | None = None
-) -> str:
-    """Returns the name under which a trainer has the same cell with equal settings, too."""
-    ours, theirs = trainer.cell_states, other.cell_states
-    cell = trainer.registry.cell(name)
-    for known, (its, _) in other.named_cells:
-        apart = other is not trainer or known != name
-        both = name in ours and known in theirs and (among is None or known in among)
-        if apart and both and its == cell and same_settings(ours[name], theirs[known]):
-            return known
+def twin(trainer: CellTrainer, name: str, other: CellTrainer) -> str:
+    """Returns that a cell was registered before with equal settings; empty if it was not."""
+    cell, ours, theirs = trainer.registry.cell(name), trainer.cell_states, other.cell_states
+    for known, (its, _) in other.named_cells if type(other) is type(trainer) else ():
+        if other is trainer and known == name:
+            break
+        both = its == cell and name in ours and known in theirs
+        if both and same_settings(ours[name], theirs[known]):
+            where = "" if other is trainer else " of another callback"
+            return (
+                f"The connection and the neuron of cell `{name}` should be trained once by"
+                f" `{type(trainer).__name__}` with the same settings. Found them in cell `{known}`"
+                f"{where} too, so that they learn twice as fast: leave one out, or raise the rates."
+            )
     return ""
 
 
-def _twice(name: str, where: str, trainer: CellTrainer) -> str:
-    return (
-        f"The connection and the neuron of cell `{name}` should be trained once by"
-        f" `{type(trainer).__name__}` with the same settings. Found them in {where} too, so that"
-        " they learn twice as fast: leave one out, or raise the rates."
-    )
-
-
-def _other_steps(trainer: CellTrainer, model: nn.Module) -> Iterator[tuple[str, str, str]]:
+def _other_steps(trainer: CellTrainer, model: nn.Module) -> Iterator[tuple[str, str]]:
     """Yields encoders and readouts whose ``dt`` is that of none of the cells."""
     states = (getattr(state, "hyperparameters", None) for _, state in trainer.cells)
     known = sorted({float(h.dt) for h in states if h is not None and hasattr(h, "dt")})
@@ -83,7 +68,7 @@ def _other_steps(trainer: CellTrainer, model: nn.Module) -> Iterator[tuple[str, 
                 f" cells, {should} ms. Found `dt = {module.dt:g}`, so that its rate or its time"
                 f" constant is another one than was given: give it `dt={known[0]:g}`."
             )
-            yield path, "setup", text
+            yield path, text
 
 
 def layout(cell: str, shape: torch.Size, time_dim: int | None, size: int) -> str:

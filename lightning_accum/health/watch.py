@@ -174,7 +174,7 @@ class Health(Events):
         updater = trainer.registry.updater(name)
         if updater is not None and self.by != "hand" and updater.events is SILENT:
             updater.events = self  # of a cell that is registered during the fit
-        for param in trainer.params_of(name) if updater is not None else ():
+        for param in () if updater is None else trainer.params_of(name):
             if updater is not None and param in updater.names:
                 key = id(updater), param
                 p = self._params.setdefault(key, ParamFacts(param, updater))
@@ -192,8 +192,8 @@ class Health(Events):
         trainer = self._trainer()
         if trainer is None:
             return
-        for cell, key, text in setup(trainer, self._model, others[:before]):
-            self.say(cell, key, text)
+        for cell, text in setup(trainer, self._model, others[:before]):
+            self.say(cell, "setup", text)
         if self._model is not None and self._clock is not None:
             clock = self._clock
             rest = self._model if self._whole else None
@@ -258,10 +258,9 @@ class Health(Events):
     def dropped(self, cell: str, steps: int) -> None:
         """Counts steps that were cleared; a call that was rejected drops none."""
         if cell not in self._registry:  # it was deleted
-            gone = self.cells.pop(cell, None)
+            self.cells.pop(cell, None)
             held = {id(p) for c in self.cells.values() for p in c.params.values()}
             self._params = {k: p for k, p in self._params.items() if id(p) in held}
-            del gone
             return
         c = self._cell(cell)
         if c is not None:
@@ -474,7 +473,7 @@ def events_by_hand(trainer: CellTrainer, name: str) -> Events:
         health = Health(trainer)
         weakref.finalize(trainer, health.ended, "deleted")
     health.add(name)
-    if text := twin(trainer, name):
+    if text := twin(trainer, name, trainer):
         health.say(name, "setup", text)
     updater = trainer.registry.updater(name)
     if updater is not None:
