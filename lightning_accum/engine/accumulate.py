@@ -32,19 +32,12 @@ _PIECE_ELEMENTS = 10 << 20
 
 
 class Evaluation(NamedTuple):
-    """How the terms of a cell are evaluated in all its windows.
-
-    Args:
-        batch: the reduction over the batch.
-        backend: how products are summed.
-        traces: about how many traces of each signal the rule needs at a time, beyond one.
-        forms: by parameter, the forms that were cheapest.
-    """
+    """How the terms of a cell are evaluated in all its windows."""
 
     batch: Reduction
     backend: Backend
-    traces: int
-    forms: Mapping[str, Forms]
+    traces: int  # about how many of each signal the rule needs at a time, beyond one
+    forms: Mapping[str, Forms]  # the cheapest, by parameter
 
 
 class Piece(NamedTuple):
@@ -89,13 +82,10 @@ def accumulate(
     carried: Carried,
     how: Evaluation,
 ) -> dict[StateKey, Tensor]:
-    """Accumulates the changes of a window, and returns what passes to the next window.
-
-    A long window is evaluated in pieces of bounded memory, which does not change the result.
-    """
+    """Accumulates the changes of a window, piece by piece; returns what passes to the next one."""
     sums = [each.accumulator for each in targets]
     if len(pieces) > 1:
-        sums = [begin_contribution(each) for each in sums]
+        sums = [_one_contribution(each) for each in sums]
     for piece in pieces:
         ends = piece is pieces[-1]
         found = first if piece is pieces[0] else terms_of(terms, recording, targets, carried, piece)
@@ -112,7 +102,7 @@ def accumulate(
         carried.update(after)
     for target, total in zip(targets, sums, strict=True):
         if total is not target.accumulator:
-            end_contribution(target.accumulator, total)
+            target.accumulator.accumulate(total.pos, total.neg)
     return dict(carried)
 
 
@@ -131,7 +121,8 @@ def _window(
     recording: Recording, target: Target, sources: dict[str, Activity], start: int, carried: Carried
 ) -> Window:
     """Returns the window that the rule sees, for one piece and one parameter."""
-    states = {name: Signal(each) for name, each in sources.items() if name not in _NO_STATES}
+    own = (*BOTH_SIDES, "bias")
+    states = {name: Signal(each) for name, each in sources.items() if name not in own}
     return Window(
         pre=Signal(sources["pre" if target.vjp.reads_input else "bias"]),
         post=Signal(sources["post"]),
@@ -147,9 +138,6 @@ def _window(
         states=states,
         prepared=recording.prepared,
     )
-
-
-_NO_STATES = (*BOTH_SIDES, "bias")
 
 
 def accumulate_terms(
@@ -184,14 +172,9 @@ def accumulate_terms(
             _add_sums(accumulator, products, others, batch.averages, vjp, forms or Forms())
 
 
-def begin_contribution(accumulator: Accumulator) -> Accumulator:
+def _one_contribution(accumulator: Accumulator) -> Accumulator:
     """Returns an accumulator for several additions that are to count as one contribution."""
     return accumulator if accumulator.sums else Accumulator()
-
-
-def end_contribution(accumulator: Accumulator, total: Accumulator) -> None:
-    """Adds what was added to ``total`` since :func:`begin_contribution` returned it."""
-    accumulator.accumulate(total.pos, total.neg)
 
 
 def _add_sums(
@@ -204,9 +187,13 @@ def _add_sums(
 ) -> None:
     """Adds sums or means over the batch."""
     combine = accumulator.combines and len({product.rate < 0 for product in products}) > 1
-    every = _forms(products, vjp, combine, forms)
+    if products and vjp.is_matrix:
+        every = forms.of(products, combine)
+    else:
+        places = tuple(range(len(products)))
+        every = [Form("dense", unmoved_side(products, combine), places)] if products else []
     several = len(every) + len(others) > 1
-    total = begin_contribution(accumulator) if several else accumulator
+    total = _one_contribution(accumulator) if several else accumulator
     for choice, side, places in every:
         some = [products[place] for place in places]
         scale = 1.0 / some[0].size if averages else 1.0
@@ -223,13 +210,4 @@ def _add_sums(
         size = change.size if averages else 1
         total.accumulate(*(part if part is None else part / size for part in parts))
     if total is not accumulator:
-        end_contribution(accumulator, total)
-
-
-def _forms(products: Sequence[Term], vjp: WeightVJP, combine: bool, forms: Forms) -> list[Form]:
-    """Returns the forms in which products are evaluated."""
-    if not products:
-        return []
-    if vjp.is_matrix:
-        return forms.of(products, combine)
-    return [Form("dense", unmoved_side(products, combine), tuple(range(len(products))))]
+        accumulator.accumulate(total.pos, total.neg)

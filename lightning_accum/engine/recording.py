@@ -18,15 +18,10 @@ BOTH_SIDES = ("pre", "post")
 
 
 class Recorded(NamedTuple):
-    """Holds the activity that one monitor recorded since the rule was last called.
+    """Holds the activity that one monitor recorded since the rule was last called."""
 
-    Args:
-        activity: ``[T, B, ...]``.
-        events: indices of the spikes in ``[T * B * ..., neurons]``, ``None`` if not searched for.
-    """
-
-    activity: Tensor
-    events: Events | None = None
+    activity: Tensor  # [T, B, ...]
+    events: Events | None = None  # in [T * B * ..., neurons], unless they were not searched for
 
     def part(self, piece: slice) -> Recorded:
         """Returns the activity of some steps."""
@@ -88,26 +83,15 @@ class Given(dict[str, Any]):
 
 @dataclass(frozen=True)
 class Recording:
-    """Holds everything that a rule reads of one cell.
+    """Holds everything that a rule reads of one cell."""
 
-    Args:
-        signals: recorded activity by name: ``"pre"``, ``[T, B, ..., in]``, before the connection
-            and ``"post"``, ``[T, B, ..., out]``, after the neuron.
-        dt: the step, in ms.
-        unit_dim: the dimension that counts neurons.
-        tensors: other tensors of the connection that the rule reads, by name.
-        inputs: the keyword arguments of the rule's call, such as a reward.
-        carries: whether values that belong to samples pass to the next window.
-        prepared: what the rule computed of the whole window before it is cut into pieces.
-    """
-
-    signals: Mapping[str, Recorded]
+    signals: Mapping[str, Recorded]  # "pre" before the connection, "post" after the neuron, others
     dt: float
-    unit_dim: int
-    tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    inputs: dict[str, Any] = field(default_factory=dict)
-    carries: bool = False
-    prepared: Any = None
+    unit_dim: int  # the dimension that counts neurons
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)  # others of the connection
+    inputs: dict[str, Any] = field(default_factory=dict)  # of the rule's call, such as a reward
+    carries: bool = False  # whether values that belong to samples pass to the next window
+    prepared: Any = None  # what the rule computed of the whole window
 
     def activity(self, name: str) -> Tensor:
         """Returns the activity of a signal, ``[T, B, ...]``."""

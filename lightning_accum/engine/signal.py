@@ -20,10 +20,7 @@ _decay = lru_cache(256)(decay_factor)  # whose arguments are checked once
 
 
 class Activity:
-    """Recorded activity, and the traces, ages and averages of it.
-
-    Those that were used in this window pass to the next one.
-    """
+    """Recorded activity, and its traces, ages and averages, which pass on once they are used."""
 
     def __init__(
         self,
@@ -97,11 +94,7 @@ class Activity:
         return out
 
     def edges(self, decay: float, mode: TraceMode) -> tuple[Tensor | None, Tensor] | None:
-        """Returns a trace's value before the window, and memory for its value at the last step.
-
-        The caller computes the trace, which is not kept, and fills the memory. Returns ``None`` if
-        the trace is computed already.
-        """
+        """Returns a trace before the window, and memory for its end; ``None`` if it is computed."""
         if (decay, mode) in self._traces:
             return None
         self.use(decay, mode)
@@ -131,7 +124,7 @@ class Activity:
         return self._age
 
     def steps_before(self) -> Tensor | None:
-        """Returns the steps since the latest spike before the first step, ``None`` for none."""
+        """Returns ``[B, ...]``, the steps since the latest spike; infinite where there was none."""
         return self._before(self._age_key, self.activity.shape[1:])
 
     def steps_at_the_end(self) -> Tensor:
@@ -188,9 +181,8 @@ class Activity:
 
     def _average_keys(self, decay: float, power: int) -> tuple[StateKey, StateKey]:
         kind = f"{self.side} average of power {power}"
-        return StateKey("neuron", f"{kind}, sum", decay), StateKey(
-            "neuron", f"{kind}, weight", decay
-        )
+        total, weight = (StateKey("neuron", f"{kind}, {part}", decay) for part in ("sum", "weight"))
+        return total, weight
 
     def _before(self, key: StateKey, shape: torch.Size) -> Tensor | None:
         value = self._carried.get(key)
@@ -265,17 +257,6 @@ class Signal:
         """
         return self.source.age()
 
-    def steps_before(self) -> Tensor | None:
-        """Returns ``[B, ...]``, the steps since the latest spike before the first step.
-
-        It is infinite where there was none, and ``None`` if there was none at all.
-        """
-        return self.source.steps_before()
-
-    def steps_at_the_end(self) -> Tensor:
-        """Returns memory for the steps since the latest spike, as counted at the last step."""
-        return self.source.steps_at_the_end()
-
     def average(self, tc: float, power: int = 1) -> Tensor:
         r"""Returns the running average of each neuron's activity, over samples and earlier steps.
 
@@ -319,10 +300,7 @@ class Signal:
         return self.source.initial(self.decay, self.mode)
 
     def edges(self) -> tuple[Tensor | None, Tensor] | None:
-        """Returns a trace's value before the window, and memory for its value at the last step.
-
-        The caller fills the memory. Returns ``None`` if the trace is computed already.
-        """
+        """Returns a trace before the window, and memory for its end; ``None`` if it is computed."""
         assert self.decay is not None
         return self.source.edges(self.decay, self.mode)
 

@@ -12,19 +12,11 @@ Scope: TypeAlias = Literal["sample", "neuron"]
 
 
 class StateKey(NamedTuple):
-    """Names one tensor that passes to the next window.
+    """Names one tensor that passes to the next window."""
 
-    Args:
-        scope: ``"sample"`` if the tensor belongs to the samples of a batch, so that ``clear()``
-            drops it; ``"neuron"`` if it belongs to the neurons, so that ``clear()`` keeps it.
-        kind: the quantity, such as ``"pre cumulative trace"``.
-        setting: the setting that the quantity depends on, such as a trace's decay per step; 0 for
-            none.
-    """
-
-    scope: Scope
-    kind: str
-    setting: float = 0.0
+    scope: Scope  # `clear()` drops what belongs to samples, and keeps what belongs to neurons
+    kind: str  # the quantity, such as "pre cumulative trace"
+    setting: float = 0.0  # on which the quantity depends, such as a trace's decay per step
 
     def __str__(self) -> str:
         return f"{self.scope}:{self.kind}:{self.setting!r}"

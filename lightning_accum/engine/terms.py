@@ -31,11 +31,6 @@ class Change(ABC):
     def size(self) -> int:
         """How many samples there are."""
 
-    @property
-    def sign(self) -> int:
-        """1 for a change that potentiates, -1 for one that depresses, 0 for others."""
-        return 0
-
     @abstractmethod
     def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
         """Returns both parts of the change, summed over time and over some samples.
@@ -117,19 +112,12 @@ class Term(Change):
         """How many samples there are."""
         return self.operands[0].shape[1]
 
-    @property
-    def sign(self) -> int:
-        """The sign of the rate."""
-        return (self.rate > 0) - (self.rate < 0)
-
     @cached_property
     def operands(self) -> tuple[Signal, Signal]:
         """The postsynaptic and the presynaptic signal; a tensor becomes a signal."""
         post, pre = self.post, self.pre
-        return (
-            post if isinstance(post, Signal) else Signal(Activity(post)),
-            pre if isinstance(pre, Signal) else Signal(Activity(pre)),
-        )
+        post = post if isinstance(post, Signal) else Signal(Activity(post))
+        return post, pre if isinstance(pre, Signal) else Signal(Activity(pre))
 
     def as_product(self) -> Term | None:
         """Returns this term, unless it has a transform or a constant input."""

@@ -23,18 +23,11 @@ _CHUNK_ELEMENTS = 1 << 20
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _WEIGHT_GRADIENTS = {1: grad.conv1d_weight, 2: grad.conv2d_weight, 3: grad.conv3d_weight}
 _CHANNELS_FIRST = (*CONVOLUTIONS, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-_STOCK = ("torch.nn.modules.", "lightning_accum.nn.")
+_STOCK = ("torch.nn.modules.", "lightning_accum.nn.")  # code that torch or this package wrote
 
 
 class WeightVJP(ABC):
-    r"""Sums products of pre- and postsynaptic activity into the shape of a parameter.
-
-    With :math:`f(x; w)` the connection, linear in :math:`w`, it is the vector-Jacobian product
-
-    .. math:: C(y, x) = \sum_k \left(\frac{\partial f(x_k; w)}{\partial w}\right)^\top y_k,
-
-    which is the outer product :math:`\sum_k y_k \otimes x_k` if the connection is a matrix.
-    """
+    """Sums ``(df(x; w) / dw)^T y`` over products of presynaptic x and postsynaptic y."""
 
     is_matrix: ClassVar[bool] = False
     """Whether the parameter is a matrix ``[out, in]``, and the product the outer product."""
@@ -78,10 +71,8 @@ class WeightVJP(ABC):
         return total
 
     def check(self, post: Tensor, pre: Tensor) -> None:
-        """Runs the connection on one sample and compares its output with the neuron's in shape.
-
-        Hooks on the connection do not run: what others record there would have one call more.
-        """
+        """Runs the connection on one sample and compares its output with the neuron's in shape."""
+        # Hooks on the connection do not run: what others record there would have one call more.
         with self.explained(), torch.no_grad():
             out = self.run(getattr(self.module, self.name).detach(), pre, hooks=False)
         if out.shape != post.shape:
@@ -142,11 +133,7 @@ class Bias(WeightVJP):
         return post.new_ones(*post.shape[:2], *[1] * (post.ndim - 2))
 
     def vjp(self, post: Tensor, pre: Tensor) -> Tensor:
-        """Returns ``[out]`` of ``[K, ..., out]``, or of a convolution's ``[K, out, ...]``.
-
-        For a convolution's kernel, it is ``[out, 1, ...]``, the same for all entries of a channel,
-        as if the input were one at padded places too.
-        """
+        """Returns ``[out]``; of a convolution's kernel ``[out, 1, ...]``, alike in all entries."""
         channel = -1 if isinstance(self.module, nn.Linear) else 1
         product = (post * pre).movedim(channel, -1).flatten(0, -2).sum(0)
         param: Tensor = getattr(self.module, self.name)
@@ -161,18 +148,12 @@ class Jacobian(WeightVJP):
         return self._gradient(getattr(self.module, self.name).detach(), post, pre)
 
     def run(self, param: Tensor, pre: Tensor, hooks: bool = True) -> Tensor:
-        """Returns the module's output with other values of the parameter, unseen by monitors.
-
-        Hooks always run, because they may compute tensors that the module uses, as those of
-        ``torch.nn.utils.prune`` do.
-        """
+        """Returns the output for other values of the parameter; hooks always run."""
+        # They may compute tensors that the module uses, as those of `torch.nn.utils.prune` do.
         return super().run(param, pre)
 
     def check(self, post: Tensor, pre: Tensor) -> None:
-        """Checks the shapes, and that the module is linear in the parameter.
-
-        The derivative by the parameter is compared at two values of it, in a copy of the module.
-        """
+        """Checks the shapes, and that the derivative by the parameter does not depend on it."""
         super().check(post, pre)
         dtype, linear = torch.float64, None
         with suppress(Exception):  # a module may name a dtype itself, as `x.float()` does
@@ -206,9 +187,8 @@ class Jacobian(WeightVJP):
         direction = random(post)
         with self.explained():
             module = copied(self.module)
-        twin = Jacobian(
-            module.double() if dtype == torch.float64 else module, self.name, self.place
-        )
+        module = module.double() if dtype == torch.float64 else module
+        twin = Jacobian(module, self.name, self.place)
         values = param, random(param) if elsewhere else param
         one, other = (twin._gradient(value, direction, probe) for value in values)
         if dtype == torch.float64:
@@ -254,10 +234,7 @@ class Convolution(WeightVJP):
 class PaddedConvolution(Jacobian):
     """Differentiates a convolution whose padding is named, or is not zeros."""
 
-    @property
-    def for_constant_input(self) -> WeightVJP:
-        """Returns the product that treats all entries of a channel's kernel alike."""
-        return Bias(self.module, self.name, self.place)
+    for_constant_input = Convolution.for_constant_input
 
 
 def unit_dim_of(module: nn.Module) -> int:
@@ -272,7 +249,7 @@ def vjp_of(module: nn.Module, name: str, place: str = "") -> WeightVJP:
 
 def kind_of_vjp(module: nn.Module, name: str) -> type[WeightVJP]:
     """Returns the class of the vector-Jacobian product of a parameter."""
-    if not _is_stock(module):
+    if not all(method.startswith(_STOCK) for method in forward_methods(module)):
         return Jacobian
     if name == "bias" and isinstance(module, (nn.Linear, *_CHANNELS_FIRST)):
         return Bias
@@ -282,11 +259,6 @@ def kind_of_vjp(module: nn.Module, name: str) -> type[WeightVJP]:
         plain = module.padding_mode == "zeros" and not isinstance(module.padding, str)
         return Convolution if plain else PaddedConvolution
     return Jacobian
-
-
-def _is_stock(module: nn.Module) -> bool:
-    """Returns whether torch or this package wrote the code that the module runs."""
-    return all(method.startswith(_STOCK) for method in forward_methods(module))
 
 
 def is_indices(activity: Tensor) -> bool:

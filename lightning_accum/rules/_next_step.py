@@ -127,7 +127,7 @@ class StepPlanner:
 
         def noted(window: Window) -> Sequence[Change]:
             found = terms(window)
-            products = [term for change in found if change.sign and (term := change.as_product())]
+            products = [term for change in found if change.rate and (term := change.as_product())]
             small = products and (window.total == 1 or is_small(products))
             self._terms, self._suited = FixedTerms(products, batch) if small else None, kind
             return found

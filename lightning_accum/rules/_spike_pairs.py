@@ -70,7 +70,9 @@ class SpikePairs(CustomChange):
         delay = None if self.delay is None else self.delay.to(up.dtype).contiguous()
         for own, other, sign in ((self.post, self.pre, 1), (self.pre, self.post, -1)):
             latest = Latest(
-                other.activity.contiguous(), other.steps_before(), other.steps_at_the_end()
+                other.activity.contiguous(),
+                other.source.steps_before(),
+                other.source.steps_at_the_end(),
             )
             after, dt = sign > 0, sign * other.source.dt
             least = 0 if after else 1  # two spikes in one step are one pair
@@ -127,7 +129,7 @@ def _rows(values: Tensor, samples: slice) -> Tensor:
 
 def _farthest(side: Signal) -> int:
     """Returns the most steps since a spike that there may be."""
-    steps, before = len(side.activity), side.steps_before()
+    steps, before = len(side.activity), side.source.steps_before()
     if before is None or not before.numel():
         return steps
     return steps + int(before.masked_fill(before.isinf(), 0).max())
