@@ -37,6 +37,7 @@ from lightning_accum._compat import (
     known_keywords,
     local_result,
     own_tensor,
+    parallel_region,
     step_is_watched,
 )
 
@@ -500,3 +501,8 @@ def test_batches_are_counted_by_steps_if_lightning_does_not(tmp_path: Any) -> No
             module.trainer.fit_loop.epoch_loop._batches_that_stepped = len(module.found)
 
     assert looked(tmp_path, look, automatic=True) == [0, 1, 2, 3, 4]
+
+
+def test_torch_has_parallel_regions_where_it_was_built_with_openmp() -> None:
+    openmp = "ATen parallel backend: OpenMP" in torch.__config__.parallel_info()
+    assert sys.platform != "linux" or (parallel_region() is not None) == openmp

@@ -24,6 +24,7 @@ from lightning_accum._compat.torch import (
     is_traced,
     lacking,
     own_tensor,
+    parallel_region,
     step_is_watched,
     version,
 )
@@ -61,6 +62,7 @@ __all__ = [
     "logs_now",
     "mark_updated",
     "own_tensor",
+    "parallel_region",
     "replace_methods",
     "restore_methods",
     "skips_backward",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import inspect
 import math
@@ -24,6 +25,15 @@ def in_backward() -> bool:
         return torch._C._current_graph_task_id() != -1
     except AttributeError as error:
         raise lacking("torch", error) from error
+
+
+def parallel_region() -> int | None:
+    """Returns the address of the entry to OpenMP's regions in torch's process, ``None`` if none."""
+    try:
+        found = ctypes.CDLL(torch._C.__file__).GOMP_parallel
+    except (AttributeError, OSError):
+        return None
+    return ctypes.cast(found, ctypes.c_void_p).value
 
 
 def forget_compiled(model: nn.Module) -> None:

@@ -20,7 +20,7 @@ from types import TracebackType
 import torch
 from torch import Tensor
 
-from lightning_accum._compat import is_traced
+from lightning_accum._compat import is_traced, parallel_region
 
 SWITCH = "LIGHTNING_ACCUM_KERNEL"
 """The environment variable that is 0 to do without the kernel, or the level to take."""
@@ -39,11 +39,13 @@ _MOST_THREADS = 64
 _SMALL = 1 << 15  # bytes of work memory that a thread keeps
 _EMPTY = ctypes.create_string_buffer(64)
 _NOWHERE = ctypes.addressof(_EMPTY)
-_SHARE = 1 << 18  # elements from which another thread is worth its start
+_SHARE = 1 << 15  # elements from which another thread is worth a call
 # Bytes that a thread keeps: two traces of a piece of a window.
 _KEPT = 1 << 26
 
 _failures: dict[torch.dtype, str] = {}
+_kernels: list[Kernel] = []
+_PROCESS = os.getpid()
 
 
 class Kernel(ctypes.CDLL):
@@ -55,9 +57,22 @@ class Kernel(ctypes.CDLL):
         for name in _INTEGERS:
             getattr(self, name).restype = ctypes.c_int64
         self.make_step.restype = ctypes.c_double
+        if os.getpid() == _PROCESS:
+            self.use_region(At(parallel_region()))
+        _kernels.append(self)
 
     def __getitem__(self, name: str) -> ctypes._NamedFuncPointer:
         return super().__getitem__(name + self._suffix)
+
+
+def _start_own_threads() -> None:
+    """Leaves torch's threads, of which a process that was forked has none."""
+    for kernel in _kernels:
+        kernel.use_region(None)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_own_threads)
 
 
 @cache

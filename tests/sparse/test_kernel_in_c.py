@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
+import turns
 from forms import evaluated_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from lightning_accum import STDP, Cell, nn
+from lightning_accum._compat import parallel_region
 from lightning_accum.functional.traces import reverse_trace, trace
 from lightning_accum.sparse import event_sums, library, neurons, pairs, search
 from lightning_accum.sparse.event_sums import Rows, event_matmul, outer_sum_into
@@ -213,39 +223,81 @@ def test_neurons_spike_the_same_with_and_without(dtype, adapts, spike_dtype):
         close(voltage, other)
 
 
-@REALS
-def test_no_result_depends_on_the_number_of_threads(dtype, monkeypatch):
-    monkeypatch.setattr(library, "_SHARE", 1)
+def everything(dtype: torch.dtype) -> list[Tensor]:
+    """What each loop that is divided among threads computes."""
     x = spikes(20, 3, 50, density=0.2, seed=0)
     y = spikes(20, 3, 300, density=0.2, seed=1)
-    weight, current = (
-        numbers(300, 50, dtype=dtype, seed=2),
-        numbers(20, 9, 900, dtype=dtype, seed=3),
-    )
+    weight, current = (numbers(*shape, dtype=dtype, seed=2) for shape in ((300, 50), (20, 9, 900)))
+    events = Events(x.flatten(0, 1))
+    rows = [(1.0, Rows(y, "reverse", 0.9)), (0.5, Rows(y, "nearest", 0.9))]
+    total = torch.empty(300, 50, dtype=dtype)
+    assert outer_sum_into(total, False, events, rows)
+    lif = nn.AdaptiveLIF(900, time_dim=0).to(dtype)
+    plain = nn.LIF(900, time_dim=0)
+    spiked = lif(current), plain(current)
+    return [event_matmul(events, weight.T), total, *spiked, lif.theta, plain.voltage]
 
-    def everything() -> list[Tensor]:
-        events = Events(x.flatten(0, 1))
-        rows = [(1.0, Rows(y, "reverse", 0.9)), (0.5, Rows(y, "nearest", 0.9))]
-        total = torch.empty(300, 50, dtype=dtype)
-        assert outer_sum_into(total, False, events, rows)
-        lif = nn.AdaptiveLIF(900, time_dim=0).to(dtype)
-        plain = nn.LIF(900, time_dim=0)
-        return [
-            event_matmul(events, weight.T),
-            total,
-            lif(current), lif.theta, plain(current), plain.voltage,
-        ]  # fmt: skip
 
+@pytest.fixture
+def own_threads() -> Iterator[None]:
+    """Threads of the kernel's own, as after a fork."""
+    kernels = list(library._kernels)
+    for kernel in kernels:
+        kernel.use_region(None)
+    yield
+    for kernel in kernels:
+        kernel.use_region(library.At(parallel_region()))
+
+
+@pytest.fixture(params=["torch's threads", "own threads"])
+def many_threads(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Threads for every piece of work, whoever starts them."""
+    if request.param == "own threads":
+        request.getfixturevalue("own_threads")
+    monkeypatch.setattr(library, "_SHARE", 1)
     before = torch.get_num_threads()
-    try:
-        found = []
-        for threads in (1, 2, 5, 200):
-            torch.set_num_threads(threads)
-            found.append(everything())
-    finally:
-        torch.set_num_threads(before)
+    torch.set_num_threads(5)
+    yield
+    torch.set_num_threads(before)
+
+
+@REALS
+def test_no_result_depends_on_the_number_of_threads(dtype, many_threads):
+    found = [everything(dtype)]
+    for threads in (1, 2, 200):
+        torch.set_num_threads(threads)
+        found.append(everything(dtype))
     for other in found[1:]:
         assert all(map(torch.equal, found[0], other))
+
+
+def test_several_threads_of_python_at_once(many_threads):
+    expected = everything(torch.float32)
+    with ThreadPoolExecutor(3) as pool:
+        for found in pool.map(everything, [torch.float32] * 12):
+            assert all(map(torch.equal, expected, found))
+
+
+def test_a_process_that_was_forked_goes_on_without_the_threads_of_the_first():
+    program = f"""
+        import os, sys
+        sys.path[:0] = {[str(Path(__file__).parent), str(Path(turns.__file__).parent)]}
+        import torch
+        from test_kernel_in_c import Events, Rows, library, outer_sum_into, spikes
+        library._SHARE = 1
+        torch.set_num_threads(3)
+        rows = [(1.0, Rows(spikes(20, 3, 300, density=0.2, seed=1), "reverse", 0.9))]
+        events = Events(spikes(60, 50, density=0.2, seed=0))
+        expected, found = torch.zeros(2, 300, 50)
+        assert outer_sum_into(expected, False, events, rows)
+        child = os.fork()  # in which torch's own operations must not be parallel
+        same = outer_sum_into(found, False, events, rows) and found.tolist() == expected.tolist()
+        if not child:
+            os._exit(0 if same else 1)
+        sys.exit(os.waitpid(child, 0)[1] or not same)
+    """
+    ran = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], timeout=120, check=False)
+    assert ran.returncode == 0
 
 
 @pytest.mark.parametrize("wrong", [-1, 4, 2**30, -(2**31)])

@@ -1,6 +1,12 @@
-/* Which of the builds in the library this processor can run. */
+/* Which of the builds in the library this processor can run, and on whose threads. */
 
-#include <stdint.h>
+#include "threads.h"
+
+/* Divides work among torch's threads from now on; null for threads of our own. */
+void use_region(region entry)
+{
+    torch_region = entry;
+}
 
 /* Returns the index of the last one; scripts/build_kernel.py has their names and flags. */
 int64_t level(void)
