@@ -17,8 +17,7 @@ from lightning_accum._state import ANOTHER_VERSION, MAPPING, TEXT, check_state, 
 from lightning_accum.callbacks._processes import check_exchangeable, exchange_pending
 from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.independent import IndependentCellTrainer, cells_for
-from lightning_accum.cells.trainer import CellTrainer
-from lightning_accum.cells.undo import Undo
+from lightning_accum.cells.trainer import CellTrainer, Undo
 from lightning_accum.distributed.shards import shard_holders, whole_parameters
 from lightning_accum.distributed.world import is_first, processes
 from lightning_accum.health import Health

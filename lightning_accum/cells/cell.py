@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -55,12 +55,7 @@ class Cell:
         return cell
 
     def check_params(self, params: Sequence[str], name: str = "") -> None:
-        """Raises an ``AttributeError`` if the neuron has a parameter that the connection lacks.
-
-        Args:
-            params: names of parameters to train.
-            name: the name of the cell, for the message.
-        """
+        """Raises an ``AttributeError`` if the neuron has a parameter that the connection lacks."""
         for param in params:
             at_neuron = isinstance(getattr(self.neuron, param, None), nn.Parameter)
             if at_neuron and getattr(self.connection, param, None) is None:
@@ -221,36 +216,36 @@ def check_name(name: object) -> None:
 
 
 class CellRef:
-    """Refers to a cell weakly; a copy refers to nothing until a cell is bound to it."""
+    """Refers to a cell weakly; a copy is loose, and refers to nothing until it is bound."""
 
-    def __init__(self, cell: Cell) -> None:
-        self._connection: weakref.ref[nn.Module] | None = weakref.ref(cell.connection)
-        self._neuron: weakref.ref[nn.Module] | None = weakref.ref(cell.neuron)
-        self.loose = False
-        """Whether this is a copy to which no cell was bound yet."""
+    def __init__(self, cell: Cell | None = None) -> None:
+        modules = () if cell is None else (cell.connection, cell.neuron)
+        self._modules = [weakref.ref(each) for each in modules]
+        # accumulates the cell's changes instead of the connection's updater
         self.replacement: Updater | None = None
-        """Accumulates the cell's changes instead of the connection's updater, unless ``None``."""
+
+    @property
+    def loose(self) -> bool:
+        """Whether this is a copy to which no cell was bound yet."""
+        return not self._modules
 
     @property
     def gone(self) -> bool:
         """Whether one of the cell's modules no longer exists."""
-        return _is_gone(self._connection) or _is_gone(self._neuron)
+        return not self.loose and self.get() is None
 
     def get(self) -> Cell | None:
         """Returns the cell, ``None`` if one of its modules no longer exists or this is loose."""
-        connection = None if self._connection is None else self._connection()
-        neuron = None if self._neuron is None else self._neuron()
+        if not self._modules:
+            return None
+        connection, neuron = self._modules[0](), self._modules[1]()
         return None if connection is None or neuron is None else Cell.of(connection, neuron)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_connection": None, "_neuron": None, "loose": True, "replacement": None}
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CellRef, ()
 
 
-def _is_gone(ref: weakref.ref[nn.Module] | None) -> bool:
-    return ref is not None and ref() is None
-
-
-class CellRegistry:
+class CellRegistry(dict[str, CellRef]):
     """Holds the cells of a trainer by name.
 
     The cells belong to the model and are held weakly. A copy of a registry has all names, and each
@@ -258,57 +253,33 @@ class CellRegistry:
     """
 
     def __init__(self, owner: str) -> None:
+        super().__init__()
         self._owner = owner
-        self._refs: dict[str, CellRef] = {}
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._refs
-
-    def __len__(self) -> int:
-        return len(self._refs)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(list(self._refs))
-
-    def __getitem__(self, name: str) -> CellRef:
-        """Returns the reference to a cell."""
-        if name not in self._refs:
-            raise AttributeError(
-                f"There should be a cell of that name in {self._owner}, which has"
-                f" {list(self._refs)}. Found `{name}`: add it with `add_cell`."
-            )
-        return self._refs[name]
+    def __missing__(self, name: str) -> CellRef:
+        raise AttributeError(
+            f"There should be a cell of that name in {self._owner}, which has {list(self)}. Found"
+            f" `{name}`: add it with `add_cell`."
+        )
 
     @property
     def gone(self) -> list[str]:
         """The names of the cells of which a module no longer exists."""
-        return [name for name, ref in self._refs.items() if ref.gone]
+        return [name for name, ref in self.items() if ref.gone]
 
     @property
     def bound(self) -> list[tuple[str, Cell]]:
         """The cells whose modules exist, with their names."""
-        found = []
-        for name, ref in self._refs.items():
-            if (cell := ref.get()) is not None:
-                found.append((name, cell))
-        return found
+        return [(name, cell) for name, ref in self.items() if (cell := ref.get()) is not None]
 
     def check_new(self, name: str) -> None:
         """Raises a ``ValueError`` if a name is taken by another cell, or is not a name."""
-        if name in self._refs and not self._refs[name].loose:
+        if name in self and not self[name].loose:
             raise ValueError(
-                f"Argument `name` should be new to the trainer, which has {list(self._refs)}."
+                f"Argument `name` should be new to the trainer, which has {list(self)}."
                 f" Found `{name = }`: choose another, or call `del_cell({name!r})` first."
             )
         check_name(name)
-
-    def add(self, name: str, cell: Cell) -> None:
-        """Adds a cell, or binds a loose name to it."""
-        self._refs[name] = CellRef(cell)
-
-    def remove(self, name: str) -> None:
-        """Removes a cell."""
-        del self._refs[name]
 
     def cell(self, name: str) -> Cell:
         """Returns a cell."""
@@ -326,12 +297,12 @@ class CellRegistry:
 
     def updater_of(self, name: str, cell: Cell) -> Updater | None:
         """Returns the updater in which changes of a cell, which is at hand, accumulate."""
-        replacement = self._refs[name].replacement
+        replacement = self[name].replacement
         return get_updater(cell.connection) if replacement is None else replacement
 
     def check_bound(self) -> None:
         """Raises a ``RuntimeError`` if this is a copy, which would train nothing silently."""
-        if loose := [name for name, ref in self._refs.items() if ref.loose]:
+        if loose := [name for name, ref in self.items() if ref.loose]:
             raise RuntimeError(
                 f"This {self._owner} is a copy, and its cells {loose} belong to the original: add"
                 " them again under their names, with the modules of the copy."

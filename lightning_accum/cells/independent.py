@@ -13,8 +13,7 @@ from lightning_accum._checks import check_mapping, nearest
 from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.fields import Field, collect, constructor, field, signature, values
 from lightning_accum.cells.state import CellState, Hyperparameters, frozen
-from lightning_accum.cells.trainer import CellTrainer
-from lightning_accum.cells.unset import Unset
+from lightning_accum.cells.trainer import CellTrainer, Unset
 from lightning_accum.observe import Monitor
 
 
@@ -46,9 +45,8 @@ class IndependentCellTrainer(CellTrainer):
         super().__init_subclass__(**kwargs)
         base = cls.__init__
         known: dict[str, Field] = {}
-        for each in cls.__mro__[1:]:
-            fields = getattr(each, "_fields", {})
-            known = {**known, **{k: v for k, v in fields.items() if k not in known}}
+        for each in reversed(cls.__mro__[1:]):
+            known |= vars(each).get("_fields", {})
         cls._fields = collect(cls, known, kw_only)
         cls._signature = signature(cls._fields)
         if base is IndependentCellTrainer.__init__ or hasattr(base, "__signature__"):
@@ -97,12 +95,7 @@ class IndependentCellTrainer(CellTrainer):
         """Raises a ``ValueError`` if hyperparameters make no sense; a subclass defines which do."""
 
     def complete(self, cell: Cell, h: Self) -> Self:
-        """Returns the hyperparameters of a new cell; a subclass may take some from its modules.
-
-        Args:
-            cell: the cell.
-            h: those of the trainer, with the overrides of the cell.
-        """
+        """Returns the hyperparameters of a new cell; a subclass may take some from its modules."""
         return h
 
     def check_cell(self, name: str, cell: Cell, h: Self) -> None:
@@ -148,11 +141,7 @@ class IndependentCellTrainer(CellTrainer):
         return self.get_unit(name)
 
     def get_unit(self, name: str) -> RegisteredCell:
-        """Returns a cell with its state and monitors.
-
-        Raises:
-            AttributeError: if there is no such cell.
-        """
+        """Returns a cell with its state and monitors."""
         return RegisteredCell(*self.get_cell(name), dict(self.named_monitors_of(name)))
 
     @property
@@ -164,11 +153,7 @@ class IndependentCellTrainer(CellTrainer):
     def state_of(self, name: str) -> CellState:
         """Returns the state of a cell, with the hyperparameters in force for it.
 
-        Args:
-            name: the name of the cell.
-
         Raises:
-            AttributeError: if there is no such cell.
             RuntimeError: if it was added without :meth:`register_cell`.
         """
         self.registry[name]  # raises

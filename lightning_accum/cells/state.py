@@ -29,11 +29,9 @@ Snapshot: TypeAlias = tuple[dict[StateKey, Tensor], dict[str, int]]
 
 
 class Hyperparameters(SimpleNamespace):
-    """Hyperparameters of a rule for one cell, as attributes: ``h.lr_post``, ``h.tc_pre``, ...
+    """Frozen hyperparameters of a rule for one cell, as attributes: ``h.lr_post``, ..."""
 
-    They are checked when they are given, and frozen afterwards. A rule's methods take them for the
-    rule itself, ``h: Self``, so that a type checker knows their names and types.
-    """
+    # A rule's methods take them for the rule itself, `h: Self`, so that a type checker knows them.
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -69,24 +67,16 @@ def rates_in(h: Mapping[str, object]) -> dict[str, object]:
 
 
 def same_settings(one: CellState, other: CellState) -> bool:
-    """Returns whether two states of cells have equal hyperparameters.
-
-    Modules are equal if they are of one class, as two copies of one rule have their own.
-    """
-    return not differing(one.hyperparameters, other.hyperparameters)
-
-
-def differing(one: object, other: object) -> set[str]:
-    """Returns the names of hyperparameters that differ, or that only one of two has."""
-    first, second = vars(one), vars(other)
-    shared = first.keys() & second.keys()
-    changed = {k for k in shared if first[k] is not second[k] and not _equal(first[k], second[k])}
-    return changed | (first.keys() ^ second.keys())
+    """Returns whether the hyperparameters of two cells are equal, and modules of one class."""
+    first, second = vars(one.hyperparameters), vars(other.hyperparameters)
+    return first.keys() == second.keys() and all(_equal(first[k], second[k]) for k in first)
 
 
 def _equal(one: object, other: object) -> bool:
+    if one is other or type(one) is not type(other):
+        return one is other
     plain = isinstance(one, (int, float, str, tuple)) and one == other
-    return type(one) is type(other) and (plain or isinstance(one, nn.Module))
+    return plain or isinstance(one, nn.Module)  # of which two copies of one rule have their own
 
 
 _CARRIED = {  # by the end of a quantity's name; the first that fits counts
@@ -126,10 +116,7 @@ class CellState(CheckedState):
                     )
 
     def snapshot(self) -> Snapshot:
-        """Returns the state for :meth:`restore`.
-
-        No tensor is copied: windows replace those that there were before the latest snapshot.
-        """
+        """Returns the state for :meth:`restore`, without copies: windows replace its tensors."""
         self.snapshots += 1
         return self.carried, dict(self.samples)
 

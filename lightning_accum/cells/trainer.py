@@ -11,14 +11,26 @@ from torch import nn
 from lightning_accum._checks import check_taken, is_number
 from lightning_accum._events import SILENT, Events
 from lightning_accum._state import CheckedState
-from lightning_accum.cells.cell import Cell, CellRegistry, check_name
+from lightning_accum.cells.cell import Cell, CellRef, CellRegistry, check_name
 from lightning_accum.cells.state import CellState, rates_in
-from lightning_accum.cells.unset import Unset
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.observe import Monitor
 from lightning_accum.observe.monitor import MonitorConstructor
 from lightning_accum.observe.pool import MonitorPool
 from lightning_accum.updates import Updater, attach_updater
+
+
+class Unset:
+    """Raises an error if an attribute is read before ``super().__init__`` has set it."""
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        if instance is None:
+            return self
+        raise RuntimeError(
+            f"`{owner.__name__}.__init__` should call `super().__init__(...)` before anything else"
+            " is done with it. Found that it has not: call it first, or leave out"
+            " `__init__`, as a rule's arguments are its annotated attributes, `lr: float = 0.1`."
+        )
 
 
 class CellTrainer(CheckedState):
@@ -29,7 +41,8 @@ class CellTrainer(CheckedState):
     The trainer owns monitors and auxiliary state, and moves them with ``.to()``. The cells belong
     to the model: they are held weakly, and a cell whose modules no longer exist is dropped. The
     monitors are registered in training mode and deregistered in evaluation mode. A copy of a
-    trainer has all state and no cells: add the cells again under their names.
+    trainer has all state and no cells: add the cells again under their names. A method that takes
+    the name of a cell raises an ``AttributeError`` if there is no such cell.
 
     Example:
         >>> from torch import nn
@@ -113,7 +126,7 @@ class CellTrainer(CheckedState):
             updater = attach_updater(cell.connection, *params)
             updater.label = f"{type(cell.connection).__name__} (cell {name})"
         is_loose = name in self.registry
-        self.registry.add(name, cell)
+        self.registry[name] = CellRef(cell)
         if state is not None:
             self._states[name] = state
         if is_loose:
@@ -126,20 +139,15 @@ class CellTrainer(CheckedState):
         """Returns a cell and its auxiliary state.
 
         Raises:
-            AttributeError: if there is no such cell.
             RuntimeError: if the cell's modules no longer exist, or this trainer is a copy.
         """
         return self.registry.cell(name), self._state_of(name)
 
     def del_cell(self, name: str) -> None:
-        """Deletes a cell from the trainer, with its state and its monitors; the model keeps it.
-
-        Raises:
-            AttributeError: if there is no such cell.
-        """
+        """Deletes a cell from the trainer, with its state and its monitors; the model keeps it."""
         self.registry[name]  # raises
         self._pool.del_group(name)
-        self.registry.remove(name)
+        del self.registry[name]
         if name in self._states:
             del self._states[name]
 
@@ -196,7 +204,7 @@ class CellTrainer(CheckedState):
             The monitor, new or shared.
 
         Raises:
-            AttributeError: if there is no such cell, or the path leads nowhere.
+            AttributeError: if the path leads nowhere.
             ValueError: if the name has dots, or is not a name.
         """
         watched = self.registry.cell(cell)
@@ -206,11 +214,7 @@ class CellTrainer(CheckedState):
         return self._pool.add(cell, name, made, None if unique else tuple(sorted(tags.items())))
 
     def get_monitor(self, cell: str, name: str) -> Monitor | None:
-        """Returns a monitor, ``None`` if the cell has none of that name.
-
-        Raises:
-            AttributeError: if there is no such cell.
-        """
+        """Returns a monitor, ``None`` if the cell has none of that name."""
         self.registry[cell]  # raises
         return self._pool.get(cell, name)
 
@@ -218,7 +222,7 @@ class CellTrainer(CheckedState):
         """Deletes a monitor from a cell; others that share it keep it.
 
         Raises:
-            AttributeError: if there is no such cell, or it has no such monitor.
+            AttributeError: if the cell has no such monitor.
         """
         if self.get_monitor(cell, name) is None:
             raise AttributeError(
@@ -242,11 +246,7 @@ class CellTrainer(CheckedState):
         return self._pool.called(name)
 
     def named_monitors_of(self, cell: str) -> Iterator[tuple[str, Monitor]]:
-        """Returns the monitors of one cell, by name.
-
-        Raises:
-            AttributeError: if there is no such cell.
-        """
+        """Returns the monitors of one cell, by name."""
         self.registry[cell]  # raises
         return iter(self._pool.of(cell))
 
@@ -266,8 +266,8 @@ class CellTrainer(CheckedState):
     def confirm(self) -> None:
         """Checks recorded activity that is not checked yet, and waits for the device.
 
-        On an accelerator, activity is only checked here. The callback calls it when statistics are
-        logged, and after an epoch.
+        On an accelerator, activity is only checked here, when statistics are logged, and after an
+        epoch.
 
         Raises:
             ValueError: if activity of a rule on spikes was not 0 or 1.
@@ -329,30 +329,16 @@ class CellTrainer(CheckedState):
         return found
 
     def params_of(self, name: str) -> tuple[str, ...]:
-        """Returns the parameters of a cell's connection that are trained.
-
-        Raises:
-            AttributeError: if there is no such cell.
-        """
+        """Returns the parameters of a cell's connection that are trained."""
         updater = self.registry.updater(name)
         return () if updater is None else updater.names
 
     def weight_range(self, name: str) -> tuple[float | None, float | None]:
-        """Returns the limits between which the trainer assumes the weights of a cell.
-
-        Args:
-            name: the name of the cell.
-        """
+        """Returns the limits between which the trainer assumes the weights of a cell."""
         return None, None
 
     def held_rate(self, name: str) -> float | None:
-        """Returns the rate, in Hz, at which the trainer is to hold the neurons of a cell.
-
-        ``None`` if it has no such target.
-
-        Args:
-            name: the name of the cell.
-        """
+        """Returns the rate, in Hz, at which to hold the neurons of a cell, if there is a target."""
         return None
 
     @classmethod
@@ -367,11 +353,7 @@ class CellTrainer(CheckedState):
 
     @classmethod
     def why_zero(cls, name: str) -> str:
-        """Returns what it means that something that changes are multiplied by was always 0.
-
-        Args:
-            name: its name, such as that of an input.
-        """
+        """Returns what it means that ``name``, by which changes are multiplied, was always 0."""
         return (
             f"`{name}` of the rule was always 0: look at how it is computed, and give it to the"
             " call that evaluates the steps, which may be your own in `training_step`."
@@ -379,11 +361,7 @@ class CellTrainer(CheckedState):
 
     @classmethod
     def has_both_signs(cls, h: Mapping[str, Any]) -> bool:
-        """Returns whether changes should potentiate and depress, as rates of both signs tell.
-
-        Args:
-            h: the hyperparameters of a cell by name.
-        """
+        """Returns whether changes should potentiate and depress, by a cell's hyperparameters."""
         rates = [rate for rate in rates_in(h).values() if is_number(rate)]
         return any(rate > 0 for rate in rates) and any(rate < 0 for rate in rates)
 
@@ -397,31 +375,17 @@ class CellTrainer(CheckedState):
         return {}
 
     def recorded_steps(self, name: str) -> int | None:
-        """Returns the number of recorded steps of a cell that no call has evaluated.
-
-        ``None`` if the trainer does not know.
-
-        Args:
-            name: the name of the cell.
-        """
+        """Returns how many recorded steps of a cell no call has evaluated; ``None`` if unknown."""
         return None
 
     def reduction_of(self, name: str) -> Reduction | None:
-        """Returns how a cell reduces its batch; ``None`` if the trainer does not say.
-
-        Args:
-            name: the name of the cell.
-        """
+        """Returns how a cell reduces its batch; ``None`` if the trainer does not say."""
         return None
 
     def take_samples(self, name: str, param: str) -> int:
         """Returns how many samples' changes of a parameter are pending, and resets the count.
 
         The counts weigh the means of several processes. They are alike unless a subclass counts.
-
-        Args:
-            name: the name of the cell.
-            param: the name of the parameter.
         """
         return 1
 
@@ -432,41 +396,18 @@ class CellTrainer(CheckedState):
                 self.take_samples(name, param)
 
     def finish_batch(self, carry: bool, **inputs: Any) -> None:
-        """Processes the last window of a batch.
-
-        Args:
-            carry: whether traces pass to the next batch, if the trainer has traces.
-            **inputs: passed to :meth:`forward`.
-        """
+        """Processes the last window of a batch; ``carry`` says whether traces pass to the next."""
         self(**inputs)
 
     def bind_model(self, model: nn.Module) -> None:
-        """Looks up what the trainer needs of a model besides its cells; a callback calls it.
-
-        Args:
-            model: the model.
-        """
+        """Looks up what the trainer needs of a model besides its cells; a callback calls it."""
 
     def use_updater(self, cell: str, updater: Updater | None) -> None:
-        """Accumulates a cell's changes in ``updater`` instead of its connection's updater.
-
-        Args:
-            cell: name of the cell.
-            updater: an updater of the same connection; ``None`` for that of the connection.
-
-        Raises:
-            AttributeError: if there is no such cell.
-        """
+        """Accumulates a cell's changes in ``updater``; in its connection's if that is ``None``."""
         self.registry[cell].replacement = updater
 
     def updater_of(self, name: str, *params: str, cell: Cell | None = None) -> Updater:
-        """Returns the updater of a cell; the connection gets an updater if it has none.
-
-        Args:
-            name: the name of the cell.
-            *params: names of parameters that the updater should have.
-            cell: the cell, if it is at hand.
-        """
+        """Returns the updater of a cell; the connection gets one with ``params`` if it has none."""
         cell = self.registry.cell(name) if cell is None else cell
         updater = self.registry.updater_of(name, cell)
         if updater is None:
@@ -484,3 +425,26 @@ class CellTrainer(CheckedState):
             f"`{type(self).__name__}.forward` should process a training step: use one of the rules,"
             " or define it in a subclass."
         )
+
+
+class Undo:
+    """Remembers the state of a trainer before a batch, without copies of it, and restores it.
+
+    An accumulator that had changes pending before the batch keeps those of the batch too.
+    """
+
+    def __init__(self, trainer: CellTrainer) -> None:
+        self._carried = [(state, state.snapshot()) for state in trainer.cell_states.values()]
+        self._empty = [
+            accumulator
+            for updater, _ in trainer.updaters.values()
+            for name in updater.names
+            if (accumulator := getattr(updater, name)).empty
+        ]
+
+    def undo(self) -> None:
+        """Restores the remembered state."""
+        for state, kept in self._carried:
+            state.restore(kept)
+        for accumulator in self._empty:
+            accumulator.clear()

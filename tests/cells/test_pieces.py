@@ -12,7 +12,7 @@ from torch.nn.utils import parametrizations
 from torch.overrides import TorchFunctionMode
 
 from lightning_accum import STDP, Layer, Serial
-from lightning_accum.cells import pieces
+from lightning_accum.cells import layer as pieces
 from lightning_accum.nn import LIF, AdaptiveLIF, Linear, SurrogateLIF, WinnerTakeAll
 
 STEPS, BATCH, INPUTS, OUTPUTS = 23, 3, 8, 5

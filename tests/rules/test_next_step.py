@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import lightning_accum as la
-from lightning_accum.cells.undo import Undo
+from lightning_accum.cells.trainer import Undo
 from lightning_accum.functional import bound_power
 from lightning_accum.sparse.library import has_kernel
 from lightning_accum.updates import NonFiniteUpdateError
