@@ -7,13 +7,14 @@ import gc
 import sys
 import tracemalloc
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import lightning.pytorch as pl
 import pytest
 import torch
+from callback_helpers import hooks, trainer
 from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.tuner import Tuner
@@ -172,26 +173,8 @@ def callback(**options: Any) -> CellTrainerCallback:
     return use
 
 
-def trainer(folder: Path, *callbacks: pl.Callback, **options: Any) -> pl.Trainer:
-    quiet: dict[str, Any] = {
-        "accelerator": "cpu",
-        "default_root_dir": folder,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "enable_checkpointing": False,
-        "logger": False,
-        "max_epochs": 1,
-        "log_every_n_steps": 1,
-    }
-    return pl.Trainer(callbacks=list(callbacks), **{**quiet, **options})
-
-
 def fit(run: pl.Trainer, net: Net) -> None:
     run.fit(net, loader(), loader(6))
-
-
-def hooks(model: nn.Module) -> int:
-    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
 
 
 def is_clean(net: nn.Module, use: CellTrainerCallback) -> bool:
@@ -199,8 +182,9 @@ def is_clean(net: nn.Module, use: CellTrainerCallback) -> bool:
     return hooks(net) == 0 and use._fit is None
 
 
-def same(one: tuple[Tensor, ...], other: tuple[Tensor, ...]) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+def same(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    pairs = zip(one, other, strict=True)
+    return all(torch.equal(a, b) if isinstance(a, Tensor) else a is b for a, b in pairs)
 
 
 def reference(folder: Path, net: Net) -> list[tuple[Tensor, Tensor]]:
@@ -256,45 +240,46 @@ def test_a_stage_that_fails(name: str, at: int, tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------- line by line
-class Interrupts:
-    """Raises when the n-th line of the package runs; a trace function, as debuggers have."""
+Place: TypeAlias = tuple[str, str, int]  # a file, a function and a line
 
-    def __init__(self, n: int, error: type[BaseException]) -> None:
-        self.left = n
-        self.error = error
-        self.where = ""
+
+class Interrupts:
+    """Raises when the n-th line of the package runs, or of one place; a trace function."""
+
+    def __init__(
+        self, n: int = sys.maxsize, error: type[BaseException] = KeyError, at: Place | None = None
+    ) -> None:
+        self.left, self.error, self.at = n, error, at
+        self.seen: dict[Place, None] = {}
+        self.where: Place | None = None
 
     def __call__(self, frame: Any, event: str, arg: Any) -> Any:
         return self.line if frame.f_code.co_filename.startswith(PACKAGE) else None
 
     def line(self, frame: Any, event: str, arg: Any) -> Any:
+        place = frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno
         if event == "line":
-            self.left -= 1
+            self.seen.setdefault(place)
+            self.left -= self.at in (None, place)
             if self.left == 0:
-                self.where = f"{frame.f_code.co_name}:{frame.f_lineno}"
+                self.where = place
                 sys.settrace(None)
                 raise self.error("on purpose")
         return self.line
 
 
-def count_lines(run: Callable[[], None]) -> int:
-    counter = Interrupts(sys.maxsize, KeyError)
-    traced(run, counter)
-    return sys.maxsize - counter.left
-
-
-def traced(run: Callable[[], Any], tracer: Interrupts) -> tuple[str, bool]:
-    """Where a run was interrupted, and whether the error ended it."""
+def ends(run: Callable[[], Any], tracer: Interrupts) -> bool:
+    """Whether an interrupt ended a run."""
     sys.settrace(tracer)
     try:
         run()
     except (tracer.error, SystemExit):
-        return tracer.where, True
+        return True
     finally:
         sys.settrace(None)
         # an interrupt at the very end of a `with` leaves it without its exit, as Python has it
         torch.set_grad_enabled(True)
-    return tracer.where, False
+    return False
 
 
 @pytest.fixture
@@ -307,18 +292,32 @@ def _no_collector() -> Iterator[None]:
 
 
 ERRORS = (MemoryError, KeyboardInterrupt)
-InterruptedFit: TypeAlias = Callable[[Interrupts, list[tuple[Tensor, Tensor]]], tuple[Any, Any]]
+# Each line of those that register hooks, check a connection, and count what was applied.
+FILES = ["health/probes", "health/watch", "cells/trainer", "engine/vjp", "updates/updater"]
 
 
-@pytest.fixture
-def interrupted_fit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> InterruptedFit:
-    """Fits a new model until it is interrupted; a check survives errors, but not Ctrl-C."""
-
-    def interrupted(tracer: Interrupts, states: list[tuple[Tensor, Tensor]]) -> tuple[Any, Any]:
+@pytest.mark.usefixtures("_no_collector")
+@pytest.mark.parametrize("lines", [*range(4), *FILES])
+def test_a_fit_that_is_interrupted_at_any_line(
+    lines: int | str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    states, counter = reference(tmp_path, Net()), Interrupts()
+    net, use = Net(), callback()
+    ends(lambda: fit(trainer(tmp_path, use), net), counter)
+    if isinstance(lines, int):
+        total = sys.maxsize - counter.left
+        points: list[Any] = [(n,) for n in range(1 + lines * total // 40, total, total // 10)]
+    else:
+        points = [(1, place) for place in counter.seen if place[0] == f"{PACKAGE}/{lines}.py"]
+    assert points
+    for i, (n, *at) in enumerate(points):
+        tracer = Interrupts(n, ERRORS[i % 2], *at)
         caplog.clear()
         net, use = Net(), callback()
-        where, ended = traced(lambda: fit(trainer(tmp_path, use), net), tracer)
-        assert where, getattr(tracer, "at", None)
+        run = trainer(tmp_path, use)
+        ended = ends(lambda: fit(run, net), tracer)  # noqa: B023
+        where = tracer.where
+        assert where, at
         assert is_clean(net, use), where
         if ended:
             assert any(same(parameters(net), state) for state in states), where
@@ -326,60 +325,8 @@ def interrupted_fit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Interru
             assert tracer.error is MemoryError, where
             assert "A check of local learning failed" in caplog.text, where
             assert same(parameters(net), states[-1]), where
-        return net, use
-
-    return interrupted
-
-
-@pytest.mark.usefixtures("_no_collector")
-@pytest.mark.parametrize("part", range(4))
-def test_a_fit_that_is_interrupted_at_any_line(
-    part: int, tmp_path: Path, interrupted_fit: InterruptedFit
-) -> None:
-    states = reference(tmp_path, Net())
-    net, use = Net(), callback()
-    total = count_lines(lambda: fit(trainer(tmp_path, use), net))
-    points = [*range(1 + part * total // 40, total, total // 10)]
-    for i, n in enumerate(points):
-        fits_again(tmp_path, *interrupted_fit(Interrupts(n, ERRORS[i % 2]), states))
-
-
-# that register hooks, check a connection, and count what was applied
-FILES = ["health/probes", "health/watch", "cells/trainer", "engine/vjp", "updates/updater"]
-
-
-class Lines(Interrupts):
-    """Notes the lines of a file that run, or raises when one of them does."""
-
-    def __init__(self, file: str, at: Any = None, error: type[BaseException] = KeyError) -> None:
-        super().__init__(1, error)
-        self.file = file
-        self.at = at
-        self.seen: dict[tuple[str, int], None] = {}
-
-    def line(self, frame: Any, event: str, arg: Any) -> Any:
-        code = frame.f_code
-        place = code.co_name, frame.f_lineno
-        if event == "line" and code.co_filename == self.file:
-            self.seen.setdefault(place)
-            if place == self.at:
-                return super().line(frame, event, arg)
-        return self.line
-
-
-@pytest.mark.usefixtures("_no_collector")
-@pytest.mark.parametrize("file", FILES)
-def test_a_fit_that_is_interrupted_at_each_line_of_a_file(
-    file: str, tmp_path: Path, interrupted_fit: InterruptedFit
-) -> None:
-    states = reference(tmp_path, Net())
-    file = f"{PACKAGE}/{file}.py"
-    lines = Lines(file)
-    net, use = Net(), callback()
-    traced(lambda: fit(trainer(tmp_path, use), net), lines)
-    assert lines.seen
-    for i, place in enumerate(lines.seen):
-        interrupted_fit(Lines(file, place, ERRORS[i % 2]), states)
+        if not at:
+            fits_again(tmp_path, net, use)
 
 
 def by_sum(updater: Updater) -> None:
@@ -390,22 +337,14 @@ def by_product(updater: Updater) -> None:
     updater.weight.accumulate_outer(torch.full((1, 2), 0.5), torch.full((1, 3), 0.5))
 
 
-def apply_all(fc: nn.Linear) -> None:
-    attach_updater(fc)()
-
-
-def apply_in_parts(fc: nn.Linear) -> None:
-    attach_updater(fc)(scale={"weight": 0.5, "bias": 2.0})
-
-
-def hand_over(fc: nn.Linear) -> None:
-    updates_as_gradients(attach_updater(fc))
+def in_parts(updater: Updater) -> None:
+    updater(scale={"weight": 0.5, "bias": 2.0})
 
 
 @pytest.mark.usefixtures("_no_collector")
 @pytest.mark.parametrize("pend", [by_sum, by_product])
-@pytest.mark.parametrize("apply", [apply_all, apply_in_parts, hand_over])
-@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+@pytest.mark.parametrize("apply", [Updater.__call__, in_parts, updates_as_gradients])
+@pytest.mark.parametrize("error", ERRORS)
 def test_an_apply_that_is_interrupted_at_any_line(pend: Any, apply: Any, error: Any) -> None:
     """All parameters of an updater change and nothing is pending, or all is and none changes."""
 
@@ -415,43 +354,29 @@ def test_an_apply_that_is_interrupted_at_any_line(pend: Any, apply: Any, error: 
         nn.init.constant_(fc.bias, 0.5)
         updater = attach_updater(fc)
         pend(updater)
-        if apply is not hand_over:  # an updater runs no constraint on what becomes a gradient
+        if apply is not updates_as_gradients:  # which runs no constraint
             updater.register_constraint(Clamp(0.0, 10.0))
         return fc
 
-    def values(fc: nn.Linear) -> list[Tensor | None]:
-        return [
-            x if x is None else x.detach().clone() for p in fc.parameters() for x in (p, p.grad)
-        ]
+    def state(fc: nn.Linear) -> list[Any]:
+        updater = attach_updater(fc)
+        found = [None if x is None else x.clone() for p in fc.parameters() for x in (p, p.grad)]
+        return [updater.weight.empty, updater.bias.empty, *found]
 
-    def seen(fc: nn.Linear) -> tuple[list[bool], list[bool]]:
-        changed = [not same_or_none(a, b) for a, b in zip(values(fc), before, strict=True)]
-        return changed, seen_empty(fc)
-
-    apply(fresh())  # what is found out once is known
-    whole = fresh()
-    before, start = values(whole), seen_empty(whole)
-    total = count_lines(lambda: apply(whole))
-    end = seen(whole)
-    nothing = [False] * len(before), start
-    assert end[1] == [True, True]
-    outcomes = []
-    for n in range(1, total + 1):
-        fc = fresh()
-        where, ended = traced(lambda: apply(fc), Interrupts(n, error))  # noqa: B023
-        assert ended, where
-        assert seen(fc) in (nothing, end), where
-        outcomes.append(seen(fc) == end)
-    assert set(outcomes) == {False, True}
-
-
-def same_or_none(a: Tensor | None, b: Tensor | None) -> bool:
-    return a is b if a is None or b is None else torch.equal(a, b)
-
-
-def seen_empty(fc: nn.Linear) -> list[bool]:
-    updater = attach_updater(fc)
-    return [updater.weight.empty, updater.bias.empty]
+    known, whole, counter = fresh(), fresh(), Interrupts()
+    apply(attach_updater(known))  # what is found out once is known
+    before = state(whole)
+    ends(lambda: apply(attach_updater(whole)), counter)
+    after = state(whole)
+    assert after[:2] == [True, True]
+    outcomes = set()
+    for n in range(1, sys.maxsize - counter.left + 1):
+        fc, tracer = fresh(), Interrupts(n, error)
+        assert ends(lambda: apply(attach_updater(fc)), tracer), tracer.where  # noqa: B023
+        found = [same(state(fc), before), same(state(fc), after)]
+        assert any(found), tracer.where
+        outcomes.add(found.index(True))
+    assert outcomes == {0, 1}
 
 
 # ---------------------------------------------------------------------------- lives of other things
@@ -487,7 +412,7 @@ def test_a_connection_that_is_deleted_in_the_middle_of_a_batch(tmp_path: Path) -
     fits_again(tmp_path, fresh, use)
 
 
-def test_forty_fits_in_one_process_hold_no_more_memory_than_ten(tmp_path: Path) -> None:
+def test_sixteen_fits_in_one_process_hold_no_more_memory_than_six(tmp_path: Path) -> None:
     """What one model and one callback hold does not grow; nor does what this package allocates."""
 
     def held() -> tuple[int, int, int]:
@@ -506,12 +431,12 @@ def test_forty_fits_in_one_process_hold_no_more_memory_than_ten(tmp_path: Path) 
     net, use = Net(), callback()
     tracemalloc.start()
     try:
-        for i in range(40):
+        for i in range(16):
             fit(trainer(tmp_path, use), net)
-            if i == 9:
+            if i == 5:
                 before, size = held(), allocated()
         assert held() == before
-        assert allocated() <= size + 20_000  # less than an object and its dictionary for each fit
+        assert allocated() <= size + 6_000  # less than an object and its dictionary for each fit
     finally:
         tracemalloc.stop()
 
