@@ -412,7 +412,7 @@ def test_a_connection_that_is_deleted_in_the_middle_of_a_batch(tmp_path: Path) -
     fits_again(tmp_path, fresh, use)
 
 
-def test_sixteen_fits_in_one_process_hold_no_more_memory_than_six(tmp_path: Path) -> None:
+def test_forty_fits_in_one_process_hold_no_more_memory_than_ten(tmp_path: Path) -> None:
     """What one model and one callback hold does not grow; nor does what this package allocates."""
 
     def held() -> tuple[int, int, int]:
@@ -431,12 +431,12 @@ def test_sixteen_fits_in_one_process_hold_no_more_memory_than_six(tmp_path: Path
     net, use = Net(), callback()
     tracemalloc.start()
     try:
-        for i in range(16):
+        for i in range(40):
             fit(trainer(tmp_path, use), net)
-            if i == 5:
+            if i == 9:
                 before, size = held(), allocated()
         assert held() == before
-        assert allocated() <= size + 6_000  # less than an object and its dictionary for each fit
+        assert allocated() <= size + 20_000  # less than an object and its dictionary for each fit
     finally:
         tracemalloc.stop()
 
