@@ -227,7 +227,7 @@ class CellTrainer(CheckedState):
         if self.get_monitor(cell, name) is None:
             raise AttributeError(
                 f"Argument `name` should be a monitor of cell `{cell}`, one of"
-                f" {[known for known, _ in self._pool.of(cell)]}. Found `{name = }`."
+                f" {[*self._pool.members(cell)]}. Found `{name = }`."
             )
         self._pool.delete(cell, name)
 
@@ -248,7 +248,7 @@ class CellTrainer(CheckedState):
     def named_monitors_of(self, cell: str) -> Iterator[tuple[str, Monitor]]:
         """Returns the monitors of one cell, by name."""
         self.registry[cell]  # raises
-        return iter(self._pool.of(cell))
+        return iter(self._pool.members(cell).items())
 
     @property
     def recording(self) -> bool:

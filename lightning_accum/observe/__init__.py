@@ -1,6 +1,5 @@
 """Monitors, which see the activity of modules, and reducers, which keep it."""
 
-from lightning_accum.observe.gradient_monitor import GradientMonitor
 from lightning_accum.observe.hooks import unobserved
 from lightning_accum.observe.monitor import (
     InputMonitor,
@@ -8,6 +7,12 @@ from lightning_accum.observe.monitor import (
     OutputMonitor,
     Picker,
     first_tensor,
+)
+from lightning_accum.observe.monitors import (
+    DifferenceMonitor,
+    GradientMonitor,
+    MultiStateMonitor,
+    StateMonitor,
 )
 from lightning_accum.observe.reducers.base import Latest, Reducer
 from lightning_accum.observe.reducers.history import (
@@ -19,11 +24,6 @@ from lightning_accum.observe.reducers.history import (
 )
 from lightning_accum.observe.reducers.recorder import WindowRecorder
 from lightning_accum.observe.reducers.trace import TraceReducer
-from lightning_accum.observe.state_monitors import (
-    DifferenceMonitor,
-    MultiStateMonitor,
-    StateMonitor,
-)
 
 __all__ = [
     "CumulativeAverageReducer",

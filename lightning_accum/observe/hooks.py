@@ -9,7 +9,6 @@ from contextvars import ContextVar
 from typing import Any, Protocol, final
 
 from torch import nn
-from torch.utils.hooks import RemovableHandle
 
 from lightning_accum._compat import in_backward
 
@@ -27,10 +26,7 @@ class Observer(Protocol):
 
 @final
 class Hook:
-    """Passes the calls of one module on to one observer.
-
-    It refers to both weakly, and does nothing without them, as in a copy of the module.
-    """
+    """Passes calls of a module on to an observer, both held weakly; a copy does nothing."""
 
     def __init__(self, observer: Observer | None = None, module: nn.Module | None = None) -> None:
         self.observer = None if observer is None else weakref.ref(observer)
@@ -57,31 +53,16 @@ class Hook:
             " the fit."
         )
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Hook:
-        return Hook()
-
     def __reduce__(self) -> tuple[Any, ...]:
         return Hook, ()
 
 
 @final
-class Registration:
-    """Holds the handles of an object's hooks, and removes the hooks when the object dies."""
+class Switch:
+    """Says whether monitors record; a trainer pauses all monitors that share one at once."""
 
-    def __init__(self, owner: object) -> None:
-        self.handles: list[RemovableHandle] = []
-        self._finalizer = weakref.finalize(owner, _remove, self.handles)
-        self._finalizer.atexit = False
-
-    def remove(self) -> None:
-        """Removes the hooks."""
-        _remove(self.handles)
-        self._finalizer.detach()
-
-
-def _remove(handles: list[RemovableHandle]) -> None:
-    for handle in handles:
-        handle.remove()
+    def __init__(self) -> None:
+        self.on = True
 
 
 class _Context:

@@ -15,10 +15,8 @@ from torch.utils.hooks import RemovableHandle
 from lightning_accum._checks import check_callables, check_strings
 from lightning_accum._state import CheckedState
 from lightning_accum.functional.interpolation import Interpolation
-from lightning_accum.observe.hooks import Hook, Registration
-from lightning_accum.observe.paths import find_module
+from lightning_accum.observe.hooks import Hook, Switch
 from lightning_accum.observe.reducers.base import Latest, Reducer
-from lightning_accum.observe.switch import Switch
 
 Picker: TypeAlias = Callable[[Any], Tensor]
 Filter: TypeAlias = Callable[[Tensor], bool]
@@ -60,6 +58,43 @@ def _search(value: Any) -> Tensor | None:
             if found is not None:
                 return found
     return None
+
+
+def find_module(start: Any, path: str) -> nn.Module:
+    """Returns the module at the end of a dotted path, which may be empty; else raises an error."""
+    found = _follow(start, path)
+    if not isinstance(found, nn.Module):
+        raise AttributeError(
+            f"Argument `attr` should lead to a module. Found `{path}`, of type"
+            f" `{type(found).__name__}`: a StateMonitor watches attributes."
+        )
+    return found
+
+
+def find_attribute(start: Any, path: str) -> tuple[nn.Module, str]:
+    """Returns the module that owns the attribute at the end of a path, and the attribute's name."""
+    parent, _, name = path.rpartition(".")
+    found = _follow(start, parent)
+    if not isinstance(found, nn.Module) or not hasattr(found, name):
+        raise AttributeError(
+            f"Argument `attr` should lead to an attribute of a module. Found `{path}`, and"
+            f" `{type(found).__name__}` has no `{name}`."
+        )
+    return found, name
+
+
+def _follow(start: Any, path: str) -> Any:
+    found = start
+    names = path.split(".") if path else []
+    for i, name in enumerate(names):
+        if not hasattr(found, name):
+            at = ".".join(names[:i])
+            raise AttributeError(
+                f"Argument `attr` should be a dotted path of attributes. Found `{path}`, and"
+                f" `{at or type(start).__name__}` has no `{name}`."
+            )
+        found = getattr(found, name)
+    return found
 
 
 class MonitorConstructor(Protocol):
@@ -123,7 +158,7 @@ class Monitor(CheckedState, ABC):
         self.filter_ = filter_
         self.map_ = map_
         self.switch = Switch()  # a trainer replaces it by that of all its monitors
-        self._registration: Registration | None = None
+        self._hooks: weakref.finalize[..., Any] | None = None  # removes them when it is called
         self._module: weakref.ref[nn.Module] | None = None
         self.bind(module)
         if register:
@@ -165,7 +200,7 @@ class Monitor(CheckedState, ABC):
     @property
     def registered(self) -> bool:
         """Whether the hook is in place."""
-        return self._registration is not None
+        return self._hooks is not None
 
     def register(self) -> None:
         """Registers the hook, if it is not registered yet.
@@ -182,14 +217,16 @@ class Monitor(CheckedState, ABC):
                 " monitor is a copy: bind it with `monitor.bind(module)`."
             )
         # Before the hooks, so that an interrupt in between does not leave any behind.
-        self._registration = Registration(self)
-        self._registration.handles += self._add_hooks(module, Hook(self, module))
+        handles: list[RemovableHandle] = []
+        self._hooks = weakref.finalize(self, _remove, handles)
+        self._hooks.atexit = False
+        handles += self._add_hooks(module, Hook(self, module))
 
     def deregister(self) -> None:
         """Removes the hook; what was recorded stays."""
-        if self._registration is not None:
-            self._registration.remove()
-            self._registration = None
+        if self._hooks is not None:
+            self._hooks()
+            self._hooks = None
 
     @property
     def recording(self) -> bool:
@@ -269,15 +306,25 @@ class Monitor(CheckedState, ABC):
         return "name a state that the neuron has at every step."
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_registration": None, "_module": None}
+        return {**self.__dict__, "_hooks": None, "_module": None}
 
     def extra_repr(self) -> str:
         """Returns the settings shown in the module's representation."""
         return f"attr={self.attr!r}, registered={self.registered}"
 
 
+def _remove(handles: list[RemovableHandle]) -> None:
+    for handle in handles:
+        handle.remove()
+
+
 def _construct(cls: type[Monitor], options: dict[str, Any], module: Any, attr: str) -> Monitor:
     return cls(module, attr, **copy.deepcopy(options))
+
+
+def _result(monitor: Monitor, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
+    (result,) = rest
+    return result
 
 
 @final
@@ -320,6 +367,4 @@ class OutputMonitor(Monitor):
         tensor([0., 1.])
     """
 
-    def _value(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
-        (result,) = rest
-        return result
+    _value = _result

@@ -7,25 +7,24 @@ from typing import Any
 
 from torch import nn
 
+from lightning_accum.observe.hooks import Switch
 from lightning_accum.observe.monitor import Monitor
-from lightning_accum.observe.switch import Switch
 
 
 class MonitorPool(nn.Module):
-    """Holds monitors by group and name; equal monitors of several groups are one object.
+    """Holds monitors by group and name; equal monitors of several groups are one object."""
 
-    In training mode the monitors of modules that exist are registered, in evaluation mode none is.
-    They record while the ``switch`` is on.
-    """
+    # In training mode the monitors of modules that exist are registered, in evaluation mode none.
 
     def __init__(self) -> None:
         super().__init__()
         self.switch = Switch()
-        self._groups = nn.ModuleDict()
+        self._groups: Any = nn.ModuleDict()  # of a ModuleDict for each group
         self._keys: dict[tuple[str, str], tuple[Hashable, ...] | None] = {}
-        self._unique: list[Monitor] | None = None  # computed when it is needed
-        self._members: dict[str, dict[str, Monitor]] = {}  # likewise
-        self._called: dict[str, list[tuple[str, Monitor]]] = {}  # likewise, by name
+        # looked up when they are needed
+        self._unique: list[Monitor] | None = None
+        self._members: dict[str, dict[str, Monitor]] = {}
+        self._called: dict[str, list[tuple[str, Monitor]]] = {}  # by the monitors' name
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Sets an attribute; monitors follow the mode, which Lightning restores without `train`."""
@@ -41,18 +40,14 @@ class MonitorPool(nn.Module):
     def del_group(self, group: str) -> None:
         """Deletes a group and those of its monitors that no other group has."""
         if group in self._groups:  # an interrupt may have come before it was added
-            for name, _ in self.of(group):
+            for name in list(self.members(group)):
                 self.delete(group, name)
             del self._groups[group]
 
     def add(
         self, group: str, name: str, monitor: Monitor, tags: tuple[Hashable, ...] | None = None
     ) -> Monitor:
-        """Adds a monitor, or shares the equal one that is already in the pool.
-
-        Two monitors are equal if they watch the same attribute of the same module, and agree in
-        class, class of the reducer, name and tags.
-        """
+        """Adds a monitor, or shares the equal one that is already in the pool."""
         key = None
         if tags is not None:
             key = (name, type(monitor), type(monitor.reducer), monitor.name, *tags)
@@ -68,36 +63,29 @@ class MonitorPool(nn.Module):
             self.delete(group, name)
         chosen = equal[0] if equal else monitor
         self._keys[group, name] = key  # first: each monitor always has a key
-        self._group(group)[name] = chosen
+        self._groups[group][name] = chosen
         self._changed()
         self._follow(chosen)
         return chosen
 
     def get(self, group: str, name: str) -> Monitor | None:
         """Returns the monitor of a group by its name, ``None`` if the group does not have it."""
-        members = self._group(group)
-        monitor = members[name] if name in members else None
-        assert monitor is None or isinstance(monitor, Monitor)
-        return monitor
+        return self.members(group).get(name)
 
     def delete(self, group: str, name: str) -> None:
         """Deletes a monitor from a group, and deregisters it if no other group shares it."""
         monitor = self.get(group, name)
         assert monitor is not None
-        del self._group(group)[name]
+        del self._groups[group][name]
         self._changed()
         self._keys.pop((group, name), None)
         if all(other is not monitor for other in self.unique()):
             monitor.deregister()
 
-    def of(self, group: str) -> list[tuple[str, Monitor]]:
-        """Returns the names and monitors of a group."""
-        return [(name, m) for name, m in self._group(group).items() if isinstance(m, Monitor)]
-
     def members(self, group: str) -> Mapping[str, Monitor]:
         """Returns the monitors of a group by name, which are looked up once."""
         if group not in self._members:
-            self._members[group] = dict(self.of(group))
+            self._members[group] = dict(self._groups[group].items())
         return self._members[group]
 
     def called(self, name: str) -> Iterator[tuple[str, Monitor]]:
@@ -110,7 +98,7 @@ class MonitorPool(nn.Module):
     def named(self) -> Iterator[tuple[tuple[str, str], Monitor]]:
         """Yields every group and name with its monitor; a shared monitor comes several times."""
         for group in self._groups:
-            for name, monitor in self.of(group):
+            for name, monitor in self.members(group).items():
                 yield (group, name), monitor
 
     def unique(self) -> Iterator[Monitor]:
@@ -121,7 +109,7 @@ class MonitorPool(nn.Module):
 
     def bind(self, group: str, root: object) -> None:
         """Binds the monitors of a copy to the object from which their paths lead."""
-        for _, monitor in self.of(group):
+        for monitor in self.members(group).values():
             monitor.bind(root)
             self._follow(monitor)
 
@@ -149,10 +137,5 @@ class MonitorPool(nn.Module):
             monitor.deregister()
 
     def _changed(self) -> None:
-        """Has monitors looked up again."""
+        """Has monitors looked up again when they are needed."""
         self._unique, self._members, self._called = None, {}, {}
-
-    def _group(self, group: str) -> nn.ModuleDict:
-        members = self._groups[group]
-        assert isinstance(members, nn.ModuleDict)
-        return members

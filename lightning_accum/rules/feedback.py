@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_finite, check_integers, check_tensors
-from lightning_accum.observe.paths import find_module
+from lightning_accum.observe.monitor import find_module
 
 
 class Feedback(nn.Module, ABC):

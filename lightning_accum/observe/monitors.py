@@ -1,7 +1,8 @@
-"""The monitors of a module's states: of one, of its change, and of several at once."""
+"""The monitors of a module's states, and of the gradient of a loss by its output."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -11,9 +12,16 @@ from torch.utils.hooks import RemovableHandle
 
 from lightning_accum._checks import names_in
 from lightning_accum.observe.hooks import Hook
-from lightning_accum.observe.monitor import Monitor
-from lightning_accum.observe.paths import find_attribute
+from lightning_accum.observe.monitor import Monitor, OutputMonitor, find_attribute
 from lightning_accum.observe.reducers.base import Reducer
+
+
+def _attribute(monitor: Monitor, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
+    return getattr(module, monitor.name)
+
+
+def _owner(monitor: Monitor, module: Any, attr: str) -> tuple[nn.Module, str]:
+    return find_attribute(module, attr)
 
 
 @final
@@ -32,11 +40,7 @@ class StateMonitor(Monitor):
         tensor([2.])
     """
 
-    def _resolve(self, module: Any, attr: str) -> tuple[nn.Module, str]:
-        return find_attribute(module, attr)
-
-    def _value(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
-        return getattr(module, self.name)
+    _resolve, _value = _owner, _attribute
 
 
 @final
@@ -49,11 +53,7 @@ class DifferenceMonitor(Monitor):
     A call is not recorded if the attribute is ``None`` before it, as a state may be before its
     first step. Booleans and unsigned integers are subtracted as float32.
 
-    Args:
-        module: as in :class:`Monitor`.
-        attr: dotted path from ``module`` to the attribute.
-        reducer: as in :class:`Monitor`.
-        **options: the other arguments of :class:`Monitor`.
+    See :class:`Monitor` for the arguments; here ``attr`` leads to the attribute.
 
     Raises:
         ValueError: if a call changes the attribute's shape.
@@ -69,15 +69,10 @@ class DifferenceMonitor(Monitor):
     """
 
     _before: Tensor | None = None
-
-    def _resolve(self, module: Any, attr: str) -> tuple[nn.Module, str]:
-        return find_attribute(module, attr)
+    _resolve, _value = _owner, _attribute
 
     def _add_hooks(self, module: nn.Module, hook: Hook) -> tuple[RemovableHandle, ...]:
         return module.register_forward_pre_hook(hook), module.register_forward_hook(hook)
-
-    def _value(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
-        return getattr(module, self.name)
 
     def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
         """Copies the attribute before a call, and records its change after the call."""
@@ -108,12 +103,10 @@ class MultiStateMonitor(Monitor):
     ``names``, so that batch and time stay where rules and recorders look for them. Attributes of
     different shapes need a :class:`StateMonitor` each.
 
+    See :class:`Monitor` for the other arguments; ``attr`` leads to the module that is watched.
+
     Args:
-        module: as in :class:`Monitor`.
-        attr: dotted path from ``module`` to the module that is watched; empty for ``module``.
-        reducer: as in :class:`Monitor`.
         names: dotted paths of the attributes, from the watched module.
-        **options: the other arguments of :class:`Monitor`.
 
     Raises:
         ValueError: if ``names`` is empty, or when the attributes differ in shape.
@@ -168,3 +161,104 @@ class MultiStateMonitor(Monitor):
 def _tensor(monitor: Monitor, value: Any) -> Tensor:
     """Returns the tensor in an attribute, without its graph, which belongs to the module."""
     return (value if isinstance(value, Tensor) else monitor.picker(value)).detach()
+
+
+@final
+class GradientMonitor(Monitor):
+    r"""Watches the gradient :math:`\partial E / \partial y` of a loss by a module's output.
+
+    It records a gradient for each call of the module, in the order of the calls, when a backward
+    pass has reached that call: after one backward pass for all steps as well as after one for each
+    step. A call whose output does not require grad is not recorded, and one that no backward pass
+    reaches holds back those that come later until :meth:`clear`.
+
+    See :class:`Monitor` for the arguments.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum.observe import GradientMonitor
+        >>> fc, relu = nn.Linear(2, 2), nn.ReLU()
+        >>> monitor = GradientMonitor(relu)
+        >>> y = relu(fc(torch.ones(1, 2)))
+        >>> (3 * y).sum().backward()
+        >>> monitor.peek()
+        tensor([[3., 3.]])
+    """
+
+    records_gradients = True
+
+    def __init__(self, module: nn.Module, attr: str = "", *args: Any, **options: Any) -> None:
+        super().__init__(module, attr, *args, **options)
+        self._begin()
+
+    def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
+        """Asks for the gradient by the output of a call."""
+        value = self._value(module, args, rest)
+        output = value if isinstance(value, Tensor) else self.picker(value)
+        if output.requires_grad:
+            output.register_hook(_Receiver(self, self._calls, self._round))
+            self._calls += 1
+        else:
+            self._without += 1
+
+    def receive(self, call: int, round_: object, gradient: Tensor) -> None:
+        """Records the gradient of a call as soon as those of all earlier calls are there."""
+        if round_ is not self._round:
+            return
+        early = self._early
+        if call < self._next or call in early:
+            raise RuntimeError(
+                f"One backward pass should reach each call of the"
+                f" `{type(self.module).__name__}` whose gradient is recorded. Found a second one,"
+                " whose gradient would not count: add the losses, and call `backward()` once."
+            )
+        early[call] = gradient
+        while self._next in early:
+            self._record(early.pop(self._next))
+            self._next += 1
+
+    def clear(self, **kwargs: Any) -> None:
+        """Drops what was recorded, and gradients that are still to come."""
+        super().clear(**kwargs)
+        self._begin()
+
+    def why_missing(self) -> str:
+        """Returns how to mend that gradients of some or all calls are missing."""
+        kind = type(self.module).__name__
+        if self._without:
+            return (
+                f"the output of the {kind} did not require grad in {self._without} of"
+                f" {self._without + self._calls} calls. Let the connection's weights or its input"
+                " require grad (`x.requires_grad_()`), take neurons that pass a gradient, such as"
+                ' `SurrogateLIF(..., gradient="step")`, and call nothing under `torch.no_grad()`'
+                " or after `detach()`."
+            )
+        return (
+            f"no backward pass has reached each call of the {kind}: call `backward()` on a loss"
+            " that depends on each, before the rule."
+        )
+
+    _value = OutputMonitor._value
+
+    def _begin(self) -> None:
+        """Forgets all calls."""
+        self._calls = self._next = self._without = 0
+        self._early: dict[int, Tensor] = {}
+        self._round = object()  # tells calls from those before the last `clear`
+
+    def __getstate__(self) -> dict[str, Any]:
+        calls = dict.fromkeys(("_calls", "_next", "_without"), 0)
+        return {**super().__getstate__(), **calls, "_early": {}, "_round": None}
+
+
+class _Receiver:
+    """Passes the gradient by the output of one call on to the monitor."""
+
+    def __init__(self, monitor: GradientMonitor, call: int, round_: object) -> None:
+        self.monitor, self.call, self.round_ = weakref.ref(monitor), call, round_
+
+    def __call__(self, gradient: Tensor) -> None:
+        monitor = self.monitor()
+        if monitor is not None:
+            monitor.receive(self.call, self.round_, gradient)
