@@ -246,11 +246,7 @@ class CellRef:
 
 
 class CellRegistry(dict[str, CellRef]):
-    """Holds the cells of a trainer by name.
-
-    The cells belong to the model and are held weakly. A copy of a registry has all names, and each
-    of them is loose until a cell is added under it again.
-    """
+    """Refers weakly to the cells of a trainer, which belong to the model, by name."""
 
     def __init__(self, owner: str) -> None:
         super().__init__()

@@ -79,10 +79,7 @@ def field(
 
 
 def collect(cls: type, known: Mapping[str, Field], kw_only: bool) -> dict[str, Field]:
-    """Returns the fields of a class: those of its bases, and those that it annotates itself.
-
-    A class attribute without annotation gives a field of a base another default.
-    """
+    """Returns the fields of a class's bases, with defaults that it sets, and those it annotates."""
     taken = set(dir(cls.__base__)) | set(nn.Module.__annotations__)
     own: dict[str, Field] = {}
     for name, annotation in inspect.get_annotations(cls).items():

@@ -428,10 +428,9 @@ class CellTrainer(CheckedState):
 
 
 class Undo:
-    """Remembers the state of a trainer before a batch, without copies of it, and restores it.
+    """Remembers the state of a trainer before a batch, without copies of it, and restores it."""
 
-    An accumulator that had changes pending before the batch keeps those of the batch too.
-    """
+    # An accumulator that had changes pending before the batch keeps those of the batch too.
 
     def __init__(self, trainer: CellTrainer) -> None:
         self._carried = [(state, state.snapshot()) for state in trainer.cell_states.values()]

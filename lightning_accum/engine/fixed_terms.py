@@ -19,10 +19,7 @@ from lightning_accum.updates.part import Product, StackedProducts
 
 
 class FixedTerms:
-    """Evaluates small windows whose terms are known, without asking the rule for them.
-
-    The plain form is :func:`lightning_accum.engine.evaluate.evaluate`.
-    """
+    """Evaluates small windows as :mod:`.evaluate` does, without asking the rule for its terms."""
 
     def __init__(self, terms: Sequence[Term], batch: Reduction) -> None:
         self._dtype = widest(terms)

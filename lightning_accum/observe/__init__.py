@@ -21,9 +21,9 @@ from lightning_accum.observe.reducers.history import (
     EventReducer,
     HistoryReducer,
     PassthroughReducer,
+    TraceReducer,
 )
 from lightning_accum.observe.reducers.recorder import WindowRecorder
-from lightning_accum.observe.reducers.trace import TraceReducer
 
 __all__ = [
     "CumulativeAverageReducer",

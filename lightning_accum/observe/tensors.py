@@ -32,10 +32,7 @@ def shares_memory(tensor: Tensor, other: Tensor) -> bool:
 
 
 def copied(module: ModuleT) -> ModuleT:
-    """Returns a deep copy of a module that may hold results of a forward pass.
-
-    Tensors that were computed with gradients, which ``copy.deepcopy`` rejects, are detached in it.
-    """
+    """Returns a deep copy of a module, in which tensors are detached that gradients reach."""
     kept = (each for owner in module.modules() for each in tensors_in(vars(owner)))
     results = (each for each in kept if not isinstance(each, nn.Parameter))
     return copy.deepcopy(module, {id(each): each.detach().clone() for each in results})

@@ -19,10 +19,7 @@ _FIRST_CAPACITY = 16  # steps
 
 @final
 class StepBuffer:
-    """Holds the steps of a window in memory that doubles when it is full, and serves the next ones.
-
-    A copy holds the same steps, and only them.
-    """
+    """Holds the steps of a window in memory that doubles when it is full, and serves again."""
 
     def __init__(self, steps: Tensor | None = None) -> None:
         self.length = 0 if steps is None else steps.shape[0]
@@ -48,11 +45,7 @@ class StepBuffer:
 
     @property
     def events(self) -> Events | None:
-        """The events of the window, if they are known.
-
-        The module found those of one sequence, the kernel those of several steps that it wrote, or
-        of one sequence.
-        """
+        """The events of the window, if its module or its kernel found them."""
         if self.expected is not None:
             return self.expected.events
         rows, length = self.spike_rows, self.length
@@ -76,7 +69,7 @@ class StepBuffer:
         memory = self.memory
         if memory is None or memory.device != step.device or memory.is_inference():
             return False
-        return memory.dtype is torch.bool or memory.dtype is step.dtype
+        return memory.dtype in (torch.bool, step.dtype)
 
     def prepare(self, like: Tensor, shape: torch.Size, spikes: bool) -> None:
         """Makes ready for an observation with steps of a shape, with memory or a wider dtype."""
@@ -137,8 +130,7 @@ class StepBuffer:
     @property
     def was_changed(self) -> bool:
         """Whether the sequence that is held has changed."""
-        held = self.memory if self.is_held else None
-        return held is not None and version(held) != self._version
+        return self.memory is not None and version(self.memory) != self._version
 
     def clear(self) -> None:
         """Drops the steps; the memory stays."""
@@ -321,10 +313,7 @@ class WindowRecorder(Reducer):
         return buffer.steps
 
     def only_step(self) -> Tensor | None:
-        """Returns the step ``[B, ...]`` of a window of one step, ``None`` for other windows.
-
-        It is the same tensor in every window for which the same memory is used.
-        """
+        """Returns the step ``[B, ...]`` of a window of one step, ``None`` for other windows."""
         return self._buffer.only_step
 
     def events(self) -> Events | None:
@@ -342,11 +331,7 @@ class WindowRecorder(Reducer):
         return None if window is None else window.clone()
 
     def confirm(self) -> None:
-        """Checks everything that was recorded and is not checked yet, and waits for the device.
-
-        Raises:
-            ValueError: if spikes are not 0 or 1.
-        """
+        """Checks everything that was recorded and is not checked yet, and waits for the device."""
         if self._check is not None:
             self._check.confirm()
 
@@ -371,11 +356,7 @@ class WindowRecorder(Reducer):
             check_that(fits, "`WindowRecorder`", should, window)
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Takes a window from a state dict.
-
-        Raises:
-            RuntimeError: if it is not one; then nothing has changed.
-        """
+        """Takes a window from a state dict; a ``RuntimeError`` tells of anything else."""
         super().set_extra_state(state)
         if self._check is not None:
             self._check.drop()

@@ -17,14 +17,11 @@ _STEPS, _ELEMENTS = 16, 1 << 18
 
 @final
 class SpikeCheck:
-    """Checks that activity is 0 or 1.
+    """Checks that activity is 0 or 1, and not complex; the label says where it is seen."""
 
-    On the CPU, the compiled kernel checks each step; without it, steps are kept and checked 16
-    together. On an accelerator nothing waits for the device: a flag there is set if there is any
-    other value, until :meth:`confirm` reads it.
-    Booleans are not checked. What is not 0 or 1 raises a ``ValueError``, what is complex a
-    ``TypeError``, with the label, which says where the activity is seen.
-    """
+    # On the CPU, the compiled kernel checks each step; without it, steps are kept and checked 16
+    # together. On an accelerator nothing waits for the device: a flag there is set if there is any
+    # other value, until `confirm` reads it. Booleans are not checked.
 
     def __init__(self, label: str) -> None:
         self.label = label
