@@ -23,32 +23,48 @@ from programs import (
     HOSTED,
     INPUTS,
     OUTPUTS,
+    Deep,
     Errors,
     Lit,
     Net,
     Program,
+    by_hand,
+    by_steps,
+    constrained,
+    delayed,
+    dense,
     eprop,
     erring,
+    exported,
+    fails,
     fit,
     learner,
     loader,
+    local,
     mstdp,
+    pairs,
     quiet_trainer,
     recorded,
     registered,
+    restores,
     rewarded,
+    run_second,
+    second,
     set_up,
     spikes,
+    stdp,
+    step_exported,
     stepwise,
     uniform,
     whole,
     windows,
 )
 from torch import Tensor, nn
+from torch.optim import lr_scheduler
 
 import lightning_accum as la
 from lightning_accum import MSTDPET, STDP, Cell, CellSpec, Clamp, Normalize, attach_updater
-from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
+from lightning_accum.callbacks import FabricCellTrainer
 from lightning_accum.functional import GaussianKernel, bound_power, bound_sharp
 from lightning_accum.nn import (
     LIF,
@@ -64,7 +80,7 @@ from lightning_accum.nn import (
     SurrogateLIF,
     WinnerTakeAll,
 )
-from lightning_accum.optim import UpdateOptimizer, updates_as_gradients
+from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.rules import RandomFeedback, learn_online
 
 CORRECT: list[Program] = []
@@ -77,22 +93,11 @@ def correct(name: str, **program: Any) -> None:
     CORRECT.append(Program(name=name, **program))
 
 
-def constrained(*constraints: Callable[[Tensor], object]) -> Any:
-    """Returns a preparation that registers constraints."""
-
-    def prepare(net: Any, rule: Any) -> None:
-        for each in constraints:
-            attach_updater(net.fc, "weight").register_constraint(each)
-
-    return prepare
-
-
 # ====================================================================== rules of spikes
 correct("STDP of sequences", advice=())
-correct("STDP of steps", net=lambda: Net(LIF(OUTPUTS)), rule=lambda net: STDP(0.01, -0.008),
+correct("STDP of steps", net=lambda: Net(LIF(OUTPUTS)), rule=pairs(0.01, -0.008, time_dim=None),
     step=stepwise, advice=())
-correct("STDP of nearest spikes",
-    rule=lambda n: STDP(0.01, -0.01, trace_mode="nearest", time_dim=0))
+correct("STDP of nearest spikes", rule=pairs(0.01, -0.01, trace_mode="nearest"))
 correct("triplets", rule=lambda net: la.TripletSTDP(0.0005, 0.001, -0.004, -0.001, time_dim=0))
 correct("weight-dependent STDP", rule=lambda net: la.WeightDependentSTDP(0.002, -0.01, time_dim=0),
     prepare=constrained(Clamp(0.0, 1.0)), advice=())
@@ -110,14 +115,11 @@ correct("homeostasis wakes silent neurons",
     prepare=lambda net, rule: nn.init.constant_(net.fc.weight, 0.01))
 
 
-def two_rules(net: Any, rule: Any) -> None:
-    """A second rule of the same cell, by hand."""
-    rule.other.register_cell("enc", Cell(net.fc, net.lif))
-
-
 def homeostasis_beside(net: Any) -> Any:
-    rule = STDP(0.01, -0.008, time_dim=0)
-    vars(rule)["other"] = la.Homeostasis(1e-4, target=50.0, time_dim=0)
+    """A second rule of the same cell, by hand."""
+    rule, other = stdp(), la.Homeostasis(1e-4, target=50.0, time_dim=0)
+    vars(rule)["other"] = other
+    other.register_cell("enc", Cell(net.fc, net.lif))
     return rule
 
 
@@ -126,17 +128,11 @@ def call_other(net: Any, rule: Any, i: int) -> None:
     rule.other.update()
 
 
-correct("two rules on one connection, by hand", rule=homeostasis_beside, prepare=two_rules,
+correct("two rules on one connection, by hand", rule=homeostasis_beside,
     on={"updated": call_other}, hosts=(HAND,))
-correct(
-    "two rules on one connection, in two callbacks",
-    learners=lambda: [
-        CellTrainerCallback(
-            la.Homeostasis(1e-4, target=50.0, time_dim=0), {"rate": CellSpec("net.fc", "net.lif")}
-        )
-    ],
-    hosts=(CALLBACK,),
-)
+correct("two rules on one connection, in two callbacks", hosts=(CALLBACK,), learners=lambda: [
+    learner(la.Homeostasis(1e-4, target=50.0, time_dim=0), {"rate": CellSpec("net.fc", "net.lif")})
+])
 
 # ====================================================================== rewards and errors
 correct("rewards of both signs", rule=mstdp, inputs=("reward",),
@@ -157,21 +153,12 @@ correct("punishment only", rule=mstdp, inputs=("reward",),
 
 
 def against_baseline(net: Any, x: Tensor, i: int) -> Any:
-    net.rest()
-    rate = net(x).mean((0, 2))
-    return {"reward": net.baseline(rate)}
+    net.lif.reset()
+    return {"reward": net.baseline(net(x).mean((0, 2)))}
 
 
-class Baseline(Net):
-    def __init__(self) -> None:
-        super().__init__(baseline=RewardBaseline(0.9))
-
-    def rest(self) -> None:
-        self.lif.reset()
-
-
-correct("a reward against its baseline", net=Baseline, rule=mstdp, step=against_baseline,
-    inputs=("reward",))
+correct("a reward against its baseline", net=lambda: Net(baseline=RewardBaseline(0.9)), rule=mstdp,
+    step=against_baseline, inputs=("reward",))
 
 
 def trained_readout(net: Any) -> Any:
@@ -272,104 +259,39 @@ correct("a neuron without a state", net=lambda: Net(Threshold()))
 correct("a neuron of one's own", net=lambda: Net(Slow()))
 
 
-class Snn(Net):
-    """A neuron of snnTorch, whose potential the caller keeps."""
+def passing(state: Callable[[Any], Any]) -> Callable[[Any, Tensor, int], None]:
+    """Runs a neuron whose state the caller keeps."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(pytest.importorskip("snntorch").Leaky(beta=0.9, **options))
-
-    def run(self, x: Tensor) -> None:
-        mem = self.lif.init_leaky()
+    def step(net: Any, x: Tensor, i: int) -> None:
+        now = state(net.lif)
         for each in x.transpose(0, 1):
-            _, mem = self.lif(self.fc(each), mem)
+            _, now = net.lif(net.fc(each), now)
+
+    return step
 
 
-class SnnHidden(Snn):
-    """It keeps its potential itself."""
-
-    def __init__(self) -> None:
-        super().__init__(init_hidden=True)
-
-    def run(self, x: Tensor) -> None:
-        self.lif.reset_mem()
-        for each in x.transpose(0, 1):
-            self.lif(self.fc(each))
+def reset_mem(net: Any, x: Tensor, i: int) -> None:
+    net.lif.reset_mem()
+    by_steps(net, x, i)
 
 
-class NorseSteps(Net):
-    """A cell of Norse, whose state the caller keeps."""
-
-    def __init__(self) -> None:
-        super().__init__(pytest.importorskip("norse.torch").LIFCell())
-        uniform(self.fc, 0.0, 2.0)
-
-    def run(self, x: Tensor) -> None:
-        state = None
-        for each in x.transpose(0, 1):
-            _, state = self.lif(self.fc(each), state)
-
-
-class NorseSequences(NorseSteps):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lif = pytest.importorskip("norse.torch").LIF()
-
-    def run(self, x: Tensor) -> None:
-        self.lif(self.fc(x.transpose(0, 1)))
-
-
-class Jelly(Net):
-    """A neuron of SpikingJelly, in single-step or multi-step mode."""
-
-    def __init__(self, mode: str) -> None:
-        neurons = pytest.importorskip("spikingjelly.activation_based.neuron")
-        super().__init__(neurons.LIFNode(tau=2.0, step_mode=mode))
-        self.mode = mode
-        uniform(self.fc, 0.0, 1.0)
-
-    def run(self, x: Tensor) -> None:
-        self.lif.reset()
-        if self.mode == "m":
-            self.lif(self.fc(x.transpose(0, 1)))
-        else:
-            for each in x.transpose(0, 1):
-                self.lif(self.fc(each))
-
-
-for name, make, time in [
-    ("snnTorch", Snn, None),
-    ("snnTorch with a hidden state", SnnHidden, None),
-    ("Norse step by step", NorseSteps, None),
-    ("Norse by sequences", NorseSequences, 0),
-    ("SpikingJelly step by step", partial(Jelly, "s"), None),
-    ("SpikingJelly by sequences", partial(Jelly, "m"), 0),
+SNN, NORSE, JELLY = "snntorch", "norse.torch", "spikingjelly.activation_based.neuron"
+for name, library, foreign, high, step, time in [
+    ("snnTorch", SNN, lambda s: s.Leaky(0.9), 0.35, passing(lambda n: n.init_leaky()), None),
+    ("snnTorch, hidden", SNN, lambda s: s.Leaky(0.9, init_hidden=True), 0.35, reset_mem, None),
+    ("Norse step by step", NORSE, lambda n: n.LIFCell(), 2.0, passing(lambda n: None), None),
+    ("Norse by sequences", NORSE, lambda n: n.LIF(), 2.0, whole, 0),
+    ("SpikingJelly step by step", JELLY, lambda j: j.LIFNode(2.0), 1.0, stepwise, None),
+    ("SpikingJelly by sequences", JELLY, lambda j: j.LIFNode(2.0, step_mode="m"), 1.0, whole, 0),
 ]:
-    correct(name, net=make, rule=partial(lambda time, net: STDP(0.01, -0.008, time_dim=time), time),
-        step=lambda net, x, i: net.run(x))
+    made = lambda each, lib, high: Net(each(pytest.importorskip(lib)), dense(high=high))  # noqa: E731
+    correct(name, net=partial(made, foreign, library, high), step=step,
+        rule=pairs(0.01, -0.008, time_dim=time))
 
 
-class Encoded(Net):
-    """Encodes values as spikes."""
-
-    def __init__(self) -> None:
-        super().__init__(encode=PoissonEncoder(20, 200.0, seed=0))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.lif(self.fc(self.encode(x).float()))
-
-
-correct("a Poisson encoder", net=Encoded, data=lambda: list(torch.rand(12, BATCH, INPUTS)))
-
-
-class Convolved(Net):
-    """A convolution and its map of neurons."""
-
-    def __init__(self) -> None:
-        conv = uniform(Conv2d(1, 2, 3, bias=False), 0.0, 0.4)
-        super().__init__(LIF((2, 4, 4), time_dim=0), conv)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.lif(self.fc(x.transpose(0, 1)))
+correct("a Poisson encoder", net=lambda: Net(encode=PoissonEncoder(20, 200.0, seed=0)),
+    step=lambda net, x, i: whole(net, net.encode(x).float().transpose(0, 1), i),
+    data=lambda: list(torch.rand(12, BATCH, INPUTS)))
 
 
 def images() -> list[Tensor]:
@@ -377,85 +299,49 @@ def images() -> list[Tensor]:
     return list((torch.rand(8, BATCH, 10, 1, 6, 6, generator=generator) < 0.3).float())
 
 
-correct("a convolution", net=Convolved, data=images)
+correct("a convolution", data=images,
+    net=lambda: Net(LIF((2, 4, 4), time_dim=0), uniform(Conv2d(1, 2, 3, bias=False), 0.0, 0.4)))
 
 
-class Recurrent(Net):
-    """Neurons that drive each other."""
-
-    def __init__(self) -> None:
-        super().__init__(LIF(OUTPUTS), recurrent=RecurrentLinear(OUTPUTS))
-        uniform(self.recurrent, 0.0, 0.1)
-
-    def run(self, x: Tensor) -> None:
-        self.lif.reset()
-        spikes = torch.zeros(x.shape[0], OUTPUTS)
-        for each in x.transpose(0, 1):
-            spikes = self.lif(self.fc(each) + self.recurrent(spikes))
+def recurrent(net: Any, x: Tensor, i: int) -> None:
+    net.lif.reset()
+    spikes = torch.zeros(x.shape[0], OUTPUTS)
+    for each in x.transpose(0, 1):
+        spikes = net.lif(net.fc(each) + net.recurrent(spikes))
 
 
-correct("recurrent connections", net=Recurrent, rule=lambda net: STDP(0.01, -0.008),
-    cells={"in": CellSpec("fc", "lif"), "recurrent": CellSpec("recurrent", "lif")},
-    step=lambda net, x, i: net.run(x))
+correct("recurrent connections",
+    net=lambda: Net(LIF(OUTPUTS), recurrent=uniform(RecurrentLinear(OUTPUTS), 0.0, 0.1)),
+    rule=pairs(0.01, -0.008, time_dim=None), step=recurrent,
+    cells={"in": CellSpec("fc", "lif"), "recurrent": CellSpec("recurrent", "lif")})
 
 
-class Deep(Net):
-    """Two layers."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            fc2=uniform(nn.Linear(OUTPUTS, 4, False), 0.2, 0.9), lif2=LIF(4, time_dim=0)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.lif2(self.fc2(super().forward(x)))
-
-
-BOTH = {"enc": CellSpec("fc", "lif"), "top": CellSpec("fc2", "lif2")}
+BOTH = {**ENC, "top": CellSpec("fc2", "lif2")}
 correct("two layers", net=Deep, cells=BOTH)
 
 
-class Driven(Net):
+def driven(net: Any, x: Tensor, i: int) -> None:
     """Two connections drive the same neurons."""
-
-    def __init__(self) -> None:
-        super().__init__(fc2=uniform(nn.Linear(INPUTS, OUTPUTS, False), 0.0, 0.2))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x.transpose(0, 1)
-        return self.lif(self.fc(x) + self.fc2(x.flip(-1)))
+    net.rest()
+    net.lif(net.fc(x.transpose(0, 1)) + net.fc2(x.transpose(0, 1).flip(-1)))
 
 
-correct("two connections to the same neurons", net=Driven,
-    cells={"a": CellSpec("fc", "lif"), "b": CellSpec("fc2", "lif")})
-
-
-class Taught(Net):
+def taught(net: Any, x: Tensor, i: int) -> None:
     """The neurons fire as a teacher says, whatever drives them."""
-
-    def __init__(self) -> None:
-        super().__init__(lif=nn.Identity())
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x.transpose(0, 1)
-        self.fc(x)
-        return self.lif(x[..., :OUTPUTS].roll(1, 0))
+    net.fc(x.transpose(0, 1))
+    net.lif(x.transpose(0, 1)[..., :OUTPUTS].roll(1, 0))
 
 
-correct("a teacher says when neurons fire", net=Taught)
-
-
-def delayed() -> Any:
-    net = Net(fc=DelayedLinear(INPUTS, OUTPUTS, 5.0, delay=2.0, time_dim=0))
-    net.fc.weight.requires_grad_(False).fill_(0.3)
-    return net
+correct("two connections to the same neurons", net=lambda: Net(**second(high=0.2)), step=driven,
+    cells={"a": CellSpec("fc", "lif"), "b": CellSpec("fc2", "lif")})
+correct("a teacher says when neurons fire", net=lambda: Net(nn.Identity()), step=taught)
 
 
 def delays_clamped(net: Any, rule: Any) -> None:
     attach_updater(net.fc, "delay").register_constraint(Clamp(0.0, 5.0), "delay")
 
 
-correct("delays that a clamp keeps in range", net=delayed,
+correct("delays that a clamp keeps in range", net=lambda: delayed(delay=2.0),
     rule=lambda net: la.DelayAdjustedSTDP(4.0, -4.0, params=["delay"], time_dim=0),
     prepare=delays_clamped)
 correct("weights behind fixed delays",
@@ -488,20 +374,18 @@ correct("a rest before each task, and traces are cleared", step=by_task, carry=T
     on={"batch": cleared_by_task})
 
 
+def meta_reset(net: Any, rule: Any, i: int) -> None:
+    if i % 4 == 0:
+        net.rest()
+        rule.clear()
+
+
 def learned_in_tasks() -> dict[str, Any]:
     """The weights of each task begin as the first ones, as in meta-learning."""
-    first: dict[str, Any] = {}
-
-    def keep(net: Any, rule: Any) -> None:
-        first.update(copy.deepcopy(net.fc.state_dict()))
-
-    def meta_reset(net: Any, rule: Any, i: int) -> None:
-        if i % 4 == 0:
-            net.fc.load_state_dict(first)
-            net.rest()
-            rule.clear()
-
-    return {"prepare": keep, "on": {"batch": meta_reset}}
+    program = restores("batch", every=4)
+    load = program["on"]["batch"]
+    both = lambda *given: (load(*given), meta_reset(*given))  # noqa: E731
+    return {**program, "on": {"batch": both}}
 
 
 correct("weights and neurons begin anew in each task", **learned_in_tasks())
@@ -510,7 +394,7 @@ correct("updates every few steps", alone=lambda: online(update_every=5), hosts=(
 
 
 def online(update_every: int) -> None:
-    layer = la.Serial(uniform(la.nn.Linear(INPUTS, OUTPUTS, bias=False)), LIF(OUTPUTS))
+    layer = la.Serial(dense(kind=la.nn.Linear), LIF(OUTPUTS))
     rule = STDP(0.001, -0.0008)
     rule.register_cell("enc", layer.cell)
     for x in spikes():
@@ -540,11 +424,8 @@ correct("batches of different size",
 correct("batches of one", data=lambda: spikes(24, batch=1))
 correct("a single batch", data=lambda: spikes(1), epochs=1)
 correct("long windows", data=lambda: spikes(4, steps=200))
-correct("sparse activity", data=lambda: spikes(24, rate=0.02), net=lambda: Net(uniform_lif()))
-
-
-def uniform_lif() -> Any:
-    return LIF(OUTPUTS, v_threshold=0.3, time_dim=0)
+correct("sparse activity", data=lambda: spikes(24, rate=0.02),
+    net=lambda: Net(LIF(OUTPUTS, v_threshold=0.3, time_dim=0)))
 
 
 def blank(rate: float) -> Callable[[], list[Tensor]]:
@@ -571,51 +452,23 @@ correct("neurons that begin to fire late",
     step=lambda net, x, i: whole(net, (x > 0).float(), i))
 
 # ====================================================================== rates and schedules
-correct("rates of 0 for a control", rule=lambda net: STDP(0.0, 0.0, time_dim=0))
+correct("rates of 0 for a control", rule=pairs(0.0, 0.0))
 correct("rates of 0 for a control, in pieces of a stream",
-    rule=lambda net: STDP(0.0, 0.0, time_dim=0), step=through, carry=True)
-correct("potentiation only, clamped", rule=lambda n: STDP(0.01, 0.0, time_dim=0),
+    rule=pairs(0.0, 0.0), step=through, carry=True)
+correct("potentiation only, clamped", rule=pairs(0.01, 0.0),
     prepare=constrained(Clamp(0, 1)))
 correct("a schedule that ends at 0",
-    callback={"lr_scheduler": partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=16)},
+    callback={"lr_scheduler": partial(lr_scheduler.CosineAnnealingLR, T_max=16)},
     hosts=(CALLBACK,))
-correct(
-    "a warm-up",
-    callback={
-        "lr_scheduler": partial(
-            torch.optim.lr_scheduler.LinearLR, start_factor=0.01, total_iters=12
-        )
-    },
-    hosts=(CALLBACK,),
-)
-correct(
-    "a schedule by epochs",
-    epochs=4,
-    callback={
-        "lr_scheduler": partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5),
-        "lr_interval": "epoch",
-    },
-    hosts=(CALLBACK,),
-)
+correct("a warm-up", hosts=(CALLBACK,),
+    callback={"lr_scheduler": partial(lr_scheduler.LinearLR, start_factor=0.01, total_iters=12)})
+correct("a schedule by epochs", epochs=4, hosts=(CALLBACK,),
+    callback={"lr_scheduler": partial(lr_scheduler.StepLR, step_size=1, gamma=0.5),
+              "lr_interval": "epoch"})
 
 
-def decaying() -> None:
-    """A loop whose scale goes down to 0, by hand."""
-    net, rule = registered()
-    for i in windows(net, rule):
-        rule.update(scale=max(0.0, 1 - i / 12))
-
-
-def decaying_in_fabric() -> None:
-    net, learner = set_up()
-    for i in recorded(net, learner):
-        learner.step(scale=max(0.0, 1 - i / 12))
-    learner.release()
-
-
-correct("a scale that goes down to 0", alone=decaying, hosts=(HAND,))
-correct("a scale that goes down to 0 under Fabric", alone=decaying_in_fabric, hosts=(FABRIC,))
-correct("small rates, few updates", rule=lambda n: STDP(1e-5, -1e-5, time_dim=0), epochs=1)
+correct("a scale that goes down to 0", scale=lambda i: max(0.0, 1 - i / 8), hosts=(HAND, FABRIC))
+correct("small rates, few updates", rule=pairs(1e-5, -1e-5), epochs=1)
 
 # ====================================================================== weights
 correct("weights that are clamped", prepare=constrained(Clamp(0.0, 0.4)), advice=())
@@ -633,23 +486,19 @@ def sharply_bound(net: Any, rule: Any) -> None:
 
 correct("soft bounds", prepare=softly_bound)
 correct("weights partly at sharp bounds", prepare=sharply_bound)
-correct("weights that reach their limits and stay", rule=lambda net: STDP(1.0, 1.0, time_dim=0),
+correct("weights that reach their limits and stay", rule=pairs(1.0, 1.0),
     prepare=constrained(Clamp(0.0, 0.5)), epochs=4)
 correct("weights in float64",
-    net=lambda: Net(fc=uniform(nn.Linear(INPUTS, OUTPUTS, False).double())),
+    net=lambda: Net(fc=dense().double()),
     step=lambda net, x, i: whole(net, x.double(), i))
 correct("weights in bfloat16, with large rates",
-    net=lambda: Net(fc=uniform(nn.Linear(INPUTS, OUTPUTS, False).bfloat16())),
-    rule=lambda net: STDP(0.1, -0.1, time_dim=0),
+    net=lambda: Net(fc=dense().bfloat16()),
+    rule=pairs(0.1, -0.1),
     step=lambda net, x, i: whole(net, x.bfloat16(), i))
 correct("mixed precision", trainer={"precision": "bf16-mixed"}, hosts=(CALLBACK,))
-correct(
-    "pruned weights stay at 0",
-    prepare=lambda net, rule: constrained(
-        lambda weight, mask=(net.fc.weight > 0.1): weight.mul_(mask)
-    )(net, rule),
-)
-correct("weights of two values, with large rates", rule=lambda net: STDP(0.1, -0.12, time_dim=0),
+correct("pruned weights stay at 0", prepare=lambda net, rule: constrained(
+    lambda weight, mask=(net.fc.weight > 0.1): weight.mul_(mask))(net, rule))
+correct("weights of two values, with large rates", rule=pairs(0.1, -0.12),
     prepare=constrained(lambda weight: weight.mul_(4).round_().div_(4)))
 
 
@@ -667,7 +516,7 @@ def converge(net: Any, rule: Any) -> None:
     other.del_cell("enc")
 
 
-correct("trained weights, which hardly move", rule=lambda net: STDP(1e-7, -1e-7, time_dim=0),
+correct("trained weights, which hardly move", rule=pairs(1e-7, -1e-7),
     prepare=converge, hosts=HOSTED, epochs=1)
 correct("another part of the program keeps the norm after each batch",
     on={"updated": lambda net, rule, i: net.fc.weight.data.div_(net.fc.weight.data.norm())})
@@ -773,13 +622,6 @@ correct("a test after each epoch", on={"epoch": tested})
 
 
 # ====================================================================== optimizers beside rules
-class Headed(Net):
-    """A readout that an optimizer trains."""
-
-    def __init__(self) -> None:
-        super().__init__(head=nn.Linear(OUTPUTS, 2))
-
-
 def classified(net: Any, x: Tensor, i: int) -> Any:
     net.rest()
     label = (x.sum((1, 2)) > x.sum((1, 2)).median()).long()
@@ -787,7 +629,7 @@ def classified(net: Any, x: Tensor, i: int) -> Any:
 
 
 HEADED: dict[str, Any] = {
-    "net": Headed,
+    "net": lambda: Net(head=nn.Linear(OUTPUTS, 2)),
     "step": classified,
     "optimizer": lambda net: torch.optim.Adam(net.head.parameters()),
 }
@@ -798,56 +640,33 @@ correct("gradients of several batches", **HEADED, trainer={"accumulate_grad_batc
 correct("clipped gradients", **HEADED, trainer={"gradient_clip_val": 0.1}, hosts=(CALLBACK,))
 
 
-class Several(Lit):
-    """Manual optimization with two optimizers and its own UpdateOptimizer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = nn.Linear(OUTPUTS, 2), nn.Linear(OUTPUTS, 2)
-
-    def training_step(self, batch: Any, batch_idx: int) -> None:
-        rates = self(batch).mean(0).detach()
-        a, b, local = self.optimizers()
-        for layer, optimizer in ((self.a, a), (self.b, b)):
-            optimizer.zero_grad()
-            self.manual_backward(layer(rates).square().mean())
-            optimizer.step()
-        local.step()
-
-    def configure_optimizers(self) -> Any:
-        return [
-            torch.optim.Adam(self.a.parameters()),
-            torch.optim.SGD(self.b.parameters(), 0.1),
-            UpdateOptimizer(self.fc.parameters()),
-        ]
+def several(module: Any, x: Tensor, i: int) -> None:
+    """Manual optimization with two optimizers and the layer's own."""
+    rates = module(x).mean(0).detach()
+    a, b, own = module.optimizers()
+    for layer, optimizer in ((module.a, a), (module.b, b)):
+        optimizer.zero_grad()
+        module.manual_backward(layer(rates).square().mean())
+        optimizer.step()
+    own.step()
 
 
-class Rarely(Lit):
-    """Steps its own UpdateOptimizer after every fourth batch."""
-
-    def training_step(self, batch: Any, batch_idx: int) -> None:
-        super().training_step(batch, batch_idx)
-        if batch_idx % 4 == 3:
-            self.optimizers().step()
-
-    def configure_optimizers(self) -> Any:
-        return UpdateOptimizer(self.fc.parameters())
+def adam_sgd_and_own(module: Any) -> list[torch.optim.Optimizer]:
+    a, b = torch.optim.Adam(module.a.parameters()), torch.optim.SGD(module.b.parameters(), 0.1)
+    return [a, b, local(module)]
 
 
-class Automatic(Lit):
-    """Automatic optimization without a loss."""
-
-    automatic = True
+def rarely(module: Any, x: Tensor, i: int) -> None:
+    """Steps the layer's own optimizer after every fourth batch."""
+    if i % 4 == 3:
+        module.optimizers().step()
 
 
 class ByLoss(Lit):
     """A readout by a loss, in automatic optimization."""
 
-    automatic = True
-
     def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(OUTPUTS, 2)
+        super().__init__(automatic=True, head=nn.Linear(OUTPUTS, 2))
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         return self.head(self(batch).mean(0)).square().mean()
@@ -864,29 +683,6 @@ class ByLoss(Lit):
         return torch.optim.Adam(self.head.parameters())
 
 
-class Exports(Lit):
-    """Hands its updates over to SGD."""
-
-    def training_step(self, batch: Any, batch_idx: int) -> None:
-        sgd = self.optimizers()
-        sgd.zero_grad()
-        super().training_step(batch, batch_idx)
-        self.trainer.callbacks[0].updates_as_gradients()
-        sgd.step()
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.fc.parameters(), lr=1.0, momentum=0.5)
-
-
-def exported() -> None:
-    net, rule = registered()
-    adam = torch.optim.Adam(net.fc.parameters(), lr=1e-3)
-    for _i in windows(net, rule):
-        adam.zero_grad()
-        updates_as_gradients(rule.updater_of("enc"))
-        adam.step()
-
-
 def exported_in_fabric() -> None:
     net, use = set_up()
     sgd = torch.optim.SGD(net.fc.parameters(), lr=1.0)
@@ -895,6 +691,10 @@ def exported_in_fabric() -> None:
         use.updates_as_gradients()
         sgd.step()
     use.release()
+
+
+def momentum(module: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(module.fc.parameters(), lr=1.0, momentum=0.5)
 
 
 def in_callback(name: str, program: Callable[[], object], **more: Any) -> None:
@@ -907,11 +707,12 @@ def in_loop(name: str, program: Callable[[], object], **more: Any) -> None:
     correct(name, alone=program, hosts=(HAND,), **more)
 
 
-in_callback("several optimizers, by hand", lambda: fit(Several(), learner()))
-in_callback("the module's own optimizer steps rarely", lambda: fit(Rarely(), learner()))
-in_callback("automatic optimization without a loss", lambda: fit(Automatic(), learner()))
-in_callback("updates as gradients in a fit", lambda: fit(Exports(), learner()))
-in_loop("updates as gradients, by hand", exported)
+in_callback("several optimizers, by hand", lambda: fit(
+    Lit(several, adam_sgd_and_own, a=nn.Linear(OUTPUTS, 2), b=nn.Linear(OUTPUTS, 2)), learner()))
+in_callback("the module's own optimizer steps rarely", lambda: fit(Lit(rarely, local), learner()))
+in_callback("automatic optimization without a loss", lambda: fit(Lit(automatic=True), learner()))
+in_callback("updates as gradients in a fit", lambda: fit(Lit(step_exported, momentum), learner()))
+in_loop("updates as gradients, by hand", lambda: exported(torch.optim.Adam, lr=1e-3))
 correct("updates as gradients under Fabric", alone=exported_in_fabric, hosts=(FABRIC,))
 
 
@@ -934,7 +735,7 @@ def control(learn: bool) -> None:
 
 def ablation() -> None:
     """A table of variants, of which some are never run."""
-    variants = {rate: learner(STDP(rate, -rate, time_dim=0)) for rate in (0.001, 0.01, 0.1)}
+    variants = {rate: learner(pairs(rate, -rate)(None)) for rate in (0.001, 0.01, 0.1)}
     fit(ByLoss())
     fit(Lit(), variants[0.01])
 
@@ -946,23 +747,14 @@ def folds() -> None:
         fit(copy.deepcopy(prototype), copy.deepcopy(use), data=spikes(8 + fold))
 
 
-def again() -> None:
-    """Several fits of one module, with a learner each."""
-    net = Lit()
+def again(module: Callable[[], Any], use: Callable[[], Any]) -> None:
+    """Several fits."""
     for _ in range(3):
-        fit(net, learner())
+        fit(module(), use())
 
 
-def again_with_one() -> None:
-    net, use = Lit(), learner()
-    for _ in range(2):
-        fit(net, use)
-
-
-def of_other_modules() -> None:
-    use = learner()
-    for _ in range(2):
-        fit(Lit(), use)
+def always(thing: Any) -> Callable[[], Any]:
+    return lambda: thing
 
 
 def resumed() -> None:
@@ -974,33 +766,12 @@ def resumed() -> None:
         quiet_trainer(learner(), max_epochs=4).fit(Lit(), loader(), ckpt_path=path)
 
 
-class Fails(Lit):
-    """Raises an error in its first fit."""
-
-    fails = True
-
-    def training_step(self, batch: Any, batch_idx: int) -> None:
-        super().training_step(batch, batch_idx)
-        if self.fails and batch_idx == 5:
-            raise OSError
-
-
-def interrupted() -> None:
-    net = Fails()
+def interrupted(at: int) -> None:
+    net = Lit(fails(at))
     with contextlib.suppress(OSError):
         fit(net, learner())
-    net.fails = False
-    fit(net, learner())
-
-
-def interrupted_at_once() -> None:
-    class AtOnce(Lit):
-        def training_step(self, batch: Any, batch_idx: int) -> None:
-            self(batch)
-            raise OSError
-
-    with contextlib.suppress(OSError):
-        fit(AtOnce(), learner())
+    if at:
+        fit(net, learner())
 
 
 def validated() -> None:
@@ -1020,21 +791,7 @@ def never_fitted() -> None:
 
 def layer_by_layer() -> None:
     """The second layer learns when the first one has."""
-
-    class Two(Lit):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc2, self.lif2 = (
-                uniform(nn.Linear(OUTPUTS, 4, False), 0.2, 0.9),
-                LIF(4, time_dim=0),
-            )
-
-        def forward(self, x: Tensor) -> Tensor:
-            spikes = super().forward(x)
-            self.lif2.reset()
-            return self.lif2(self.fc2(spikes))
-
-    net = Two()
+    net = Lit(lambda module, x, i: run_second(module, module(x)), **second(OUTPUTS, 0.2, 0.9))
     fit(net, learner())
     fit(net, learner(cells={"top": CellSpec("fc2", "lif2")}))
 
@@ -1074,19 +831,9 @@ def unending() -> None:
 
 def both_networks() -> None:
     """Two learners, of two layers, in one fit."""
-
-    class Pair(Lit):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc2, self.lif2 = uniform(nn.Linear(INPUTS, 4, False)), LIF(4, time_dim=0)
-
-        def training_step(self, batch: Any, batch_idx: int) -> None:
-            super().training_step(batch, batch_idx)
-            self.lif2.reset()
-            self.lif2(self.fc2(batch.transpose(0, 1)))
-
+    pair = Lit(lambda module, x, i: run_second(module, x.transpose(0, 1)), **second())
     other = learner(la.TripletSTDP(0.0005, 0.001, -0.004, -0.001, time_dim=0), TOP)
-    fit(Pair(), learner(), other)
+    fit(pair, learner(), other)
 
 
 TOP = {"top": CellSpec("fc2", "lif2")}
@@ -1094,12 +841,12 @@ in_callback("a control run that never fits its learner", lambda: control(learn=F
 in_callback("the same program with its learner", lambda: control(learn=True))
 in_callback("an ablation with learners to spare", ablation)
 in_callback("copies of a prototype for each fold", folds)
-in_callback("several fits of one module", again)
-in_callback("several fits with one learner", again_with_one)
-in_callback("one learner for several modules", of_other_modules)
+in_callback("several fits of one module", lambda: again(always(Lit()), learner))
+in_callback("several fits with one learner", lambda: again(always(Lit()), always(learner())))
+in_callback("one learner for several modules", lambda: again(Lit, always(learner())))
 in_callback("a fit that is saved and resumed, twice", resumed)
-in_callback("a fit that fails and is begun again", interrupted)
-in_callback("a fit that fails in its first batch", interrupted_at_once)
+in_callback("a fit that fails and is begun again", lambda: interrupted(5))
+in_callback("a fit that fails in its first batch", lambda: interrupted(0))
 in_callback("validation, test and prediction", validated)
 in_callback("a model that is only validated", never_fitted)
 in_callback("layer by layer", layer_by_layer)
@@ -1119,13 +866,6 @@ def looked_at() -> None:
     repr(STDP(0.01, -0.008)), repr(registered()), repr(learner())
 
 
-def tried() -> None:
-    """A few windows, to see what would change."""
-    net, rule = registered()
-    list(windows(net, rule, 4))
-    assert rule.updater_of("enc").weight.pos is not None
-
-
 def ran_only() -> None:
     """A network that runs a few times while a rule records it."""
     net, _rule = registered()
@@ -1134,26 +874,11 @@ def ran_only() -> None:
         net(x[:, :4])
 
 
-def measured() -> None:
-    """Measures the change of each pair of spikes, from the same weights."""
-    net, rule = registered()
-    first, changes = net.fc.weight.detach().clone(), []
-    for i, x in enumerate(spikes(24)):
-        net.fc.weight.data.copy_(first)
-        whole(net, x, i)
-        rule(carry=False)
-        rule.update()
-        changes.append(net.fc.weight.detach() - first)
-
-
-def read_and_dropped() -> None:
+def apply_and_drop(net: Any, rule: Any, i: int) -> None:
     """Reads what would change, and drops it."""
-    net, rule = registered()
-    for _i in windows(net, rule):
-        weight = rule.updater_of("enc").weight
-        assert weight.pos is not None
-        net.fc.weight.data += 0.5 * (weight.pos - weight.neg)
-        weight.clear()
+    weight = rule.updater_of("enc").weight
+    net.fc.weight.data += 0.5 * (weight.pos - weight.neg)
+    weight.clear()
 
 
 def rejected_now_and_then() -> None:
@@ -1186,34 +911,6 @@ def copied() -> None:
     del pickled
 
 
-def learned_once() -> None:
-    """All batches make one update."""
-    net, rule = registered()
-    list(windows(net, rule))
-    rule.update()
-
-
-def trials() -> None:
-    """Steps of a trial, and one call with the reward at its end."""
-    net, rule = Net(LIF(OUTPUTS)), la.MSTDPET(0.01, -0.008)
-    rule.register_cell("enc", Cell(net.fc, net.lif))
-    for i, x in enumerate(spikes(24)):
-        stepwise(net, x, i)
-        rule(reward=(-1.0) ** i, carry=False)
-        rule.update()
-
-
-def without_reset() -> None:
-    """A new network in each of many short runs."""
-    for seed in range(4):
-        torch.manual_seed(seed)
-        net, rule = registered()
-        for i, x in enumerate(spikes(10)):
-            whole(net, x, i)
-            rule(carry=False)
-            rule.update()
-
-
 class OwnRule(pl.LightningModule):
     """Calls its rule by hand in a fit without a callback."""
 
@@ -1240,26 +937,9 @@ def own_rule() -> None:
     quiet_trainer(max_epochs=2, num_sanity_val_steps=2).fit(OwnRule(), loader(), loader())
 
 
-def asleep_in_tests() -> None:
+def half_of_the_time(net: Any, rule: Any, i: int) -> None:
     """Calls the rule in a test too, in which nothing is recorded."""
-    net, rule = registered()
-    for i, x in enumerate(spikes(24)):
-        both = nn.ModuleList([net, rule]).train(i % 4 < 2)
-        whole(net, x, i)
-        rule(carry=False)
-        rule.update()
-    both.eval()
-
-
-def ignored() -> None:
-    """Some updates with Inf are dropped, and counted."""
-    net, rule = Net(), la.MSTDP(0.01, -0.008, time_dim=0)
-    attach_updater(net.fc, "weight", nonfinite="skip")
-    rule.register_cell("enc", Cell(net.fc, net.lif))
-    for i, x in enumerate(spikes(24)):
-        whole(net, x, i)
-        rule(reward=float("inf") if i == 11 else (-1.0) ** i, carry=False)
-        rule.update()
+    nn.ModuleList([net, rule]).train(i % 4 < 2)
 
 
 def plain_updater() -> None:
@@ -1273,31 +953,29 @@ def plain_updater() -> None:
 
 for name, program in {
     "a rule that is looked at": looked_at,
-    "a few windows whose change is read": tried,
     "a network that runs while a rule records it": ran_only,
-    "changes that are measured from the same weights": measured,
-    "changes that are read, applied and dropped": read_and_dropped,
     "trials that are not learned": rejected_now_and_then,
     "copies in the midst of learning": copied,
-    "one update of all batches": learned_once,
-    "trials of steps": trials,
-    "many short runs": without_reset,
     "a rule by hand in a fit": own_rule,
-    "a rule that is called in tests too": asleep_in_tests,
-    "an update that is dropped": ignored,
     "changes of one's own": plain_updater,
+    "many short runs": lambda: [by_hand(Program(name="one", epochs=1)) for _ in range(4)],
 }.items():
     in_loop(name, program)
-
-
-def parts() -> None:
-    """Batches that are evaluated in parts, and applied together."""
-    net, use = set_up()
-    for i in recorded(net, use):
-        use.accumulate()
-        if i % 3 == 2:
-            use.step()
-    use.release()
+BY_HAND: dict[str, Any] = {"hosts": (HAND,), "epochs": 3}
+correct("a few windows whose change is read", **{**BY_HAND, "epochs": 1}, update=False,
+    data=lambda: spikes(4), on={"end": lambda net, rule, i: rule.updater_of("enc").weight.pos + 0})
+correct("changes that are measured from the same weights", **BY_HAND, **restores("batch"))
+correct("changes that are read, applied and dropped", **BY_HAND, update=False,
+    on={"updated": apply_and_drop})
+correct("one update of all batches", **BY_HAND, every=24)
+correct("trials of steps", **BY_HAND, net=lambda: Net(LIF(OUTPUTS)), inputs=("reward",),
+    rule=lambda net: MSTDPET(0.01, -0.008), step=rewarded(lambda i: (-1.0) ** i, stepwise))
+correct("a rule that is called in tests too", **BY_HAND,
+    on={"batch": half_of_the_time, "end": lambda net, rule, i: (net.eval(), rule.eval())})
+correct("an update that is dropped", **BY_HAND, rule=mstdp,
+    prepare=lambda net, rule: attach_updater(net.fc, "weight", nonfinite="skip"),
+    step=rewarded(lambda i: float("inf") if i == 11 else (-1.0) ** i))
+correct("parts of a batch under Fabric", every=3, hosts=(FABRIC,))
 
 
 def left() -> None:
@@ -1308,7 +986,7 @@ def left() -> None:
 
 
 def set_up_only() -> None:
-    use = FabricCellTrainer(STDP(0.01, -0.008, time_dim=0), ENC)
+    use = FabricCellTrainer(stdp(), ENC)
     use.setup(Net())
     use.release()
 
@@ -1318,7 +996,7 @@ def restored() -> None:
     first = None
     net = Net()
     for _ in range(2):
-        use = FabricCellTrainer(STDP(0.01, -0.008, time_dim=0), ENC)
+        use = FabricCellTrainer(stdp(), ENC)
         use.setup(net)
         if first is not None:
             use.load_state_dict(first)
@@ -1331,7 +1009,6 @@ def restored() -> None:
 
 
 for name, program in {
-    "parts of a batch under Fabric": parts,
     "a loop under Fabric that is not released": left,
     "a learner that is set up and released": set_up_only,
     "a loop under Fabric that goes on from a state": restored,
@@ -1345,24 +1022,24 @@ correct("advice: neurons that spike in most steps",
     advice=("`enc`", "spike in", "of the steps"), hosts=HOSTED)
 correct("advice: an input that spikes in most steps", data=lambda: spikes(8, rate=0.8),
     advice=("input of `enc`", "spikes in"), hosts=HOSTED)
-correct("advice: neurons that fall silent", rule=lambda net: STDP(0.001, -0.3, time_dim=0),
+correct("advice: neurons that fall silent", rule=pairs(0.001, -0.3),
     prepare=constrained(Clamp(0.0, 1.0)), epochs=4, advice=("`enc`", "fired at first"),
     hosts=HOSTED)
 correct("advice: single steps", data=lambda: spikes(40, steps=1, rate=0.8),
     prepare=lambda net, rule: nn.init.uniform_(net.fc.weight, 0.2, 0.6),
     advice=("`enc`", "single step"), hosts=HOSTED)
-correct("advice: a rate of 0", rule=lambda net: STDP(0.0, 0.0, time_dim=0),
+correct("advice: a rate of 0", rule=pairs(0.0, 0.0),
     advice=("enc", "unchanged", "0"), hosts=HOSTED)
-correct("advice: weights hardly moved", rule=lambda net: STDP(1e-8, -0.8e-8, time_dim=0), epochs=3,
+correct("advice: weights hardly moved", rule=pairs(1e-8, -0.8e-8), epochs=3,
     advice=("enc", "by a share of"), hosts=HOSTED)
-correct("advice: weights that grow", rule=lambda net: STDP(0.5, 0.0, time_dim=0), epochs=4,
+correct("advice: weights that grow", rule=pairs(0.5, 0.0), epochs=4,
     advice=("norm", "enc", "grew"), hosts=HOSTED)
 correct("advice: a reward that is always the same", rule=mstdp, inputs=("reward",),
     step=rewarded(lambda i: 1.0), advice=("`reward`", "was 1"), hosts=HOSTED)
 correct("advice: a reward that is never negative", rule=mstdp, inputs=("reward",),
     step=rewarded(lambda i: float(i % 2)), epochs=8, advice=("`reward`", "below 0"), hosts=HOSTED)
 correct("advice: negative outputs under BCM",
-    net=lambda: Net(nn.Identity(), fc=uniform(nn.Linear(INPUTS, OUTPUTS, False), -1.0, 0.5)),
+    net=lambda: Net(nn.Identity(), fc=dense(-1.0, 0.5)),
     rule=lambda net: la.BCM(1e-4), step=run_rates, data=lambda: list(torch.rand(40, 16, INPUTS)),
     advice=("`enc`", "negative"), hosts=HOSTED)
 correct("advice: weights beyond the range of the rule",
@@ -1375,7 +1052,7 @@ correct("advice: neurons that never won", net=lambda: Net(nn.Identity()),
 correct("advice: neurons that are all alike",
     prepare=lambda net, rule: nn.init.constant_(net.fc.weight, 0.2),
     advice=("`enc`", "same weights"), hosts=HOSTED)
-correct("advice: delays that stay in their step", net=lambda: delayed(),
+correct("advice: delays that stay in their step", net=lambda: delayed(delay=2.0),
     rule=lambda net: la.DelayAdjustedSTDP(1e-4, -1e-4, params=["delay"], time_dim=0),
     prepare=delays_clamped, advice=("delay", "step"), hosts=HOSTED)
 correct("advice: a layer that rests from the beginning", net=Deep, cells=BOTH, prepare=half_asleep,
@@ -1383,12 +1060,7 @@ correct("advice: a layer that rests from the beginning", net=Deep, cells=BOTH, p
 correct("advice: a rate that leaves its target",
     rule=lambda net: la.Homeostasis(-1e-3, target=300.0, time_dim=0), epochs=8,
     advice=("`enc`", "target"), hosts=HOSTED)
-correct(
-    "advice: a clamp over first weights that are negative",
-    prepare=lambda net, rule: (
-        nn.init.uniform_(net.fc.weight, -0.5, 0.5),
-        constrained(Clamp(0.0, 1.0))(net, rule),
-    ),
-    advice=("enc", "limits"),
-    hosts=HOSTED,
-)
+correct("advice: a clamp over first weights that are negative",
+    net=lambda: Net(fc=dense(-0.5, 0.5, kind=la.nn.Linear)),
+    prepare=lambda net, rule: constrained(Clamp(0.0, 1.0))(net, rule),
+    advice=("enc", "limits"), hosts=HOSTED)

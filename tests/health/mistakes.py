@@ -17,20 +17,34 @@ from programs import (
     HOSTED,
     INPUTS,
     OUTPUTS,
+    Deep,
     Errors,
     Lit,
     Net,
     Program,
+    by_hand,
+    by_steps,
+    constrained,
+    delayed,
+    dense,
     eprop,
     erring,
+    exported,
+    fails,
     fit,
     learner,
+    local,
     mstdp,
-    recorded,
+    pairs,
     registered,
+    restores,
     rewarded,
+    run_second,
+    second,
     set_up,
     spikes,
+    stdp,
+    step_exported,
     uniform,
     whole,
     windows,
@@ -41,7 +55,7 @@ import lightning_accum as la
 from lightning_accum import STDP, Cell, CellSpec, Clamp, attach_updater
 from lightning_accum.callbacks import FabricCellTrainer
 from lightning_accum.functional import bound_sharp
-from lightning_accum.nn import LIF, DelayedLinear, LeakyIntegrator, SurrogateLIF
+from lightning_accum.nn import LIF, LeakyIntegrator, SurrogateLIF
 from lightning_accum.optim import UpdateOptimizer
 
 MISTAKES: list[Program] = []
@@ -97,8 +111,7 @@ mistake("inside unobserved()", "recorded", "`enc`", "unobserved", step=unobserve
 mistake("cells of a copy of the model", "recorded", "`enc`", "not a module of the model",
     prepare=outside, cells={}, hosts=HOSTED)
 mistake("one of two cells is never called", "recorded", "`top`",
-    net=lambda: Net(fc2=uniform(nn.Linear(4, 4, False)), lif2=LIF(4, time_dim=0)),
-    cells={"enc": CellSpec("fc", "lif"), "top": CellSpec("fc2", "lif2")})
+    net=lambda: Net(**second(4)), cells={**ENC, "top": CellSpec("fc2", "lif2")})
 
 
 def before_the_batch() -> None:
@@ -111,6 +124,10 @@ def before_the_batch() -> None:
     learner.release()
 
 
+mistake("the module runs before batch()", "recorded", "`enc`", "batch()", alone=before_the_batch,
+    hosts=(FABRIC,))
+
+
 def no_batch() -> None:
     net, learner = set_up()
     for x in spikes(24):
@@ -119,44 +136,15 @@ def no_batch() -> None:
     learner.release()
 
 
-mistake("the module runs before batch()", "recorded", "`enc`", "batch()", alone=before_the_batch,
-    hosts=(FABRIC,))
 mistake("steps without batch()", "recorded", "batch()", alone=no_batch, hosts=(FABRIC,))
 
 
 # ====================================================================== evaluated
-def loop(
-    net: Any, rule: Any, call: bool = True, update: bool = True, batches: int = 24
-) -> tuple[Any, Any]:
-    """Trains by hand, or forgets a part of it."""
-    rule.register_cell("enc", Cell(net.fc, net.lif))
-    for i, x in enumerate(spikes(batches)):
-        whole(net, x, i)
-        if call:
-            rule(carry=False)
-        if update:
-            rule.update()
-    return net, rule
-
-
-def never_called() -> None:
-    loop(Net(), STDP(0.01, -0.008, time_dim=0), call=False, update=False)
-
-
-def updated_and_never_called() -> None:
-    loop(Net(), STDP(0.01, -0.008, time_dim=0), call=False)
-
-
-def left_by_eval() -> None:
-    _, rule = loop(Net(), STDP(0.01, -0.008, time_dim=0), call=False, update=False)
-    rule.eval()
-
-
-mistake("never called", "evaluated", "`enc`", "no call", alone=never_called, hosts=(HAND,))
-mistake("updated and never called", "evaluated", "`enc`", "no call", alone=updated_and_never_called,
-    hosts=(HAND,))
-mistake("never called, until eval()", "evaluated", "`enc`", "no call", alone=left_by_eval,
-    hosts=(HAND,))
+NEVER: dict[str, Any] = {"call": False, "hosts": (HAND,)}
+mistake("never called", "evaluated", "`enc`", "no call", update=False, **NEVER)
+mistake("updated and never called", "evaluated", "`enc`", "no call", **NEVER)
+mistake("never called, until eval()", "evaluated", "`enc`", "no call", update=False, **NEVER,
+    on={"end": lambda net, rule, i: rule.eval()})
 
 # ====================================================================== finite
 NAN = float("nan")
@@ -182,15 +170,8 @@ mistake("the threshold is too high", "active", "`enc`", "never fired",
     net=lambda: Net(LIF(OUTPUTS, v_threshold=1e6, time_dim=0)))
 mistake("the weights are zero", "active", "`enc`", "never fired",
     prepare=lambda net, rule: nn.init.zeros_(net.fc.weight))
-mistake(
-    "Normalize keeps the weights below the threshold",
-    "active",
-    "`enc`",
-    "fired",
-    prepare=lambda net, rule: attach_updater(net.fc, "weight").register_constraint(
-        la.Normalize(1e-3)
-    ),
-)
+mistake("Normalize keeps the weights below the threshold", "active", "`enc`", "fired",
+    prepare=constrained(la.Normalize(1e-3)))
 mistake("the reward is always 0", "active", "`enc`", "`reward`", "always 0", rule=mstdp,
     inputs=("reward",), step=rewarded(lambda i: torch.zeros(BATCH)))
 mistake("the reward is False", "active", "`enc`", "`reward`", "always 0", rule=mstdp,
@@ -211,161 +192,79 @@ mistake("the feedback is 0", "active", "`enc`", "feedback", net=Errors, rule=epr
 
 
 # ====================================================================== applied
-def never_updated() -> None:
-    loop(Net(), STDP(0.01, -0.008, time_dim=0), update=False)
-
-
-def cleared() -> None:
-    net, rule = registered()
-    for _i in windows(net, rule, 100):
-        rule.updater_of("enc").clear()
-        rule.update()
-
-
-def deleted_changes() -> None:
-    net, rule = registered()
-    for _i in windows(net, rule, 100):
-        del rule.updater_of("enc").weight
-        rule.update()
-
-
 def new_rule_in_each_batch() -> None:
     net = Net()
     for i, x in enumerate(spikes(60)):
-        rule = STDP(0.01, -0.008, time_dim=0)
+        rule = stdp()
         rule.register_cell("enc", Cell(net.fc, net.lif))
         whole(net, x, i)
         rule(carry=False)
 
 
-mistake("never updated", "applied", "`enc`", "none applied", "update()", alone=never_updated,
+def then_updated(drop: Callable[[Any], object]) -> dict[str, Any]:
+    """Drops what is pending, and updates."""
+    drops = lambda net, rule, i: (drop(rule.updater_of("enc")), rule.update())  # noqa: E731
+    return {"update": False, "on": {"updated": drops}, "epochs": 12, "hosts": (HAND,)}
+
+
+mistake("never updated", "applied", "`enc`", "none applied", "update()", update=False, epochs=3,
     hosts=(HAND,))
-mistake("changes are cleared", "applied", "`weight`", "cleared", alone=cleared, hosts=(HAND,))
-mistake("changes are deleted", "applied", "`weight`", "cleared", alone=deleted_changes,
-    hosts=(HAND,))
+mistake("changes are cleared", "applied", "`weight`", "cleared",
+    **then_updated(lambda updater: updater.clear()))
+mistake("changes are deleted", "applied", "`weight`", "cleared",
+    **then_updated(lambda updater: delattr(updater, "weight")))
 mistake("a new rule in each batch", "applied", "`weight`", "no update",
     alone=new_rule_in_each_batch, hosts=(HAND,))
 mistake("step() is never called", "applied", "`enc`", "step()", update=False, hosts=(FABRIC,))
-
-
-def accumulate_only() -> None:
-    net, learner = set_up()
-    list(recorded(net, learner))
-    learner.release()
-
-
-mistake("batches that are never evaluated", ("evaluated", "applied"), "step()",
-    alone=accumulate_only, hosts=(FABRIC,))
-
-
-class Own(Lit):
-    """Has an UpdateOptimizer of its own, and steps it or not."""
-
-    steps = True
-
-    def training_step(self, batch: Any, batch_idx: int) -> None:
-        super().training_step(batch, batch_idx)
-        if self.steps:
-            self.optimizers().step()
-
-    def configure_optimizers(self) -> Any:
-        return UpdateOptimizer(self.fc.parameters())
-
-
-class Unstepped(Own):
-    steps = False
-
-
-class OfAnother(Own):
-    """Its optimizer holds another layer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(2, 2)
-
-    def configure_optimizers(self) -> Any:
-        return UpdateOptimizer(self.head.parameters())
-
-
-class Late(Lit):
-    """Registers a cell in the midst of its fit."""
-
-    def __init__(self, rule: Any) -> None:
-        super().__init__()
-        self.rule = [rule]
-        self.fc2, self.lif2 = uniform(nn.Linear(INPUTS, 4, False)), LIF(4, time_dim=0)
-
-    def training_step(self, batch: Any, batch_idx: int) -> None:
-        if batch_idx == 0 and self.current_epoch == 0:
-            self.rule[0].register_cell("late", Cell(self.fc2, self.lif2))
-        super().training_step(batch, batch_idx)
-        self.lif2.reset()
-        self.lif2(self.fc2(batch.transpose(0, 1)))
+mistake("batches that are never evaluated", ("evaluated", "applied"), "step()", call=False,
+    update=False, hosts=(FABRIC,))
 
 
 def late_cell() -> None:
-    rule = STDP(0.01, -0.008, time_dim=0)
-    fit(Late(rule), learner(rule))
+    """Registers a cell in the midst of a fit."""
+    rule = stdp()
+
+    def step(module: Any, x: Tensor, i: int) -> None:
+        if i == 0 and module.current_epoch == 0:
+            rule.register_cell("late", Cell(module.fc2, module.lif2))
+        run_second(module, x.transpose(0, 1))
+
+    fit(Lit(step, **second()), learner(rule))
 
 
 def interrupted() -> None:
     """A fit that ends before its first update is due."""
-
-    class Fails(Lit):
-        def training_step(self, batch: Any, batch_idx: int) -> None:
-            super().training_step(batch, batch_idx)
-            if batch_idx == 10:
-                raise OSError
-
     with contextlib.suppress(OSError):
-        fit(Fails(), learner(apply_every_n_batches=50), data=spikes(14))
+        fit(Lit(fails(10)), learner(apply_every_n_batches=50), data=spikes(14))
 
 
-def no_callback() -> None:
-    fit(Own())
+def own(optimizers: Callable[[Any], Any] = local, **more: Any) -> Lit:
+    """Has an UpdateOptimizer of its own, and steps it."""
+    return Lit(lambda module, x, i: module.optimizers().step(), optimizers, **more)
+
+
+def of_another(module: Any) -> UpdateOptimizer:
+    """Returns an optimizer of another layer."""
+    return UpdateOptimizer(module.head.parameters())
 
 
 mistake("the module's own optimizer is never stepped", "applied", "`enc`", "UpdateOptimizer",
-    "not stepped", alone=lambda: fit(Unstepped(), learner()), hosts=(CALLBACK,))
+    "not stepped", alone=lambda: fit(Lit(optimizers=local), learner()), hosts=(CALLBACK,))
 mistake("the module's own optimizer holds another layer", "error", "UpdateOptimizer", "parameters",
-    alone=lambda: fit(OfAnother(), learner()), error=RuntimeError, hosts=(CALLBACK,))
+    alone=lambda: fit(own(of_another, head=nn.Linear(2, 2)), learner()),
+    error=RuntimeError, hosts=(CALLBACK,))
 mistake("an UpdateOptimizer without a callback", "error", "UpdateOptimizer", "updaters",
-    alone=no_callback, error=RuntimeError, hosts=(CALLBACK,))
+    alone=lambda: fit(own()), error=RuntimeError, hosts=(CALLBACK,))
 mistake("a cell that is registered during the fit", "applied", "`late`", "optimizer",
     alone=late_cell, hosts=(CALLBACK,))
 mistake("a fit that stops before its first update", "applied", "`enc`", "none applied",
     alone=interrupted, hosts=(CALLBACK,))
-
-
-def exported(step: bool = True, zero: bool = True, early: bool = False) -> Callable[[], None]:
-    """Hands changes over to SGD, or forgets a part of it."""
-
-    def program() -> None:
-        from lightning_accum.optim import updates_as_gradients
-
-        net, rule = Net(), STDP(0.01, -0.008, time_dim=0)
-        rule.register_cell("enc", Cell(net.fc, net.lif))
-        sgd = torch.optim.SGD(net.fc.parameters(), lr=1.0)
-        for i, x in enumerate(spikes(24)):
-            whole(net, x, i)
-            rule(carry=False)
-            if zero:
-                sgd.zero_grad()
-            updates_as_gradients(rule.updater_of("enc"))
-            if early:
-                sgd.zero_grad()
-            if step:
-                sgd.step()
-
-    return program
-
-
 mistake("exported changes that no optimizer steps", "applied", "`weight`", "gradients",
-    alone=exported(step=False), hosts=(HAND,))
+    alone=lambda: exported(step=False), hosts=(HAND,))
 mistake("exported changes that are emptied before the step", "applied", "`weight`", "zero_grad()",
-    alone=exported(early=True), hosts=(HAND,))
+    alone=lambda: exported(early=True), hosts=(HAND,))
 mistake("gradients that are never emptied", ("applied", "trained"), "gradients", "zero_grad()",
-    alone=exported(zero=False), hosts=(HAND,))
+    alone=lambda: exported(zero=False), hosts=(HAND,))
 
 
 # ====================================================================== kept
@@ -396,7 +295,7 @@ def at_limit(net: Any, rule: Any) -> None:
 
 
 mistake("all weights are at a limit", "moved", "`weight`", "at a limit",
-    rule=lambda net: STDP(0.01, 0.01, time_dim=0), prepare=at_limit)
+    rule=pairs(0.01, 0.01), prepare=at_limit)
 
 
 def held(net: Any, rule: Any) -> None:
@@ -405,70 +304,48 @@ def held(net: Any, rule: Any) -> None:
 
 
 mistake("a constraint holds all weights", "moved", "`weight`", "at a limit",
-    rule=lambda net: STDP(0.1, 0.1, time_dim=0), prepare=held)
+    rule=pairs(0.1, 0.1), prepare=held)
 mistake("rates that are lost in rounding", "moved", "`weight`", "raise",
-    rule=lambda net: STDP(1e-12, -1e-12, time_dim=0))
+    rule=pairs(1e-12, -1e-12))
 
 
-def narrow() -> Any:
-    return Net(fc=uniform(nn.Linear(INPUTS, OUTPUTS, bias=False), 0.2, 0.6).bfloat16())
-
-
-mistake("weights in bfloat16", "moved", "`weight`", "bfloat16", net=narrow,
-    rule=lambda net: STDP(1e-6, -1e-6, time_dim=0),
+mistake("weights in bfloat16", "moved", "`weight`", "bfloat16", rule=pairs(1e-6, -1e-6),
+    net=lambda: Net(fc=dense(0.2, 0.6).bfloat16()),
     step=lambda net, x, i: whole(net, x.bfloat16(), i))
 
 
 def keeps_first(net: Any, rule: Any) -> None:
     first = net.fc.weight.detach().clone()
-
-    def keep(weight: Tensor) -> None:
-        weight.copy_(first)
-
-    attach_updater(net.fc, "weight").register_constraint(keep)
+    constrained(lambda weight: weight.copy_(first))(net, rule)
 
 
 mistake("a constraint copies the first weights", "moved", "`weight`", "constraint",
     prepare=keeps_first)
-mistake(
-    "a constraint rounds changes away",
-    "moved",
-    "`weight`",
-    "constraint",
-    rule=lambda net: STDP(1e-5, -4e-6, time_dim=0),
-    prepare=lambda net, rule: attach_updater(net.fc, "weight").register_constraint(
-        lambda weight: weight.mul_(4).round_().div_(4)
-    ),
-)
+mistake("a constraint rounds changes away", "moved", "`weight`", "constraint",
+    rule=pairs(1e-5, -4e-6), prepare=constrained(lambda weight: weight.mul_(4).round_().div_(4)))
 mistake("a reduction that returns 0", "moved", "`weight`", "reduc",
-    rule=lambda net: STDP(0.01, -0.008, time_dim=0, batch_reduction=lambda v, dim: v.sum(dim) * 0))
-mistake("a rule without terms", "moved", "`weight`", "terms", rule=lambda net: NoTerms(time_dim=0))
+    rule=pairs(0.01, -0.008, batch_reduction=lambda v, dim: v.sum(dim) * 0))
 
 
-class NoTerms(la.Rule):
-    """Returns nothing."""
+class Wrong(la.Rule):
+    """Returns no terms, or a change."""
+
+    def __init__(self, empty: bool) -> None:
+        super().__init__(time_dim=0)
+        self.empty = empty
 
     def terms(self, window: Any, h: Any) -> Any:
-        return []
+        post, pre = (side.values().flatten(0, 1) for side in (window.post, window.pre))
+        return [] if self.empty else 0.01 * post.T @ pre
+
+
+mistake("a rule without terms", "moved", "`weight`", "terms", rule=lambda net: Wrong(empty=True))
 
 
 # ====================================================================== lasting
 def initialize(net: Any, x: Tensor, i: int) -> None:
     nn.init.constant_(net.fc.weight, 0.3)
     whole(net, x, i)
-
-
-def restores(event: str) -> dict[str, Any]:
-    """Loads the first weights again at an event."""
-    first: dict[str, Any] = {}
-
-    def keep(net: Any, rule: Any) -> None:
-        first.update(copy.deepcopy(net.state_dict()))
-
-    def load(net: Any, rule: Any, i: int) -> None:
-        net.load_state_dict(first)
-
-    return {"prepare": keep, "on": {event: load}}
 
 
 mistake("an initialization in forward", "lasting", "`enc`", "set", step=initialize, hosts=HOSTED)
@@ -486,7 +363,7 @@ def apart() -> None:
 
     dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
     try:
-        loop(Net(), STDP(0.01, -0.008, time_dim=0))
+        by_hand(Program(name="one of two"))
     finally:
         dist.destroy_process_group()
 
@@ -495,12 +372,6 @@ mistake("processes that update apart", "shared", "processes", alone=apart, hosts
 
 
 # ====================================================================== delays, streams
-def delayed() -> Any:
-    net = Net(fc=DelayedLinear(INPUTS, OUTPUTS, 5.0, time_dim=0))
-    net.fc.weight.requires_grad_(False).fill_(0.3)
-    return net
-
-
 mistake("delays leave their range", "range", "delays", "`enc`", "max_delay", net=delayed,
     rule=lambda net: la.DelayAdjustedSTDP(8.0, -8.0, params=["delay"], time_dim=0))
 
@@ -539,22 +410,9 @@ mistake("an input that the rule does not read", "setup", "`reward`",
     step=rewarded(lambda i: (-1.0) ** i), inputs=("reward",))
 
 
-class Updates(Lit):
-    """Calls its rule by hand in a fit of its callback."""
-
-    def __init__(self, rule: Any) -> None:
-        super().__init__()
-        self.rule = [rule]
-
-    def training_step(self, batch: Any, batch_idx: int) -> None:
-        super().training_step(batch, batch_idx)
-        self.rule[0](carry=False)
-        self.rule[0].update()
-
-
 def by_hand_beside() -> None:
-    rule = STDP(0.01, -0.008, time_dim=0)
-    fit(Updates(rule), learner(rule))
+    rule = stdp()
+    fit(Lit(lambda module, x, i: (rule(carry=False), rule.update())[1]), learner(rule))
 
 
 mistake("updates by hand beside a callback", "setup", "STDP", "callback", alone=by_hand_beside,
@@ -562,18 +420,6 @@ mistake("updates by hand beside a callback", "setup", "STDP", "callback", alone=
 
 
 # ====================================================================== probes
-class Deep(Net):
-    """Two layers of one size."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            fc2=uniform(nn.Linear(OUTPUTS, OUTPUTS, False), 0.2, 0.6), lif2=LIF(4, time_dim=0)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.lif2(self.fc2(super().forward(x)))
-
-
 mistake("the neuron of another layer", "probes", "`enc`", "lif2", net=Deep,
     cells={"enc": CellSpec("fc", "lif2")}, hosts=HOSTED)
 
@@ -611,54 +457,31 @@ mistake("an optimizer below neurons that pass no gradient", "trained", "below.we
 
 
 # ====================================================================== errors
-def call_without_cells() -> None:
-    STDP(0.01, -0.008)()
-
-
-mistake("a rule without cells", "error", "STDP", "cell", error=Exception, alone=call_without_cells,
+mistake("a rule without cells", "error", "STDP", "cell", error=Exception, alone=lambda: stdp()(),
     hosts=(HAND,))
 
 
-class Exports(Lit):
-    """Hands its updates over to SGD, and has a constraint."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        attach_updater(self.fc, "weight").register_constraint(Clamp(0.0, 1.0))
-
-    def training_step(self, batch: Any, batch_idx: int) -> None:
-        sgd = self.optimizers()
-        sgd.zero_grad()
-        super().training_step(batch, batch_idx)
-        self.trainer.callbacks[0].updates_as_gradients()
-        sgd.step()
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.fc.parameters(), lr=1.0)
+def constrained_export() -> None:
+    module = Lit(step_exported, lambda module: torch.optim.SGD(module.fc.parameters(), lr=1.0))
+    constrained(Clamp(0.0, 1.0))(module, None)
+    fit(module, learner())
 
 
 mistake("constraints of exported changes", "error", "constraint", "gradients", error=Exception,
-    alone=lambda: fit(Exports(), learner()), hosts=(CALLBACK,))
+    alone=constrained_export, hosts=(CALLBACK,))
 mistake("another number of batches than between the steps of the module's own optimizer", "error",
     "apply_every_n_batches", error=Exception,
-    alone=lambda: fit(Own(), learner(apply_every_n_batches=3)), hosts=(CALLBACK,))
-
-
-class Wrong(la.Rule):
-    """Returns a change, and no terms."""
-
-    def terms(self, window: Any, h: Any) -> Any:
-        return 0.01 * window.post.values().flatten(0, 1).T @ window.pre.values().flatten(0, 1)
+    alone=lambda: fit(own(), learner(apply_every_n_batches=3)), hosts=(CALLBACK,))
 
 
 mistake("terms that are a tensor", "error", "terms", error=Exception,
-    rule=lambda net: Wrong(time_dim=0))
+    rule=lambda net: Wrong(empty=False))
 mistake("graded activity for a rule of spikes", "error", "`enc`", "0 or 1", error=Exception,
     net=lambda: Net(nn.Identity()))
 
 
 def never_set_up() -> None:
-    use = FabricCellTrainer(STDP(0.01, -0.008, time_dim=0), ENC)
+    use = FabricCellTrainer(stdp(), ENC)
     with use.batch():
         Net()(spikes()[0])
 
@@ -710,21 +533,14 @@ mistake("ModelPruning sets weights back", ("lasting", "moved"), "`enc`", "ModelP
     alone=pruned, hosts=(CALLBACK,))
 
 
-class Listed(Lit):
-    """Keeps its layer in a list."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = [uniform(nn.Linear(INPUTS, OUTPUTS, False)), LIF(OUTPUTS, time_dim=0)]
-
-    def forward(self, x: Tensor) -> Tensor:
-        connection, neuron = self.layers
-        neuron.reset()
-        return neuron(connection(x.transpose(0, 1)))
-
-
 def in_a_list() -> None:
-    net, rule = Listed(), STDP(0.01, -0.008, time_dim=0)
+    def step(module: Any, x: Tensor, i: int) -> None:
+        connection, neuron = module.layers
+        neuron.reset()
+        neuron(connection(x.transpose(0, 1)))
+
+    net, rule = Lit(step), stdp()
+    net.layers = [*second().values()]
     rule.register_cell("hidden", Cell(*net.layers))
     fit(net, learner(rule, {}))
 
@@ -733,41 +549,49 @@ mistake("a layer in a plain list", ("setup", "recorded"), "`hidden`", "model", a
     hosts=(CALLBACK,))
 
 
-class Hybrid(Lit):
+def hybrid() -> None:
     """Adam and a rule change the same weights."""
-
-    automatic = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lif = SurrogateLIF(OUTPUTS, gradient="time", time_dim=0)
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        return (self(batch).mean() - 0.2).square()
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.Adam(self.fc.parameters(), 1e-3)
+    module = Lit(
+        lambda module, x, i: (module(x).mean() - 0.2).square(),
+        lambda module: torch.optim.Adam(module.fc.parameters(), 1e-3),
+        automatic=True,
+    )
+    module.lif = SurrogateLIF(OUTPUTS, gradient="time", time_dim=0)
+    fit(module, learner())
 
 
 mistake("Adam and a rule on the same weights", "trained", "enc.weight",
-    alone=lambda: fit(Hybrid(), learner()), hosts=(CALLBACK,))
+    alone=hybrid, hosts=(CALLBACK,))
 
 
-class Hidden(Net):
-    """A neuron of snnTorch, which keeps its state, and is never reset."""
+def hidden() -> Any:
+    """A neuron of snnTorch, which keeps its state."""
+    import pytest
 
-    def __init__(self) -> None:
-        import pytest
-
-        super().__init__(pytest.importorskip("snntorch").Leaky(beta=0.9, init_hidden=True))
-
-    def run(self, x: Tensor) -> None:
-        for each in x.transpose(0, 1):
-            self.lif(self.fc(each))
+    return Net(pytest.importorskip("snntorch").Leaky(beta=0.9, init_hidden=True))
 
 
-mistake("a neuron of another library is never reset", "probes", "rest", net=Hidden,
-    rule=lambda net: STDP(0.01, -0.008), step=lambda net, x, i: net.run(x), hosts=HOSTED)
+mistake("a neuron of another library is never reset", "probes", "rest", net=hidden,
+    rule=pairs(0.01, -0.008, time_dim=None), step=by_steps, hosts=HOSTED)
+
+
+class Passed(nn.Module):
+    """A neuron that is given its potential, and returns it."""
+
+    def forward(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        v = 0.9 * v + x
+        return (v > 1).float(), v * (v <= 1)
+
+
+def passes(net: Any, x: Tensor, i: int) -> None:
+    state = vars(net).setdefault("state", torch.zeros(BATCH, OUTPUTS))
+    for each in x.transpose(0, 1):
+        _, state = net.lif(net.fc(each), state)
+    vars(net)["state"] = state.detach()
+
+
+mistake("a neuron is given the state of the batch before", "probes", "given the state", "pass none",
+    net=lambda: Net(Passed()), rule=pairs(0.01, -0.008, time_dim=None), step=passes, hosts=HOSTED)
 
 
 def learned_feedback(net: Any) -> Any:

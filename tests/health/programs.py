@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
 import torch
+from callback_helpers import trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import lightning_accum as la
-from lightning_accum import MSTDP, STDP, Cell, CellSpec
+from lightning_accum import MSTDP, STDP, Cell, CellSpec, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
-from lightning_accum.nn import LIF, LeakyIntegrator, Linear, SurrogateLIF
+from lightning_accum.nn import LIF, DelayedLinear, LeakyIntegrator, SurrogateLIF
+from lightning_accum.optim import UpdateOptimizer, updates_as_gradients
 from lightning_accum.rules import SymmetricFeedback
 
 INPUTS, OUTPUTS, STEPS, BATCH = 8, 4, 15, 4
@@ -34,6 +38,11 @@ def uniform(connection: nn.Module, low: float = 0.0, high: float = 0.35) -> Any:
     return connection
 
 
+def dense(low: float = 0.0, high: float = 0.35, kind: Any = nn.Linear) -> Any:
+    """Returns a connection of the layer."""
+    return uniform(kind(INPUTS, OUTPUTS, bias=False), low, high)
+
+
 class Net(nn.Module):
     """A layer of neurons, which is called once per sequence."""
 
@@ -41,13 +50,13 @@ class Net(nn.Module):
         self, lif: nn.Module | None = None, fc: nn.Module | None = None, **more: nn.Module
     ) -> None:
         super().__init__()
-        self.fc = uniform(Linear(INPUTS, OUTPUTS, bias=False)) if fc is None else fc
+        self.fc = dense(kind=la.nn.Linear) if fc is None else fc
         self.lif = LIF(OUTPUTS, time_dim=0) if lif is None else lif
         for name, module in more.items():
             self.add_module(name, module)
 
     def rest(self) -> None:
-        """Resets what has a state."""
+        """Resets what keeps a state."""
         for module in self.modules():
             if module is not self and hasattr(module, "reset"):
                 module.reset()
@@ -70,24 +79,31 @@ def whole(net: Any, x: Tensor, i: int) -> Any:
     net(x)
 
 
-def stepwise(net: Any, x: Tensor, i: int) -> Any:
-    """Runs a batch from rest, step by step."""
-    net.rest()
+def by_steps(net: Any, x: Tensor, i: int) -> None:
+    """Runs a batch step by step."""
     for each in x.transpose(0, 1):
         net.lif(net.fc(each))
 
 
-def stdp(net: Any) -> la.Rule:
+def stepwise(net: Any, x: Tensor, i: int) -> Any:
+    """Runs a batch from rest, step by step."""
+    net.rest()
+    by_steps(net, x, i)
+
+
+def stdp(net: Any = None) -> la.Rule:
     """Returns STDP of sequences."""
     return STDP(0.01, -0.008, time_dim=0)
 
 
-def rewarded(value: Callable[[int], Any]) -> Any:
-    def step(net: Any, x: Tensor, i: int) -> Any:
-        whole(net, x, i)
-        return {"reward": value(i)}
+def pairs(pos: float, neg: float, **options: Any) -> Callable[[Any], la.Rule]:
+    """Makes STDP of sequences, with these rates."""
+    return lambda net: STDP(pos, neg, **{"time_dim": 0, **options})
 
-    return step
+
+def rewarded(value: Callable[[int], Any], run: Callable[..., Any] = whole) -> Any:
+    """Runs a batch, and returns a reward."""
+    return lambda net, x, i: (run(net, x, i), {"reward": value(i)})[1]
 
 
 def mstdp(net: Any) -> Any:
@@ -100,7 +116,7 @@ class Errors(Net):
     def __init__(self, threshold: float = 1.0, **lif: Any) -> None:
         super().__init__(
             SurrogateLIF(OUTPUTS, v_threshold=threshold, time_dim=0, **lif),
-            uniform(nn.Linear(INPUTS, OUTPUTS, bias=False)),
+            dense(),
             readout=nn.Linear(OUTPUTS, 2, bias=False),
             leak=LeakyIntegrator(2, time_dim=0),
         )
@@ -147,8 +163,9 @@ class Program:
         on: what else happens, by ``"batch"`` (before it), ``"ran"`` (after it, before the rule),
             ``"updated"``, ``"epoch"`` (at its end) or ``"end"``.
         optimizer: of the loss, for all hosts.
-        carry, every, scale, update: whether batches are a stream; batches between updates; the
-            factor of updates; whether there are any.
+        carry, every, scale, call, update: whether batches are a stream; batches between updates;
+            the factor of updates, or of the one after a batch; whether the rule is called, and
+            updates are applied, but in a fit.
         inputs: names of the rule's inputs.
         callback, trainer: more options of the callback and of the Trainer.
         learners: more callbacks of the Trainer.
@@ -172,7 +189,8 @@ class Program:
     optimizer: Callable[[Any], torch.optim.Optimizer] | None = None
     carry: bool = False
     every: int = 1
-    scale: float = 1.0
+    scale: float | Callable[[int], float] = 1.0
+    call: bool = True
     update: bool = True
     inputs: tuple[str, ...] = ()
     callback: Mapping[str, Any] = field(default_factory=dict)
@@ -184,67 +202,52 @@ class Program:
         if event in self.on:
             self.on[event](net, rule, i)
 
-    def loss_of(self, given: Any) -> tuple[dict[str, Any], Tensor | None]:
-        """Returns the inputs of the rule, and the loss."""
-        given = dict(given or {})
-        return given, given.pop("loss", None)
-
 
 # ---------------------------------------------------------------------- hosts
-def by_hand(p: Program) -> None:
+def loop(p: Program, net: Any, rule: Any, batch: Any, evaluate: Any, update: Any) -> None:
     """A loop of the user's own."""
+    optimizer = p.optimizer(net) if p.optimizer else None
+    i = 0
+    for _ in range(p.epochs):
+        for x in p.data():
+            p.at("batch", net, rule, i)
+            with batch():
+                given = dict(p.step(net, x, i) or {})
+                p.at("ran", net, rule, i)
+            loss = given.pop("loss", None)
+            if optimizer is not None and loss is not None:
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            if p.call:
+                evaluate(**given)
+            i += 1
+            if p.update and i % p.every == 0:
+                update(scale=p.scale(i) if callable(p.scale) else p.scale)
+            p.at("updated", net, rule, i - 1)
+        p.at("epoch", net, rule, i)
+    p.at("end", net, rule, i)
+
+
+def by_hand(p: Program) -> None:
+    """A rule that the loop calls."""
     net = p.net()
     rule = p.rule(net)
     p.prepare(net, rule)
     for name, spec in p.cells.items():
         params = {} if spec.params is None else {"params": spec.params}
         rule.register_cell(name, spec.find(net), **params, **spec.overrides)
-    optimizer = p.optimizer(net) if p.optimizer else None
-    i = 0
-    for _ in range(p.epochs):
-        for x in p.data():
-            p.at("batch", net, rule, i)
-            inputs, loss = p.loss_of(p.step(net, x, i))
-            p.at("ran", net, rule, i)
-            if optimizer is not None and loss is not None:
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-            rule(**inputs, carry=p.carry)
-            i += 1
-            if p.update and i % p.every == 0:
-                rule.update(scale=p.scale)
-            p.at("updated", net, rule, i - 1)
-        p.at("epoch", net, rule, i)
-    p.at("end", net, rule, i)
+    loop(p, net, rule, nullcontext, partial(rule, carry=p.carry), rule.update)
 
 
 def fabric(p: Program) -> None:
-    """A loop with a FabricCellTrainer."""
+    """A FabricCellTrainer."""
     net = p.net()
     rule = p.rule(net)
     p.prepare(net, rule)
     learner = FabricCellTrainer(rule, dict(p.cells) or None, carry=p.carry)
     learner.setup(net)
-    optimizer = p.optimizer(net) if p.optimizer else None
-    i = 0
-    for _ in range(p.epochs):
-        for x in p.data():
-            p.at("batch", net, rule, i)
-            with learner.batch():
-                inputs, loss = p.loss_of(p.step(net, x, i))
-                p.at("ran", net, rule, i)
-            if optimizer is not None and loss is not None:
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-            learner.accumulate(**inputs)
-            i += 1
-            if p.update and i % p.every == 0:
-                learner.step(scale=p.scale)
-            p.at("updated", net, rule, i - 1)
-        p.at("epoch", net, rule, i)
-    p.at("end", net, rule, i)
+    loop(p, net, rule, learner.batch, learner.accumulate, learner.step)
     learner.release()
 
 
@@ -285,18 +288,7 @@ class After(pl.Callback):
 
 def quiet_trainer(*callbacks: pl.Callback, **options: Any) -> pl.Trainer:
     """Returns a Trainer that writes nothing."""
-    quiet: dict[str, Any] = {
-        "accelerator": "cpu",
-        "devices": 1,
-        "logger": False,
-        "max_epochs": 1,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "num_sanity_val_steps": 0,
-        "log_every_n_steps": 1,
-    }
-    return pl.Trainer(callbacks=list(callbacks), **{**quiet, **options})
+    return trainer(None, *callbacks, **{"num_sanity_val_steps": 0, **options})
 
 
 def callback(p: Program) -> None:
@@ -312,8 +304,8 @@ def callback(p: Program) -> None:
     if p.every > 1:
         options["apply_every_n_batches"] = p.every
     use = CellTrainerCallback(rule, cells or None, **{**options, **p.callback})
-    trainer = quiet_trainer(use, *p.learners(), After(), max_epochs=p.epochs, **p.trainer)
-    trainer.fit(module, loader(p.data()))
+    more = {"max_epochs": p.epochs, **p.trainer}
+    quiet_trainer(use, *p.learners(), After(), **more).fit(module, loader(p.data()))
     p.at("end", module.net, rule, module.i)
 
 
@@ -325,15 +317,29 @@ ENC = {"enc": CellSpec("fc", "lif")}
 
 
 class Lit(pl.LightningModule):
-    """The layer as a LightningModule, without an optimizer; a subclass says what differs."""
+    """The layer as a LightningModule.
 
-    automatic = False
+    Args:
+        step: what a training step does besides, and returns.
+        optimizers: returns those of the module.
+        automatic: whether it is optimized automatically.
+        more: other modules.
+    """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        step: Callable[[Any, Tensor, int], Any] = lambda module, x, i: None,
+        optimizers: Callable[[Any], Any] = lambda module: None,
+        automatic: bool = False,
+        **more: nn.Module,
+    ) -> None:
         super().__init__()
-        self.automatic_optimization = self.automatic
-        self.fc = uniform(Linear(INPUTS, OUTPUTS, bias=False))
+        self.automatic_optimization = automatic
+        self.step, self.made = step, optimizers
+        self.fc = dense(kind=la.nn.Linear)
         self.lif = LIF(OUTPUTS, time_dim=0)
+        for name, module in more.items():
+            self.add_module(name, module)
 
     def forward(self, x: Tensor) -> Tensor:
         self.lif.reset()
@@ -341,9 +347,86 @@ class Lit(pl.LightningModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         self(batch)
+        return self.step(self, batch, batch_idx)
 
     def configure_optimizers(self) -> Any:
-        return None
+        return self.made(self)
+
+
+def local(module: Any) -> UpdateOptimizer:
+    """Returns the layer's own UpdateOptimizer."""
+    return UpdateOptimizer(module.fc.parameters())
+
+
+def second(inputs: int = INPUTS, low: float = 0.0, high: float = 0.35) -> dict[str, nn.Module]:
+    """Returns the modules of another layer."""
+    fc = uniform(nn.Linear(inputs, 4, bias=False), low, high)
+    return {"fc2": fc, "lif2": LIF(4, time_dim=0)}
+
+
+def run_second(module: Any, x: Tensor) -> None:
+    """Runs the other layer, from rest."""
+    module.lif2.reset()
+    module.lif2(module.fc2(x))
+
+
+def fails(at: int) -> Callable[[Any, Tensor, int], None]:
+    """Raises an error in one batch, in the first fit of a module."""
+
+    def step(module: Any, x: Tensor, i: int) -> None:
+        if i == at and not hasattr(module, "failed"):
+            module.failed = True
+            raise OSError
+
+    return step
+
+
+def step_exported(module: Any, x: Tensor, i: int) -> None:
+    """Hands changes over to an optimizer of a fit, which steps."""
+    module.optimizers().zero_grad()
+    module.trainer.callbacks[0].updates_as_gradients()
+    module.optimizers().step()
+
+
+def constrained(*constraints: Callable[[Tensor], object]) -> Any:
+    """Returns a preparation that registers constraints."""
+
+    def prepare(net: Any, rule: Any) -> None:
+        for each in constraints:
+            attach_updater(net.fc, "weight").register_constraint(each)
+
+    return prepare
+
+
+class Deep(Net):
+    """Two layers."""
+
+    def __init__(self) -> None:
+        super().__init__(**second(OUTPUTS, 0.2, 0.9))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.lif2(self.fc2(super().forward(x)))
+
+
+def delayed(**options: Any) -> Any:
+    """Returns a layer whose delays are trained."""
+    net = Net(fc=DelayedLinear(INPUTS, OUTPUTS, 5.0, time_dim=0, **options))
+    net.fc.weight.requires_grad_(False).fill_(0.3)
+    return net
+
+
+def restores(event: str, every: int = 1) -> dict[str, Any]:
+    """Loads the first weights again at an event, of every so many batches."""
+    first: dict[str, Any] = {}
+
+    def keep(net: Any, rule: Any) -> None:
+        first.update(copy.deepcopy(net.fc.state_dict()))
+
+    def load(net: Any, rule: Any, i: int) -> None:
+        if i % every == 0:
+            net.fc.load_state_dict(first)
+
+    return {"prepare": keep, "on": {event: load}}
 
 
 def fit(module: Any, *callbacks: pl.Callback, data: Any = None, **trainer: Any) -> pl.Trainer:
@@ -363,14 +446,13 @@ def loader(data: Any = None) -> DataLoader[Any]:
 
 def learner(rule: Any = None, cells: Any = None, **options: Any) -> CellTrainerCallback:
     """Returns a callback that trains the layer."""
-    rule = rule or STDP(0.01, -0.008, time_dim=0)
-    return CellTrainerCallback(rule, ENC if cells is None else cells, **options)
+    return CellTrainerCallback(rule or stdp(), ENC if cells is None else cells, **options)
 
 
 # ---------------------------------------------------------------------- loops
 def registered() -> tuple[Net, Any]:
     """Returns the layer, and a rule that has its cell."""
-    net, rule = Net(), stdp(None)
+    net, rule = Net(), stdp()
     rule.register_cell("enc", Cell(net.fc, net.lif))
     return net, rule
 
@@ -383,9 +465,29 @@ def windows(net: Any, rule: Any, batches: int = 24) -> Iterator[int]:
         yield i
 
 
+def exported(
+    kind: Callable[..., torch.optim.Optimizer] = torch.optim.SGD,
+    lr: float = 1.0,
+    step: bool = True,
+    zero: bool = True,
+    early: bool = False,
+) -> None:
+    """Hands changes over to an optimizer, or forgets a part of it."""
+    net, rule = registered()
+    optimizer = kind(net.fc.parameters(), lr=lr)
+    for _i in windows(net, rule):
+        if zero:
+            optimizer.zero_grad()
+        updates_as_gradients(rule.updater_of("enc"))
+        if early:
+            optimizer.zero_grad()
+        if step:
+            optimizer.step()
+
+
 def set_up() -> tuple[Net, FabricCellTrainer]:
     """Returns the layer, and a learner that is set up."""
-    net, use = Net(), FabricCellTrainer(stdp(None), ENC)
+    net, use = Net(), FabricCellTrainer(stdp(), ENC)
     use.setup(net)
     return net, use
 
