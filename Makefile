@@ -15,7 +15,7 @@ DOCS_OUT := docs/_build
 ALONE := neurons events bindsnet inferno-ai
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernel demo test doctest crash sanitize mutate lint format types docs notebooks outputs zoo examples bench-smoke bench build release-check matrix ci clean
+.PHONY: help setup kernel demo test doctest crash sanitize mutate lint format types docs notebooks outputs zoo references examples bench-smoke bench build release-check matrix ci clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -110,6 +110,11 @@ outputs: $(TESTS) ## what examples print, for the gallery; some by ARGS="digits_
 
 zoo: $(DEMO) ## the page of networks, or some of it by ARGS="--only conv_wta"
 	$(PY) scripts/zoo.py $(ARGS)
+
+references: ## what NEST and Brian2 compute, which tests compare with; in an environment of their own
+	$(PYTHON) -m venv .references
+	.references/bin/python -m pip install --quiet nest-simulator==3.10 brian2==2.9 'numpy<2'
+	.references/bin/python scripts/nest_reference.py
 
 examples: $(TESTS) ## every example, in its short form
 	$(PY) scripts/run_each.py examples --short

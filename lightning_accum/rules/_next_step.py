@@ -127,8 +127,10 @@ class StepPlanner:
 
         def noted(window: Window) -> Sequence[Change]:
             found = terms(window)
-            products = [term for change in found if change.rate and (term := change.as_product())]
-            small = products and (window.total == 1 or is_small(products))
+            every = [change.as_product() for change in found if change.rate]
+            products = [product for product in every if product is not None]
+            small = len(products) == len(every) > 0
+            small = small and (window.total == 1 or is_small(products))
             self._terms, self._suited = FixedTerms(products, batch) if small else None, kind
             return found
 

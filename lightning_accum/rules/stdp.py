@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
+from typing import Literal, TypeAlias, get_args
 
+import torch
+from torch import Tensor
 from typing_extensions import Self
 
 from lightning_accum.cells.fields import field
-from lightning_accum.engine.terms import Term
+from lightning_accum.engine.state import StateKey
+from lightning_accum.engine.terms import Change, CustomChange, Parts, Term
+from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import reduction
 from lightning_accum.functional.traces import TraceMode, decay_factor
+from lightning_accum.rules._hyperparameters import check_choice
 from lightning_accum.rules.base import Rule
 from lightning_accum.sparse.neurons import PairSTDP
+
+Pairing: TypeAlias = Literal["symmetric", "presynaptic", "reduced"]
+"""Which spikes are nearest."""
 
 
 class PairRule(Rule):
@@ -57,7 +67,16 @@ class STDP(PairRule):
         tc_post: time constant of the postsynaptic trace, in ms.
         tc_pre: time constant of the presynaptic trace, in ms.
         trace_mode: ``"cumulative"``, every pair of spikes counts, or ``"nearest"``, the nearest.
+        pairing: which pairs are nearest. ``"symmetric"``: each spike, and the latest one of the
+            other side. ``"presynaptic"``, centred on presynaptic spikes: each of them, and the
+            latest and the next postsynaptic one. ``"reduced"`` symmetric: each spike, and the
+            latest one of the other side, if no other spike of this synapse lies between the two.
+            The last two keep two values for each sample and synapse, and visit all in each step.
         **options: those of :class:`Rule`.
+
+    Raises:
+        ValueError: if ``pairing`` is not ``"symmetric"``, and ``trace_mode`` not ``"nearest"``, or
+            the parameter is not a matrix ``[out, in]``.
 
     Example:
         >>> import torch
@@ -77,21 +96,90 @@ class STDP(PairRule):
     Source:
         Bi & Poo 1998, doi:10.1523/JNEUROSCI.18-24-10464.1998; Song, Miller & Abbott 2000,
         doi:10.1038/78829; the online form with traces: Morrison, Diesmann & Gerstner 2008,
-        doi:10.1007/s00422-008-0233-1, eq. 4.
+        doi:10.1007/s00422-008-0233-1, eq. 4, and fig. 7 for the pairings.
     """
+
+    pairing: Pairing = field(default="symmetric", kw_only=True)
 
     _fixed_terms = True
 
-    def terms(self, window: Window, h: Self) -> Sequence[Term]:
+    def check(self, h: Self) -> None:
+        """Raises an error if hyperparameters make no sense."""
+        super().check(h)
+        check_choice("pairing", h.pairing, get_args(Pairing))
+        if h.pairing != "symmetric" and h.trace_mode != "nearest":
+            raise ValueError(
+                f"Argument `trace_mode` should be 'nearest' for `pairing = {h.pairing!r}`, which"
+                f" says which spikes are nearest. Found `trace_mode = {h.trace_mode!r}`."
+            )
+
+    def terms(self, window: Window, h: Self) -> Sequence[Change]:
         """Returns a term for the spikes of each side."""
-        return self.pairs(window, h)
+        return self.pairs(window, h) if h.pairing == "symmetric" else [_SinglePairs(window, h)]
 
     def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
         """Returns the constants for the loop in C that learns online."""
         how = reduction(h.batch_reduction)
-        if not how.adds or h.lr_post == h.lr_pre == 0:  # then nothing is applied
+        if not how.adds or h.pairing != "symmetric":
+            return None
+        if h.lr_post == h.lr_pre == 0:  # then nothing is applied
             return None
         scale = 1 / batch if how.averages else 1.0
         decays = decay_factor(h.tc_pre, h.dt), decay_factor(h.tc_post, h.dt)
         rates = scale * h.lr_post, scale * h.lr_pre
         return PairSTDP(*rates, *decays, nearest=h.trace_mode == "nearest")
+
+
+class _SinglePairs(CustomChange):
+    """Sums pairs of spikes that end each other's traces, synapse by synapse."""
+
+    def __init__(self, window: Window, h: STDP) -> None:
+        super().__init__(window.post.activity.shape[1])
+        plain = window.vjp.is_matrix and window.vjp.reads_input and window.pre.activity.ndim == 3
+        if not plain:
+            raise ValueError(
+                f"Argument `pairing` should be 'symmetric' for `{window.name}` of shape"
+                f" {list(window.param.shape)}, as others need a matrix [out, in] with an entry for"
+                f" each synapse. Found `pairing = {h.pairing!r}`."
+            )
+        self.window, self.h = window, h
+        self.decays = decay_factor(h.tc_pre, h.dt), decay_factor(h.tc_post, h.dt)
+        self.keys = [
+            StateKey("sample", f"{window.name} {side} trace of {h.pairing} pairs", decay)
+            for side, decay in zip(("pre", "post"), self.decays, strict=True)
+        ]
+
+    @cached_property
+    def sums(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The pairs that each side completes, and both traces at the end, of each synapse."""
+        window, reduced = self.window, self.h.pairing == "reduced"
+        param = window.param.detach()
+        zeros = param.new_zeros(4, self.size, *param.shape, dtype=window.post.dtype)
+        up, down, x, y = zeros.unbind(0)
+        for trace, key in zip((x, y), self.keys, strict=True):
+            if (before := window.left_for_samples(key)) is not None:
+                trace.copy_(before)
+        sides = (side.values().unbind(0) for side in (window.pre, window.post))
+        for pre, post in zip(*sides, strict=True):
+            pre, post = pre.unsqueeze(1), post.unsqueeze(2)
+            x = self.decays[0] * x
+            x = torch.where(pre != 0, pre, x) if reduced else x + pre
+            y = torch.where(post != 0, post, self.decays[1] * y)
+            up += post * x
+            down += y * pre
+            x = x.where(post == 0, 0.0)
+            y = y.where(pre == 0, 0.0) if reduced else y
+        return up, down, x, y
+
+    def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
+        """Returns each sum as the part that its rate selects."""
+        found: dict[bool, Tensor] = {}
+        for rate, total in zip((self.h.lr_post, self.h.lr_pre), self.sums, strict=False):
+            if rate:
+                part = abs(rate) * total[samples].sum(0)
+                found[rate < 0] = part + found[rate < 0] if (rate < 0) in found else part
+        return found.get(False), found.get(True)
+
+    def carry(self, vjp: WeightVJP) -> dict[StateKey, Tensor]:
+        """Returns both traces of every synapse at the end."""
+        return dict(zip(self.keys, self.sums[2:], strict=True))

@@ -123,6 +123,8 @@ MADE: list[tuple[Callable[[], object], str]] = [
     (lambda: stdp(params=[]), r"Found `params = \(\)`"),
     (lambda: stdp(backend="fast"), "Argument `backend` should be one of"),
     (lambda: stdp(picker=3), "`picker` should be a callable"),
+    (lambda: stdp(pairing="all"), "Argument `pairing` should be one of"),
+    (lambda: stdp(pairing="reduced"), "`trace_mode` should be 'nearest' for `pairing = 'reduced'`"),
     (lambda: stdp(dt=-1.0), "`dt` should be a positive"),
     (lambda: stdp(tc_pre=0.0), "`tc_pre` should be a positive"),
     (lambda: la.STDP(float("nan"), 0.1), "`lr_post` should be a finite"),
@@ -628,6 +630,15 @@ def test_a_bias_has_no_entry_for_each_synapse() -> None:
     unit = rule.register_cell("cell", layer.cell)
     unit.monitors["pre"](torch.ones(1, 3)), unit.monitors["post"](torch.ones(1, 2))
     with pytest.raises(ValueError, match=r"an entry for each synapse, shape \[2, 3\]. Found \[2\]"):
+        rule()
+
+
+def test_pairs_of_other_schemes_need_an_entry_for_each_synapse() -> None:
+    fc, relu = nn.Linear(3, 2), nn.Identity()
+    rule = la.STDP(0.1, -0.1, trace_mode="nearest", pairing="reduced", params=["bias"])
+    rule.register_cell("cell", Cell(fc, relu))
+    relu(fc(torch.ones(1, 3)).gt(9).float())
+    with pytest.raises(ValueError, match=r"`pairing` should be 'symmetric' for `bias` of shape"):
         rule()
 
 

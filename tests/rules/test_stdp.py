@@ -12,7 +12,9 @@ from rasters import Fed, layer, learned, raster, show
 from torch import nn
 from turns import turns
 
-from lightning_accum import STDP, Cell
+from lightning_accum import STDP, Cell, Serial
+from lightning_accum import nn as layers
+from lightning_accum.rules import learn_online
 
 A = math.exp(-1 / 20)  # what a trace of 20 ms keeps from one step to the next
 WAYS = [*itertools.product(("cumulative", "nearest"), FORMS)]
@@ -155,3 +157,69 @@ def test_neurons_that_give_tuples_and_cells_that_share():
     expected = learned(STDP(0.3, -0.2, batch_reduction="sum"), pre, post[0])
     expected += learned(STDP(0.5, -0.2, batch_reduction="sum"), pre, post[1])
     torch.testing.assert_close(first.cell.updater.weight.update(fc.weight), expected, **exact)
+
+
+def paired(pre, post, pairing: str) -> tuple[float, float]:
+    """The pairs of one synapse that each side completes, found spike by spike."""
+    up = down = 0.0
+    for p in post:
+        causal = [q for q in pre if q <= p and not any(q <= other < p for other in post)]
+        causal = causal[-1:] if pairing == "reduced" else causal
+        up += sum(A ** (p - q) for q in causal)
+    for q in pre:
+        before = [p for p in post if p <= q][-1:]
+        if pairing == "reduced" and any(before[0] <= other < q for other in pre if before):
+            before = []
+        down += sum(A ** (q - p) for p in before)
+    return up, down
+
+
+@pytest.mark.parametrize("cut", [(12,), (1,) * 12, (5, 4, 3)])
+@pytest.mark.parametrize("pairing", ["presynaptic", "reduced"])
+def test_pairs_of_other_schemes_spike_by_spike(pairing, cut):
+    pre, post = raster(12, 3, 5, density=0.3, seed=1), raster(12, 3, 4, density=0.3, seed=2)
+    expected = torch.empty(2, 3, 4, 5, dtype=torch.float64)
+    for b, j, i in itertools.product(range(3), range(4), range(5)):
+        sides = (side.nonzero().flatten().tolist() for side in (pre[:, b, i], post[:, b, j]))
+        expected[:, b, j, i] = torch.tensor(paired(*sides, pairing), dtype=torch.float64)
+    for lr_post, backend, (name, reduce) in itertools.product(
+        (0.3, -0.3),
+        ["auto", "plain"],
+        [("sum", torch.sum), (torch.amax, torch.amax)],
+    ):
+        if len(cut) > 1 and name != "sum":
+            continue
+        model = layer(5, 4)
+        rule = STDP(
+            lr_post, -0.2, trace_mode="nearest", pairing=pairing, batch_reduction=name,
+            backend=backend,
+        )  # fmt: skip
+        found = rule.register_cell("cell", model.cell).cell.updater.weight
+        for x, y in zip(pre.split(cut), post.split(cut), strict=True):
+            show(model, x, y)
+            rule()
+        up, down = 0.3 * expected[0], 0.2 * expected[1]
+        parts = (reduce(up, 0), reduce(down, 0)) if lr_post > 0 else (None, reduce(up + down, 0))
+        for part, other in zip((found.pos, found.neg), parts, strict=True):
+            assert (part is None) == (other is None)
+            if part is not None:
+                torch.testing.assert_close(part, other, **exact)
+
+
+def test_other_schemes_learn_online_step_by_step():
+    x = raster(30, 2, 6, density=0.4, seed=3)
+    weights = []
+    for online in (True, False):
+        torch.manual_seed(0)
+        model = Serial(layers.Linear(6, 3, bias=False).double(), layers.LIF(3).double())
+        rule = STDP(0.05, -0.04, trace_mode="nearest", pairing="reduced")
+        rule.register_cell("cell", model.cell)
+        if online:
+            learn_online(rule, model, x)
+        else:
+            for step in x:
+                model(step)
+                rule()
+                rule.update()
+        weights.append(model.connection.weight.detach())
+    assert torch.equal(*weights)

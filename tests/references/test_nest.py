@@ -1,0 +1,195 @@
+"""Rules change weights as NEST's synapses and Brian2's equations do, by the results of both."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rasters import layer, show
+from torch import Tensor
+
+import lightning_accum as la
+from lightning_accum.functional import Surrogate
+
+NEST = json.loads(Path(__file__).with_name("nest.json").read_text())
+Make = Callable[[dict[str, Any]], la.Rule]
+
+
+class PowerLaw(la.Rule):
+    """Potentiation by a power of the weight, and depression in proportion to it."""
+
+    lr_post: float
+    lr_pre: float
+    tc_post: float
+    tc_pre: float
+    power: float
+
+    def terms(self, window, h):
+        grown = window.param**h.power
+        return (
+            la.Term(h.lr_post, window.post, window.pre.trace(h.tc_pre), lambda x: x * grown),
+            la.Term(h.lr_pre, window.post.trace(h.tc_post), window.pre, lambda x: x * window.param),
+        )
+
+
+def pair(case: dict[str, Any]) -> dict[str, float]:
+    """The rates and time constants of a pair rule."""
+    settings = case["settings"]
+    rate = settings["lambda"] * settings.get("Wmax", 1.0)
+    taus = {"tc_post": case["tau_minus"], "tc_pre": case["tau_plus"]}
+    return {"lr_post": rate, "lr_pre": -settings["alpha"] * rate, **taus}
+
+
+def weight_dependent(case: dict[str, Any]) -> la.Rule:
+    powers = {f"power_{sign}": case["settings"][f"mu_{name}"]
+              for sign, name in (("pos", "plus"), ("neg", "minus"))}  # fmt: skip
+    return la.WeightDependentSTDP(**pair(case), **powers, dt=case["dt"])
+
+
+def triplet(case: dict[str, Any]) -> la.Rule:
+    s = case["settings"]
+    return la.TripletSTDP(
+        s["Aplus"], s["Aplus_triplet"], -s["Aminus"], -s["Aminus_triplet"], dt=case["dt"],
+        tc_post_fast=case["tau_minus"], tc_post_slow=case["tau_minus_triplet"],
+        tc_pre_fast=case["tau_plus"], tc_pre_slow=s["tau_plus_triplet"],
+    )  # fmt: skip
+
+
+def inhibitory(case: dict[str, Any]) -> la.Rule:
+    s = case["settings"]
+    target = s["alpha"] / (2 * s["tau"]) * 1000.0
+    return la.InhibitorySTDP(s["eta"], target, s["tau"], dt=case["dt"])
+
+
+def nearest(pairing: str) -> Make:
+    def make(case: dict[str, Any]) -> la.Rule:
+        return la.STDP(**pair(case), trace_mode="nearest", pairing=pairing, dt=case["dt"])
+
+    return make
+
+
+RULES: dict[str, Make] = {
+    "stdp_synapse": weight_dependent,
+    "stdp_triplet_synapse": triplet,
+    "stdp_nn_symm_synapse": nearest("symmetric"),
+    "stdp_nn_pre_centered_synapse": nearest("presynaptic"),
+    "stdp_nn_restr_synapse": nearest("reduced"),
+    "stdp_pl_synapse_hom": lambda case: PowerLaw(
+        **pair(case), power=case["settings"]["mu"], dt=case["dt"]
+    ),
+    "vogels_sprekeler_synapse": inhibitory,
+}
+
+
+def tensor(values: list[list[float]]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def raster(trains: list[list[int]], steps: int) -> Tensor:
+    spikes = torch.zeros(steps, 1, len(trains), dtype=torch.float64)
+    for neuron, train in enumerate(trains):
+        spikes[train, 0, neuron] = 1
+    return spikes
+
+
+def learned(rule: la.Rule, case: dict[str, Any], length: int) -> Tensor:
+    """The change of the weights, which are updated after each window of some steps."""
+    pre, post = (raster(case[side], case["steps"]) for side in ("pre", "post"))
+    model, before = layer(pre.shape[-1], post.shape[-1]), tensor(case["before"])
+    model.connection.weight.data.copy_(before)
+    rule.register_cell("cell", model.cell)
+    for x, y in zip(pre.split(length), post.split(length), strict=True):
+        show(model, x, y)
+        rule()
+        rule.update()
+    return model.connection.weight.detach() - before
+
+
+@pytest.mark.parametrize("name", NEST["synapses"])
+def test_weights_change_as_in_nest(name: str) -> None:
+    case = NEST["synapses"][name]
+    make = RULES[case["synapse"]]
+    expected = tensor(case["after"]) - tensor(case["before"])
+    depends = case["synapse"] in ("stdp_synapse", "stdp_pl_synapse_hom")
+    for length in (1,) if depends else (1, 7, case["steps"]):
+        found = learned(make(case), case, length)
+        error = (found - expected).abs().max() / expected.abs().max()
+        assert error < 1e-11, (length, error)
+
+
+class Known(Surrogate):
+    """A pseudo-derivative that is recorded in place of the potential."""
+
+    def derivative(self, x: Tensor) -> Tensor:
+        return x
+
+
+@pytest.mark.parametrize("name", NEST["eprop"])
+def test_eprop_changes_weights_as_in_nest_at_each_update(name: str) -> None:
+    case = NEST["eprop"][name]
+    assert case["spikes"] > 20
+    adapts = (
+        {"beta": case["adapt_beta"], "tc_adaptation": case["adapt_tau"]}
+        if "adapt_beta" in case
+        else {}
+    )
+    # NEST's filters of the input and of the readout are averages.
+    scale = math.prod(1 - math.exp(-1 / case[tau]) for tau in ("tau_m", "tau_readout"))
+    for update in case["updates"]:
+        psi, signal = (tensor(update[key]).T.unsqueeze(1) for key in ("psi", "learning_signal"))
+        pre, before = raster(update["pre"], len(psi)), tensor(update["before"])
+        model = layer(pre.shape[-1], psi.shape[-1])
+        model.neuron.psi = psi
+        rule = la.EProp(
+            case["eta"] * scale, tc_mem=case["tau_m"], tc_readout=case["tau_readout"],
+            surrogate=Known(), membrane="psi", threshold=0.0, time_dim=0, **adapts,
+        )  # fmt: skip
+        rule.register_cell("cell", model.cell)
+        show(model, pre, torch.zeros_like(psi), time_dim=0)
+        rule(error=signal)
+        found = model.cell.updater.weight.update(model.connection.weight)
+        expected = tensor(update["after"]) - before
+        error = (found - expected).abs().max() / expected.abs().max()
+        assert error < 1e-11, error
+
+
+RATES: dict[str, Callable[[float, float], la.Rule]] = {
+    "Oja": lambda lr, tau: la.Oja(lr),
+    "BCM": lambda lr, tau: la.BCM(lr, tc_threshold=tau),
+    "SoftHebb": lambda lr, tau: la.SoftHebb(lr),
+}
+
+
+@pytest.mark.parametrize("name", RATES)
+def test_rates_change_weights_as_brians_equations(name: str) -> None:
+    case = NEST["rates"][name]
+    x, y, before = (tensor(case[key]) for key in ("x", "y", "before"))
+    model, rule = layer(x.shape[-1], y.shape[-1]), RATES[name](case["lr"], case["tau"])
+    model.connection.weight.data.copy_(before)
+    rule.register_cell("cell", model.cell)
+    for pre, post in zip(x, y, strict=True):
+        show(model, pre.view(1, 1, -1), post.view(1, 1, -1))
+        rule()
+        rule.update()
+    expected = tensor(case["after"]) - before
+    error = (model.connection.weight.detach() - before - expected).abs().max()
+    assert error < 1e-12 * expected.abs().max(), error
+
+
+def test_rewards_change_weights_as_brians_equations() -> None:
+    case = NEST["MSTDP"]
+    pre, post = (raster(case[side], case["steps"]) for side in ("pre", "post"))
+    taus = {"tc_post": case["tau_minus"], "tc_pre": case["tau_plus"]}
+    rule, model = la.MSTDP(case["lr_post"], case["lr_pre"], **taus), layer(4, 3)
+    rule.register_cell("cell", model.cell)
+    show(model, pre, post)
+    rule(reward=torch.tensor(case["reward"], dtype=torch.float64).unsqueeze(1))
+    found = model.cell.updater.weight.update(model.connection.weight)
+    expected = tensor(case["after"])
+    error = (found - expected).abs().max()
+    assert error < 1e-12 * expected.abs().max(), error
