@@ -193,6 +193,38 @@ def table(sources: Any, targets: Any) -> list[list[float]]:
     return found
 
 
+VOLTAGE = {"A_LTD": 1.4e-4, "A_LTP": 8e-5, "theta_minus": -70.6, "theta_plus": -55.3,
+           "tau_u_bar_minus": 10.0, "tau_u_bar_plus": 7.0}  # fmt: skip
+TAU_X = 15.0
+
+
+def clopath(resolution: float) -> dict[str, Any]:
+    """Drives a neuron whose potential changes the weight of a synapse that barely reaches it."""
+    nest.ResetKernel()
+    nest.verbosity = nest.VerbosityLevel.ERROR
+    nest.resolution = resolution
+    settings = {**VOLTAGE, "A_LTD_const": True, "delay_u_bars": resolution}
+    neuron = nest.Create("aeif_psc_delta_clopath", 1, settings)
+    times = [10.0, 30.0, 45.0, 50.0, 80.0, 110.0, 129.0]
+    source = nest.Create("spike_generator", 1, {"spike_times": times})
+    parrot = nest.Create("parrot_neuron")
+    nest.Connect(source, parrot, syn_spec={"delay": 1.0})
+    nest.Connect(parrot, neuron, syn_spec={
+        "synapse_model": "clopath_synapse", "weight": 0.5, "tau_x": TAU_X, "Wmax": 100.0,
+        "delay": resolution})  # fmt: skip
+    current = nest.Create("dc_generator", 1, {"amplitude": 900.0, "start": 25.0, "stop": 120.0})
+    nest.Connect(current, neuron, syn_spec={"delay": 1.0})
+    seen = nest.Create("multimeter", {"interval": resolution, "record_from": ["V_m"]})
+    nest.Connect(seen, neuron)
+    nest.Simulate(132.0)
+    return {
+        **VOLTAGE, "tau_x": TAU_X, "dt": resolution, "rest": neuron.E_L,
+        "pre": [round((time + 1.0) / resolution) for time in times],
+        "V_m": [round(value, 6) for value in seen.get("events")["V_m"].tolist()],
+        "change": nest.GetConnections(parrot, neuron).weight - 0.5,
+    }  # fmt: skip
+
+
 TIMES, RATE = 30, 0.05
 # What NEST has no synapse for, as Brian2's equations of input x, output y and weights w.
 RATES = {
@@ -276,7 +308,8 @@ def main() -> None:
     rules = {name: rate_rule(equation) for name, equation in RATES.items()}
     found = {
         "nest": nest.__version__, "brian2": brian2.__version__, "synapses": synapses,
-        "eprop": networks, "rates": rules, "MSTDP": rewarded(),
+        "eprop": networks, "clopath": [clopath(step) for step in (0.1, 0.05)],
+        "rates": rules, "MSTDP": rewarded(),
     }  # fmt: skip
     OUT.write_text(json.dumps(found) + "\n", encoding="utf-8")
     print(f"Wrote {OUT}.")

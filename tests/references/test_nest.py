@@ -158,6 +158,28 @@ def test_eprop_changes_weights_as_in_nest_at_each_update(name: str) -> None:
         assert error < 1e-11, error
 
 
+def test_voltages_change_weights_as_in_nest_but_for_the_step() -> None:
+    errors = []
+    for case in NEST["clopath"]:
+        potential = tensor([case["V_m"]]).T.unsqueeze(1) - case["rest"]
+        model = layer(1, 1)
+        model.neuron.u = potential
+        rule = la.Clopath(
+            case["A_LTP"], case["A_LTD"], dt=case["dt"],
+            theta_neg=case["theta_minus"] - case["rest"],
+            theta_pos=case["theta_plus"] - case["rest"], tc_neg=case["tau_u_bar_minus"],
+            tc_pos=case["tau_u_bar_plus"], tc_pre=case["tau_x"], membrane="u", time_dim=0,
+        )  # fmt: skip
+        rule.register_cell("cell", model.cell)
+        show(model, raster([case["pre"]], len(potential)), torch.zeros_like(potential), 0)
+        rule()
+        found = model.cell.updater.weight.update(model.connection.weight)
+        errors.append(abs(found.item() / case["change"] - 1))
+    # NEST integrates the low-passed potentials together with the potential.
+    assert errors[0] < 0.02
+    assert errors[1] < 0.55 * errors[0]
+
+
 RATES: dict[str, Callable[[float, float], la.Rule]] = {
     "Oja": lambda lr, tau: la.Oja(lr),
     "BCM": lambda lr, tau: la.BCM(lr, tc_threshold=tau),

@@ -35,7 +35,7 @@ DEFAULTS = {
     "MSTDPET": {**PAIR, "tc_eligibility": 25.0},
     "OTTT": {**POTENTIAL, "batch_reduction": "sum"},
     "SoftHebb": {**EVERY, "temperature": 1.0},
-    "STDP": PAIR,
+    "STDP": {**PAIR, "pairing": "symmetric"},
     "TripletSTDP": {
         **EVERY, "tc_post_fast": 33.7, "tc_post_slow": 114.0, "tc_pre_fast": 16.8,
         "tc_pre_slow": 101.0, "trace_mode": "cumulative",
