@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from rasters import learned, raster
 from torch import nn
+from turns import turns
 
-from lightning_accum import STDP, Cell, CellSpec, Layer, Rule, Serial, Term, attach_updater
+from lightning_accum import STDP, Cell, CellSpec, Layer, Serial, attach_updater
 from lightning_accum.callbacks import FabricCellTrainer
 
 
@@ -77,21 +77,8 @@ def test_a_serial_layer_is_one_after_the_other():
         Serial(fc, torch.relu)
 
 
-def test_rates_of_zero_learn_nothing():
-    assert learned(STDP(0.0, 0.0), raster(4, 2, 3), raster(4, 2, 2)) is None
-
-
-def test_a_trace_of_a_trace_is_refused():
-    class Twice(Rule):
-        def terms(self, window, h):
-            return [Term(1.0, window.post, window.pre.trace(5.0).trace(5.0))]
-
-    with pytest.raises(ValueError, match="Found one of a trace"):
-        learned(Twice(), raster(4, 2, 3), raster(4, 2, 2))
-
-
-@pytest.mark.parametrize(
-    ("cells", "found"),
+@turns(
+    "cells, found",
     [
         ([("enc", CellSpec("fc", "lif"))], r'such as `\{"encoder": CellSpec\(.*Found `list`'),
         ({"enc": ("fc", "lif")}, r'such as `\{"enc": CellSpec\("fc", "lif"\)\}`. Found `tuple`'),

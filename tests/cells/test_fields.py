@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 import torch
 from torch import nn
+from turns import turns
 
 import lightning_accum as la
 from lightning_accum.cells import field
@@ -105,7 +106,7 @@ def test_arguments_that_do_not_fit() -> None:
         Second(0.1, powr=2)
 
 
-@pytest.mark.parametrize("name", ["forward", "spikes", "training", "defaults"])
+@turns("name", ["forward", "spikes", "training", "defaults"])
 def test_a_field_is_not_called_as_something_else(name: str) -> None:
     with pytest.raises(
         TypeError, match=f"Fields of `Bad` should have names .* Found `{name}: ...`"

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 from torch.overrides import TorchFunctionMode
+from turns import turns
 
 from lightning_accum import STDP, Layer, Serial
 from lightning_accum.cells import layer as pieces
@@ -70,8 +71,8 @@ NEURONS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-@pytest.mark.parametrize("name", NEURONS)
-@pytest.mark.parametrize("make", [Linear, nn.Linear])
+@turns("name", NEURONS)
+@turns("make", [Linear, nn.Linear])
 def test_equal_to_the_whole(name: str, make: Any) -> None:
     dtype = torch.float32 if make is nn.Linear else torch.bool
     layer, whole = Serial(connection(make), NEURONS[name]()), NEURONS[name]()
@@ -101,15 +102,8 @@ def test_layer_of_several_is_equal_to_the_whole() -> None:
         assert torch.equal(found[name], neuron(current))
 
 
-def test_products_are_of_pieces() -> None:
-    layer = Serial(connection(), LIF(OUTPUTS, time_dim=0))
-    assert steps_of_products(lambda: layer(sequence())) == PIECES
-    assert not layer(sequence()).requires_grad
-    assert steps_of_products(lambda: layer(sequence()[:4])) == [4]
-
-
-@pytest.mark.parametrize("side", ["connection", "neuron"])
-@pytest.mark.parametrize("hook", ["register_forward_hook", "register_forward_pre_hook"])
+@turns("side", ["connection", "neuron"])
+@turns("hook", ["register_forward_hook", "register_forward_pre_hook"])
 def test_who_watches_sees_the_whole(side: str, hook: str) -> None:
     layer, seen = Serial(connection(), LIF(OUTPUTS, time_dim=0)), []
     watched = layer.get_submodule(side)
@@ -147,8 +141,8 @@ def assigned() -> nn.Module:
     return made  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize(
-    ("make", "neuron"),
+@turns(
+    "make, neuron",
     [
         (lambda: connection(Doubled), NEURONS["LIF"]),
         (assigned, NEURONS["LIF"]),
@@ -163,10 +157,12 @@ def test_others_run_whole(make: Any, neuron: Any) -> None:
     assert steps_of_products(lambda: layer(sequence())) == [STEPS]
 
 
-def test_errors_name_the_shape_of_the_whole() -> None:
-    layer = Serial(connection(), LIF(OUTPUTS + 1, time_dim=0))
+def test_short_sequences_run_whole_and_errors_name_the_shape_of_the_whole() -> None:
+    layer = Serial(connection(), LIF(OUTPUTS, time_dim=0))
+    assert not layer(sequence()).requires_grad
+    assert steps_of_products(lambda: layer(sequence()[:4])) == [4]
     with pytest.raises(ValueError, match=str(STEPS)):
-        layer(sequence())
+        Serial(connection(), LIF(OUTPUTS + 1, time_dim=0))(sequence())
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.trace.*deprecated:DeprecationWarning")

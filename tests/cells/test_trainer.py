@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import copy
 import gc
-import pickle
 
 import pytest
 import torch
 from rasters import layer, learned, raster, show
 from torch import nn
+from watching import COPIES, OUT, hooks
 
 import lightning_accum as la
 from lightning_accum import (
@@ -18,18 +18,11 @@ from lightning_accum import (
     NonFiniteUpdateError,
     Serial,
     get_updater,
-    observe,
 )
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.nn import LIF
-from lightning_accum.observe import OutputMonitor
 
-OUT = OutputMonitor.partialconstructor()
 PRE, POST = raster(6, 3, 4, seed=1), raster(6, 3, 2, seed=2)
-
-
-def hooks(model: nn.Module) -> int:
-    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
 
 
 def serial() -> Serial:
@@ -85,7 +78,7 @@ def test_a_copy_is_bound_anew_and_goes_on():
     show(model, PRE[:2], POST[:2])
     rule()
     show(model, PRE[2:3], POST[2:3])
-    for through in (copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))):
+    for through in COPIES:
         twin, twin_model = through(rule), through(model)
         assert list(twin.cells) == []
         with pytest.raises(RuntimeError, match=r"this trainer is a copy"):
@@ -238,7 +231,7 @@ def test_a_monitor_has_a_name_without_dots(name):
     trainer, cell = la.CellTrainer(), la.Cell(nn.Linear(2, 2), nn.ReLU())
     trainer.add_cell("c", cell)
     with pytest.raises(ValueError, match="Argument `name` should be a name without dots"):
-        trainer.add_monitor("c", name, "neuron", observe.OutputMonitor.partialconstructor())
+        trainer.add_monitor("c", name, "neuron", OUT)
     assert not list(trainer.monitors)
 
 

@@ -1,4 +1,4 @@
-"""What connections there are beside those of every rule, and what is turned away."""
+"""What connections there are beside those of every rule, and what is refused."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import math
 import pytest
 import torch
 from connections import OneToOne
-from rasters import Fed, naive, raster
+from rasters import Fed, learned, naive, raster
 from references import PAIR
 from torch import Tensor, nn
+from turns import turns
 
-from lightning_accum import STDP, Cell, get_updater
+from lightning_accum import STDP, Cell, Rule, Term, get_updater
 
 
 class Squared(OneToOne):
@@ -49,43 +50,11 @@ def test_a_shared_connection_adds_up_each_cell_once():
     assert torch.allclose(get_updater(fc).weight.pos, expected, rtol=1e-10)
 
 
-def test_what_is_not_linear_is_turned_away():
-    module, neuron = Squared(), Fed()
-    rule = STDP(**PAIR, params=("gain",))
-    rule.register_cell("enc", Cell(module, neuron))
-    neuron.food.append(torch.ones(1, 4))
-    neuron(module(torch.ones(1, 4)))
-    with pytest.raises(
-        ValueError, match=r"`gain` .*, a Squared, .* on the parameter's value: train"
-    ):
-        rule()
-
-
 class Dropped(nn.Linear):
     """Leaves out some of its input, by chance."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.linear(torch.nn.functional.dropout(x, 0.5), self.weight)
-
-
-def test_dropout_in_a_connection_is_named():
-    module, neuron = Dropped(40, 3, bias=False), Fed()
-    rule = STDP(**PAIR)
-    rule.register_cell("enc", Cell(module, neuron))
-    neuron.food.append(torch.ones(1, 3))
-    neuron(module(torch.ones(1, 40)))
-    with pytest.raises(ValueError, match=r"two calls with .*random, such as dropout"):
-        rule()
-
-
-def test_the_output_has_to_have_the_connections_shape():
-    conv, neuron = nn.Conv2d(1, 2, 3), Fed()
-    rule = STDP(**PAIR)
-    rule.register_cell("enc", Cell(conv, neuron))
-    neuron.food.append(torch.ones(1, 2, 4, 4))
-    neuron(conv(torch.ones(1, 1, 4, 4)))
-    with pytest.raises(ValueError, match=r"output, \[B, 2, 2, 2\]. Found \[B, 2, 4, 4\]"):
-        rule()
 
 
 def test_evaluating_one_rule_shows_nothing_to_another():
@@ -143,47 +112,58 @@ class Choosy(Casting):
         return (x & torch.ones_like(x)).float() @ self.weight.T
 
 
-def evaluate(module: nn.Module) -> None:
-    """Evaluates a rule that has seen one step of spikes, kept as booleans."""
-    neuron = Fed()
-    rule = STDP(1.0, -1.0)
+SPIKES = torch.tensor([[True, True, False, False], [False, True, False, True]])
+FIRED = torch.tensor([[True, False, True], [False, True, True]])
+
+
+def evaluate(module: nn.Module, pre: Tensor = SPIKES, post: Tensor = FIRED) -> None:
+    """Evaluates a rule on the first parameter, after one step."""
+    neuron, (name, _) = Fed(), next(module.named_parameters())
+    rule = STDP(1.0, -1.0, params=(name,))
     rule.register_cell("enc", Cell(module, neuron))
-    neuron.food.append(torch.tensor([[True, False, True], [False, True, True]]))
-    spikes = torch.tensor([[True, True, False, False], [False, True, False, True]])
-    neuron(module(spikes.float() if isinstance(module, (nn.Linear, Constant)) else spikes))
+    neuron.food.append(post)
+    neuron(module(pre))
     rule()
 
 
-@pytest.mark.parametrize("kind", [Casting, Binary, Remembering])
+@turns("kind", [Casting, Binary, Remembering])
 def test_a_connection_may_name_its_dtype(kind: type[nn.Module]) -> None:
     module, linear = kind(), nn.Linear(4, 3, bias=False)
-    for each in (module, linear):
-        evaluate(each)
+    evaluate(module), evaluate(linear, SPIKES.float())
     own, plain = (get_updater(each).weight for each in (module, linear))
     torch.testing.assert_close(own.pos, plain.pos)
     torch.testing.assert_close(own.neg, plain.neg)
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
+@turns(
+    "make, pre, post, words",
     [
-        (Bent, "`weight` of cell `enc` should enter its"),
-        (Constant, "that it has none"),
+        (Squared, torch.ones(1, 4), torch.ones(1, 4),
+         r"`gain` .*, a Squared, .* on the parameter's value: train"),
+        (lambda: Dropped(40, 3, bias=False), torch.ones(1, 40), torch.ones(1, 3),
+         r"two calls with .*random, such as dropout"),
+        (lambda: nn.Conv2d(1, 2, 3), torch.ones(1, 1, 4, 4), torch.ones(1, 2, 4, 4),
+         r"output, \[B, 2, 2, 2\]. Found \[B, 2, 4, 4\]"),
+        (Bent, SPIKES, FIRED, "`weight` of cell `enc` should enter its"),
+        (Constant, SPIKES.float(), FIRED, "that it has none"),
+        (Choosy, SPIKES, FIRED,
+         "calls it to see how it uses the parameter. Found that it then raises a NotI"),
     ],
-)
-def test_what_is_not_linear_is_refused_in_its_own_dtype(
-    kind: type[nn.Module], message: str
-) -> None:
-    module = kind()
-    with pytest.raises(ValueError, match=message):
-        evaluate(module)
-    assert get_updater(module).weight.empty
+)  # fmt: skip
+def test_what_is_refused(make, pre: Tensor, post: Tensor, words: str) -> None:
+    module = make()
+    with pytest.raises(ValueError, match=words) as caught:
+        evaluate(module, pre, post)
+    if make is Choosy:
+        assert isinstance(caught.value.__cause__, NotImplementedError)
+    (updated,) = get_updater(module).names
+    assert getattr(get_updater(module), updated).empty
 
 
-def test_an_error_of_a_connection_that_the_rule_calls_is_its_cause() -> None:
-    module = Choosy()
-    message = "calls it to see how it uses the parameter. Found that it then raises a NotI"
-    with pytest.raises(ValueError, match=message) as caught:
-        evaluate(module)
-    assert isinstance(caught.value.__cause__, NotImplementedError)
-    assert get_updater(module).weight.empty
+def test_a_trace_of_a_trace_is_refused() -> None:
+    class Twice(Rule):
+        def terms(self, window, h):
+            return [Term(1.0, window.post, window.pre.trace(5.0).trace(5.0))]
+
+    with pytest.raises(ValueError, match="Found one of a trace"):
+        learned(Twice(), raster(4, 2, 3), raster(4, 2, 2))

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 
-import pytest
 import torch
 from forms import FORMS, in_forms
 from hypothesis import given, settings
@@ -76,9 +75,9 @@ def test_equals_pair_stdp_spike_by_spike(
         same(accumulator.neg, squeeze(neg))
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("path", FORMS)
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@turns("mode", MODES)
+@turns("path", FORMS)
+@turns("reduction", ["mean", "sum"])
 @in_forms("path")
 @quick
 @given(size=sizes, cuts=st.sets(st.integers(1, 5)), density=densities, seed=st.integers(0, 999))
@@ -96,7 +95,7 @@ def test_however_a_window_is_cut(mode, path, reduction, size, cuts, density, see
     torch.testing.assert_close(cell.updater.weight.update(whole), whole, **exact)
 
 
-@pytest.mark.parametrize("path", FORMS)
+@turns("path", FORMS)
 @in_forms("path")
 def test_terms_of_every_kind_agree_on_every_path(path):
     class Mixed(Rule):
@@ -162,7 +161,7 @@ def test_the_per_sample_path_in_blocks(monkeypatch):
     torch.testing.assert_close(learned(rule, pre, post), whole, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("reduction", ["mean", torch.amax])
+@turns("reduction", ["mean", torch.amax])
 def test_mixed_precision_does_not_narrow_the_sums(reduction):
     pre, post = raster(9, 4, 5, seed=5), raster(9, 4, 3, seed=6)
     rule = STDP(0.3, -0.2, batch_reduction=reduction)
@@ -175,7 +174,7 @@ def test_mixed_precision_does_not_narrow_the_sums(reduction):
     torch.testing.assert_close(cell.updater.weight.update(plain), plain, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("path", FORMS)
+@turns("path", FORMS)
 @in_forms("path")
 def test_a_rules_own_tensors_are_only_read(path):
     first, second = raster(5, 2, 3, density=0.9), raster(5, 2, 3, density=0.9, seed=1)
@@ -223,8 +222,8 @@ def test_terms_are_visited_on_the_side_that_has_spikes():
     same(found[0][1], found[1][1])
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+@turns("mode", MODES)
+@turns("kind", [torch.float32, torch.bfloat16])
 def test_applied_at_every_step_by_one_product(mode, kind):
     pre, post = raster(30, 4, 60, density=0.2), raster(30, 4, 50, density=0.2, seed=1)
     fc, neuron = torch.nn.Linear(60, 50, bias=False), torch.nn.Identity()
@@ -239,6 +238,10 @@ def test_applied_at_every_step_by_one_product(mode, kind):
         rule.update()
     pos, neg = naive(pre, post, 0.3, -0.2, TC["tc_post"], TC["tc_pre"], mode, torch.mean)
     torch.testing.assert_close(fc.weight.detach().double(), pos - neg, rtol=1e-5, atol=1e-5)
+
+
+def test_rates_of_zero_learn_nothing():
+    assert learned(STDP(0.0, 0.0), raster(4, 2, 3), raster(4, 2, 2)) is None
 
 
 def test_a_single_step_of_spikes_alone_is_as_exact_as_the_parameter():

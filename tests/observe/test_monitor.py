@@ -3,117 +3,104 @@ from __future__ import annotations
 import copy
 import gc
 import operator
-import pickle
 from collections import OrderedDict
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from turns import turns
+from watching import COPIES, hooks, pickled
 
+from lightning_accum import CellTrainer, Layer
 from lightning_accum.observe import (
+    DifferenceMonitor,
     InputMonitor,
     Latest,
+    MultiStateMonitor,
     OutputMonitor,
+    PassthroughReducer,
     StateMonitor,
     WindowRecorder,
     first_tensor,
 )
 
-KINDS = [(InputMonitor, ""), (OutputMonitor, ""), (StateMonitor, "seen")]
-
 
 class Echo(nn.Module):
-    """Gives out what it takes, and remembers it."""
+    """Gives out what it takes, remembers it, and adds it up."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: Tensor | None = None
+        self.total = torch.zeros(1)
 
     def forward(self, *args, **kwargs):
         found = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
         self.seen = found[0] if found else torch.zeros(1)
+        self.total = self.total + self.seen
         return args[0] if len(args) == 1 else (*args, *kwargs.values())
 
 
-def hooks(module: nn.Module) -> int:
-    return len(module._forward_hooks) + len(module._forward_pre_hooks)
+KINDS = {
+    "input": InputMonitor,
+    "output": OutputMonitor,
+    "state": lambda module, **rest: StateMonitor(module, "seen", **rest),
+    "change": lambda module, **rest: DifferenceMonitor(module, "total", **rest),
+    "states": lambda module, **rest: MultiStateMonitor(module, names=["seen"], **rest),
+}
+each = turns("make", KINDS.values())
 
 
 def positive(x: Tensor) -> bool:
     return bool(x.sum() > 0)
 
 
-@pytest.mark.parametrize(("kind", "attr"), KINDS)
-def test_sees_what_it_watches(kind, attr):
-    echo = Echo()
-    monitor = kind(echo, attr)
+@each
+def test_sees_what_it_watches_and_leaves_nothing_behind(make):
+    echo, x = Echo(), torch.ones(1, requires_grad=True)
+    monitor = make(echo, register=False)
+    count = 2 if make is KINDS["change"] else 1
+    for registered in (True, False, True):
+        for _ in range(2):
+            (monitor.register if registered else monitor.deregister)()
+            assert monitor.registered == registered
+            assert hooks(echo) == count * registered
     assert monitor.peek() is None
-    x = torch.ones(2, requires_grad=True)
-    echo(x * 3)
-    assert monitor.peek().tolist() == [3.0, 3.0]
+    seen = x * 3
+    echo(seen)
+    seen.data.zero_()  # what was seen is kept when it is written over
+    assert monitor.peek().flatten().tolist() == [3.0]
     assert not monitor.peek().requires_grad
-    assert torch.equal(monitor.latest, monitor.peek())
-    assert torch.equal(monitor.dump(), monitor.peek().unsqueeze(0))
-    assert torch.equal(monitor.view(), monitor.peek())
+    for same in (monitor.latest, monitor.dump()[0], monitor.view()):
+        assert torch.equal(same, monitor.peek())
+    copy.copy(echo)(torch.ones(1))  # a shallow copy has the hooks, and is not watched
+    assert monitor.peek().flatten().tolist() == [3.0]
     monitor.clear()
-    assert monitor.peek() is None
-    assert monitor.dump() is None
-
-
-@pytest.mark.parametrize(("kind", "attr"), KINDS)
-def test_what_was_seen_is_kept_when_the_module_writes_over_it(kind, attr):
-    echo, x = Echo(), torch.ones(2)
-    monitor = kind(echo, attr)
-    echo(x)
-    x.zero_()
-    assert monitor.peek().tolist() == [1.0, 1.0]
-
-
-@pytest.mark.parametrize(("kind", "attr"), KINDS)
-@pytest.mark.parametrize("train_update", [True, False])
-@pytest.mark.parametrize("eval_update", [True, False])
-def test_the_mode_of_the_module_and_the_recording_flag_are_gates(
-    kind, attr, train_update, eval_update
-):
-    echo = Echo()
-    monitor = kind(echo, attr, train_update=train_update, eval_update=eval_update)
-    for training, expected in ((True, train_update), (False, eval_update)):
-        echo.train(training)
-        monitor.clear()
-        monitor.recording = False
-        echo(torch.ones(1))
-        assert monitor.peek() is None
-        monitor.recording = True
-        echo(torch.ones(1))
-        assert (monitor.peek() is not None) == expected
-    assert monitor.registered
-
-
-@pytest.mark.parametrize(("kind", "attr"), KINDS)
-def test_registering_is_idempotent_and_leaves_nothing_behind(kind, attr):
-    echo = Echo()
-    monitor = kind(echo, attr, register=False)
-    assert hooks(echo) == 0
-    assert not monitor.registered
-    monitor.register(), monitor.register()
-    assert hooks(echo) == 1
-    assert monitor.registered
-    echo(torch.ones(1))
-    monitor.deregister(), monitor.deregister()
-    assert hooks(echo) == 0
-    echo(torch.zeros(1))
-    assert monitor.peek().tolist() == [1.0]
-    monitor.register()
+    assert monitor.peek() is monitor.dump() is None
     del monitor
     gc.collect()
     assert hooks(echo) == 0
 
 
-@pytest.mark.parametrize(("kind", "attr"), KINDS)
-def test_a_module_that_is_gone(kind, attr):
+@each
+@turns("train_update", [True, False])
+@turns("eval_update", [True, False])
+def test_the_mode_of_the_module_and_the_recording_flag_are_gates(make, train_update, eval_update):
     echo = Echo()
-    monitor = kind(echo, attr)
+    monitor = make(echo, train_update=train_update, eval_update=eval_update)
+    for training, expected in ((True, train_update), (False, eval_update)):
+        echo.train(training)
+        monitor.clear()
+        for monitor.recording in (False, True):
+            echo(torch.ones(1))
+            assert (monitor.peek() is not None) == (expected and monitor.recording)
+    assert monitor.registered
+
+
+@each
+def test_a_module_that_is_gone(make):
+    echo = Echo()
+    monitor = make(echo)
     assert monitor.module is echo
     monitor.deregister()
     del echo
@@ -123,122 +110,98 @@ def test_a_module_that_is_gone(kind, attr):
         monitor.register()
 
 
-@pytest.mark.parametrize(("kind", "attr"), KINDS)
-@pytest.mark.parametrize("through", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
-def test_copies(kind, attr, through):
+@each
+@turns("through", COPIES)
+def test_copies(make, through):
     echo = Echo()
-    monitor = kind(echo, attr, filter_=positive, map_=torch.neg)
+    monitor = make(echo, filter_=positive, map_=torch.neg)
     echo(torch.ones(1))
     twin = through(monitor)
-    assert twin.peek().tolist() == [-1.0]
     assert not twin.registered
     other = through(echo)  # the hook in the copy of the module is inert
     other(torch.full((1,), 5.0))
-    assert monitor.peek().tolist() == twin.peek().tolist() == [-1.0]
+    assert monitor.peek().item() == twin.peek().item() == -1.0
     twin.bind(other)
     twin.register()
     other(torch.full((1,), 7.0))
-    assert twin.peek().tolist() == [-7.0]
-    assert monitor.peek().tolist() == [-1.0]
+    assert (twin.peek().item(), monitor.peek().item()) == (-7.0, -1.0)
     twin.bind(echo)
     assert twin.registered
     echo(torch.full((1,), 2.0))
-    assert monitor.peek().tolist() == twin.peek().tolist() == [-2.0]
+    assert monitor.peek().item() == twin.peek().item() == -2.0
 
 
-@pytest.mark.parametrize(("kind", "attr"), KINDS)
-def test_shallow_copies_of_the_module_have_its_hooks_and_are_not_watched(kind, attr):
-    echo = Echo()
-    monitor = kind(echo, attr)
-    copy.copy(echo)(torch.ones(1))
-    assert monitor.peek() is None
+one, two, three, four = torch.arange(1.0, 5.0).unbind()
+second = operator.itemgetter(1)
 
 
-@pytest.mark.parametrize(
-    ("args", "kwargs", "picker", "expected"),
+@turns(
+    "args, kwargs, picker, expected",
     [
-        ((torch.tensor(1.0), torch.tensor(2.0)), {}, first_tensor, 1.0),
-        ((torch.tensor(1.0), torch.tensor(2.0)), {}, operator.itemgetter(1), 2.0),
-        (((None, torch.tensor(3.0)),), {}, first_tensor, 3.0),
-        (({"a": "text", "b": [torch.tensor(4.0)]},), {}, first_tensor, 4.0),
-        ((), {"x": torch.tensor(5.0), "y": torch.tensor(6.0)}, first_tensor, 5.0),
-        ((), {"x": torch.tensor(5.0), "y": torch.tensor(6.0)}, operator.itemgetter("y"), 6.0),
+        ((one, two), {}, first_tensor, one),
+        ((one, two), {}, second, two),
+        (((None, three),), {}, first_tensor, three),
+        (({"a": "text", "b": [four]},), {}, first_tensor, four),
+        ((), {"x": one, "y": two}, first_tensor, one),
+        ((), {"x": one, "y": two}, operator.itemgetter("y"), two),
     ],
 )
 def test_finds_its_tensor_among_the_arguments(args, kwargs, picker, expected):
     echo = Echo()
     monitor = InputMonitor(echo, picker=picker)
     echo(*args, **kwargs)
-    assert monitor.peek().item() == expected
+    assert torch.equal(monitor.peek(), expected)
 
 
-@pytest.mark.parametrize(
-    ("result", "picker", "expected"),
+@turns(
+    "result, picker, expected",
     [
-        ((torch.tensor(1.0), torch.tensor(2.0)), first_tensor, 1.0),
-        ((torch.tensor(1.0), torch.tensor(2.0)), operator.itemgetter(1), 2.0),
-        ([None, {"s": torch.tensor(3.0)}], first_tensor, 3.0),
-        (OrderedDict(z=torch.tensor(4.0), s=torch.tensor(5.0)), operator.itemgetter("s"), 5.0),
-        (torch.tensor(6.0), operator.itemgetter(3), 6.0),
+        ((one, two), first_tensor, one),
+        ((one, two), second, two),
+        ([None, {"s": three}], first_tensor, three),
+        (OrderedDict(z=three, s=four), operator.itemgetter("s"), four),
+        (one, second, one),
     ],
 )
 def test_finds_its_tensor_in_the_result(result, picker, expected):
     echo = Echo()
     monitor = OutputMonitor(echo, picker=picker)
     echo(result)
-    assert monitor.peek().item() == expected
+    assert torch.equal(monitor.peek(), expected)
 
 
-def test_without_a_tensor_there_is_a_hint():
-    echo = Echo()
-    monitor = OutputMonitor(echo)
-    with pytest.raises(TypeError, match=r"at least one tensor.*`picker`"):
-        echo("text")
-    assert monitor.peek() is None
-
-
-def test_filters_and_maps():
-    echo = Echo()
-    monitor = OutputMonitor(echo, reducer=WindowRecorder(), filter_=positive, map_=torch.sqrt)
+def test_filters_and_maps_see_no_graph():
+    fc = nn.Linear(1, 1, bias=False)
+    nn.init.ones_(fc.weight)
+    monitor = OutputMonitor(
+        fc,
+        reducer=WindowRecorder(),
+        filter_=lambda x: positive(x) and not x.requires_grad,
+        map_=lambda x: x.sqrt() if not x.requires_grad else None,
+    )
     for value in (-1.0, 4.0, 0.0, 9.0):
-        echo(torch.tensor([value]))
+        assert fc(torch.tensor([value])).requires_grad
     assert monitor.dump().tolist() == [[2.0], [3.0]]
 
 
 def test_states_by_dotted_path():
-    model = nn.Sequential(Echo())
-    monitor = StateMonitor(model[0], "seen")
-    model(torch.ones(1))
-    assert monitor.peek().item() == 1.0
-    norm = nn.Sequential(nn.BatchNorm1d(1, momentum=1.0))
-    deep = StateMonitor(norm, "0.running_mean")
-    norm(torch.tensor([[1.0], [3.0]]))
-    assert deep.peek().item() == 2.0
-
-
-@pytest.mark.parametrize(
-    ("kind", "attr", "message"),
-    [
-        (InputMonitor, "nowhere", "`nowhere`, and `Sequential` has no `nowhere`"),
-        (OutputMonitor, "0.weigth", "`0.weigth`, and `0` has no `weigth`"),
-        (OutputMonitor, "0.weight", "`0.weight`, of type `Parameter`: a StateMonitor"),
-        (StateMonitor, "0.nothing", "`0.nothing`, and `Linear` has no `nothing`"),
-    ],
-)
-def test_paths_that_lead_nowhere(kind, attr, message):
-    model = nn.Sequential(nn.Linear(1, 1))
-    with pytest.raises(AttributeError, match=message):
-        kind(model, attr)
-    assert hooks(model[0]) == 0
+    norms = nn.Sequential(nn.BatchNorm1d(1, momentum=1.0), nn.BatchNorm1d(1, momentum=1.0))
+    one = StateMonitor(norms, "0.running_mean")
+    both = MultiStateMonitor(norms, names=("0.running_mean", "1.running_mean"))
+    deep = MultiStateMonitor(norms, "1", names=("running_mean", "running_var"))
+    for _ in range(2):
+        norms(torch.tensor([[1.0], [3.0]]))
+    assert one.peek().tolist() == [2.0]
+    assert both.peek().tolist() == [[2.0, 0.0]]
+    torch.testing.assert_close(deep.peek(), torch.tensor([[0.0, 2.0]]), atol=1e-4, rtol=0)
 
 
 def test_a_partial_constructor_copies_its_reducer():
     echo, reducer = Echo(), Latest()
     make = InputMonitor.partialconstructor(reducer=reducer, eval_update=True)
-    one, two = make(echo, ""), pickle.loads(pickle.dumps(make))(echo, "")
+    one, two = make(echo, ""), pickled(make)(echo, "")
     assert len({id(one.reducer), id(two.reducer), id(reducer)}) == 3
-    assert one.eval_update
-    assert two.eval_update
+    assert one.eval_update is two.eval_update is True
 
 
 def test_records_by_hand():
@@ -258,16 +221,80 @@ def test_what_is_computed_again_for_a_backward_pass_is_not_seen_again():
     assert [monitor.reducer.length for monitor in monitors] == [2, 2]
 
 
-def test_what_a_monitor_does_is_no_part_of_the_graph():
-    seen = []
+class Integrator(nn.Module):
+    """Adds up what it takes, in place or not; its state begins as ``None``."""
 
-    def look(value):
-        seen.append((value * value).requires_grad)
-        return value
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+        self.v: Tensor | None = None
+        self.fired: Tensor | None = None
 
-    fc = nn.Linear(2, 2)
-    monitor = OutputMonitor(fc, map_=look, filter_=lambda value: not value.requires_grad)
-    out = fc(torch.rand(1, 2))
-    assert out.requires_grad
-    assert seen == [False]
-    assert torch.equal(monitor.peek(), out)
+    def forward(self, x: Tensor) -> Tensor:
+        if x.isnan().any():
+            raise RuntimeError("no number")
+        if self.v is None:
+            self.v, self.fired = torch.zeros_like(x), torch.zeros_like(x, dtype=torch.bool)
+        self.v = self.v.add_(x) if self.inplace else self.v + x
+        self.fired = self.v > 2
+        return self.v
+
+
+def differences(unit: nn.Module, attr: str, values: list[float], **options: bool) -> Tensor:
+    monitor = DifferenceMonitor(unit, attr, PassthroughReducer(9.0))
+    for value in values:
+        unit(torch.tensor([value], **options))
+    assert not monitor.dump().requires_grad
+    return monitor.dump().flatten()
+
+
+@turns("inplace", [True, False])
+def test_the_difference_is_what_a_call_changed(inplace):
+    model = nn.Sequential(Integrator(inplace))
+    found = differences(model, "0.v", [1.0, 2.0, -4.0], requires_grad=not inplace)
+    assert found.tolist() == [2.0, -4.0]  # there was nothing before the first call
+    found = differences(Integrator(), "fired", [0.0, 3.0, 0.0, -3.0])
+    assert found.tolist() == [1.0, 0.0, -1.0]  # those of booleans have a sign
+
+
+def test_a_call_that_fails_or_is_not_recorded_leaves_nothing_behind():
+    unit = Integrator()
+    monitor = DifferenceMonitor(unit, "v", PassthroughReducer(9.0))
+    unit(torch.ones(1))
+    with pytest.raises(RuntimeError, match="no number"):
+        unit(torch.full((1,), torch.nan))
+    unit.eval()(torch.ones(1))
+    unit.train()
+    unit.v = torch.full((1,), 10.0)
+    unit(torch.full((1,), 5.0))
+    assert monitor.dump().tolist() == [[5.0]]
+    with pytest.raises(ValueError, match=r"`v`.*\(1,\) before and \(3,\) after"):
+        unit(torch.ones(3))
+    assert monitor.dump().tolist() == [[5.0]]
+
+
+def test_several_states_lie_side_by_side():
+    model = nn.Sequential(Integrator())
+    monitor = MultiStateMonitor(model, "0", PassthroughReducer(9.0), names=["v", "fired"])
+    for value in (1.0, 2.0):
+        model(torch.full((4, 3), value))
+    assert monitor.dump().shape == (2, 4, 3, 2)
+    assert monitor.dump()[:, 0, 0].tolist() == [[1.0, 0.0], [3.0, 1.0]]
+
+
+def test_a_trainer_shares_those_of_the_same_names():
+    layer = Layer({"a": nn.Linear(2, 3), "b": nn.Linear(2, 3)}, {"n": nn.BatchNorm1d(3)})
+    trainer = CellTrainer()
+    for name in ("a", "b"):
+        trainer.add_cell(name, layer.cell(name, "n"))
+    make = MultiStateMonitor.partialconstructor
+    both = make(names=("running_mean", "running_var"))
+    first = trainer.add_monitor("a", "state", "neuron", both)
+    assert trainer.add_monitor("b", "state", "neuron", both) is first
+    other = trainer.add_monitor("b", "state", "neuron", make(names=("running_mean",)))
+    assert other is not first
+    change = DifferenceMonitor.partialconstructor()
+    moved = trainer.add_monitor("a", "change", "neuron.running_mean", change)
+    before = layer.neurons["n"].running_mean.clone()
+    layer(a=torch.ones(2, 2))
+    assert torch.equal(moved.peek(), layer.neurons["n"].running_mean - before)

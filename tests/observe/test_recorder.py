@@ -1,22 +1,24 @@
 from __future__ import annotations
 
 import copy
-import pickle
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from turns import turns
+from watching import pickled
 
-from lightning_accum.observe import Latest, WindowRecorder
+from lightning_accum import Cell, EProp, get_updater
+from lightning_accum.nn import Linear, SurrogateLIF
+from lightning_accum.observe import WindowRecorder
 from lightning_accum.sparse.events import Events, publish_events
 from lightning_accum.sparse.library import has_kernel
 
 quick = settings(deadline=None, derandomize=True, max_examples=40)
 COPIES = [
     copy.deepcopy,
-    lambda x: pickle.loads(pickle.dumps(x)),
+    pickled,
     lambda x: loaded(x),
     lambda x: copy.deepcopy(x).to("cpu"),
 ]
@@ -38,82 +40,114 @@ def memory(recorder: WindowRecorder) -> torch.Tensor:
     lengths=st.lists(st.integers(0, 40), min_size=1, max_size=4),
     time_dim=st.sampled_from([None, 0]),
     spikes=st.booleans(),
+    wider=st.booleans(),
+    holds=st.booleans(),
     seed=st.integers(0, 999),
 )
-def test_hands_out_what_it_was_given_window_by_window(shape, lengths, time_dim, spikes, seed):
-    recorder, generator = WindowRecorder(spikes, time_dim), torch.Generator().manual_seed(seed)
+def test_hands_out_what_it_was_given(shape, lengths, time_dim, spikes, wider, holds, seed):
+    recorder, generator = WindowRecorder(spikes, time_dim, holds=holds), torch.Generator()
+    generator.manual_seed(seed)
     for steps in lengths:
         x = torch.rand((steps, *shape), generator=generator)
         x = (x < 0.5).float() if spikes else x
-        for piece in x.tensor_split(3) if time_dim == 0 else x:
+        pieces = [each.clone() for each in (x.tensor_split(3) if time_dim == 0 else x)]
+        pieces[1:] = [each.double() if wider else each for each in pieces[1:]]
+        before = copy.deepcopy(pieces)
+        for piece in pieces:
             recorder(piece)
         assert recorder.length == steps
-        window = recorder.window()
-        if steps == 0:
-            assert window is None
-            assert recorder.peek() is None
-        else:
-            assert torch.equal(window, x.bool() if spikes else x)
-            assert torch.equal(recorder.peek(), window[-1])
-            assert torch.equal(recorder.dump(), window)
+        for each in (recorder, copy.deepcopy(recorder)):
+            window = each.window()
+            if steps == 0:
+                assert window is each.peek() is None
+            else:
+                assert torch.equal(window.to(x.dtype), x)
+                assert window.dtype == (torch.bool if spikes else pieces[-1].dtype)
+                assert torch.equal(each.peek(), window[-1])
+                assert torch.equal(each.dump(), window)
         recorder.clear()
         assert recorder.window() is None
+        assert all(torch.equal(piece, was) for piece, was in zip(pieces, before, strict=True))
 
 
-def test_memory_doubles_and_is_used_again():
-    recorder, sizes = WindowRecorder(), set()
+def test_memory_doubles_or_is_that_of_a_sequence_and_is_used_again():
+    steps, sequences, sizes = WindowRecorder(), WindowRecorder(time_dim=0), set()
     for _ in range(1000):
-        recorder(torch.zeros(1))
-        sizes.add(memory(recorder).shape[0])
+        steps(torch.zeros(1))
+        sizes.add(memory(steps).shape[0])
     assert sizes == {16, 32, 64, 128, 256, 512, 1024}
-    address = memory(recorder).data_ptr()
-    recorder.clear()
+    sequences(torch.zeros(250, 2))
+    assert memory(sequences).shape[0] == 250
+    addresses = memory(steps).data_ptr(), memory(sequences).data_ptr()
+    steps.clear(), sequences.clear()
     for _ in range(1000):
-        recorder(torch.ones(1))
-    assert memory(recorder).data_ptr() == address
-    assert recorder.window().sum() == 1000
+        steps(torch.ones(1))
+    sequences(torch.ones(250, 2))
+    assert (memory(steps).data_ptr(), memory(sequences).data_ptr()) == addresses
+    assert steps.window().sum() == 1000
+    sequences(torch.zeros(10, 2))
+    assert sequences.length == 260
+    assert sequences.window().sum() == 500
 
 
-def test_sequences_take_the_memory_of_one_and_use_it_again():
-    recorder = WindowRecorder(time_dim=0)
-    recorder(torch.zeros(250, 2))
-    address = memory(recorder).data_ptr()
-    assert memory(recorder).shape[0] == 250
+def test_a_held_sequence_takes_no_memory_and_is_let_go():
+    recorder, sequence = WindowRecorder(time_dim=0, holds=True), torch.randn(4, 2, 3)
+    recorder(sequence)
+    assert recorder.window().data_ptr() == sequence.data_ptr()
     recorder.clear()
-    recorder(torch.ones(250, 2))
-    assert memory(recorder).data_ptr() == address
-    recorder(torch.zeros(10, 2))
-    assert recorder.length == 260
-    assert recorder.window().sum() == 500
+    recorder(torch.zeros(4, 2, 3))
+    assert sequence.all()
+    with torch.inference_mode():
+        temporary = torch.randn(4, 2, 3)
+        recorder.clear()
+        recorder(temporary)
+    assert recorder.window().data_ptr() != temporary.data_ptr()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.bool])
-def test_spikes_take_a_byte_each(dtype):
-    recorder = WindowRecorder(spikes=True)
-    recorder(torch.ones(2, 3).to(dtype))
-    assert recorder.window().dtype == torch.bool
-    assert recorder.window().element_size() == 1
+def test_a_held_state_that_was_changed_in_place_is_refused():
+    fc, lif = Linear(3, 4), SurrogateLIF(4, time_dim=0)
+    rule = EProp(0.1, time_dim=0)
+    rule.register_cell("cell", Cell(fc, lif))
+    lif(fc(torch.ones(5, 2, 3)))
+    lif.membrane.zero_()
+    with pytest.raises(ValueError, match=r"neuron\.membrane of cell `cell` should stay as they"):
+        rule(error=torch.randn(5, 2, 4))
+    assert get_updater(fc).weight.pos is None
+    rule.clear()
+    lif(fc(torch.ones(5, 2, 3)))
+    rule(error=torch.randn(5, 2, 4))
+    assert get_updater(fc).weight.neg is not None
+
+
+@turns("spikes", [True, False])
+def test_spikes_take_a_byte_each_and_other_activity_is_kept_as_it_comes(spikes):
+    recorder = WindowRecorder(spikes)
+    for dtype in (torch.float32, torch.bfloat16, torch.int32, torch.bool, torch.float64):
+        recorder(torch.tensor([0, 1]).to(dtype))
+        assert recorder.window().dtype == (torch.bool if spikes else dtype)
+        assert recorder.window().tolist() == [[0, 1]]
+        recorder.clear()
+    recorder(torch.ones(2))
+    recorder.to(torch.float64)  # in the middle of a window
+    recorder(torch.ones(2))
+    assert recorder.window().dtype == (torch.bool if spikes else torch.float64)
+    assert recorder.length == 2
+
+
+ROOTS = [(1 + 7**0.5) / 2, (1 - 7**0.5) / 2]  # which add up to their squares
+
+
+@turns("values", [[1, 0.5], [0, torch.nan], [2, 0.5, 0.5], [3.0, -1.0], [1.0, 1e-9], ROOTS])
+@turns("time_dim", [None, 0])
+def test_spikes_that_are_no_spikes(values, time_dim):
+    recorder = WindowRecorder(spikes=True, time_dim=time_dim)
+    x = torch.tensor(values).expand((2, len(values)) if time_dim is None else (3, 2, len(values)))
+    found = x[(x != 0) & (x != 1)][0].item()
+    with pytest.raises(ValueError, match=f"should be 0 or 1. Found {found} in a"):
+        recorder(x)
+    assert recorder.window() is None
+    recorder(torch.ones_like(x))
     assert recorder.window().all()
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.int32])
-def test_other_activity_is_kept_as_it_comes(dtype):
-    recorder = WindowRecorder()
-    recorder(torch.tensor([3, 4]).to(dtype))
-    assert recorder.window().dtype == dtype
-    assert recorder.window().tolist() == [[3, 4]]
-
-
-@pytest.mark.parametrize("value", [0.5, 2.0, -1.0, torch.nan])
-def test_spikes_that_are_no_spikes(value):
-    for time_dim, shape in ((None, (2, 2)), (0, (3, 2, 2))):
-        recorder = WindowRecorder(spikes=True, time_dim=time_dim)
-        x = torch.ones(shape)
-        x[-1, -1] = value
-        with pytest.raises(ValueError, match=f"should be 0 or 1. Found {value}"):
-            recorder(x)
-        assert recorder.window() is None
-        recorder(torch.ones(shape))
 
 
 def take(recorder: WindowRecorder, steps) -> None:
@@ -165,12 +199,6 @@ def test_every_sequence_is_looked_at_whole(value, dtype):
     assert torch.equal(recorder.window(), torch.ones(3, 7, 12345, dtype=torch.bool))
 
 
-def test_what_sums_to_the_number_of_spikes_is_not_spikes():
-    for values in ([2.0, 0.5, 0.5], [3.0, -1.0], [1.0, 1e-9], [(1 + 7**0.5) / 2, (1 - 7**0.5) / 2]):
-        with pytest.raises(ValueError, match="0 or 1"):
-            WindowRecorder(spikes=True)(torch.tensor([values]))
-
-
 def test_windows_of_single_steps_are_looked_at_sixteen_together_or_when_asked(no_kernel):
     spike, rate = torch.ones(1, 2), torch.full((1, 2), 0.7)
 
@@ -210,11 +238,6 @@ def test_on_an_accelerator_only_to_confirm_waits():
         recorder.confirm()  # there is nothing new
 
 
-def test_complex_activity_is_not_spikes():
-    with pytest.raises(TypeError, match=r"should be real. Found torch.complex64 in a recorder"):
-        WindowRecorder(spikes=True)(torch.ones(1, 2, dtype=torch.complex64))
-
-
 def test_a_refused_step_is_not_looked_at_later():
     recorder = WindowRecorder(spikes=True)
     recorder(torch.ones(1, 2))
@@ -240,27 +263,8 @@ def test_a_shape_that_changes_within_a_window():
         sequences(torch.ones(5, 2, 3))
 
 
-def test_dtypes_that_change_between_windows():
-    recorder = WindowRecorder()
-    for dtype in (torch.float32, torch.int64, torch.float64):
-        recorder(torch.tensor([1], dtype=dtype))
-        assert recorder.window().dtype == dtype
-        recorder.clear()
-
-
-def test_what_is_refused():
-    with pytest.raises(ValueError, match=r"Argument `time_dim`.*`time_dim = 1`"):
-        WindowRecorder(time_dim=1)
-    with pytest.raises(ValueError, match="Argument `dt`"):
-        WindowRecorder(dt=0.0)
-    with pytest.raises(ValueError, match=r"Found shape \(\)"):
-        WindowRecorder()(torch.tensor(1.0))
-    with pytest.raises(ValueError, match=r"Found shape \(2,\), `time_dim = 0`"):
-        WindowRecorder(time_dim=0)(torch.ones(2))
-
-
-@pytest.mark.parametrize("through", COPIES)
-@pytest.mark.parametrize("time_dim", [None, 0])
+@turns("through", COPIES)
+@turns("time_dim", [None, 0])
 def test_copies_in_the_middle_of_a_window(through, time_dim):
     recorder = WindowRecorder(spikes=True, time_dim=time_dim)
     step = torch.eye(2) if time_dim is None else torch.eye(2).unsqueeze(0)
@@ -282,16 +286,7 @@ def test_copies_in_the_middle_of_a_window(through, time_dim):
         twin(step[..., :1])
 
 
-def test_moving_in_the_middle_of_a_window():
-    recorder = WindowRecorder()
-    recorder(torch.ones(2))
-    recorder.to(torch.float64)
-    recorder(torch.ones(2))
-    assert recorder.window().dtype == torch.float64
-    assert recorder.length == 2
-
-
-@pytest.mark.parametrize("spikes", [True, False])
+@turns("spikes", [True, False])
 def test_inference_mode_and_out_of_it_within_a_window(spikes):
     recorder = WindowRecorder(spikes)
     for i in range(40):
@@ -305,7 +300,7 @@ def test_inference_mode_and_out_of_it_within_a_window(spikes):
     assert recorder.window().tolist() == [[0, 0]]
 
 
-@pytest.mark.parametrize("dt", [0.1, 0.3, 1.0, 2.5])
+@turns("dt", [0.1, 0.3, 1.0, 2.5])
 def test_views_go_back_to_the_observation_at_or_before(dt):
     recorder = WindowRecorder(dt=dt)
     assert recorder.view() is None
@@ -319,21 +314,6 @@ def test_views_go_back_to_the_observation_at_or_before(dt):
             recorder.view(time)
 
 
-def test_the_latest_alone():
-    latest = Latest()
-    with torch.inference_mode():
-        latest(torch.ones(2))
-    x = torch.zeros(2, requires_grad=True)
-    latest(x)
-    assert not latest.peek().requires_grad
-    assert latest.view().tolist() == [0.0, 0.0]
-    with pytest.raises(ValueError, match="within the kept history"):
-        latest.view(1.0)
-    latest.clear()
-    assert latest.peek() is None
-    assert latest.dump() is None
-
-
 def used(x: torch.Tensor) -> None:
     """As a connection uses what a monitor has seen."""
     publish_events(x, Events(x.flatten(0, 1)))
@@ -343,50 +323,31 @@ def raster(seed: int = 0) -> torch.Tensor:
     return torch.rand(5, 2, 3, generator=torch.Generator().manual_seed(seed)) < 0.5
 
 
-def test_events_that_are_found_when_a_sequence_is_used_are_known():
-    recorder, x = WindowRecorder(spikes=True, time_dim=0), raster()
-    recorder(x)
-    assert recorder.events() is None
-    used(x)
+@turns("when", ["at once", "before", "changed, then used", "used, then changed", "inference"])
+def test_events_that_are_found_when_a_sequence_is_used_are_known(when):
+    recorder = WindowRecorder(spikes=True, time_dim=0)
+    with torch.inference_mode(when == "inference"):
+        x = raster()
+        if when == "before":
+            used(x)  # nobody waits: the next call may see other spikes in the same memory
+        recorder(x)
+        assert recorder.events() is None
+        if when == "changed, then used":
+            x.logical_not_()
+        if when != "before":
+            used(x)
+        if when == "used, then changed":
+            x.logical_not_()
+        if when not in ("at once", "used, then changed"):
+            assert recorder.events() is None
+            return
     assert torch.equal(recorder.events().rows, Events(recorder.window().flatten(0, 1)).rows)
     for copied in COPIES:  # which have no part in what is found
         assert copied(recorder).events() is None
+    recorder(raster(1))  # those of one sequence are not those of two
+    assert recorder.events() is None
     recorder.clear()
     assert recorder.events() is None
-
-
-def test_events_of_a_window_of_several_sequences_are_not_those_of_one():
-    recorder, x = WindowRecorder(spikes=True, time_dim=0), raster()
-    recorder(x)
-    used(x)
-    recorder(raster(1))
-    assert recorder.events() is None
-
-
-@pytest.mark.parametrize("when", ["before", "after", "between"])
-def test_events_of_what_has_changed_are_not_believed(when: str):
-    recorder, x = WindowRecorder(spikes=True, time_dim=0), raster()
-    if when == "before":
-        used(x)  # nobody waits: the next call may see other spikes in the same memory
-    recorder(x)
-    if when == "between":
-        x.logical_not_()
-    if when != "before":
-        used(x)
-    if when == "after":
-        x.logical_not_()
-    assert (recorder.events() is not None) == (when == "after")
-    if when == "after":
-        assert torch.equal(recorder.events().rows, Events(recorder.window().flatten(0, 1)).rows)
-
-
-def test_in_inference_mode_nothing_is_shared():
-    recorder = WindowRecorder(spikes=True, time_dim=0)
-    with torch.inference_mode():
-        x = raster().clone()
-        recorder(x)
-        used(x)
-        assert recorder.events() is None
 
 
 @quick

@@ -10,11 +10,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 from torch.testing import assert_close
 from turns import turns
 
 from lightning_accum import observe
+from lightning_accum.functional import (
+    interp_exponential,
+    interp_linear,
+    interp_nearest,
+    interp_next,
+    interp_previous,
+)
 
 quick = settings(deadline=None, derandomize=True, max_examples=40)
 TC, ALPHA, SIZE = 7.0, 0.3, 2.0
@@ -82,7 +89,7 @@ for mode in ("nearest", "cumulative"):
             partial(trace, mode=mode, proportional=proportional),
             naive_trace(mode == "nearest", amplitude),
         )
-each = pytest.mark.parametrize(("make", "naive"), KINDS.values(), ids=KINDS.keys())
+each = turns("make, naive", KINDS.values())
 
 
 def reference(naive, x: Tensor, dt: float) -> Tensor:
@@ -117,45 +124,40 @@ def test_as_the_naive_reference_at_every_step(make, naive, steps, shape, kept, d
 
 
 @each
-def test_memory_is_made_once_and_used_again(make, naive):
+def test_memory_is_made_once_and_used_again_and_what_is_handed_out_is_a_copy(make, naive):
     reducer, x = make(3.0, 1.0), random(0, 20, 2)
-    reducer(x[0])
-    address = reducer._state["ring"].data_ptr()
-    for observation in x[1:]:
+    reducer(x[0].requires_grad_())
+    address, out = reducer._state["ring"].data_ptr(), (reducer.peek(), reducer.dump())
+    before = copy.deepcopy((*out, reducer.view()))
+    out = (*out, reducer.view())
+    for observation in x[1:].detach():
         reducer(observation)
+    assert_close(out, before, rtol=0, atol=0)
+    assert not any(each.requires_grad for each in out)
     reducer.clear()
-    assert reducer.peek() is None
-    assert reducer.dump() is None
-    assert reducer.view() is None
-    for observation in x:
+    assert reducer.peek() is reducer.dump() is reducer.view() is None
+    for observation in x.detach():
         reducer(observation)
     assert reducer._state["ring"].data_ptr() == address
     assert reducer._state["ring"].shape == (4, 2)
     assert_close(reducer.dump(), reference(naive, x, 1.0)[-4:], rtol=1e-10, atol=1e-10)
-
-
-@each
-def test_what_is_handed_out_is_a_copy(make, naive):
-    reducer, x = make(1.0, 1.0), random(1, 4, 2)
-    reducer(x[0])
-    out = reducer.peek(), reducer.dump(), reducer.view()
-    before = copy.deepcopy(out)
-    for observation in x[1:]:
-        reducer(observation)
-    assert_close(out, before, rtol=0, atol=0)
-
-
-@each
-def test_the_batch_changes_with_clear_alone(make, naive):
-    reducer = make(2.0, 1.0)
-    reducer(random(0, 4, 3))
-    reducer(random(1, 4, 3))
-    with pytest.raises(ValueError, match=r"Found \(2, 3\) after 2 of \(4, 3\): clear"):
-        reducer(random(2, 2, 3))
-    assert reducer.steps == 2
+    with pytest.raises(ValueError, match=r"Found \(1, 2\) after 20 of \(2,\): clear"):
+        reducer(x[:1])
+    assert reducer.steps == 20
+    reducer(torch.ones(2, device="meta"))  # follows the observations
+    assert reducer.dump().device.type == "meta"
     reducer.clear()
-    reducer(random(3, 2, 3))
-    assert reducer.dump().shape == (1, 2, 3)
+    reducer(x[:1])
+    assert reducer.dump().shape == (1, 1, 2)
+
+
+def test_a_wider_dtype_widens_what_is_kept_and_a_duration_holds_its_whole_steps():
+    reducer = observe.PassthroughReducer(2.0)
+    reducer(torch.tensor([1]))
+    reducer(torch.tensor([1.5]))
+    assert reducer.dump().flatten().tolist() == [1.0, 1.5]
+    for duration, dt, size in ((0.3, 0.1, 4), (1.0, 0.3, 4), (0.9, 1, 1)):
+        assert observe.PassthroughReducer(duration, dt).size == size
 
 
 @each
@@ -187,14 +189,6 @@ def test_half_precision_and_booleans_fold_in_float32(make, naive):
 
 
 @each
-def test_autograd_sees_nothing(make, naive):
-    reducer = make(1.0, 1.0)
-    reducer(random(0, 2).requires_grad_())
-    reducer(random(1, 2).requires_grad_())
-    assert not reducer.dump().requires_grad
-
-
-@each
 def test_goes_on_after_a_move_in_inference_mode(make, naive):
     reducer, x = make(2.0, 1.0), random(3, 5, 2)
     reducer(x[0].float())
@@ -205,27 +199,6 @@ def test_goes_on_after_a_move_in_inference_mode(make, naive):
     for observation in x[2:]:
         reducer(observation)
     assert_close(reducer.dump(), reference(naive, x, 1.0)[-3:], rtol=1e-5, atol=1e-5)
-
-
-@each
-def test_follows_the_observations_to_another_device(make, naive):
-    reducer = make(2.0, 1.0)
-    reducer(torch.ones(2))
-    reducer(torch.ones(2, device="meta"))
-    assert reducer.dump().shape == (2, 2)
-    assert reducer.dump().device.type == "meta"
-
-
-def test_a_wider_dtype_widens_what_is_kept():
-    reducer = observe.PassthroughReducer(2.0)
-    reducer(torch.tensor([1]))
-    reducer(torch.tensor([1.5]))
-    assert reducer.dump().flatten().tolist() == [1.0, 1.5]
-
-
-@pytest.mark.parametrize(("duration", "dt", "size"), [(0.3, 0.1, 4), (1.0, 0.3, 4), (0.9, 1, 1)])
-def test_a_duration_holds_its_whole_steps(duration, dt, size):
-    assert observe.PassthroughReducer(duration, dt).size == size
 
 
 def test_a_condition_beside_the_observation():
@@ -252,18 +225,139 @@ def test_a_condition_beside_the_observation():
     assert nearest.steps == 7
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: observe.PassthroughReducer(-1.0), "Argument `duration`.*`duration = -1.0`"),
-        (lambda: observe.PassthroughReducer(math.inf), "Argument `duration`.*`duration = inf`"),
-        (lambda: observe.EventReducer(dt=0.0), "Argument `dt`"),
-        (lambda: observe.EMAReducer(0.0), "Argument `alpha`.*`alpha = 0.0`"),
-        (lambda: observe.EMAReducer(1.5), "Argument `alpha`.*`alpha = 1.5`"),
-        (lambda: observe.TraceReducer(0.0), "Argument `tc`.*`tc = 0.0`"),
-        (lambda: observe.TraceReducer(1.0, mode="last"), r"Argument `mode`.*'last'"),
-    ],
+# ---------------------------------------------------------------------------- views
+INTERPOLATIONS = [
+    interp_previous,
+    interp_next,
+    interp_nearest,
+    interp_linear,
+    partial(interp_exponential, tc=5.0),
+]
+
+
+def filled(steps: int, size: int, dt: float, *shape: int) -> tuple[Any, Tensor]:
+    reducer, x = observe.PassthroughReducer((size - 1) * dt, dt), random(steps, steps, *shape)
+    for observation in x:
+        reducer(observation)
+    return reducer, x[-size:]
+
+
+def between(history, time, dt, interpolation):
+    """One element's value: finds the two observations around the moment by looking at them all."""
+    ago = [(len(history) - 1 - i) * dt for i in range(len(history))]
+    for value, age in zip(history, ago, strict=True):
+        if abs(age - time) <= 1e-5:
+            return value
+    i = max(i for i, age in enumerate(ago) if age > time)
+    elapsed = torch.tensor(ago[i] - time, dtype=torch.float64)
+    return interpolation(history[i], history[i + 1], elapsed, dt)
+
+
+@quick
+@given(
+    steps=st.integers(1, 12),
+    size=st.integers(1, 6),
+    dt=st.sampled_from([0.1, 1.0, 2.5]),
+    shape=st.lists(st.integers(1, 3), max_size=2),
+    interpolation=st.sampled_from(INTERPOLATIONS),
+    data=st.data(),
 )
-def test_what_is_refused(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
+def test_a_moment_for_all_and_a_moment_per_element(steps, size, dt, shape, interpolation, data):
+    reducer, history = filled(steps, size, dt, *shape)
+    columns = history.reshape(len(history), -1).unbind(1)
+    # halfway, nearest hangs on the last bit
+    fraction = st.floats(0, 1).filter(lambda f: abs(f * (len(history) - 1) % 1 - 0.5) > 1e-6)
+    fractions = data.draw(st.lists(fraction, min_size=len(columns), max_size=len(columns)))
+    times = torch.tensor(fractions, dtype=torch.float64).mul((len(history) - 1) * dt)
+    for some in (times, *(one.expand(len(columns)) for one in times)):
+        values = zip(columns, some.tolist(), strict=True)
+        expected = torch.stack([between(each, time, dt, interpolation) for each, time in values])
+        given = some.reshape(shape) if some is times else some[0].item()
+        found = reducer.view(given, interpolation=interpolation)
+        assert_close(found, expected.reshape(shape), rtol=1e-10, atol=1e-10)
+
+
+def test_times_broadcast_with_the_state():
+    reducer, history = filled(9, 4, 1.0, 2, 3)
+    found = reducer.view(torch.arange(4).reshape(4, 1, 1))
+    assert torch.equal(found, history.flip(0))
+    per_column = reducer.view(torch.tensor([0.0, 1.0, 2.0]))
+    assert torch.equal(per_column, torch.stack([history[-1 - i, :, i] for i in range(3)], 1))
+    assert reducer.view(torch.empty(0, 1, 1)).shape == (0, 2, 3)
+    with pytest.raises(ValueError, match=r"broadcast with the state, \(2, 3\).*shape \(4,\)"):
+        reducer.view(torch.zeros(4))
+
+
+@turns("dt", [0.1, 0.3, 1.0])
+def test_float32_times_on_the_grid_are_on_the_grid(dt):
+    reducer, history = filled(200, 200, dt, 1)
+    for back in range(200):
+        time = torch.tensor(back * dt, dtype=torch.float32)
+        assert torch.equal(reducer.view(time, interpolation=interp_next), history[199 - back])
+        assert torch.equal(reducer.view(time, interpolation=interp_previous), history[199 - back])
+
+
+def test_the_tolerance_is_how_far_from_an_observation_is_at_it():
+    reducer, history = filled(3, 3, 1.0, 1)
+    assert torch.equal(reducer.view(0.9, 0.2, interp_previous), history[1])
+    assert torch.equal(reducer.view(1.1, 0.2, interp_previous), history[1])
+    assert torch.equal(reducer.view(1.1, 0.05, interp_previous), history[0])
+    assert torch.equal(reducer.view(-0.1, 0.2), history[2])
+    assert torch.equal(reducer.view(2.1, 0.2), history[0])
+    assert torch.equal(reducer.view(3.9, 3.0), history[0])  # never round to the other end
+    assert torch.equal(reducer.view(1.0, 0.0), history[1])
+    for wrong in (-1.0, -1e-9, math.nan):
+        with pytest.raises(ValueError, match=rf"Argument `tolerance`.*`tolerance = {wrong}`"):
+            reducer.view(0.0, wrong)
+
+
+@turns("time", [-0.1, 2.1, math.nan, math.inf])
+def test_moments_outside_of_the_history(time):
+    reducer, _ = filled(3, 9, 1.0, 2)
+    with pytest.raises(ValueError, match=r"0 to 2.0 ms. Found `time = "):
+        reducer.view(time)
+    with pytest.raises(ValueError, match=r"0 to 2.0 ms. Found `time` from .* to "):
+        reducer.view(torch.tensor([1.0, time]))
+
+
+def test_what_a_reducer_knows_of_its_state():
+    """Between observations a trace decays, an age grows, and other states stay."""
+    trace = observe.TraceReducer(5.0, duration=2.0)
+    age = observe.EventReducer(2.0)
+    mean = observe.EMAReducer(0.5, 2.0)
+    for spike in (1.0, 0.0, 1.0):
+        for reducer in (trace, age, mean):
+            reducer(torch.tensor([spike], dtype=torch.float64))
+    for time in (1.25, 1.5, 0.25):
+        ago = 2 - time
+        assert trace.view(time).item() == pytest.approx(math.exp(-ago / 5.0))
+        assert age.view(time).item() == pytest.approx(ago)
+    assert mean.view(1.5).item() == 1.0
+    assert mean.view(0.5).item() == 0.5
+    assert age.view(0.5, interpolation=interp_previous).item() == 1.0
+
+
+def test_through_a_monitor():
+    relu = nn.ReLU()
+    monitor = observe.OutputMonitor(relu, reducer=observe.PassthroughReducer(2.0))
+    for value in (1.0, 2.0, 4.0):
+        relu(torch.tensor([value]))
+    assert monitor.view(0.5, interpolation=interp_linear).item() == 3.0
+    assert monitor.view(torch.tensor([1.0])).item() == 2.0
+    assert monitor.view(0.9, 0.2).item() == 2.0
+
+
+def test_moments_of_recordings_and_of_the_latest():
+    recorder, latest = observe.WindowRecorder(spikes=True), observe.Latest()
+    for value in (1.0, 0.0):
+        recorder(torch.tensor([value]))
+        with torch.inference_mode(value == 1.0):
+            latest(torch.tensor([value], requires_grad=True))
+    assert recorder.view(0.25, interpolation=interp_linear).item() == 0.25
+    assert recorder.view(torch.tensor([0.5])).tolist() == [True]
+    assert latest.view(torch.tensor([0.0])).tolist() == [0.0]
+    assert not latest.peek().requires_grad
+    with pytest.raises(ValueError, match="within the kept history"):
+        latest.view(1.0)
+    latest.clear()
+    assert latest.peek() is latest.dump() is None

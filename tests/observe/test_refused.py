@@ -1,58 +1,124 @@
-"""What is refused leaves everything as it was."""
+"""What is refused leaves everything as it was, and what is not observed is not recorded."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 
 import pytest
 import torch
 from torch import nn
+from turns import turns
+from watching import hooks
 
 from lightning_accum import observe
-from lightning_accum.observe import MultiStateMonitor, unobserved
+from lightning_accum.observe import (
+    Latest,
+    MultiStateMonitor,
+    OutputMonitor,
+    PassthroughReducer,
+    TraceReducer,
+    WindowRecorder,
+    unobserved,
+)
 
 KINDS = {
     "input": lambda module: observe.InputMonitor(module, "norm"),
-    "output": lambda module: observe.OutputMonitor(module, "norm"),
+    "output": lambda module: OutputMonitor(module, "norm"),
     "state": lambda module: observe.StateMonitor(module, "norm.running_mean"),
     "states": lambda module: MultiStateMonitor(module, "norm", names=["running_mean"]),
 }
-REDUCERS = {
-    "latest": observe.Latest,
-    "window": observe.WindowRecorder,
-    "spikes": lambda: observe.WindowRecorder(spikes=True),
-    "average": lambda: observe.EMAReducer(0.5, duration=3.0),
-    "trace": lambda: observe.TraceReducer(20.0, duration=3.0),
-}
+REDUCERS = (
+    Latest,
+    WindowRecorder,
+    lambda: WindowRecorder(spikes=True),
+    lambda: observe.EMAReducer(0.5, duration=3.0),
+    lambda: TraceReducer(20.0, duration=3.0),
+)
+FC = nn.Linear(2, 3)
+NET = nn.Sequential(FC)
 
 
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.BatchNorm1d(2)
+@turns(
+    "call, error, words",
+    [
+        (lambda: OutputMonitor(nn.Identity())("text"), TypeError, "`observation` should be a ten"),
+        (lambda: watched_identity("text"), TypeError, r"at least one tensor.*`picker`"),
+        (lambda: observe.InputMonitor(NET, "nowhere"), AttributeError,
+         "`nowhere`, and `Sequential` has no `nowhere`"),
+        (lambda: OutputMonitor(NET, "0.weigth"), AttributeError, "and `0` has no `weigth`"),
+        (lambda: OutputMonitor(NET, "0.weight"), AttributeError,
+         "`0.weight`, of type `Parameter`: a StateMonitor"),
+        (lambda: observe.StateMonitor(NET, "0.nothing"), AttributeError,
+         "`0.nothing`, and `Linear` has no `nothing`"),
+        (lambda: MultiStateMonitor(FC, names="weight"), ValueError, "Argument `names`"),
+        (lambda: MultiStateMonitor(FC, names=()), ValueError, "Argument `names`"),
+        (lambda: MultiStateMonitor(FC, names=("weight", "wait")), AttributeError,
+         "`wait`, and `Linear` has no `wait`"),
+        (lambda: MultiStateMonitor(FC, "deep", names=("weight",)), AttributeError,
+         "`Linear` has no `deep`"),
+        (lambda: PassthroughReducer(-1.0), ValueError, "`duration`.*`duration = -1.0`"),
+        (lambda: PassthroughReducer(math.inf), ValueError, "`duration`.*`duration = inf`"),
+        (lambda: observe.EventReducer(dt=0.0), ValueError, "Argument `dt`"),
+        (lambda: observe.EMAReducer(0.0), ValueError, "Argument `alpha`.*`alpha = 0.0`"),
+        (lambda: observe.EMAReducer(1.5), ValueError, "Argument `alpha`.*`alpha = 1.5`"),
+        (lambda: TraceReducer(0.0), ValueError, "Argument `tc`.*`tc = 0.0`"),
+        (lambda: TraceReducer(1.0, mode="last"), ValueError, r"Argument `mode`.*'last'"),
+        *(
+            (lambda value=value: TraceReducer(20.0, amplitude=value), ValueError,
+             "Argument `amplitude` should be finite")
+            for value in (math.nan, math.inf, -math.inf)
+        ),
+        (lambda: WindowRecorder(time_dim=1), ValueError, "Argument `time_dim`.*`time_dim = 1`"),
+        (lambda: WindowRecorder(dt=0.0), ValueError, "Argument `dt`"),
+        (lambda: WindowRecorder()(torch.tensor(1.0)), ValueError, r"Found shape \(\)"),
+        (lambda: WindowRecorder(time_dim=0)(torch.ones(2)), ValueError,
+         r"Found shape \(2,\), `time_dim = 0`"),
+        (lambda: WindowRecorder(spikes=True)(torch.ones(1, 2, dtype=torch.complex64)), TypeError,
+         "should be real. Found torch.complex64 in a recorder"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
+    assert hooks(NET) == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("wrong", [1.0, None, nn.ReLU()])
+def watched_identity(value):
+    module = nn.Identity()
+    monitor = OutputMonitor(module)
+    try:
+        module(value)
+    finally:
+        assert monitor.peek() is None
+
+
+def test_states_of_several_shapes_are_refused():
+    fc = nn.Linear(2, 3)
+    monitor = MultiStateMonitor(fc, names=("weight", "bias"))
+    with pytest.raises(ValueError, match=r"\{'weight': \(3, 2\), 'bias': \(3,\)\}"):
+        fc(torch.ones(1, 2))
+    assert monitor.peek() is None
+
+
+@turns("kind", KINDS)
+@turns("wrong", [1.0, None, nn.ReLU()])
 def test_a_monitor_whose_bind_is_refused_goes_on(kind, wrong):
-    net = Net()
+    net = nn.ModuleDict({"norm": nn.BatchNorm1d(2)})
     monitor = KINDS[kind](net)
     with pytest.raises(AttributeError, match="Argument `attr`"):
         monitor.bind(wrong)
     assert monitor.registered
-    assert monitor.module is net.norm
-    net.norm(torch.rand(3, 2))
+    assert monitor.module is net["norm"]
+    net["norm"](torch.rand(3, 2))
     assert monitor.peek() is not None
-    monitor.deregister()
 
 
-@pytest.mark.parametrize("time_dim", [None, 0])
-@pytest.mark.parametrize(
-    "refused", [torch.ones(4, 3, dtype=torch.complex64), torch.ones(4, 3).double(), [1.0], 1.0]
-)
+@turns("time_dim", [None, 0])
+@turns("refused", [torch.ones(4, 3, dtype=torch.complex64), torch.ones(4, 3).double(), [1.0], 1.0])
 def test_a_refused_observation_leaves_the_window(time_dim, refused):
-    recorder = observe.WindowRecorder(time_dim=time_dim)
+    recorder = WindowRecorder(time_dim=time_dim)
     if time_dim == 0:
         refused = refused[None] if isinstance(refused, torch.Tensor) else refused
     steps = torch.arange(18.0).reshape(3, 3, 2)
@@ -66,10 +132,10 @@ def test_a_refused_observation_leaves_the_window(time_dim, refused):
     assert torch.equal(recorder.window(), torch.cat([steps, steps[:1]]))
 
 
-@pytest.mark.parametrize("name", REDUCERS)
-@pytest.mark.parametrize("wrong", [[1.0, 2.0], 1.0, None])
-def test_an_observation_is_a_tensor(name, wrong):
-    reducer = REDUCERS[name]()
+@turns("make", REDUCERS)
+@turns("wrong", [[1.0, 2.0], 1.0, None])
+def test_an_observation_is_a_tensor(make, wrong):
+    reducer = make()
     reducer(torch.ones(2, 2))
     before = reducer.dump()
     with pytest.raises(TypeError, match="Argument `observation` should be a tensor"):
@@ -77,16 +143,10 @@ def test_an_observation_is_a_tensor(name, wrong):
     assert torch.equal(reducer.dump(), before)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_an_amplitude_is_finite(value):
-    with pytest.raises(ValueError, match="Argument `amplitude` should be finite"):
-        observe.TraceReducer(20.0, amplitude=value)
-
-
 # ---------------------------------------------------------------------------- unobserved
 def test_what_one_task_does_not_observe_another_does():
     relu = nn.ReLU()
-    monitor = observe.OutputMonitor(relu, reducer=observe.WindowRecorder())
+    monitor = OutputMonitor(relu, reducer=WindowRecorder())
 
     async def silent(begun: asyncio.Event, done: asyncio.Event) -> None:
         with unobserved():
@@ -112,7 +172,7 @@ def test_what_one_task_does_not_observe_another_does():
 
 def test_what_one_thread_does_not_observe_another_does():
     relu = nn.ReLU()
-    monitor = observe.OutputMonitor(relu, reducer=observe.WindowRecorder())
+    monitor = OutputMonitor(relu, reducer=WindowRecorder())
     with unobserved():
         thread = threading.Thread(target=relu, args=(torch.tensor([1.0]),))
         thread.start()
@@ -126,6 +186,6 @@ def test_what_one_thread_does_not_observe_another_does():
 def test_a_hook_breaks_no_graph():
     torch.compiler.reset()  # torch compiles a function for few modules only
     net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
-    monitor = observe.OutputMonitor(net[1], reducer=observe.WindowRecorder())
+    monitor = OutputMonitor(net[1], reducer=WindowRecorder())
     torch.compile(net, backend="eager", fullgraph=True)(torch.ones(1, 2))
     assert monitor.reducer.length == 1
