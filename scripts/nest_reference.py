@@ -101,15 +101,15 @@ def run(synapse: str, settings: dict[str, Any], resolution: float, seed: int) ->
     }  # fmt: skip
 
 
-SEQUENCE, UPDATES, WIDTH = 40, 5, 3
-TAU_M, TAU_OUT, ETA = 20.0, 15.0, 1e-2
+SEQUENCE, UPDATES, WIDTH, OUTPUTS = 40, 10, 5, 2
+TAU_M, TAU_OUT, ETA = 20.0, 15.0, 0.2
 ADAPTS = {"adapt_beta": 0.4, "adapt_tau": 50.0, "adaptation": 0.0}
-# Of all neurons: what a spike, an error and the change of a weight take to arrive, in steps.
+# Steps from the beginning to the first sequence, and until an error has come back to the neurons.
 SHIFT, LATE = 2, 3
 
 
 def eprop(model: str, adapts: dict[str, float]) -> dict[str, Any]:
-    """Learns a pattern by a small recurrent network, as in Bellec et al. 2020."""
+    """Learns a pattern, by a small network as that of Bellec et al. 2020, in ten updates."""
     nest.ResetKernel()
     nest.verbosity = nest.VerbosityLevel.ERROR
     nest.set(resolution=1.0, eprop_learning_window=float(SEQUENCE),
@@ -118,69 +118,68 @@ def eprop(model: str, adapts: dict[str, float]) -> dict[str, Any]:
     numbers = random.Random(5)
 
     def weights(rows: int, columns: int, low: float, high: float) -> list[list[float]]:
-        return [[numbers.uniform(low, high) for _ in range(columns)] for _ in range(rows)]
+        return [[round(numbers.uniform(low, high), 3) for _ in range(columns)] for _ in range(rows)]
 
     shared = {"C_m": 1.0, "E_L": 0.0, "V_m": 0.0, "I_e": 0.0, "regular_spike_arrival": False}
     neurons = nest.Create(model, WIDTH, {**shared, **adapts, "c_reg": 0.0, "t_ref": 0.0,
-                                         "tau_m": TAU_M, "V_th": 0.4})  # fmt: skip
-    readouts = nest.Create("eprop_readout_bsshslm_2020", 2, {**shared, "tau_m": TAU_OUT})
-    # No spike comes while errors of the last update are on their way, which would not count.
-    ends = [SHIFT + SEQUENCE * i for i in range(1, UPDATES + 1)]
-    quiet = {end + step for end in ends for step in range(-1, LATE + 3)}
-    steps = [step for step in range(3, ends[-1]) if step not in quiet]
-    pre = [
-        [*(s for s in steps if numbers.random() < 0.5), *(end + LATE + 3 for end in ends)]
+                                         "tau_m": TAU_M, "V_th": THRESHOLD})  # fmt: skip
+    readouts = nest.Create("eprop_readout_bsshslm_2020", OUTPUTS, {**shared, "tau_m": TAU_OUT})
+    # An input spike brings weights up to date, and should not do so before all errors have come.
+    first = LATE + 3
+    pattern = [
+        [first, *(s for s in range(first + 1, SEQUENCE - 1) if numbers.random() < 0.5)]
         for _ in range(PRE)
     ]
-    pre = [sorted(each) for each in pre]
-    earlier = [{"spike_times": [step - 1.0 for step in each]} for each in pre]
-    sources = nest.Create("spike_generator", PRE, earlier)
+    starts = [SHIFT + SEQUENCE * i for i in range(UPDATES + 1)]
+    times = [[float(start + s - 1) for start in starts for s in each] for each in pattern]
+    sources = nest.Create("spike_generator", PRE, [{"spike_times": each} for each in times])
     inputs = nest.Create("parrot_neuron", PRE)
     nest.Connect(sources, inputs, "one_to_one", {"delay": 1.0})
     descent = {"batch_size": 1, "eta": ETA, "optimize_each_step": False}
     limits = {"Wmin": -9.0, "Wmax": 9.0}
     nest.SetDefaults(SYNAPSE, {"average_gradient": False, "optimizer": {**descent, **limits}})
-    spec = {"synapse_model": SYNAPSE, "delay": 1.0, "tau_m_readout": TAU_OUT}
-    nest.Connect(inputs, neurons, "all_to_all", {**spec, "weight": weights(WIDTH, PRE, 0.3, 0.9)})
-    nest.Connect(neurons, readouts, "all_to_all", {**spec, "weight": weights(2, WIDTH, -1, 1)})
-    back = {"synapse_model": "eprop_learning_signal_connection_bsshslm_2020", "delay": 1.0,
-            "weight": weights(WIDTH, 2, -1, 1)}  # fmt: skip
-    nest.Connect(readouts, neurons, "all_to_all", back)
-    times = [float(step) for step in range(1, ends[-1] + 20)]
-    targets = nest.Create("step_rate_generator", 2, [
-        {"amplitude_times": times, "amplitude_values": [math.sin(t / 7 + k) for t in times]}
-        for k in range(2)])  # fmt: skip
-    nest.Connect(targets, readouts, "one_to_one", {
+    layers = {
+        "in": (inputs, neurons, SYNAPSE, weights(WIDTH, PRE, 0.3, 0.9)),
+        "out": (neurons, readouts, SYNAPSE, weights(OUTPUTS, WIDTH, -1, 1)),
+        "back": (readouts, neurons, SYNAPSE.replace("synapse", "learning_signal_connection"),
+                 weights(WIDTH, OUTPUTS, -1, 1)),
+    }  # fmt: skip
+    for before, after, synapse, values in layers.values():
+        own = {"tau_m_readout": TAU_OUT} if synapse == SYNAPSE else {}
+        spec = {"synapse_model": synapse, "delay": 1.0, "weight": values, **own}
+        nest.Connect(before, after, "all_to_all", spec)
+    steps = [float(step) for step in range(1, starts[-1] + 20)]
+    targets = [[round(math.sin(2 * math.pi * (t / SEQUENCE + k / 4)), 6) for t in steps]
+               for k in range(OUTPUTS)]  # fmt: skip
+    rates = nest.Create("step_rate_generator", OUTPUTS, [
+        {"amplitude_times": steps, "amplitude_values": each} for each in targets])  # fmt: skip
+    nest.Connect(rates, readouts, "one_to_one", {
         "synapse_model": "rate_connection_delayed", "delay": 1.0, "receptor_type": 2})  # fmt: skip
     seen = nest.Create("multimeter", {"interval": 1.0, "record_from": [
-        "surrogate_gradient", "learning_signal"]})  # fmt: skip
-    nest.Connect(seen, neurons)
+        "error_signal", "target_signal"]})  # fmt: skip
+    nest.Connect(seen, readouts)
     spikes = nest.Create("spike_recorder")
     nest.Connect(neurons, spikes)
-    kept, now = [table(inputs, neurons)], 0.0
-    for end in ends:
-        nest.Simulate(end + LATE + 6 - now)
-        now = end + LATE + 6.0
-        kept.append(table(inputs, neurons))
+    nest.Simulate(starts[-1] + SEQUENCE - 2.0)  # in which all neurons spike once more
     events = seen.get("events")
-    columns = {
-        name: [events[name][events["senders"] == each].tolist() for each in neurons.tolist()]
-        for name in ("surrogate_gradient", "learning_signal")
-    }
-    updates = []
-    for i, end in enumerate(ends):
-        span = slice(end - SEQUENCE if i else 0, end)
-        later = slice(span.start + LATE, span.stop + LATE)
-        updates.append({
-            "pre": [[s - span.start for s in each if span.start < s < end] for each in pre],
-            "psi": [each[span] for each in columns["surrogate_gradient"]],
-            "learning_signal": [each[later] for each in columns["learning_signal"]],
-            "before": kept[i], "after": kept[i + 1],
-        })  # fmt: skip
-    return {"model": model, "tau_m": TAU_M, "tau_readout": TAU_OUT, "eta": ETA, **adapts,
-            "spikes": spikes.get("n_events"), "updates": updates}  # fmt: skip
+    errors, wanted = (
+        [events[name][events["senders"] == each].tolist() for each in readouts.tolist()]
+        for name in ("error_signal", "target_signal")
+    )
+    spans = [slice(start + LATE - 1, start + LATE - 1 + SEQUENCE) for start in starts[:-1]]
+    return {
+        "model": model, "tau_m": TAU_M, "tau_readout": TAU_OUT, "eta": ETA, **adapts,
+        "threshold": THRESHOLD, "steps": SEQUENCE, "pre": pattern,
+        "weights": {name: values for name, (*_, values) in layers.items()},
+        "target": [each[spans[0]] for each in wanted],
+        "loss": [sum(e**2 for each in errors for e in each[span]) / 2 for span in spans],
+        "spikes": int(sum(SHIFT < time <= starts[-1] for time in spikes.get("events")["times"])),
+        "after": table(inputs, neurons),
+        "after_out": table(neurons, readouts),
+    }  # fmt: skip
 
 
+THRESHOLD = 0.4
 SYNAPSE = "eprop_synapse_bsshslm_2020"
 
 

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 import torch
 from rasters import layer, show
-from torch import Tensor
+from torch import Tensor, nn
 
 import lightning_accum as la
-from lightning_accum.functional import Surrogate
+from lightning_accum import nn as layers
+from lightning_accum.functional import Triangular
+from lightning_accum.rules import Feedback
 
 NEST = json.loads(Path(__file__).with_name("nest.json").read_text())
 Make = Callable[[dict[str, Any]], la.Rule]
@@ -119,43 +121,66 @@ def test_weights_change_as_in_nest(name: str) -> None:
     for length in (1,) if depends else (1, 7, case["steps"]):
         found = learned(make(case), case, length)
         error = (found - expected).abs().max() / expected.abs().max()
-        assert error < 1e-11, (length, error)
+        assert error < 1e-12, (length, error)
 
 
-class Known(Surrogate):
-    """A pseudo-derivative that is recorded in place of the potential."""
+class Fixed(Feedback):
+    """Feedback by given weights."""
 
-    def derivative(self, x: Tensor) -> Tensor:
-        return x
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.weight = weight
+
+    def matrix(self) -> Tensor:
+        return self.weight
 
 
 @pytest.mark.parametrize("name", NEST["eprop"])
-def test_eprop_changes_weights_as_in_nest_at_each_update(name: str) -> None:
+def test_a_network_learns_by_eprop_as_in_nest(name: str) -> None:
     case = NEST["eprop"][name]
-    assert case["spikes"] > 20
+    first, last, back = (tensor(case["weights"][key]) for key in ("in", "out", "back"))
+    x, target = raster(case["pre"], case["steps"]), tensor(case["target"]).T.unsqueeze(1)
     adapts = (
         {"beta": case["adapt_beta"], "tc_adaptation": case["adapt_tau"]}
         if "adapt_beta" in case
         else {}
     )
-    # NEST's filters of the input and of the readout are averages.
-    scale = math.prod(1 - math.exp(-1 / case[tau]) for tau in ("tau_m", "tau_readout"))
-    for update in case["updates"]:
-        psi, signal = (tensor(update[key]).T.unsqueeze(1) for key in ("psi", "learning_signal"))
-        pre, before = raster(update["pre"], len(psi)), tensor(update["before"])
-        model = layer(pre.shape[-1], psi.shape[-1])
-        model.neuron.psi = psi
-        rule = la.EProp(
-            case["eta"] * scale, tc_mem=case["tau_m"], tc_readout=case["tau_readout"],
-            surrogate=Known(), membrane="psi", threshold=0.0, time_dim=0, **adapts,
-        )  # fmt: skip
-        rule.register_cell("cell", model.cell)
-        show(model, pre, torch.zeros_like(psi), time_dim=0)
-        rule(error=signal)
-        found = model.cell.updater.weight.update(model.connection.weight)
-        expected = tensor(update["after"]) - before
-        error = (found - expected).abs().max() / expected.abs().max()
-        assert error < 1e-11, error
+    hidden = layers.SurrogateLIF(
+        len(first), case["tau_m"], v_threshold=case["threshold"], surrogate=Triangular(0.3, 1.0),
+        time_dim=0, **adapts,
+    )  # fmt: skip
+    model = la.Serial(nn.Linear(*first.T.shape, bias=False), hidden)
+    readout = layers.LeakyIntegrator(len(last), case["tau_readout"], time_dim=0)
+    output = la.Serial(nn.Linear(*last.T.shape, bias=False), readout)
+    model.double().connection.weight.data.copy_(first)
+    output.double().connection.weight.data.copy_(last)
+    # NEST's low-passes are averages.
+    share, out_share = (1 - math.exp(-1 / case[tau]) for tau in ("tau_m", "tau_readout"))
+    options = {"time_dim": 0, "carry": False, "graded_input": True}
+    eprop = la.EProp(
+        case["eta"] * out_share, Fixed(back.T), tc_readout=case["tau_readout"], **options
+    )
+    delta = la.DeltaRule(case["eta"], **options)
+    eprop.register_cell("hidden", model.cell)
+    delta.register_cell("output", output.cell)
+    losses, fired = [], 0.0
+    for _ in case["loss"]:
+        hidden.reset(), readout.reset()
+        spikes = model(share * x).detach()
+        error = (output(out_share * spikes) - target).detach()
+        losses.append(error.square().sum().item() / 2)
+        fired += spikes.sum().item()
+        for rule in (eprop, delta):
+            rule(error=error)
+        for rule in (eprop, delta):
+            rule.update()
+    assert losses == pytest.approx(case["loss"], rel=1e-12)
+    assert fired == case["spikes"] > 100
+    assert losses[-1] < losses[0] - 1
+    for found, key, before in ((model, "after", first), (output, "after_out", last)):
+        expected = tensor(case[key]) - before
+        error = found.connection.weight.detach() - before - expected
+        assert error.abs().max() < 1e-12 * expected.abs().max()
 
 
 def test_voltages_change_weights_as_in_nest_but_for_the_step() -> None:
@@ -207,7 +232,7 @@ def test_rewards_change_weights_as_brians_equations() -> None:
     case = NEST["MSTDP"]
     pre, post = (raster(case[side], case["steps"]) for side in ("pre", "post"))
     taus = {"tc_post": case["tau_minus"], "tc_pre": case["tau_plus"]}
-    rule, model = la.MSTDP(case["lr_post"], case["lr_pre"], **taus), layer(4, 3)
+    rule, model = la.MSTDP(case["lr_post"], case["lr_pre"], **taus), layer(4, post.shape[-1])
     rule.register_cell("cell", model.cell)
     show(model, pre, post)
     rule(reward=torch.tensor(case["reward"], dtype=torch.float64).unsqueeze(1))
