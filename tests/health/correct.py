@@ -128,8 +128,8 @@ def call_other(net: Any, rule: Any, i: int) -> None:
     rule.other.update()
 
 
-correct("two rules on one connection, by hand", rule=homeostasis_beside,
-    on={"updated": call_other}, hosts=(HAND,))
+correct("two rules on one connection, by hand", rule=homeostasis_beside, on={"updated": call_other},
+    hosts=(HAND,))
 correct("two rules on one connection, in two callbacks", hosts=(CALLBACK,), learners=lambda: [
     learner(la.Homeostasis(1e-4, target=50.0, time_dim=0), {"rate": CellSpec("net.fc", "net.lif")})
 ])
@@ -453,13 +453,11 @@ correct("neurons that begin to fire late",
 
 # ====================================================================== rates and schedules
 correct("rates of 0 for a control", rule=pairs(0.0, 0.0))
-correct("rates of 0 for a control, in pieces of a stream",
-    rule=pairs(0.0, 0.0), step=through, carry=True)
-correct("potentiation only, clamped", rule=pairs(0.01, 0.0),
-    prepare=constrained(Clamp(0, 1)))
+correct("rates of 0 for a control, in pieces of a stream", rule=pairs(0.0, 0.0), step=through,
+    carry=True)
+correct("potentiation only, clamped", rule=pairs(0.01, 0.0), prepare=constrained(Clamp(0, 1)))
 correct("a schedule that ends at 0",
-    callback={"lr_scheduler": partial(lr_scheduler.CosineAnnealingLR, T_max=16)},
-    hosts=(CALLBACK,))
+    callback={"lr_scheduler": partial(lr_scheduler.CosineAnnealingLR, T_max=16)}, hosts=(CALLBACK,))
 correct("a warm-up", hosts=(CALLBACK,),
     callback={"lr_scheduler": partial(lr_scheduler.LinearLR, start_factor=0.01, total_iters=12)})
 correct("a schedule by epochs", epochs=4, hosts=(CALLBACK,),
@@ -488,13 +486,10 @@ correct("soft bounds", prepare=softly_bound)
 correct("weights partly at sharp bounds", prepare=sharply_bound)
 correct("weights that reach their limits and stay", rule=pairs(1.0, 1.0),
     prepare=constrained(Clamp(0.0, 0.5)), epochs=4)
-correct("weights in float64",
-    net=lambda: Net(fc=dense().double()),
+correct("weights in float64", net=lambda: Net(fc=dense().double()),
     step=lambda net, x, i: whole(net, x.double(), i))
-correct("weights in bfloat16, with large rates",
-    net=lambda: Net(fc=dense().bfloat16()),
-    rule=pairs(0.1, -0.1),
-    step=lambda net, x, i: whole(net, x.bfloat16(), i))
+correct("weights in bfloat16, with large rates", net=lambda: Net(fc=dense().bfloat16()),
+    rule=pairs(0.1, -0.1), step=lambda net, x, i: whole(net, x.bfloat16(), i))
 correct("mixed precision", trainer={"precision": "bf16-mixed"}, hosts=(CALLBACK,))
 correct("pruned weights stay at 0", prepare=lambda net, rule: constrained(
     lambda weight, mask=(net.fc.weight > 0.1): weight.mul_(mask))(net, rule))
@@ -516,8 +511,8 @@ def converge(net: Any, rule: Any) -> None:
     other.del_cell("enc")
 
 
-correct("trained weights, which hardly move", rule=pairs(1e-7, -1e-7),
-    prepare=converge, hosts=HOSTED, epochs=1)
+correct("trained weights, which hardly move", rule=pairs(1e-7, -1e-7), prepare=converge,
+    hosts=HOSTED, epochs=1)
 correct("another part of the program keeps the norm after each batch",
     on={"updated": lambda net, rule, i: net.fc.weight.data.div_(net.fc.weight.data.norm())})
 
@@ -1028,18 +1023,16 @@ correct("advice: neurons that fall silent", rule=pairs(0.001, -0.3),
 correct("advice: single steps", data=lambda: spikes(40, steps=1, rate=0.8),
     prepare=lambda net, rule: nn.init.uniform_(net.fc.weight, 0.2, 0.6),
     advice=("`enc`", "single step"), hosts=HOSTED)
-correct("advice: a rate of 0", rule=pairs(0.0, 0.0),
-    advice=("enc", "unchanged", "0"), hosts=HOSTED)
+correct("advice: a rate of 0", rule=pairs(0.0, 0.0), advice=("enc", "unchanged", "0"), hosts=HOSTED)
 correct("advice: weights hardly moved", rule=pairs(1e-8, -0.8e-8), epochs=3,
     advice=("enc", "by a share of"), hosts=HOSTED)
-correct("advice: weights that grow", rule=pairs(0.5, 0.0), epochs=4,
-    advice=("norm", "enc", "grew"), hosts=HOSTED)
+correct("advice: weights that grow", rule=pairs(0.5, 0.0), epochs=4, advice=("norm", "enc", "grew"),
+    hosts=HOSTED)
 correct("advice: a reward that is always the same", rule=mstdp, inputs=("reward",),
     step=rewarded(lambda i: 1.0), advice=("`reward`", "was 1"), hosts=HOSTED)
 correct("advice: a reward that is never negative", rule=mstdp, inputs=("reward",),
     step=rewarded(lambda i: float(i % 2)), epochs=8, advice=("`reward`", "below 0"), hosts=HOSTED)
-correct("advice: negative outputs under BCM",
-    net=lambda: Net(nn.Identity(), fc=dense(-1.0, 0.5)),
+correct("advice: negative outputs under BCM", net=lambda: Net(nn.Identity(), fc=dense(-1.0, 0.5)),
     rule=lambda net: la.BCM(1e-4), step=run_rates, data=lambda: list(torch.rand(40, 16, INPUTS)),
     advice=("`enc`", "negative"), hosts=HOSTED)
 correct("advice: weights beyond the range of the rule",
@@ -1062,5 +1055,5 @@ correct("advice: a rate that leaves its target",
     advice=("`enc`", "target"), hosts=HOSTED)
 correct("advice: a clamp over first weights that are negative",
     net=lambda: Net(fc=dense(-0.5, 0.5, kind=la.nn.Linear)),
-    prepare=lambda net, rule: constrained(Clamp(0.0, 1.0))(net, rule),
-    advice=("enc", "limits"), hosts=HOSTED)
+    prepare=lambda net, rule: constrained(Clamp(0.0, 1.0))(net, rule), advice=("enc", "limits"),
+    hosts=HOSTED)

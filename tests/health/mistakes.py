@@ -110,8 +110,8 @@ mistake("clear() before the rule", "recorded", "`enc`", "clear()",
 mistake("inside unobserved()", "recorded", "`enc`", "unobserved", step=unobserved)
 mistake("cells of a copy of the model", "recorded", "`enc`", "not a module of the model",
     prepare=outside, cells={}, hosts=HOSTED)
-mistake("one of two cells is never called", "recorded", "`top`",
-    net=lambda: Net(**second(4)), cells={**ENC, "top": CellSpec("fc2", "lif2")})
+mistake("one of two cells is never called", "recorded", "`top`", net=lambda: Net(**second(4)),
+    cells={**ENC, "top": CellSpec("fc2", "lif2")})
 
 
 def before_the_batch() -> None:
@@ -251,8 +251,8 @@ def of_another(module: Any) -> UpdateOptimizer:
 mistake("the module's own optimizer is never stepped", "applied", "`enc`", "UpdateOptimizer",
     "not stepped", alone=lambda: fit(Lit(optimizers=local), learner()), hosts=(CALLBACK,))
 mistake("the module's own optimizer holds another layer", "error", "UpdateOptimizer", "parameters",
-    alone=lambda: fit(own(of_another, head=nn.Linear(2, 2)), learner()),
-    error=RuntimeError, hosts=(CALLBACK,))
+    alone=lambda: fit(own(of_another, head=nn.Linear(2, 2)), learner()), error=RuntimeError,
+    hosts=(CALLBACK,))
 mistake("an UpdateOptimizer without a callback", "error", "UpdateOptimizer", "updaters",
     alone=lambda: fit(own()), error=RuntimeError, hosts=(CALLBACK,))
 mistake("a cell that is registered during the fit", "applied", "`late`", "optimizer",
@@ -294,8 +294,8 @@ def at_limit(net: Any, rule: Any) -> None:
     attach_updater(net.fc, "weight").weight.fullbound(bound_sharp, 1.0, 0.0)
 
 
-mistake("all weights are at a limit", "moved", "`weight`", "at a limit",
-    rule=pairs(0.01, 0.01), prepare=at_limit)
+mistake("all weights are at a limit", "moved", "`weight`", "at a limit", rule=pairs(0.01, 0.01),
+    prepare=at_limit)
 
 
 def held(net: Any, rule: Any) -> None:
@@ -303,10 +303,9 @@ def held(net: Any, rule: Any) -> None:
     attach_updater(net.fc, "weight").register_constraint(Clamp(max=0.3))
 
 
-mistake("a constraint holds all weights", "moved", "`weight`", "at a limit",
-    rule=pairs(0.1, 0.1), prepare=held)
-mistake("rates that are lost in rounding", "moved", "`weight`", "raise",
-    rule=pairs(1e-12, -1e-12))
+mistake("a constraint holds all weights", "moved", "`weight`", "at a limit", rule=pairs(0.1, 0.1),
+    prepare=held)
+mistake("rates that are lost in rounding", "moved", "`weight`", "raise", rule=pairs(1e-12, -1e-12))
 
 
 mistake("weights in bfloat16", "moved", "`weight`", "bfloat16", rule=pairs(1e-6, -1e-6),
@@ -560,8 +559,8 @@ def hybrid() -> None:
     fit(module, learner())
 
 
-mistake("Adam and a rule on the same weights", "trained", "enc.weight",
-    alone=hybrid, hosts=(CALLBACK,))
+mistake("Adam and a rule on the same weights", "trained", "enc.weight", alone=hybrid,
+    hosts=(CALLBACK,))
 
 
 def hidden() -> Any:
