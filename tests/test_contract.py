@@ -93,14 +93,21 @@ def test_copies_go_on_as_the_original_and_apart_from_it(case: Case, steps, throu
 
 
 @cases
-def test_state_dicts_hold_tensors_and_builtins_under_fixed_keys(case: Case):
+def test_a_running_object_keeps_its_keys_and_parameters_and_its_saved_states(case: Case):
     for obj in modules(case.make()):
-        keys = list(obj.state_dict())
+        keys, names = list(obj.state_dict()), [name for name, _ in obj.named_parameters()]
         for i in range(2):
             case.run(obj, i)
+            assert list(saved(obj.state_dict(), weights_only=True)) == keys
             assert list(obj.state_dict()) == keys
-            again = saved(obj.state_dict(), weights_only=True)
-            assert list(again) == keys
+            assert [name for name, _ in obj.named_parameters()] == names
+            if i == 0:
+                ours = {k: v for k, v in obj.state_dict().items() if "_extra_state" in k}
+                before = leaves(ours)
+        assert leaves(ours) == before  # a snapshot
+        for module in obj.modules():
+            if isinstance(module, (Accumulator, Updater, Monitor, CellTrainer)):
+                assert list(module.parameters()) == []
 
 
 @turns("steps", [0, 1, 2])
@@ -119,16 +126,6 @@ def test_a_state_loads_into_a_fresh_object_that_goes_on(case: Case, steps):
         same([case.run(again, i) for i in range(steps, steps + 2)], found)
 
 
-@cases
-def test_a_state_is_a_snapshot(case: Case):
-    for obj in modules(case.make()):
-        case.run(obj, 0)
-        ours = {k: v for k, v in obj.state_dict().items() if "_extra_state" in k}
-        before = leaves(ours)
-        case.run(obj, 1)
-        assert leaves(ours) == before
-
-
 @turns("dtype", [torch.float64, torch.bfloat16])
 @cases
 def test_moves_in_the_middle(case: Case, dtype):
@@ -142,18 +139,6 @@ def test_moves_in_the_middle(case: Case, dtype):
             assert_close(found, expected, rtol=1e-5, atol=1e-5, check_dtype=False, equal_nan=True)
         elif isinstance(found, torch.Tensor):
             assert found.shape == expected.shape
-
-
-@cases
-def test_nothing_of_ours_has_parameters(case: Case):
-    for obj in modules(case.make()):
-        names = [name for name, _ in obj.named_parameters()]
-        for i in range(2):
-            case.run(obj, i)
-        assert [name for name, _ in obj.named_parameters()] == names
-        for module in obj.modules():
-            if isinstance(module, (Accumulator, Updater, Monitor, CellTrainer)):
-                assert list(module.parameters()) == []
 
 
 @cases

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from turns import turns
 
 import lightning_accum
 
@@ -59,6 +60,7 @@ def part(name: str) -> str:
 
 
 def test_imports_go_strictly_down():
+    assert {*OWN.values()} - {"__init__"} <= set(RANK)
     found = [
         f"{path.relative_to(ROOT)} should not import {name}"
         for path, names in IMPORTED.items()
@@ -88,22 +90,10 @@ def files_imported(path: Path) -> set[Path]:
 
 def test_no_file_imports_itself_by_way_of_others():
     ahead = {path: files_imported(path) for path in FILES}
-    reached: dict[Path, set[Path]] = {}
-    for path in FILES:
-        seen, waiting = set(), list(ahead[path])
-        while waiting:
-            found = waiting.pop()
-            if found not in seen:
-                seen.add(found)
-                waiting += ahead[found]
-        reached[path] = seen
-    names = {path: str(path.relative_to(ROOT)) for path in FILES}
-    circles = {
-        frozenset(names[other] for other in reached[path] if path in reached[other])
-        for path in FILES
-        if path in reached[path]
-    }
-    assert not circles
+    while leaves := [path for path, names in ahead.items() if not names & ahead.keys()]:
+        for path in leaves:
+            del ahead[path]
+    assert not ahead, "in a circle, or above one"
 
 
 def test_only_callbacks_import_lightning():
@@ -113,29 +103,22 @@ def test_only_callbacks_import_lightning():
         assert OWN[path] in METRICS or "torchmetrics" not in first, path
 
 
-def test_every_part_has_its_place():
-    assert {*OWN.values()} - {"__init__"} <= set(RANK)
-
-
-def test_importing_the_package_does_not_import_lightning():
-    code = (
+@turns(
+    "code",
+    [
         "import sys, lightning_accum, lightning_accum.nn, lightning_accum.optim;"
         f"found = {sorted(HEAVY | {'torchmetrics'})!r};"
-        "sys.exit(', '.join(name for name in found if name in sys.modules) or None)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_importing_the_callbacks_leaves_short_names_to_torchs_optimizers():
-    pytest.importorskip("lightning")
-    # jsonargparse finds `--optimizer=Adam` among the subclasses that are imported
-    code = (
+        "sys.exit(', '.join(name for name in found if name in sys.modules) or None)",
+        # torch's optimizers keep their short names: jsonargparse finds `--optimizer=Adam` among the
+        # subclasses that are imported
         "import sys, torch, lightning_accum, lightning_accum.callbacks;"
         "below = lambda kind: {kind}.union(*map(below, kind.__subclasses__()));"
         "kinds = {each for each in below(torch.optim.Optimizer) if 'accum' in each.__module__};"
-        "sys.exit(', '.join({each.__name__ for each in kinds} & {*vars(torch.optim)}) or not kinds)"
-    )
+        "names = {each.__name__ for each in kinds};"
+        "sys.exit(', '.join(names & {*vars(torch.optim)}) or not kinds)",
+    ],
+)
+def test_importing_the_package_imports_no_more_than_it_needs(code):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -150,10 +133,8 @@ def test_optimizers_that_are_imported_late_are_listed_and_found():
         optim.Adm  # noqa: B018
 
 
-@pytest.mark.parametrize("name", PACKAGES)
-def test_all_names_resolve_once_and_in_order(name):
-    if name == "callbacks":
-        pytest.importorskip("lightning")
+@turns("name", PACKAGES)
+def test_all_names_resolve_once(name):
     package = "lightning_accum" if name == "lightning_accum" else f"lightning_accum.{name}"
     module = importlib.import_module(package)
     for public in module.__all__:

@@ -8,6 +8,7 @@ import weakref
 
 import pytest
 import torch
+from callback_helpers import hooks
 from torch import nn
 
 from lightning_accum import STDP, Accumulator, Cell, Clamp, Serial, Updater, attach_updater
@@ -35,14 +36,6 @@ def learner(model: Serial, **options) -> STDP:
     return rule
 
 
-def hooks(model: nn.Module) -> int:
-    return sum(
-        len(getattr(m, name))
-        for m in model.modules()
-        for name in ("_forward_hooks", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs")
-    )
-
-
 def alive() -> int:
     gc.collect()
     ours = (nn.Module, torch.Tensor, Cell, weakref.finalize)
@@ -61,34 +54,21 @@ def train(model: Serial, rule: STDP) -> None:
     rule.update()
 
 
-def test_evaluation_mode_takes_the_hooks_away():
+def test_the_hooks_go_with_training_mode_the_cell_and_the_trainer():
     model = serial()
     rule = learner(model)
-    assert hooks(model) == 3  # one of them takes keywords, and is noted twice
-    for _ in range(3):
-        rule.eval()
-        assert hooks(model) == 0
-        rule.train()
-        assert hooks(model) == 3
-
-
-@pytest.mark.parametrize("mode", [True, False])
-def test_a_trainer_that_is_dropped_takes_its_hooks_along(mode):
-    model = serial()
-    rule = learner(model).train(mode)
-    train(model, rule)
-    del rule  # at once: there are no cycles to collect
-    assert hooks(model) == 0
-    model(torch.ones(2, 3))
-
-
-def test_two_trainers_do_not_get_in_each_others_way():
-    model = serial()
-    one, two = learner(model), learner(model)
-    del one
-    assert hooks(model) == 3
-    train(model, two)
-    two.del_cell("cell")
+    for mode in (False, True, False, True):
+        rule.train(mode)
+        assert hooks(model) == 2 * mode
+    other = learner(model)
+    for mode in (True, False):
+        train(model, rule.train(mode))
+        del rule  # at once: there are no cycles to collect
+        assert hooks(model) == 2
+        rule = learner(model)
+    del rule
+    train(model, other)
+    other.del_cell("cell")
     assert hooks(model) == 0
 
 
@@ -101,7 +81,7 @@ def test_an_exception_in_a_forward_leaves_no_more_hooks_and_one_bad_window():
         with pytest.raises(ArithmeticError):
             model(torch.ones(2, 3))
         model.neuron.broken = False
-        assert hooks(model) == 3
+        assert hooks(model) == 2
         with pytest.raises(ValueError, match="as often as each other"):
             rule()
         train(model, rule)
@@ -117,7 +97,7 @@ def test_copies_of_a_model_do_not_feed_the_original_and_can_be_copied_on():
     for _ in range(3):
         twin = copy.deepcopy(twin)
         twin(torch.ones(2, 3))
-    assert hooks(twin) == 3
+    assert hooks(twin) == 2
     assert rule.get_monitor("cell", "pre").reducer.length == 0
 
 
@@ -166,11 +146,9 @@ def test_one_trainer_outlives_twenty_models():
 
 
 def test_one_model_outlives_twenty_trainers():
-    model = serial()
-    for _ in range(20):
+    model, counts = serial(), []
+    for i in range(40):
         train(model, learner(model))
-    assert hooks(model) == 0
-    before = alive()
-    for _ in range(20):
-        train(model, learner(model))
-    assert alive() == before
+        assert hooks(model) == 0
+        counts += [alive()] if i in (19, 39) else []
+    assert counts[0] == counts[1]

@@ -1,29 +1,42 @@
-"""What stands on the documentation's pages runs as a reader pastes it: nothing hidden helps it.
+"""What stands in the README and on the pages runs as a reader pastes it, and leads somewhere.
 
 `make docs` runs each page's blocks in order, in one fresh namespace. So a page that hides none of
-them can be pasted into an empty file.
+them can be pasted into an empty file. What it does not run is run here, or where `NOT_RUN` says.
 """
 
 from __future__ import annotations
 
 import re
+import runpy
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from callback_helpers import Net, loader
+from lightning.pytorch.cli import LightningCLI
+from sklearn.datasets import load_digits
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
 
-DOCS = Path(__file__).parent.parent / "docs"
-PAGES = sorted(
-    path
-    for path in (*DOCS.glob("*.md"), *DOCS.glob("rules/*.md"), *DOCS.glob("tutorials/*.md"))
-    if path.name != "changelog.md"
-)
+from lightning_accum import Cell, get_updater
+
+ROOT = Path(__file__).parent.parent
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for folder in (".", "docs", "docs/rules", "docs/tutorials")
+    for path in sorted((ROOT / folder).glob("*.md"))
+    if path.name.lower() != "changelog.md"
+}
+README = PAGES["README.md"]
 # Blocks that `make docs` does not run. The list should only shrink.
 NOT_RUN = {
-    "distributed.md": 3,  # run by tests/distributed/test_ddp_page.py, in several processes
-    "foreign-neurons.md": 5,  # run by tests/neurons, where the libraries are installed
-    "from-other-libraries.md": 5,  # likewise
-    "nir.md": 2,  # likewise
-    "three-factor.md": 3,  # one trains for a minute, two need others: test_three_factor_page.py
+    "docs/distributed.md": 3,  # run by tests/distributed/test_ddp_page.py, in several processes
+    "docs/foreign-neurons.md": 5,  # run by tests/neurons, where the libraries are installed
+    "docs/tutorials/from-other-libraries.md": 5,  # likewise
+    "docs/nir.md": 2,  # likewise
+    "docs/rules/three-factor.md": 3,  # one trains for a minute, two need other libraries
 }
 HIDDEN = {
     "testsetup": r"^ *[`:]{3,}\{testsetup\}",
@@ -36,19 +49,164 @@ HIDDEN = {
 }
 
 
-def test_there_are_pages() -> None:
-    assert len(PAGES) > 20
+def blocks(page: str, language: str = "python") -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGES[page], re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_no_page_hides_code(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    assert [what for what, pattern in HIDDEN.items() if re.search(pattern, text, re.M)] == []
+def run(code: str) -> dict[str, Any]:
+    """The names that a program has made."""
+    scope: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(code, "a page", "exec"), scope)
+    return scope
 
 
-def test_all_python_on_the_pages_runs() -> None:
-    counts = {
-        page.name: len(re.findall(r"^ *```(?:python|py|pycon)\b", page.read_text("utf-8"), re.M))
-        for page in PAGES
-    }
+def logged(name: str) -> list[Any]:
+    events = EventAccumulator("lightning_logs/version_0")
+    events.Reload()
+    return events.Scalars(name)
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs leave behind should not lie in the repository."""
+    monkeypatch.chdir(tmp_path)
+
+
+# ---------------------------------------------------------------------------- all pages
+def test_pages_hide_no_code_and_all_python_on_them_runs() -> None:
+    docs = {name: text for name, text in PAGES.items() if name.startswith("docs/")}
+    assert len(docs) > 20
+    for name, text in docs.items():
+        hidden = [what for what, pattern in HIDDEN.items() if re.search(pattern, text, re.M)]
+        assert hidden == [], name
+    python = re.compile(r"^ *```(?:python|py|pycon)\b", re.M)
+    counts = {name: len(python.findall(text)) for name, text in docs.items()}
     assert {name: count for name, count in counts.items() if count} == NOT_RUN
+
+
+def test_measured_times_and_memory_stand_only_on_the_page_that_a_script_writes() -> None:
+    """Elsewhere nothing would keep them up to date."""
+    unit = re.compile(r"^.*(?:µs|microsecond|\b[MG]B\b).*$", re.M | re.I)
+    found = {name: unit.findall(text) for name, text in PAGES.items()}
+    assert [name for name, lines in found.items() if lines] == ["docs/measurements.md"]
+
+
+def test_bars_of_the_benchmarks_are_those_that_were_measured() -> None:
+    module = runpy.run_path(str(ROOT / "scripts/bench_front.py"))
+    picture = (ROOT / "docs/pictures/speed.svg").read_text(encoding="utf-8")
+    drawn = [int(ms.replace(",", "")) for ms in re.findall(r">([\d,]+) ms<", picture)]
+    measured = [round(ms.whole) for ms in module["batches"](PAGES["docs/measurements.md"]).values()]
+    assert sorted(drawn) == sorted(measured)
+
+
+# ---------------------------------------------------------------------------- the README
+@pytest.mark.parametrize("seed", range(5))
+def test_readme_code_learns_and_logs(seed: int, capfd: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(seed)  # which the page leaves open
+    run(blocks("README.md")[0])
+    shown = capfd.readouterr().out
+    ((accuracy, counted),) = re.findall(r"(\d+)% of the (\d+) digits", shown)
+    assert int(accuracy) > 80  # 10 by chance
+    assert int(counted) == len(load_digits().data) - 1300
+    steps = [each.step for each in logged("updates/input/weight/update_norm")]
+    assert steps == [49, 99, 149, 199]
+
+
+def test_readme_code_monitors_any_module() -> None:
+    _, code = blocks("README.md")
+    run(code)
+    (only,) = logged("updates/layer.weight/ratio")
+    assert only.value > 0
+
+
+def test_readme_names_targets_and_links_that_there_are() -> None:
+    named = set(re.findall(r"\bmake ([a-z-]+)", README.replace("pip and make", "")))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert {"demo", "test", "docs"} <= named <= targets
+    found = re.findall(r"\]\(([^)]+)\)|<img src=\"([^\"]+)\"", README)
+    links = [link or source for link, source in found if "://" not in link]
+    assert any(link.endswith(".png") for link in links)
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+# ---------------------------------------------------------------------------- other programs
+class Patterns(Net):
+    """Has the names that the quickstart's configuration uses, and data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = True
+
+    def train_dataloader(self) -> Any:
+        return loader(3)
+
+
+def test_quickstart_yaml_configures_a_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    (text,) = blocks("docs/quickstart.md", "yaml")
+    Path("config.yaml").write_text(text, encoding="utf-8")
+    options = ["--config", "config.yaml", "--trainer.accelerator=cpu", "--seed_everything=false"]
+    monkeypatch.setattr(sys, "argv", ["program", "fit", *options])
+    cli = LightningCLI(Patterns)
+    assert cli.trainer.global_step == 9
+    assert not torch.equal(cli.model.fc.weight, Patterns().fc.weight)
+
+
+THREE_FACTOR, SNNTORCH, SPIKINGJELLY = blocks("docs/rules/three-factor.md")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_three_factor_learning_of_digits(
+    seed: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert len(THREE_FACTOR.splitlines()) <= 50
+    torch.manual_seed(seed)  # which the page leaves open
+    run(THREE_FACTOR)
+    shown = re.findall(r"(\S+): ([\d.]+)% of digits", capfd.readouterr().out)
+    assert [name for name, _ in shown] == ["e-prop", "BPTT"]
+    assert all(float(accuracy) > 90 for _, accuracy in shown)  # 10 by chance
+    assert not list(tmp_path.iterdir())
+
+
+def test_three_factor_learning_with_snntorch() -> None:
+    pytest.importorskip("snntorch")
+    scope = run(SNNTORCH)
+    rule, neuron = scope["rule"], scope["neuron"]
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"fc": nn.Linear(6, 4), "readout": nn.Linear(4, 2)})
+    fc, readout = model["fc"], model["readout"]
+    rule.bind_model(model)
+    rule.register_cell("hidden", Cell(fc, neuron))
+    x, psi = (torch.rand(20, 3, 6) < 0.6).float(), []
+    for now in x:
+        _, membrane = neuron(2.0 * fc(now))
+        psi.append((0.3 * (1 - (membrane - 1.0).abs())).clamp(min=0).detach())
+    error = torch.randn(20, 3, 2)
+    rule(error=error)
+
+    x_bar, filtered, expected = torch.zeros(3, 1, 6), torch.zeros(3, 4, 6), torch.zeros(4, 6)
+    for now, p, e in zip(x, psi, error, strict=True):
+        x_bar = 0.95 * x_bar + now[:, None]
+        filtered = torch.tensor(-1 / 20).exp() * filtered + p[..., None] * x_bar
+        expected = expected - 0.01 * ((e @ readout.weight)[..., None] * filtered).mean(0)
+    assert expected.abs().max() > 1e-3
+    torch.testing.assert_close(get_updater(fc).weight.update(fc.weight), expected.detach())
+
+
+def test_three_factor_learning_with_spikingjelly() -> None:
+    pytest.importorskip("spikingjelly")
+    scope = run(SPIKINGJELLY)
+    rule, neuron, fc = scope["rule"], scope["neuron"], nn.Linear(6, 4, bias=False)
+    nn.init.constant_(fc.weight, 0.1)
+    rule.register_cell("hidden", Cell(fc, neuron))
+    v, potentials = torch.zeros(3, 4), []
+    for now in (torch.rand(20, 3, 6) < 0.6).float():
+        current = fc(now)
+        v = 0.95 * v + current.detach()
+        potentials.append((v, neuron(current), neuron.potential))
+        v = v - (v >= 1).float()
+    expected, spikes, found = map(torch.stack, zip(*potentials, strict=True))
+    torch.testing.assert_close(found.detach(), expected)
+    assert torch.equal(spikes.detach(), (expected >= 1).float())
+    rule(error=torch.ones(3, 4))  # which warns if the potential is not the one before the reset
+    assert not get_updater(fc).weight.empty

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from turns import turns
 
 from lightning_accum._state import COUNT, CheckedState, StateModule, check_state
 from lightning_accum.nn import LIF
@@ -15,32 +16,24 @@ def holding(**state: torch.Tensor | None) -> StateModule:
     return module
 
 
-def test_transient_tensors_are_neither_parameters_nor_buffers():
-    module = holding(v=torch.ones(2), w=None)
-    assert not list(module.parameters())
-    assert not list(module.buffers())
-    assert list(module.state_dict()) == list(StateModule().state_dict())
-
-
-def test_what_is_saved_and_what_is_loaded_are_copies():
-    module, fresh = holding(v=torch.ones(2), w=None), StateModule()
+def test_transient_tensors_are_saved_as_copies_and_move_with_the_module():
+    module, fresh, again = holding(v=torch.ones(2), w=None), StateModule(), StateModule()
+    assert not [*module.parameters(), *module.buffers()]
     saved = module.state_dict()
+    assert list(saved) == list(fresh.state_dict())
     fresh.load_state_dict(saved)
     module._state["v"].fill_(2.0)
     assert fresh._state["v"].tolist() == [1.0, 1.0]
     fresh._state["v"].fill_(3.0)
-    again = StateModule()
     again.load_state_dict(saved)
     assert again._state["v"].tolist() == [1.0, 1.0]
     assert again._state["w"] is None
-
-
-def test_they_move_and_are_copied_with_the_module():
     module = torch.nn.Sequential(holding(v=torch.ones(2), n=torch.ones(2, dtype=torch.int64)))
     twin = copy.deepcopy(module).to(torch.float64)
-    assert twin[0]._state["v"].dtype == torch.float64
-    assert twin[0]._state["n"].dtype == torch.int64
-    assert module[0]._state["v"].dtype == torch.float32
+    dtypes = [
+        each[0]._state[name].dtype for each, name in ((twin, "v"), (twin, "n"), (module, "v"))
+    ]
+    assert dtypes == [torch.float64, torch.int64, torch.float32]
 
 
 class Counter(CheckedState):
@@ -68,8 +61,8 @@ class Two(CheckedState):
         self.weight = torch.nn.Parameter(torch.full((2,), float(counts[0])))
 
 
-@pytest.mark.parametrize(
-    ("key", "bad"),
+@turns(
+    "key, bad",
     [
         ("two._extra_state", {"count": -1}),
         ("two._extra_state", {"number": 1}),
@@ -88,11 +81,9 @@ def test_all_modules_of_a_tree_take_their_state_or_none(key, bad):
         state[key] = bad
     with pytest.raises(RuntimeError, match=r"The state of .* should h"):
         module.load_state_dict(state)
-    assert (module.one.count, module.two.count) == (3, 4)
-    assert module.weight.tolist() == [3.0, 3.0]
+    assert (module.one.count, module.two.count, *module.weight.tolist()) == (3, 4, 3.0, 3.0)
     module.load_state_dict(Two(1, 2).state_dict())
-    assert (module.one.count, module.two.count) == (1, 2)
-    assert module.weight.tolist() == [1.0, 1.0]
+    assert (module.one.count, module.two.count, *module.weight.tolist()) == (1, 2, 1.0, 1.0)
 
 
 def test_a_part_of_a_state_is_taken_where_that_is_asked_for():
