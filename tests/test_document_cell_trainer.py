@@ -225,10 +225,10 @@ def test_equal_monitors_are_one(layer, trainer):
 @pytest.mark.parametrize(
     ("name", "attr", "make", "tags"),
     [
-        ("other", "neuron", OUT, {}),
-        ("post", "connection", OUT, {}),
-        ("post", "neuron", IN, {}),
-        ("post", "neuron", OutputMonitor.partialconstructor(reducer=WindowRecorder()), {}),
+        ("other", "neuron", OUT, {"dt": 1.0}),
+        ("post", "connection", OUT, {"dt": 1.0}),
+        ("post", "neuron", IN, {"dt": 1.0}),
+        ("post", "neuron", OutputMonitor.partialconstructor(reducer=WindowRecorder()), {"dt": 1.0}),
         ("post", "neuron", OUT, {"dt": 2.0}),
         ("post", "neuron", OUT, {"dt": 1.0, "more": 1}),
     ],

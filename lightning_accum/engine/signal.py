@@ -74,24 +74,18 @@ class Activity:
         """Returns the trace before the window's first step, ``None`` for zero."""
         return self._before(trace_key(self.side, decay, mode), self.activity.shape[1:])
 
-    def values(self, decay: float, mode: TraceMode) -> Tensor:
-        """Returns the trace over the window, computed once."""
-        self.use(decay, mode)
-        known = self._traces.get((decay, mode))
-        if known is None:
-            known = trace(self.activity, decay, mode, self.initial(decay, mode), self.dtype)
-            self._traces[decay, mode] = known
-        return known
-
-    def values_in(self, out: Tensor, decay: float, mode: TraceMode) -> Tensor:
-        """Returns the trace over the window, in memory that the caller may overwrite."""
+    def values(self, decay: float, mode: TraceMode, out: Tensor | None = None) -> Tensor:
+        """Returns the trace over the window, kept, or in memory that the caller may overwrite."""
         self._used.add((decay, mode))
         known = self._traces.get((decay, mode))
-        if known is not None:
-            return known
-        trace(self.activity, decay, mode, self.initial(decay, mode), self.dtype, out)
-        self._last[decay, mode] = out[-1].clone()
-        return out
+        if known is None:
+            initial = self.initial(decay, mode)
+            known = trace(self.activity, decay, mode, initial, self.dtype, out)
+            if out is None:
+                self._traces[decay, mode] = known
+            else:
+                self._last[decay, mode] = out[-1].clone()
+        return known
 
     def edges(self, decay: float, mode: TraceMode) -> tuple[Tensor | None, Tensor] | None:
         """Returns a trace before the window, and memory for its end; ``None`` if it is computed."""
@@ -291,7 +285,7 @@ class Signal:
     def values_in(self, out: Tensor) -> Tensor:
         """Returns a trace's values without weights, in memory that the caller may overwrite."""
         assert self.decay is not None
-        return self.source.values_in(out, self.decay, self.mode)
+        return self.source.values(self.decay, self.mode, out)
 
     def initial(self) -> Tensor | None:
         """Returns a trace's value before the first step, ``None`` for zero."""

@@ -60,6 +60,8 @@ def test_sees_what_it_watches_and_leaves_nothing_behind(make):
     echo, x = Echo(), torch.ones(1, requires_grad=True)
     monitor = make(echo, register=False)
     count = 2 if make is KINDS["change"] else 1
+    assert not monitor.registered
+    assert hooks(echo) == 0
     for registered in (True, False, True):
         for _ in range(2):
             (monitor.register if registered else monitor.deregister)()

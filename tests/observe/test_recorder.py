@@ -344,7 +344,9 @@ def test_events_that_are_found_when_a_sequence_is_used_are_known(when):
     assert torch.equal(recorder.events().rows, Events(recorder.window().flatten(0, 1)).rows)
     for copied in COPIES:  # which have no part in what is found
         assert copied(recorder).events() is None
-    recorder(raster(1))  # those of one sequence are not those of two
+    other = raster(1)
+    recorder(other)
+    used(other)  # those of one sequence are not those of two
     assert recorder.events() is None
     recorder.clear()
     assert recorder.events() is None
