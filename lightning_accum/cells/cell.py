@@ -15,6 +15,7 @@ from lightning_accum.updates import Updater, get_updater
 from lightning_accum.updates.attached import set_updater
 
 
+@dataclass(unsafe_hash=True)  # no field is ever set again
 class Cell:
     """A connection, whose parameters are trained, and a neuron, whose output is postsynaptic.
 
@@ -37,15 +38,17 @@ class Cell:
         2
     """
 
-    def __init__(self, connection: nn.Module, neuron: nn.Module) -> None:
-        for name, module in (("connection", connection), ("neuron", neuron)):
+    connection: nn.Module
+    neuron: nn.Module
+
+    def __post_init__(self) -> None:
+        for name, module in vars(self).items():
             if not isinstance(module, nn.Module):
                 raise TypeError(
                     f"Argument `{name}` should be a torch.nn.Module."
                     f" Found `{type(module).__name__}`."
                 )
-        self.connection = compiled_from(connection)
-        self.neuron = compiled_from(neuron)
+            setattr(self, name, compiled_from(module))
 
     @classmethod
     def of(cls, connection: nn.Module, neuron: nn.Module) -> Cell:
@@ -74,19 +77,6 @@ class Cell:
     @updater.setter
     def updater(self, value: Updater | None) -> None:
         set_updater(self.connection, value)
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Cell)
-            and self.connection is other.connection
-            and self.neuron is other.neuron
-        )
-
-    def __hash__(self) -> int:
-        return hash((id(self.connection), id(self.neuron)))
-
-    def __repr__(self) -> str:
-        return f"Cell({self.connection}, {self.neuron})"
 
 
 @dataclass(frozen=True)
