@@ -17,7 +17,7 @@ import lightning_accum
 ROOT = Path(lightning_accum.__file__).parent
 # From the bottom up. Packages on one line do not import each other.
 LAYERS = (
-    {"_compat", "_checks", "_ending", "_events"},
+    {"_compat", "_checks", "_events"},
     {"_state"},
     {"_metric"},
     {"functional", "plot"},

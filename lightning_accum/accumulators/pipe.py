@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
+import sys
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
@@ -19,7 +22,6 @@ from torchmetrics.utilities import rank_zero_warn
 from typing_extensions import Self
 
 from lightning_accum._checks import quoted
-from lightning_accum._ending import delete_at_exit, has_ended
 from lightning_accum.accumulators.base import synchronize
 from lightning_accum.accumulators.custom import VerbAdapter, has_verbs
 from lightning_accum.accumulators.stage import Ends, Function, Stage, as_stage
@@ -50,7 +52,7 @@ class Flow(nn.Module):
         self._settled = False
         for behind in self._behind_accumulator():
             behind.settle()
-        delete_at_exit(self)
+        _alive.add(self)
 
     def forward(self, item: Any) -> Any:
         """Sends the result of a step through, as far as the first accumulator.
@@ -203,7 +205,8 @@ class Flow(nn.Module):
         self._was_ended = True  # the original says what is to be said
 
     def __del__(self) -> None:
-        if "_was_ended" in vars(self) and not has_ended():
+        failed = sys.is_finalizing() or getattr(sys, "last_value", None) is not None
+        if "_was_ended" in vars(self) and not failed:  # an exception says more
             self.warn_if_lost()
 
     def _behind_accumulator(self) -> list[Stage]:
@@ -220,6 +223,15 @@ class Flow(nn.Module):
         finally:
             accumulator.reset()
         return functools.partial(_send_on, behind, result)
+
+
+_alive: weakref.WeakSet[Flow] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    for flow in [*_alive]:
+        flow.__del__()
 
 
 class Pipe(Flow):
