@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -45,6 +47,8 @@ class Sizes(ctypes.Structure):
 
 def program() -> ctypes.CDLL:
     """Compiles the program for this machine."""
+    if shutil.which("cc") is None:
+        sys.exit("Expected a C compiler `cc`. Found none.")
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "bound.so"
         source = Path(__file__).with_name("bound.c")

@@ -23,6 +23,7 @@ FOLDER, PAGE = ROOT / "benchmarks", ROOT / "docs" / "measurements.md"
 FIRST = (
     "competitors",
     "every_step",
+    "bound",
     "growth",
     "convolution",
     "end_to_end",
