@@ -255,6 +255,17 @@ class Slow(nn.Module):
         return torch.stack(spikes)
 
 
+class Tidy(Slow):
+    """It ends each call at rest, in a tensor that it keeps."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.v = torch.zeros_like(x[0])
+        return super().forward(x)
+
+    def reset(self) -> None:
+        del self.v
+
+
 correct("a neuron without a state", net=lambda: Net(Threshold()))
 correct("a neuron of one's own", net=lambda: Net(Slow()))
 
@@ -355,6 +366,7 @@ def through(net: Any, x: Tensor, i: int) -> None:
 
 
 correct("pieces of a stream", step=through, carry=True)
+correct("a neuron that ends at rest, and is not reset", net=lambda: Net(Tidy()), step=through)
 
 
 def by_task(net: Any, x: Tensor, i: int) -> None:
@@ -614,6 +626,8 @@ def tested(net: Any, rule: Any, i: int) -> None:
 
 
 correct("a test after each epoch", on={"epoch": tested})
+correct("a few calls after the last batch that is learned", hosts=(HAND,), epochs=3,
+    on={"batch": lambda net, rule, i: net.train(i < 12), "end": lambda net, rule, i: rule.eval()})
 
 
 # ====================================================================== optimizers beside rules
