@@ -14,7 +14,7 @@ from references import RULES
 from torch import Tensor, nn
 from turns import turns
 
-from lightning_accum import STDP, Accumulator, Serial, get_updater
+from lightning_accum import Accumulator, Serial, attach_updater, get_updater
 from lightning_accum.engine import accumulate as run_module
 from lightning_accum.functional import bound_power, bound_upper_power
 from lightning_accum.sparse import costs, library
@@ -83,25 +83,20 @@ def test_the_change_of_every_rule_is_the_same(name, backend, by_kernel, monkeypa
         assert combined.combined == (name in COMBINED)
 
 
-@pytest.mark.parametrize("name", ["STDP", "TripletSTDP", "MSTDP", "BCM"])
-def test_the_change_of_a_convolution_is_the_same(name):
-    torch.manual_seed(0)
-    model = convolution()
-    apart, combined = (evaluated(copy.deepcopy(model), keep, name) for keep in (True, False))
-    assert combined.combined
-    torch.testing.assert_close(change(combined), change(apart), rtol=1e-12, atol=1e-12)
+@turns("name", ["STDP", "TripletSTDP", "MSTDP", "BCM"])
+def test_the_change_of_a_convolution_and_of_a_window_in_pieces_is_the_same(name, monkeypatch):
+    for make, elements in ((convolution, 10 << 20), (lambda: layer(5, 4), 60)):
+        torch.manual_seed(0)
+        model = make()
+        apart = evaluated(copy.deepcopy(model), True, name)
+        with monkeypatch.context() as patch:
+            patch.setattr(run_module, "_PIECE_ELEMENTS", elements)
+            combined = evaluated(model, False, name)
+        assert combined.combined
+        torch.testing.assert_close(change(combined), change(apart), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["STDP", "TripletSTDP", "MSTDP"])
-def test_a_long_window_in_pieces_is_the_same(name, monkeypatch):
-    whole = evaluated(layer(5, 4), True, name)
-    monkeypatch.setattr(run_module, "_PIECE_ELEMENTS", 60)
-    combined = evaluated(layer(5, 4), False, name)
-    assert combined.combined
-    torch.testing.assert_close(change(combined), change(whole), rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("make", [lambda: layer(5, 4), convolution])
+@turns("make", [lambda: layer(5, 4), convolution])
 @pytest.mark.parametrize("by_kernel", [True, False], ids=["kernel", "torch"])
 def test_a_record_has_the_parts_and_changes_nothing(make, by_kernel, monkeypatch):
     if not by_kernel:
@@ -119,22 +114,17 @@ def test_a_record_has_the_parts_and_changes_nothing(make, by_kernel, monkeypatch
 def test_a_record_begins_with_what_is_pending():
     accumulator = Accumulator(torch.Size([2]))
     accumulator.accumulate(torch.ones(2), torch.full((2,), 0.5))
-    assert torch.equal(accumulator.record_parts().neg, torch.full((2,), 0.5))
-
-
-def test_a_record_that_is_used_again_has_only_what_is_pending():
-    accumulator = Accumulator(torch.Size([2]))
-    accumulator.accumulate(torch.ones(2), torch.full((2,), 0.5))
     record = accumulator.record_parts()
+    assert torch.equal(record.neg, torch.full((2,), 0.5))
     accumulator.clear()
-    assert accumulator.record_parts(record) is record
+    assert accumulator.record_parts(record) is record  # is used again
     assert record.empty
     accumulator.accumulate(torch.full((2,), 2.0), None)
     assert torch.equal(accumulator.record_parts(record).pos, torch.full((2,), 2.0))
     assert record.neg is None
 
 
-@pytest.mark.parametrize("read", ["pos", "neg"])
+@turns("read", ["pos", "neg"])
 def test_parts_that_are_not_known_are_neither_read_nor_deleted(read):
     accumulator = evaluated(layer(5, 4), False)
     before = change(accumulator)
@@ -147,17 +137,13 @@ def test_parts_that_are_not_known_are_neither_read_nor_deleted(read):
 
 
 def test_parts_are_kept_where_something_needs_each():
-    bounded = layer(5, 4)
-    rule = STDP(0.1, -0.1)
-    rule.register_cell("cell", bounded.cell)
-    get_updater(bounded.connection).weight.fullbound(bound_power, 1.0, 0.0, power=1.0)
-    rule.del_cell("cell")
-    assert not evaluated(bounded, False).combined
-    averaged = layer(5, 4)
-    rule.register_cell("cell", averaged.cell)
-    get_updater(averaged.connection).weight.reduction("mean")
-    rule.del_cell("cell")
-    assert not evaluated(averaged, False).combined
+    for need in (
+        lambda weight: weight.fullbound(bound_power, 1.0, 0.0, power=1.0),
+        lambda weight: weight.reduction("mean"),
+    ):
+        model = layer(5, 4)
+        need(attach_updater(model.connection, "weight").weight)
+        assert not evaluated(model, False).combined
     assert not evaluated(layer(5, 4), False, batch_reduction="amax").combined
     assert not evaluated(layer(5, 4), None).combined
 
@@ -173,6 +159,9 @@ def test_a_bound_that_comes_too_late_is_refused():
     sibling.upperbound(bound_upper_power, 1.0, power=1.0)  # is shared
     with pytest.raises(RuntimeError, match="`weight` should be known to be bounded"):
         change(accumulator)
+    with pytest.raises(RuntimeError, match="both parts, for its bounds"):
+        sibling.load_state_dict(accumulator.state_dict())
+    assert sibling.empty
     sibling.upperbound(None)
     assert torch.equal(change(accumulator), before)
 
@@ -192,15 +181,6 @@ def test_a_difference_survives_copies_and_states():
         each.pos = torch.ones(4, 5)
         assert torch.equal(each.pos, torch.ones(4, 5))
     assert torch.equal(change(accumulator), before)
-
-
-def test_a_bounded_accumulator_does_not_load_a_difference():
-    state = evaluated(layer(5, 4), False).state_dict()
-    bounded = Accumulator(torch.Size([4, 5]), name="weight")
-    bounded.upperbound(bound_upper_power, 1.0, power=1.0)
-    with pytest.raises(RuntimeError, match="both parts, for its bounds"):
-        bounded.load_state_dict(state)
-    assert bounded.empty
 
 
 def test_parts_are_read_again_after_the_difference_was_applied():

@@ -80,7 +80,7 @@ def test_a_time_constant_that_changed_on_resuming_is_noticed(make, kind, recwarn
     assert not recwarn.list
 
 
-@pytest.mark.parametrize("text", ["", "pre", "sample:1.0", "other:trace:1.0"])
+@turns("text", ["", "pre", "sample:1.0", "other:trace:1.0"])
 def test_a_name_of_another_version_is_refused(text):
     with pytest.raises(RuntimeError, match="A name in a cell's state should be"):
         StateKey.parse(text)
