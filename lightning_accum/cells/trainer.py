@@ -343,12 +343,7 @@ class CellTrainer(CheckedState):
 
     @classmethod
     def why_unmoved(cls, h: Mapping[str, Any], device: torch.device) -> str:
-        """Returns why nothing changes the parameters of a cell, and the remedy; empty if unknown.
-
-        Args:
-            h: the hyperparameters of the cell by name.
-            device: the device of its parameters.
-        """
+        """Returns why nothing changes a cell with hyperparameters ``h``; empty if unknown."""
         return ""
 
     @classmethod
