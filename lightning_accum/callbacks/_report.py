@@ -29,6 +29,9 @@ from lightning_accum.sparse.statistics import fast_lost_change, summed_statistic
 class Watcher:
     """Receives what is measured for logging steps; each method does nothing by default."""
 
+    def counted(self, cell: str, counts: Tensor) -> None:
+        """Receives the spikes of each neuron of a cell in a batch."""
+
     def saw(self, cell: str, activity: Activity) -> None:
         """Receives the activity of a cell's neuron in the window that is about to be evaluated."""
 
@@ -166,7 +169,7 @@ class Report:
     """Measures updates and activity, logs them, and passes them to watchers.
 
     It measures in logging steps, and updates also in batches whose update may be the last one
-    before a logging step.
+    before a logging step. A single process may count spikes in every batch.
     """
 
     def __init__(self, host: CellHost, options: LogOptions, prefix: str = "") -> None:
@@ -175,6 +178,7 @@ class Report:
         self._options = options
         self._prefix = prefix
         self._observing = False  # whether this batch's activity is measured
+        self.counting = False  # whether spikes are counted in every batch
         self.measuring = False  # whether this batch's updates are measured
         self._before: list[Before] = []
         self._exported: list[Before] = []  # parameters before this batch's updates were exported
@@ -196,14 +200,17 @@ class Report:
 
     def note_activity(self) -> None:
         """Measures the window that is about to be evaluated."""
-        if not self._observing:
+        if not (self._observing or self.counting):
             return
         self._host.trainer.confirm()
         for cell, activity in activities(self._host).items():
-            for name, value in activity.values().items():
-                self._unlogged[f"activity/{self._prefix}{cell}/{name}"] = value
             for watcher in self.watchers:
-                watcher.saw(cell, activity)
+                watcher.counted(cell, activity.counts)
+            if self._observing:
+                for name, value in activity.values().items():
+                    self._unlogged[f"activity/{self._prefix}{cell}/{name}"] = value
+                for watcher in self.watchers:
+                    watcher.saw(cell, activity)
 
     def before_export(self) -> None:
         """Copies the parameters whose updates become gradients, which an optimizer applies."""

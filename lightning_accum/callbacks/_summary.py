@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lightning_accum._checks import quoted
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.callbacks._report import Activity, Before, Report, Values, Watcher
+from lightning_accum.callbacks._report import Before, Report, Values, Watcher
 from lightning_accum.cells.state import rates_in
 from lightning_accum.health import Health
 from lightning_accum.optim import UpdateOptimizer
@@ -100,12 +100,12 @@ class Summary(Watcher):
         self._windows: dict[str, int] = {}  # how many batches these are of
         self._ended: set[str] = set()  # cells whose counts are of an earlier epoch
 
-    def saw(self, cell: str, activity: Activity) -> None:
-        """Counts the spikes of each neuron."""
-        counts = None if cell in self._ended else self._counts.get(cell)
+    def counted(self, cell: str, counts: Tensor) -> None:
+        """Adds the spikes of each neuron in a batch."""
+        before = None if cell in self._ended else self._counts.get(cell)
         self._ended.discard(cell)
-        self._counts[cell] = activity.counts if counts is None else counts + activity.counts
-        self._windows[cell] = 1 if counts is None else self._windows[cell] + 1
+        self._counts[cell] = counts if before is None else before + counts
+        self._windows[cell] = 1 if before is None else self._windows[cell] + 1
 
     def epoch_ended(self) -> None:
         """Counts the spikes of the next epoch from zero."""

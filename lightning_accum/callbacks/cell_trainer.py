@@ -363,6 +363,7 @@ class _Fit:
         self.report = Report(host, options, learner.prefix_in(trainer))
         if self.summary is not None:
             self.report.watchers.append(self.summary)
+            self.report.counting = options.log and processes() == 1
         hooks = learner._before_step, self.report.after_apply
         self.appliers = Appliers(host, learner.plan.lr, learner.input_keys, *hooks)
         self.health: Health | None = None  # once training has started, unless it is switched off

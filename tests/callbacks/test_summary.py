@@ -102,6 +102,19 @@ def test_the_table(said: Any, tmp_path: Path) -> None:
     assert len(lines) == 2
 
 
+def test_silent_neurons_are_counted_in_all_batches_of_the_last_epoch(
+    said: Any, tmp_path: Path
+) -> None:
+    net, counts = Net(), []
+    with torch.no_grad():
+        net.fc.weight[:3] *= torch.tensor([[0.0], [0.25], [0.32]])
+    net.lif.register_forward_hook(lambda *args: counts.append(args[2].sum((0, 1))))
+    trainer(tmp_path, callback(lr=0.0), max_epochs=2, log_every_n_steps=16).fit(net, loader(8))
+    share = (sum(counts[-8:]) == 0).double().mean().item()
+    assert 0 < share < (counts[-1] == 0).double().mean().item()  # the only batch that is logged
+    assert rows(said())[0][-1] == f"{share:.0%}"
+
+
 @pytest.mark.parametrize(
     ("every", "log_every", "count"), [(3, 4, "3"), (1, 8, "8"), (2, 3, "4"), (4, 1, "2")]
 )
