@@ -42,10 +42,6 @@ FLOATS = Kind(
     "a dense tensor of real floating-point numbers",
     lambda v: _is_tensor(v) and v.is_floating_point(),
 )
-NUMBERS = Kind(
-    "a dense tensor of floating-point or complex numbers",
-    lambda v: _is_tensor(v) and (v.is_floating_point() or v.is_complex()),
-)
 
 
 def within(kind: Kind, least: float, most: float = math.inf) -> Kind:

@@ -26,14 +26,6 @@ from lightning_accum.functional.eligibility import (
     fold_eligibility,
     fold_remaining,
 )
-from lightning_accum.functional.interpolation import (
-    Interpolation,
-    interp_exponential,
-    interp_linear,
-    interp_nearest,
-    interp_next,
-    interp_previous,
-)
 from lightning_accum.functional.kernels import ExponentialKernel, GaussianKernel
 from lightning_accum.functional.reductions import Reduction, reduction
 from lightning_accum.functional.spikes import (
@@ -59,7 +51,6 @@ __all__ = [
     "FullBounding",
     "GaussianKernel",
     "HalfBounding",
-    "Interpolation",
     "Reduction",
     "Remaining",
     "Surrogate",
@@ -84,11 +75,6 @@ __all__ = [
     "decay_factor",
     "fold_eligibility",
     "fold_remaining",
-    "interp_exponential",
-    "interp_linear",
-    "interp_nearest",
-    "interp_next",
-    "interp_previous",
     "normalize_",
     "poisson_encode",
     "reduction",

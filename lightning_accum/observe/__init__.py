@@ -9,39 +9,21 @@ from lightning_accum.observe.monitor import (
     first_tensor,
 )
 from lightning_accum.observe.monitors import (
-    DifferenceMonitor,
     GradientMonitor,
-    MultiStateMonitor,
     StateMonitor,
 )
-from lightning_accum.observe.reducers.base import Latest, Reducer
-from lightning_accum.observe.reducers.history import (
-    CumulativeAverageReducer,
-    EMAReducer,
-    EventReducer,
-    HistoryReducer,
-    PassthroughReducer,
-    TraceReducer,
-)
-from lightning_accum.observe.reducers.recorder import WindowRecorder
+from lightning_accum.observe.recorder import WindowRecorder
+from lightning_accum.observe.reducer import Latest, Reducer
 
 __all__ = [
-    "CumulativeAverageReducer",
-    "DifferenceMonitor",
-    "EMAReducer",
-    "EventReducer",
     "GradientMonitor",
-    "HistoryReducer",
     "InputMonitor",
     "Latest",
     "Monitor",
-    "MultiStateMonitor",
     "OutputMonitor",
-    "PassthroughReducer",
     "Picker",
     "Reducer",
     "StateMonitor",
-    "TraceReducer",
     "WindowRecorder",
     "first_tensor",
     "unobserved",

@@ -14,9 +14,8 @@ from torch.utils.hooks import RemovableHandle
 
 from lightning_accum._checks import check_callables, check_strings
 from lightning_accum._state import CheckedState
-from lightning_accum.functional.interpolation import Interpolation
 from lightning_accum.observe.hooks import Hook, Switch
-from lightning_accum.observe.reducers.base import Latest, Reducer
+from lightning_accum.observe.reducer import Latest, Reducer
 
 Picker: TypeAlias = Callable[[Any], Tensor]
 Filter: TypeAlias = Callable[[Tensor], bool]
@@ -287,15 +286,6 @@ class Monitor(CheckedState, ABC):
     def latest(self) -> Tensor | None:
         """The reducer's latest state, as :meth:`peek` returns it."""
         return self.reducer.peek()
-
-    def view(
-        self,
-        time: float | Tensor = 0.0,
-        tolerance: float = 1e-5,
-        interpolation: Interpolation | None = None,
-    ) -> Tensor | None:
-        """Returns the reducer's state ``time`` ms ago; see :meth:`Reducer.view`."""
-        return self.reducer.view(time, tolerance, interpolation)
 
     def dump(self) -> Tensor | None:
         """Returns the reducer's whole history, oldest first."""

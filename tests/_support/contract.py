@@ -158,10 +158,6 @@ def watch_anew(world: World) -> None:
     world.monitor.register()
 
 
-def above_half(x: Tensor) -> Tensor:
-    return x > 0.5
-
-
 def observe_(reducer: observe.Reducer, i: int) -> Tensor:
     reducer(rand(i, 3, 2))
     return reducer.dump()
@@ -290,27 +286,11 @@ CASES: dict[str, Case] = {
     "Normalize": Case(lambda: constrained(la.Normalize(1.0)), update),
     "Latest": Case(observe.Latest, observe_),
     "WindowRecorder": Case(observe.WindowRecorder, observe_),
-    "PassthroughReducer": Case(lambda: observe.PassthroughReducer(2.0), observe_),
-    "EventReducer": Case(lambda: observe.EventReducer(1.0, criterion=above_half), observe_),
-    "EMAReducer": Case(lambda: observe.EMAReducer(0.3, 1.0), observe_),
-    "CumulativeAverageReducer": Case(lambda: observe.CumulativeAverageReducer(1.0), observe_),
-    "TraceReducer": Case(
-        lambda: observe.TraceReducer(20.0, 0.5, 1.0, criterion=above_half, proportional=True),
-        observe_,
-    ),
     "InputMonitor": Case(lambda: monitored(observe.InputMonitor, ""), watch, watch_anew),
     "OutputMonitor": Case(lambda: monitored(observe.OutputMonitor, ""), watch, watch_anew),
     "StateMonitor": Case(lambda: monitored(observe.StateMonitor, "running_var"), watch, watch_anew),
-    "DifferenceMonitor": Case(
-        lambda: monitored(observe.DifferenceMonitor, "running_var"), watch, watch_anew
-    ),
     "GradientMonitor": Case(
         lambda: monitored(observe.GradientMonitor, ""), watch_gradient, watch_anew
-    ),
-    "MultiStateMonitor": Case(
-        lambda: monitored(observe.MultiStateMonitor, "", names=("running_mean", "running_var")),
-        watch,
-        watch_anew,
     ),
     "Cell": Case(
         lambda: la.Cell(Gate(), Spike()), lambda c, i: c.neuron(c.connection(rand(i, 2, 2)))
@@ -420,7 +400,7 @@ CASES: dict[str, Case] = {
 
 # Public names that are no classes to make objects of: bases, protocols, values, functions, errors.
 EXEMPT = {"LocalLearningWarning", "show_versions",
-    "Feedback", "HistoryReducer", "Inhibition", "Monitor", "NonFiniteUpdateError", "Reducer",
+    "Feedback", "Inhibition", "Monitor", "NonFiniteUpdateError", "Reducer",
     "Rule", "Term", "attach_updater", "get_updater", "learn_online", "reward_modulated",
 }  # fmt: skip
 PUBLIC = {*la.__all__, *lann.__all__, *metrics.__all__, *rules.__all__} | {

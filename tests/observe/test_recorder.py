@@ -11,7 +11,7 @@ from watching import pickled
 
 from lightning_accum import Cell, EProp, get_updater
 from lightning_accum.nn import Linear, SurrogateLIF
-from lightning_accum.observe import WindowRecorder
+from lightning_accum.observe import Latest, WindowRecorder
 from lightning_accum.sparse.events import Events, publish_events
 from lightning_accum.sparse.library import has_kernel
 
@@ -162,7 +162,7 @@ BAD = [0.25, 1e-9, 3.0, -1.0, torch.inf, -torch.inf, torch.nan]
 @pytest.fixture
 def no_kernel(monkeypatch):
     """Leaves the check of spikes to torch."""
-    monkeypatch.setattr("lightning_accum.observe.reducers.spike_check.has_kernel", lambda *_: False)
+    monkeypatch.setattr("lightning_accum.observe.spike_check.has_kernel", lambda *_: False)
     monkeypatch.setattr("lightning_accum.sparse.search.count_ones", lambda _: None)
 
 
@@ -300,20 +300,6 @@ def test_inference_mode_and_out_of_it_within_a_window(spikes):
     assert recorder.window().tolist() == [[0, 0]]
 
 
-@turns("dt", [0.1, 0.3, 1.0, 2.5])
-def test_views_go_back_to_the_observation_at_or_before(dt):
-    recorder = WindowRecorder(dt=dt)
-    assert recorder.view() is None
-    for i in range(20):
-        recorder(torch.tensor([float(i)]))
-    for back in range(20):
-        assert recorder.view(back * dt).item() == 19 - back
-        assert recorder.view(max(0, back - 0.5) * dt).item() == 19 - back
-    for time in (-0.01, 19.01 * dt):
-        with pytest.raises(ValueError, match="within the kept history"):
-            recorder.view(time)
-
-
 def used(x: torch.Tensor) -> None:
     """As a connection uses what a monitor has seen."""
     publish_events(x, Events(x.flatten(0, 1)))
@@ -389,3 +375,14 @@ def test_sequences_as_before_are_checked_and_searched_in_one_pass():
     assert recorder.events() is None
     recorder(1 - x)
     assert torch.equal(recorder.window(), x == 0)
+
+
+def test_the_latest_is_a_copy_without_a_graph_made_in_inference_mode_or_not():
+    latest = Latest()
+    for value in (1.0, 0.0):
+        with torch.inference_mode(value == 1.0):
+            latest(torch.tensor([value], requires_grad=True))
+    assert latest.peek().tolist() == [0.0]
+    assert not latest.peek().requires_grad
+    latest.clear()
+    assert latest.peek() is latest.dump() is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
 
 import pytest
@@ -15,10 +14,7 @@ from watching import hooks
 from lightning_accum import observe
 from lightning_accum.observe import (
     Latest,
-    MultiStateMonitor,
     OutputMonitor,
-    PassthroughReducer,
-    TraceReducer,
     WindowRecorder,
     unobserved,
 )
@@ -27,14 +23,11 @@ KINDS = {
     "input": lambda module: observe.InputMonitor(module, "norm"),
     "output": lambda module: OutputMonitor(module, "norm"),
     "state": lambda module: observe.StateMonitor(module, "norm.running_mean"),
-    "states": lambda module: MultiStateMonitor(module, "norm", names=["running_mean"]),
 }
 REDUCERS = (
     Latest,
     WindowRecorder,
     lambda: WindowRecorder(spikes=True),
-    lambda: observe.EMAReducer(0.5, duration=3.0),
-    lambda: TraceReducer(20.0, duration=3.0),
 )
 FC = nn.Linear(2, 3)
 NET = nn.Sequential(FC)
@@ -52,24 +45,6 @@ NET = nn.Sequential(FC)
          "`0.weight`, of type `Parameter`: a StateMonitor"),
         (lambda: observe.StateMonitor(NET, "0.nothing"), AttributeError,
          "`0.nothing`, and `Linear` has no `nothing`"),
-        (lambda: MultiStateMonitor(FC, names="weight"), ValueError, "Argument `names`"),
-        (lambda: MultiStateMonitor(FC, names=()), ValueError, "Argument `names`"),
-        (lambda: MultiStateMonitor(FC, names=("weight", "wait")), AttributeError,
-         "`wait`, and `Linear` has no `wait`"),
-        (lambda: MultiStateMonitor(FC, "deep", names=("weight",)), AttributeError,
-         "`Linear` has no `deep`"),
-        (lambda: PassthroughReducer(-1.0), ValueError, "`duration`.*`duration = -1.0`"),
-        (lambda: PassthroughReducer(math.inf), ValueError, "`duration`.*`duration = inf`"),
-        (lambda: observe.EventReducer(dt=0.0), ValueError, "Argument `dt`"),
-        (lambda: observe.EMAReducer(0.0), ValueError, "Argument `alpha`.*`alpha = 0.0`"),
-        (lambda: observe.EMAReducer(1.5), ValueError, "Argument `alpha`.*`alpha = 1.5`"),
-        (lambda: TraceReducer(0.0), ValueError, "Argument `tc`.*`tc = 0.0`"),
-        (lambda: TraceReducer(1.0, mode="last"), ValueError, r"Argument `mode`.*'last'"),
-        *(
-            (lambda value=value: TraceReducer(20.0, amplitude=value), ValueError,
-             "Argument `amplitude` should be finite")
-            for value in (math.nan, math.inf, -math.inf)
-        ),
         (lambda: WindowRecorder(time_dim=1), ValueError, "Argument `time_dim`.*`time_dim = 1`"),
         (lambda: WindowRecorder(dt=0.0), ValueError, "Argument `dt`"),
         (lambda: WindowRecorder()(torch.tensor(1.0)), ValueError, r"Found shape \(\)"),
@@ -92,14 +67,6 @@ def watched_identity(value):
         module(value)
     finally:
         assert monitor.peek() is None
-
-
-def test_states_of_several_shapes_are_refused():
-    fc = nn.Linear(2, 3)
-    monitor = MultiStateMonitor(fc, names=("weight", "bias"))
-    with pytest.raises(ValueError, match=r"\{'weight': \(3, 2\), 'bias': \(3,\)\}"):
-        fc(torch.ones(1, 2))
-    assert monitor.peek() is None
 
 
 @turns("kind", KINDS)

@@ -94,10 +94,6 @@ class Spike(nn.Module):
         return (x > 0.4).to(x.dtype)
 
 
-def above(x: Tensor) -> Tensor:
-    return x > 0.4
-
-
 class Writer:
     def add_scalar(self, name: str, value: float, step: int) -> None:
         pass
@@ -120,7 +116,7 @@ def weight() -> nn.Parameter:
 GOOD: dict[str, Callable[[], Any]] = {
     key: make
     for make, keys in [
-        (lambda: "running_var", "StateMonitor.attr DifferenceMonitor.attr"),
+        (lambda: "running_var", "StateMonitor.attr"),
         (lambda: 0.5,
          "LateralInhibition.strength fold_remaining.kappa fold_remaining.beta "
          "fold_remaining.rho decay"),
@@ -131,7 +127,6 @@ GOOD: dict[str, Callable[[], Any]] = {
         (lambda: "loss", "Log.name name"),
         (lambda: 0.0, "Clamp.min Accumulator.min min clamp_.min"),
         (lambda: 1, "Except.begin"),
-        (lambda: above, "TraceReducer.criterion"),
         (lambda: 0.1,
          "lr_post lr_pre lr_ltp lr_ltd theta_pos theta_neg lr_post_pair "
          "lr_post_triplet lr_pre_pair lr_pre_triplet lr rate"),
@@ -140,7 +135,6 @@ GOOD: dict[str, Callable[[], Any]] = {
         (lambda: 1e-8, "eps"),
         (lambda: 20.0, "target tc"),
         (lambda: functional.GaussianKernel(0.3), "kernel"),
-        (lambda: 0.3, "alpha"),
         (lambda: ("running_mean",), "names"),
         (lambda: kept(nn.BatchNorm1d(2)), "module Monitor.module"),
         (lambda: nn.Linear(3, 2), "connection"),
@@ -202,14 +196,10 @@ GOOD: dict[str, Callable[[], Any]] = {
         (lambda: [la.attach_updater(KEPT[-1], "weight")], "UpdateOptimizer.updaters"),
         (lambda: torch.full((2, 2), 0.5), "param"),
         (lambda: torch.full((2, 2), 0.1), "update pos neg"),
-        (lambda: torch.zeros(2, 2), "earlier"),
-        (lambda: torch.tensor(0.5), "elapsed"),
         (lambda: torch.eye(2), "observation"),
         (lambda: la.Cell(nn.Linear(3, 2), Spike()), "cell"),
         (lambda: torch.sum, "fn"),
         (Writer, "writer"),
-        (lambda: "cumulative", "TraceReducer.mode"),
-        (lambda: False, "TraceReducer.proportional"),
         (lambda: "Something should be.", "text"),
         (lambda: la.STDP(0.1, -0.1), "cell_trainer"),
     ]
@@ -357,7 +347,6 @@ def run_reducer(reducer: observe.Reducer) -> None:
         reducer(torch.eye(2))
     assert reducer.peek() is not None
     reducer.dump()
-    reducer.view(0.0)
     reducer.clear()
     assert reducer.peek() is None
 

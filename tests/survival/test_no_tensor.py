@@ -38,7 +38,7 @@ ENTRIES: dict[str, Callable[[Any], Any]] = {
     "before of UpdateStatistics": lambda bad: metrics.UpdateStatistics().update(bad, W),
     "rates of MaxRateClassifier": lambda bad: metrics.MaxRateClassifier(2, 2).predict(bad),
     "labels of MaxRateClassifier": lambda bad: metrics.MaxRateClassifier(2, 2).update(W, bad),
-    "observation of a reducer": lambda bad: observe.EMAReducer(0.5)(bad),
+    "observation of a reducer": lambda bad: observe.Latest()(bad),
 }
 
 

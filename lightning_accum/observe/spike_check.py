@@ -7,7 +7,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from lightning_accum.observe.reducers.base import allocate
+from lightning_accum.observe.reducer import allocate
 from lightning_accum.sparse.library import has_kernel
 from lightning_accum.sparse.search import count_spikes
 

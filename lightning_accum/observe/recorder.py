@@ -10,8 +10,8 @@ from torch import Tensor
 from lightning_accum._checks import check_tensors
 from lightning_accum._compat import is_traced, version
 from lightning_accum._state import check_that
-from lightning_accum.observe.reducers.base import Reducer, allocate
-from lightning_accum.observe.reducers.spike_check import SpikeCheck
+from lightning_accum.observe.reducer import Reducer, allocate
+from lightning_accum.observe.spike_check import SpikeCheck
 from lightning_accum.sparse.events import Events, ExpectedEvents, SpikeRows, expect_events
 
 _FIRST_CAPACITY = 16  # steps
