@@ -114,9 +114,12 @@ def check_module(**values: object) -> None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Returns the end of a message: the known name that is similar to a name, if there is one."""
-    near = get_close_matches(name, sorted(known), 1)
-    return f": did you mean `{near[0]}`?" if near else "."
+    """Returns the end of a message: the known names that begin so, or a similar one, if any."""
+    known = sorted(known)
+    stem = {"learning_rate": "lr", "eta": "lr", "tau": "tc"}.get(name, name)
+    near = [each for each in known if each == stem or each.startswith(f"{stem}_")]
+    near = near or get_close_matches(name, known, 1)
+    return f": did you mean {quoted(near)}?" if near else "."
 
 
 def check_taken(

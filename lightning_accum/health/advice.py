@@ -30,7 +30,7 @@ _ALIKE = 0.95  # share of the weights' variance that all neurons have in common
 _EQUAL = 1e-3  # spread of weights that are practically equal, relative to the largest
 _IDLE = 8  # batches in a row
 _TRACES = frozenset(
-    {"tc_pre", "tc_post", "tc_pos", "tc_neg", "tc_trace"}
+    {"tc_pre", "tc_post", "tc_potential_pre", "tc_potential_post", "tc"}
     | {f"tc_{side}_{speed}" for side in ("pre", "post") for speed in ("fast", "slow")}
 )
 _SIGNALS = {

@@ -30,7 +30,7 @@ class FoldConstants(NamedTuple):
     kappa: float  # decay of the readout's filter per step
     beta: float  # strength of the adaptation
     rho: float  # decay of the adaptation per step
-    lr_rate: float  # rate of the regularization of firing rates
+    regularization: float  # strength of that of firing rates
     target: float  # spikes per step at which the regularization changes nothing
 
 
@@ -151,8 +151,8 @@ def _fold(
     membrane, spikes = recording.activity("membrane"), recording.activity("post")
     dtype = torch.promote_types(signal.error.dtype, membrane.dtype)
     unfiltered, constants = None, numbers[:3]
-    if numbers.lr_rate:
-        unfiltered = (spikes.to(dtype).mean((0, 1)) - numbers.target) * numbers.lr_rate
+    if numbers.regularization:
+        unfiltered = (spikes.to(dtype).mean((0, 1)) - numbers.target) * numbers.regularization
     of = potential(recording, h)
 
     def fold() -> Eligibility:

@@ -31,6 +31,10 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         )
 
 
+def _is_time_constant(name: str) -> bool:
+    return name == "tc" or name.startswith("tc_")
+
+
 def check_hyperparameters(h: Any, optional: Collection[str]) -> None:
     """Raises if hyperparameters of all rules make no sense; the optional ones may be ``None``."""
     check_reduction(h.batch_reduction, "batch_reduction")
@@ -38,7 +42,7 @@ def check_hyperparameters(h: Any, optional: Collection[str]) -> None:
     for name, value in vars(h).items():
         if value is None and name in optional:
             continue
-        if name == "dt" or name.startswith("tc_"):
+        if name == "dt" or _is_time_constant(name):
             if not (is_number(value) and 0 < value < math.inf):
                 raise ValueError(
                     f"Argument `{name}` should be a positive, finite number of ms."
@@ -82,7 +86,7 @@ def check_neuron(name: str, cell: Cell, h: Any) -> None:
             f"Argument `dt` should be the step of the neuron of cell `{name}`, {step} ms. Found"
             f" `dt = {h.dt}`: give the rule `dt={step}`."
         )
-    constants = {key: value for key, value in vars(h).items() if key.startswith("tc_") and value}
+    constants = {key: value for key, value in vars(h).items() if _is_time_constant(key) and value}
     warn_below_step(h.dt, f"cell `{name}`", **constants)
     times = getattr(getattr(h, "kernel", None), "__dict__", {})
     kernel = {k: v for k, v in times.items() if k.startswith("tc_") or k == "width"}

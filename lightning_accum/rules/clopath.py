@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from torch import Tensor
 from typing_extensions import Self
@@ -38,12 +37,12 @@ class Clopath(Rule):
     :class:`~lightning_accum.nn.LIF` that is called step by step.
 
     Args:
-        lr_ltp: rate of potentiation :math:`\eta_+`, for each ms at high potentials.
-        lr_ltd: rate of depression :math:`\eta_-` for each spike, a positive number.
+        lr_post: rate at high potentials :math:`\eta_+`, for each ms.
+        lr_pre: rate on a presynaptic spike :math:`-\eta_-`; negative to depress.
         theta_neg: threshold :math:`\theta_-` of the low-passed potentials, relative to rest.
         theta_pos: threshold :math:`\theta_+` of the potential, relative to rest.
-        tc_neg: time constant of :math:`\bar u_-`, in ms.
-        tc_pos: time constant of :math:`\bar u_+`, in ms.
+        tc_potential_pre: time constant of :math:`\bar u_-`, in ms.
+        tc_potential_post: time constant of :math:`\bar u_+`, in ms.
         tc_pre: time constant :math:`\tau_x` of the presynaptic trace, in ms.
         u_ref: reference of the average potential; no scaling of depression when ``None``.
         tc_average: time constant of the average potential, in ms.
@@ -61,7 +60,7 @@ class Clopath(Rule):
         >>> from lightning_accum.nn import SurrogateLIF
         >>> layer = Serial(nn.Linear(1, 1, bias=False), SurrogateLIF(1))
         >>> _ = nn.init.ones_(layer.connection.weight)
-        >>> rule = Clopath(lr_ltp=1.5, lr_ltd=0.1, theta_neg=0.0, theta_pos=0.5)
+        >>> rule = Clopath(lr_post=1.5, lr_pre=-0.1, theta_neg=0.0, theta_pos=0.5)
         >>> unit = rule.register_cell("enc", layer.cell)
         >>> for _ in range(3):
         ...     _ = layer(torch.ones(1, 1))
@@ -73,12 +72,12 @@ class Clopath(Rule):
         Clopath, Büsing, Vasilaki & Gerstner 2010, doi:10.1038/nn.2479, eqs. 1 to 3.
     """
 
-    lr_ltp: float
-    lr_ltd: float
+    lr_post: float
+    lr_pre: float
     theta_neg: float
     theta_pos: float
-    tc_neg: float = 10.0
-    tc_pos: float = 7.0
+    tc_potential_pre: float = 10.0
+    tc_potential_post: float = 7.0
     tc_pre: float = 15.0
     u_ref: float | None = None
     tc_average: float = 1000.0
@@ -106,11 +105,6 @@ class Clopath(Rule):
         super().check_cell(name, cell, h)
         check_states(type(self).__name__, name, cell, self.states(h))
 
-    @classmethod
-    def has_both_signs(cls, h: Mapping[str, Any]) -> bool:
-        """Returns whether neither rate is 0; both are positive."""
-        return bool(h["lr_ltp"] and h["lr_ltd"])
-
     def states(self, h: Self) -> Mapping[str, StateSource]:
         """Records the membrane potential."""
         return {"membrane": h.membrane}
@@ -124,11 +118,11 @@ class Clopath(Rule):
             low_pass = u.trace(tc).values() * (1.0 - decay_factor(tc, h.dt))
             return low_pass.sub_(h.theta_neg).clamp_(min=0.0)
 
-        ltd = above(h.tc_neg)
+        ltd = above(h.tc_potential_pre)
         if h.u_ref is not None:
             ltd = ltd * (u.average(h.tc_average) / h.u_ref) ** 2
-        ltp = (u.values() - h.theta_pos).clamp_(min=0.0) * above(h.tc_pos)
+        ltp = (u.values() - h.theta_pos).clamp_(min=0.0) * above(h.tc_potential_post)
         return (
-            Term(-h.lr_ltd, ltd, window.pre),
-            Term(h.lr_ltp * h.dt / h.tc_pre, ltp, window.pre.trace(h.tc_pre)),
+            Term(h.lr_pre, ltd, window.pre),
+            Term(h.lr_post * h.dt / h.tc_pre, ltp, window.pre.trace(h.tc_pre)),
         )

@@ -61,7 +61,7 @@ class EProp(PotentialRule):
             ``None``.
         surrogate: the pseudo-derivative :math:`\psi`; when ``None``, that of a native neuron, and
             :class:`~lightning_accum.functional.Triangular` for others.
-        lr_rate: rate of the regularization of firing rates, relative to ``lr``; it adds
+        regularization: strength of that of firing rates, relative to ``lr``; it adds
             :math:`c\,(\bar z_j - \rho_0)` to the learning signal, not filtered. Each
             process averages the rates of its samples only.
         target_rate: firing rate :math:`\rho_0` of the regularization, in Hz.
@@ -102,7 +102,7 @@ class EProp(PotentialRule):
     tc_readout: float | None = None
     beta: float | None = field(default=None, of_neuron="beta")
     tc_adaptation: float = field(default=None, of_neuron="tc_adaptation")
-    lr_rate: float = 0.0
+    regularization: float = 0.0
     target_rate: float = 10.0
 
     def __post_init__(self) -> None:
@@ -121,13 +121,13 @@ class EProp(PotentialRule):
                 "Argument `feedback` should be a Feedback, such as `SymmetricFeedback(readout)`, or"
                 f" None. Found `{type(self.feedback).__name__}`."
             )
-        numbers = {"target_rate": h.target_rate, "beta": 0.0 if h.beta is None else h.beta}
-        check_finite(**numbers)
+        check_finite(target_rate=h.target_rate, regularization=h.regularization)
+        check_finite(beta=0.0 if h.beta is None else h.beta)
 
     def held_rate(self, name: str) -> float | None:
         """Returns the target rate, if the rule regularizes the rate."""
         h = self.state_of(name).hyperparameters
-        return h.target_rate if h.lr_rate else None
+        return h.target_rate if h.regularization else None
 
     @classmethod
     def why_zero(cls, name: str) -> str:
@@ -156,7 +156,7 @@ class EProp(PotentialRule):
             kappa=0.0 if h.tc_readout is None else decay_factor(h.tc_readout, h.dt),
             beta=float(h.beta or 0.0),
             rho=decay_factor(h.tc_adaptation, h.dt) if h.beta else 0.0,
-            lr_rate=h.lr_rate,
+            regularization=h.regularization,
             target=h.target_rate * h.dt / 1000.0,
         )
         return self._folds.fold(recording, h, constants, signal)

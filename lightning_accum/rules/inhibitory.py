@@ -28,7 +28,7 @@ class InhibitorySTDP(Rule):
     Args:
         lr: rate :math:`\eta`.
         target_rate: firing rate :math:`\rho_0` of the postsynaptic neuron, in Hz.
-        tc_trace: time constant :math:`\tau` of both traces, in ms.
+        tc: time constant :math:`\tau` of both traces, in ms.
         **options: those of :class:`Rule`.
 
     Raises:
@@ -40,7 +40,7 @@ class InhibitorySTDP(Rule):
         >>> from lightning_accum import InhibitorySTDP, Serial
         >>> layer = Serial(nn.Linear(1, 1, bias=False), nn.Identity())
         >>> _ = nn.init.ones_(layer.connection.weight)
-        >>> rule = InhibitorySTDP(lr=0.1, target_rate=5.0, tc_trace=20.0)
+        >>> rule = InhibitorySTDP(lr=0.1, target_rate=5.0, tc=20.0)
         >>> unit = rule.register_cell("inhibition", layer.cell)
         >>> _ = layer(torch.tensor([[1.0]]))
         >>> rule()
@@ -53,7 +53,7 @@ class InhibitorySTDP(Rule):
 
     lr: float
     target_rate: float = 5.0
-    tc_trace: float = 20.0
+    tc: float = 20.0
 
     def check(self, h: Self) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense."""
@@ -74,10 +74,10 @@ class InhibitorySTDP(Rule):
 
     def terms(self, window: Window, h: Self) -> Sequence[Term]:
         """Returns potentiation by pairs in either order, and depression by presynaptic spikes."""
-        alpha = 2.0 * h.target_rate / 1000.0 * h.tc_trace
+        alpha = 2.0 * h.target_rate / 1000.0 * h.tc
         always = window.post.values().new_ones(()).expand(window.post.activity.shape)
         return (
-            Term(h.lr, window.post, window.pre.trace(h.tc_trace)),
-            Term(h.lr, window.post.trace(h.tc_trace), window.pre),
+            Term(h.lr, window.post, window.pre.trace(h.tc)),
+            Term(h.lr, window.post.trace(h.tc), window.pre),
             Term(-h.lr * alpha, always, window.pre),
         )

@@ -333,7 +333,7 @@ CASES: dict[str, Case] = {
     ),
     "Clopath": Case(
         lambda: learner(
-            la.Clopath(0.3, 0.1, -0.1, 0.2, u_ref=0.5), neuron=lann.SurrogateLIF(2, beta=0.5)
+            la.Clopath(0.3, -0.1, -0.1, 0.2, u_ref=0.5), neuron=lann.SurrogateLIF(2, beta=0.5)
         ),
         learn,
         learn_anew,
@@ -342,7 +342,7 @@ CASES: dict[str, Case] = {
         lambda: learner(la.DeltaRule(0.3), neuron=lann.LeakyIntegrator(2)), learn, learn_anew
     ),
     "EProp": Case(
-        by_eprop(lambda out: rules.LearnedFeedback(out, 2, 2), tc_readout=9.0, lr_rate=0.1),
+        by_eprop(lambda out: rules.LearnedFeedback(out, 2, 2), tc_readout=9.0, regularization=0.1),
         learn,
         learn_anew,
     ),

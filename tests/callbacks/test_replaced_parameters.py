@@ -119,7 +119,7 @@ def test_one_that_is_computed_from_then_on_is_told(tmp_path: Path) -> None:
 def test_a_cell_that_cannot_be_registered_leaves_nothing() -> None:
     """The neuron has no membrane potential, which is noticed when the cell is there already."""
     model = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.ReLU())
-    rule = Clopath(0.1, 0.1, 0.0, 0.5)
+    rule = Clopath(0.1, -0.1, 0.0, 0.5)
     host = CellHost(rule, {"enc": CellSpec("0", "1")})
     with pytest.raises((AttributeError, ValueError), match="membrane"):
         host.bind(model)

@@ -263,14 +263,14 @@ def test_what_a_constraint_undoes_is_not_put_on_rounding_alone(
 
 
 @pytest.mark.parametrize(
-    ("theta_pos", "lr_ltd", "told"), [(0.0, 0.1, 0), (9.0, 0.1, 1), (9.0, 0.0, 0), (0.0, 0.0, 0)]
+    ("theta_pos", "lr_pre", "told"), [(0.0, -0.1, 0), (9.0, -0.1, 1), (9.0, 0.0, 0), (0.0, 0.0, 0)]
 )
 def test_a_side_that_never_acts(
-    theta_pos: float, lr_ltd: float, told: int, said: Any, tmp_path: Path
+    theta_pos: float, lr_pre: float, told: int, said: Any, tmp_path: Path
 ) -> None:
     net = Net()
     net.lif = SurrogateLIF(4, time_dim=0)
-    rule = Clopath(0.1, lr_ltd, theta_neg=0.0, theta_pos=theta_pos, time_dim=0)
+    rule = Clopath(0.1, lr_pre, theta_neg=0.0, theta_pos=theta_pos, time_dim=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of the one without any change
         trainer(tmp_path, callback(rule)).fit(net, loader(4))

@@ -105,7 +105,7 @@ correct("a kernel", rule=lambda net: la.KernelSTDP(GaussianKernel(0.02, 5.0, -0.
 correct("a kernel of one's own",
     rule=lambda net: la.KernelSTDP(lambda d: 0.01 * torch.cos(d / 5), time_dim=0))
 correct("Clopath", net=lambda: Net(SurrogateLIF(OUTPUTS, time_dim=0)),
-    rule=lambda net: la.Clopath(0.02, 0.02, 0.1, 0.3, time_dim=0),
+    rule=lambda net: la.Clopath(0.02, -0.02, 0.1, 0.3, time_dim=0),
     prepare=constrained(Clamp(0.0, 1.0)))
 correct("inhibitory STDP", rule=lambda net: la.InhibitorySTDP(1e-3, target_rate=50.0, time_dim=0),
     prepare=constrained(Clamp(0.0, 1.0)))

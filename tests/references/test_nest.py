@@ -190,10 +190,11 @@ def test_voltages_change_weights_as_in_nest_but_for_the_step() -> None:
         model = layer(1, 1)
         model.neuron.u = potential
         rule = la.Clopath(
-            case["A_LTP"], case["A_LTD"], dt=case["dt"],
+            case["A_LTP"], -case["A_LTD"], dt=case["dt"],
             theta_neg=case["theta_minus"] - case["rest"],
-            theta_pos=case["theta_plus"] - case["rest"], tc_neg=case["tau_u_bar_minus"],
-            tc_pos=case["tau_u_bar_plus"], tc_pre=case["tau_x"], membrane="u", time_dim=0,
+            theta_pos=case["theta_plus"] - case["rest"], tc_pre=case["tau_x"], membrane="u",
+            tc_potential_pre=case["tau_u_bar_minus"], tc_potential_post=case["tau_u_bar_plus"],
+            time_dim=0,
         )  # fmt: skip
         rule.register_cell("cell", model.cell)
         show(model, raster([case["pre"]], len(potential)), torch.zeros_like(potential), 0)

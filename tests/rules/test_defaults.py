@@ -19,7 +19,7 @@ DEFAULTS = {
     **dict.fromkeys(("AntiHebb", "Hebb", "Homeostasis", "KernelSTDP", "Oja", "Sanger"), EVERY),
     "BCM": {**EVERY, "tc_threshold": 100.0},
     "Clopath": {
-        **EVERY, "tc_neg": 10.0, "tc_pos": 7.0, "tc_pre": 15.0, "u_ref": None,
+        **EVERY, "tc_potential_pre": 10.0, "tc_potential_post": 7.0, "tc_pre": 15.0, "u_ref": None,
         "tc_average": 1000.0, "membrane": "membrane",
     },
     "Covariance": {**EVERY, "tc_average": 1000.0},
@@ -28,9 +28,9 @@ DEFAULTS = {
     "DeltaRule": {**EVERY, "tc_readout": None, "graded_input": False},
     "EProp": {
         **POTENTIAL, **dict.fromkeys(("feedback", "tc_readout", "beta", "tc_adaptation")),
-        "lr_rate": 0.0, "target_rate": 10.0,
+        "regularization": 0.0, "target_rate": 10.0,
     },
-    "InhibitorySTDP": {**EVERY, "target_rate": 5.0, "tc_trace": 20.0},
+    "InhibitorySTDP": {**EVERY, "target_rate": 5.0, "tc": 20.0},
     "MSTDP": PAIR,
     "MSTDPET": {**PAIR, "tc_eligibility": 25.0},
     "OTTT": {**POTENTIAL, "batch_reduction": "sum"},

@@ -120,13 +120,13 @@ MAKERS: dict[str, Callable[..., la.Rule]] = {
     "DeltaRule": partial(la.DeltaRule, 0.3, 8.0),
     "OTTT": partial(la.OTTT, 0.3, **EPROP),  # type: ignore[arg-type]
     "EProp": partial(la.EProp, 0.3, **EPROP),  # type: ignore[arg-type]
-    "Clopath": partial(la.Clopath, 0.3, 0.2, -0.1, 0.2, membrane="u"),
+    "Clopath": partial(la.Clopath, 0.3, -0.2, -0.1, 0.2, membrane="u"),
     "Clopath, u_ref": partial(
-        la.Clopath, 0.3, 0.2, -0.1, 0.2, u_ref=0.6, tc_average=30.0, membrane="u"
+        la.Clopath, 0.3, -0.2, -0.1, 0.2, u_ref=0.6, tc_average=30.0, membrane="u"
     ),
     "EProp, readout": partial(la.EProp, 0.3, tc_readout=9.0, **EPROP),  # type: ignore[arg-type]
     "EProp, ALIF": partial(la.EProp, 0.3, **ALIF, **EPROP),  # type: ignore[arg-type]
-    "EProp, both": partial(la.EProp, 0.3, tc_readout=9.0, lr_rate=0.2, **ALIF, **EPROP),  # type: ignore[arg-type]
+    "EProp, both": partial(la.EProp, 0.3, tc_readout=9.0, regularization=0.2, **ALIF, **EPROP),  # type: ignore[arg-type]
 }
 
 

@@ -98,7 +98,7 @@ def stdp(**options: Any) -> la.STDP:
 
 
 def voltage(**options: Any) -> la.Clopath:
-    return la.Clopath(1e-3, 1e-3, 0.1, 0.6, **{"time_dim": 0, **options})
+    return la.Clopath(1e-3, -1e-3, 0.1, 0.6, **{"time_dim": 0, **options})
 
 
 # ---------------------------------------------------------------- what is made of arguments
@@ -120,6 +120,11 @@ REDUCE = r"should be a callable `fn\(stacked, dim\)`. Found `"
 MADE: list[tuple[Callable[[], object], str]] = [
     (lambda: stdp(tc_pst=1.0), "`tc_pst`: did you mean `tc_post`"),
     (lambda: stdp(tau_pre=20.0), r"Found `tau_pre`: did you mean `tc_pre`\?"),
+    (lambda: la.STDP(lr=0.1), r"Found `lr`: did you mean `lr_post` and `lr_pre`\?"),
+    (lambda: la.Oja(learning_rate=0.1), r"Found `learning_rate`: did you mean `lr`\?"),
+    (lambda: stdp(tau=20.0), r"did you mean `tc_post` and `tc_pre`\?"),
+    (lambda: la.InhibitorySTDP(0.1, tc=0.0), "`tc` should be a positive"),
+    (lambda: eprop(regularization=float("nan")), "`regularization` should be finite"),
     (lambda: stdp(params=[]), r"Found `params = \(\)`"),
     (lambda: stdp(backend="fast"), "Argument `backend` should be one of"),
     (lambda: stdp(picker=3), "`picker` should be a callable"),
@@ -139,7 +144,7 @@ MADE: list[tuple[Callable[[], object], str]] = [
     (lambda: la.WeightDependentSTDP(0.1, 0.1, power_pos=-1.0), "`power_pos` should be a power"),
     (lambda: la.WeightDependentSTDP(0.1, 0.1, w_min=2.0), "`w_min` the smaller"),
     (lambda: voltage(u_ref=0.0), "`u_ref` should be a positive"),
-    (lambda: la.Clopath(0.1, 0.1, float("inf"), 0.6), "`theta_neg` should be a finite potential"),
+    (lambda: la.Clopath(0.1, -0.1, float("inf"), 0.6), "`theta_neg` should be a finite potential"),
     (lambda: la.KernelSTDP(0.1), "`kernel` should be a callable .* Found `float`"),
     (lambda: la.DelayAdjustedKernelSTDP(0.1), "`kernel` should be a callable .* Found `float`"),
     (lambda: la.DelayAdjustedKernelSTDP(GaussianKernel(0.1), dt=-1.0), "`dt`"),

@@ -27,9 +27,9 @@ EXTRA: dict[str, Callable[..., la.Rule]] = {
     "DelayAdjustedSTDP": partial(la.DelayAdjustedSTDP, 0.3, -0.2),
     "DelayAdjustedSTDP, delay": partial(la.DelayAdjustedSTDP, -1.0, 1.0, params="delay"),
     "DelayAdjustedKernelSTDP": partial(la.DelayAdjustedKernelSTDP, GaussianKernel(0.3)),
-    "Clopath": partial(la.Clopath, 0.3, 0.2, 0.1, 0.5, membrane="u"),
+    "Clopath": partial(la.Clopath, 0.3, -0.2, 0.1, 0.5, membrane="u"),
     "Clopath, u_ref": partial(
-        la.Clopath, 0.3, 0.2, 0.1, 0.5, u_ref=0.4, tc_average=30.0, membrane="u"
+        la.Clopath, 0.3, -0.2, 0.1, 0.5, u_ref=0.4, tc_average=30.0, membrane="u"
     ),
     "Sanger": partial(la.Sanger, 0.3),
     "EProp": partial(la.EProp, 0.3, **POTENTIAL),  # type: ignore[arg-type]

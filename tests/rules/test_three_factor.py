@@ -146,7 +146,7 @@ def test_the_form_of_a_sequence_and_of_an_error_makes_no_difference() -> None:
 def test_regularization_brings_every_rate_to_its_target() -> None:
     net = Network(surrogate=FastSigmoid(1.0))  # a triangle is zero far below the threshold
     feedback = RandomFeedback(CLASSES, NEURONS)
-    rule = la.EProp(3e-3, feedback, lr_rate=1.0, target_rate=250.0, time_dim=0, carry=False)
+    rule = la.EProp(3e-3, feedback, regularization=1.0, target_rate=250.0, time_dim=0, carry=False)
     rule.register_cell("hidden", Cell(net.fc, net.lif))
     rates = []
     for _ in range(150):

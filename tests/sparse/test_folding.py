@@ -188,7 +188,13 @@ def changes(
     nn.init.normal_(fc.weight, 0.0, 0.4)
     modules = [each.double() for each in (fc, lif, readout)]
     rule = EProp(
-        0.1, feedback(readout), tc_readout=6.0, lr_rate=0.3, time_dim=0, carry=carry, backend="auto"
+        0.1,
+        feedback(readout),
+        tc_readout=6.0,
+        regularization=0.3,
+        time_dim=0,
+        carry=carry,
+        backend="auto",
     )
     rule.register_cell("input", Cell(fc, lif))
     rule.register_cell("recurrent", Cell(lif.recurrent, lif))

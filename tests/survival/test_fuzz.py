@@ -128,7 +128,7 @@ GOOD: dict[str, Callable[[], Any]] = {
         (lambda: 0.0, "Clamp.min Accumulator.min min clamp_.min"),
         (lambda: 1, "Except.begin"),
         (lambda: 0.1,
-         "lr_post lr_pre lr_ltp lr_ltd theta_pos theta_neg lr_post_pair "
+         "lr_post lr_pre theta_pos theta_neg lr_post_pair "
          "lr_post_triplet lr_pre_pair lr_pre_triplet lr rate"),
         (dict, "defaults incoming_state"),
         (lambda: (0.9, 0.99), "betas"),
