@@ -1,5 +1,11 @@
 """Local learning rules, accumulated updates and update statistics for PyTorch Lightning."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from lightning_accum._checks import nearest
 from lightning_accum._versions import show_versions
 from lightning_accum.cells import Cell, CellSpec, CellTrainer, IndependentCellTrainer, Layer, Serial
 from lightning_accum.engine import Term
@@ -28,6 +34,7 @@ from lightning_accum.rules import (
     TripletSTDP,
     WeightDependentSTDP,
     WTAHebb,
+    learn_online,
 )
 from lightning_accum.updates import (
     Accumulator,
@@ -40,9 +47,35 @@ from lightning_accum.updates import (
     get_updater,
 )
 
+if TYPE_CHECKING:
+    from lightning_accum.callbacks import CellTrainerCallback as CellTrainerCallback
+    from lightning_accum.callbacks import FabricCellTrainer as FabricCellTrainer
+    from lightning_accum.callbacks import UpdateMonitor as UpdateMonitor
+
 __version__ = "0.1.0"
 
 Rule.default_events = staticmethod(events_by_hand)
+
+# What is imported when it is first used: with Lightning, or with libraries that may be missing.
+_HOSTS = ("CellTrainerCallback", "FabricCellTrainer", "UpdateMonitor")
+_LATE = ("accumulators", "callbacks", "metrics", "nir", "plot")
+_MODULES = ("cells", "engine", "functional", "health", "nn", "observe", "optim", "rules", "updates")
+
+
+def __getattr__(name: str) -> Any:
+    """Imports what is not there yet."""
+    if name in _HOSTS:
+        return getattr(importlib.import_module("lightning_accum.callbacks"), name)
+    if name in _LATE:
+        return importlib.import_module(f"lightning_accum.{name}")
+    known = nearest(name, __dir__())
+    raise AttributeError(f"Module `lightning_accum` has no attribute `{name}`{known}")
+
+
+def __dir__() -> list[str]:
+    """Returns the public names and modules."""
+    return sorted({*__all__, *_HOSTS, *_LATE, *_MODULES})
+
 
 __all__ = [
     "BCM",
@@ -84,5 +117,6 @@ __all__ = [
     "WeightDependentSTDP",
     "attach_updater",
     "get_updater",
+    "learn_online",
     "show_versions",
 ]

@@ -123,6 +123,18 @@ def test_importing_the_package_imports_no_more_than_it_needs(code):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_what_needs_lightning_is_imported_when_it_is_used():
+    code = (
+        "import sys, lightning_accum as la; assert 'lightning' not in sys.modules;"
+        "assert {'callbacks', 'plot', 'UpdateMonitor', 'STDP'} <= set(dir(la));"
+        "assert not {'sparse', 'distributed', 'annotations'} & set(dir(la));"
+        "assert la.UpdateMonitor is la.callbacks.UpdateMonitor; la.metrics.UpdateStatistics"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="`UpdatMonitor`: did you mean `UpdateMonitor`"):
+        lightning_accum.UpdatMonitor  # noqa: B018
+
+
 def test_optimizers_that_are_imported_late_are_listed_and_found():
     optim = importlib.import_module("lightning_accum.optim")
     assert set(optim.__all__) <= set(dir(optim))
