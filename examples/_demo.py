@@ -34,19 +34,6 @@ class Unlabelled(pl.LightningModule):
         super().__init__()
         self.automatic_optimization = False
         self.readout = MaxRateClassifier(neurons, 10, vote="bayes")
-        self.last_readout = MaxRateClassifier(neurons, 10, vote="bayes")  # of the epoch before
-
-    def watch(self, rates: Tensor, labels: Tensor) -> None:
-        """Logs the accuracy in training, by the readout of the epoch before."""
-        if self.current_epoch:
-            hits = (self.last_readout.predict(rates) == labels).float().mean()
-            self.log("train/accuracy", hits, prog_bar=True, on_step=False, on_epoch=True)
-        self.log("spikes_per_image", rates.sum(1).mean(), prog_bar=True)
-        self.readout.update(rates, labels)
-
-    def on_train_epoch_end(self) -> None:
-        self.last_readout.load_state_dict(self.readout.state_dict())
-        self.readout.reset()
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         """Labels the neurons; run on the training set, after training."""
@@ -77,7 +64,6 @@ def fit_and_read(
     start = clock()
     trainer.fit(model, loader)
     speed = trainer.max_epochs * len(loader) * batch_size / (clock() - start)
-    model.readout.reset()
     trainer.validate(model, DataLoader(train, 256), verbose=False)
     test = DataLoader(TensorDataset(data.test_images, data.test_labels), 256)
     return trainer.test(model, test, verbose=False)[0]["test/accuracy"], speed

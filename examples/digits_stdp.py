@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater
-from lightning_accum.callbacks import CellTrainerCallback, UpdatePictures
+from lightning_accum.callbacks import CellTrainerCallback, OnlineProbe, UpdatePictures
 from lightning_accum.nn import AdaptiveLIF, Linear, PoissonEncoder, WinnerTakeAll
 
 # Times, in intervals between spikes of the brightest pixel; at 1000 Hz, the default, in ms.
@@ -75,11 +75,11 @@ class DiehlCook(Unlabelled):
         return self.lif(self.fc(self.encode(images)))
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        rates = self(batch[0]).sum(0)
+        spikes = self(batch[0]).sum() / len(batch[0])
         self.optimizers().step()  # applies what the rule found
         self.lif.theta -= self.lif.theta.mean()  # they rise only relative to each other
         self.lr_schedulers().step()
-        self.watch(rates, batch[1])
+        self.log("spikes_per_image", spikes, prog_bar=True)
 
     def on_train_end(self) -> None:
         # what the thresholds learned kept all neurons in play; a common one makes rates comparable
@@ -99,11 +99,12 @@ def learn(data: Split, seed: int, args: argparse.Namespace) -> tuple[float, floa
     pl.seed_everything(seed, verbose=False)
     model = DiehlCook(data.train_images, args.neurons, args.batch_size, args.rate)
     rule = CellTrainerCallback(learning_rule(args.lr, model), {"input": CellSpec("fc", "lif")})
+    probe = OnlineProbe("lif", 10, "bayes", time_dim=0)
     trainer = pl.Trainer(
         max_epochs=args.epochs,
         accelerator="cpu",
         logger=TensorBoardLogger(args.log_dir, name="digits_stdp"),
-        callbacks=[rule, UpdatePictures(every_n_logs=1), LearningRateMonitor()],
+        callbacks=[rule, probe, UpdatePictures(every_n_logs=1), LearningRateMonitor()],
         log_every_n_steps=10,
         enable_model_summary=False,
     )

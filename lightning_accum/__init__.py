@@ -50,6 +50,7 @@ from lightning_accum.updates import (
 if TYPE_CHECKING:
     from lightning_accum.callbacks import CellTrainerCallback as CellTrainerCallback
     from lightning_accum.callbacks import FabricCellTrainer as FabricCellTrainer
+    from lightning_accum.callbacks import OnlineProbe as OnlineProbe
     from lightning_accum.callbacks import UpdateMonitor as UpdateMonitor
 
 __version__ = "0.1.0"
@@ -57,7 +58,7 @@ __version__ = "0.1.0"
 Rule.default_events = staticmethod(events_by_hand)
 
 # What is imported when it is first used: with Lightning, or with libraries that may be missing.
-_HOSTS = ("CellTrainerCallback", "FabricCellTrainer", "UpdateMonitor")
+_HOSTS = ("CellTrainerCallback", "FabricCellTrainer", "OnlineProbe", "UpdateMonitor")
 _LATE = ("accumulators", "callbacks", "metrics", "nir", "plot")
 _MODULES = ("cells", "engine", "functional", "health", "nn", "observe", "optim", "rules", "updates")
 

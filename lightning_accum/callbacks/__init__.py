@@ -3,6 +3,7 @@
 from lightning_accum.callbacks.buffers import AverageBuffers
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback
 from lightning_accum.callbacks.fabric import FabricCellTrainer
+from lightning_accum.callbacks.online_probe import OnlineProbe
 from lightning_accum.callbacks.pictures import UpdatePictures
 from lightning_accum.callbacks.strategy import LocalDDPStrategy
 from lightning_accum.callbacks.update_monitor import UpdateMonitor
@@ -12,6 +13,7 @@ __all__ = [
     "CellTrainerCallback",
     "FabricCellTrainer",
     "LocalDDPStrategy",
+    "OnlineProbe",
     "UpdateMonitor",
     "UpdatePictures",
 ]

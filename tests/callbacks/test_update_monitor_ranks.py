@@ -54,4 +54,5 @@ def test_two_ranks_log_what_one_process_does(tmp_path: Path) -> None:
     assert_close(first, alone, rtol=1e-6, atol=0)
     assert float(alone["monitored"]["updates/enc.weight/update_norm"]) > 0
     assert 0 < float(alone["local"]["activity/enc/firing_rate"]) < 1
+    assert 0.2 < float(alone["local"]["linear_probe/lif/train"]) < 1
     assert {"activity/enc/silent_share", "updates/enc/weight/ratio"} < set(alone["local"])

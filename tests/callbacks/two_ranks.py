@@ -14,7 +14,7 @@ from callback_helpers import Net, callback, spikes, trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from lightning_accum.callbacks import LocalDDPStrategy, UpdateMonitor
+from lightning_accum.callbacks import LocalDDPStrategy, OnlineProbe, UpdateMonitor
 
 
 class Model(pl.LightningModule):
@@ -47,7 +47,10 @@ def local(ranks: int, folder: Path) -> dict[str, Tensor]:
         "strategy": LocalDDPStrategy() if ranks > 1 else "auto",
         "use_distributed_sampler": False,
     }
-    run = trainer(folder, callback(), log_every_n_steps=1, max_epochs=1, **options)
+    probe = OnlineProbe(
+        "lif", 2, time_dim=0, labels=lambda batch: (batch[0].sum((1, 2)) > 17).long()
+    )
+    run = trainer(folder, callback(), probe, log_every_n_steps=1, max_epochs=3, **options)
     samples = spikes(12)
     if ranks > 1:  # of each batch of four, one sample and three
         own = slice(0, 1) if run.global_rank == 0 else slice(1, 4)

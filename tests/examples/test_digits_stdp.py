@@ -55,7 +55,7 @@ def test_on_digits(run, tmp_path):
         "updates/input/weight/ratio",
         "updates/input/weight/update_norm",
         "activity/input/firing_rate",
-        "train/accuracy",
+        "bayes_probe/lif/train",
         "spikes_per_image",
         "lr-UpdateOptimizer",
     ):

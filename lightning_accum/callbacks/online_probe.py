@@ -1,0 +1,274 @@
+"""The callback that reads out what layers have learned, beside their training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor, nn
+
+from lightning_accum._checks import check_integers, names_in, nearest
+from lightning_accum.callbacks._logging import own_state
+from lightning_accum.distributed.world import summed
+from lightning_accum.functional.readout import bayes_votes
+from lightning_accum.observe import OutputMonitor, Reducer
+
+Readout = Literal["linear", "nearest", "bayes"]
+_MOST_FEATURES = 8192  # whose products fit in 512 MB
+
+
+class OnlineProbe(Callback):
+    r"""Logs how well a readout of a layer's activity tells the classes, beside any training.
+
+    The readout gives a sample with activity :math:`x`, summed over the steps of a batch, the class
+    with the highest score :math:`w_c \cdot x + b_c`:
+
+    ==============  ================================================================================
+    ``"linear"``    ridge regression on the classes as one-hot vectors
+    ``"nearest"``   the class whose mean :math:`m_c` is nearest: :math:`w_c = 2 m_c`,
+                    :math:`b_c = -\|m_c\|^2`
+    ``"bayes"``     Poisson counts of independent neurons, as in
+                    :class:`~lightning_accum.metrics.MaxRateClassifier`
+    ==============  ================================================================================
+
+    It is computed from sums over one epoch, without gradients, steps or random numbers, so the
+    model trains bit for bit as without it. ``linear_probe/<layer>/train`` is the accuracy in an
+    epoch by the readout of the epoch before, ``linear_probe/<layer>/val`` and ``.../test`` are
+    those in validation and tests by the latest. Under DDP the sums of all processes make one
+    readout. It is in the checkpoint.
+
+    Args:
+        layers: dotted paths of the modules whose output is read, at least one.
+        num_classes: number of classes :math:`C`.
+        readout: one of the above.
+        time_dim: 0 for layers that return sequences ``[T, B, ...]``; ``None`` for ``[B, ...]``,
+            also once for each step.
+        labels: index or key of the labels ``[B]`` in a batch, or a function that finds them.
+        ridge: penalty of the linear readout, relative to the features' mean variance.
+
+    Raises:
+        ValueError: if ``readout`` is not one of its values.
+        AttributeError: when a fit begins, if a path leads to no module.
+
+    Example:
+        >>> probe = OnlineProbe("lif", num_classes=10, readout="bayes", time_dim=0)
+        >>> trainer = pl.Trainer(callbacks=[probe], logger=False)
+    """
+
+    def __init__(
+        self,
+        layers: str | Sequence[str],
+        num_classes: int,
+        readout: Readout = "linear",
+        time_dim: int | None = None,
+        labels: int | str | Callable[[Any], Tensor] = 1,
+        ridge: float = 1e-2,
+    ) -> None:
+        check_integers(num_classes=num_classes)
+        if readout not in get_args(Readout):
+            raise ValueError(
+                f"Argument `readout` should be one of {get_args(Readout)}. Found `{readout = }`."
+            )
+        self.layers = names_in("layers", layers)
+        self.num_classes, self.readout, self.ridge = num_classes, readout, ridge
+        self.time_dim, self.labels = time_dim, labels
+        self._monitors: dict[str, OutputMonitor] = {}
+        self._sums: dict[str, dict[str, Tensor]] = {}  # of this epoch
+        self._scores: dict[str, tuple[Tensor, Tensor]] = {}  # weights and biases of the readouts
+
+    # ------------------------------------------------------------------ what is seen
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Finds the layers."""
+        modules = dict(pl_module.named_modules())
+        for name in self.layers:
+            if name not in modules:
+                raise AttributeError(
+                    "Argument `layers` should hold paths of modules of"
+                    f" `{type(pl_module).__name__}`. Found `{name}`{nearest(name, modules)}"
+                )
+            total = _Total(self.time_dim)
+            self._monitors[name] = OutputMonitor(modules[name], "", total, eval_update=True)
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Removes the hooks."""
+        self._monitors = {}
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        """Removes the hooks; Lightning calls no ``teardown``."""
+        self._monitors = {}
+
+    def _begin(self, *args: Any, **kwargs: Any) -> None:
+        for monitor in self._monitors.values():
+            monitor.clear()
+
+    on_train_batch_start = on_validation_batch_start = on_test_batch_start = _begin
+
+    def _seen(self, batch: Any) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """Yields each layer's activity ``[B, N]`` in a batch, with the labels."""
+        labels = self._labels(batch)
+        for name, monitor in self._monitors.items():
+            total = monitor.peek()
+            if total is None:
+                raise RuntimeError(
+                    f"Layer `{name}` of an OnlineProbe should be called in every batch. Found no"
+                    " call: call the module, not its `forward`; or probe another layer."
+                )
+            if len(total) != len(labels):
+                raise ValueError(
+                    f"The output of layer `{name}` should have a sample for each label, as"
+                    f" `[B, ...]`, or `[T, B, ...]` with `time_dim=0`. Found {len(total)} for"
+                    f" {len(labels)} labels, `time_dim = {self.time_dim}`."
+                )
+            yield name, total.flatten(1), labels.to(total.device)
+
+    def _labels(self, batch: Any) -> Tensor:
+        try:
+            found = self.labels(batch) if callable(self.labels) else batch[self.labels]
+        except (IndexError, KeyError, TypeError):
+            found = None
+        if not isinstance(found, Tensor) or found.ndim != 1 or found.is_floating_point():
+            what = type(batch).__name__
+            raise TypeError(
+                "Argument `labels` of an OnlineProbe should find integers `[B]` in a batch, by an"
+                f" index, a key, or a function. Found `labels = {self.labels!r}` of a {what}."
+            )
+        if (
+            found.is_cpu
+            and found.numel()
+            and not 0 <= found.min() <= found.max() < self.num_classes
+        ):
+            raise ValueError(
+                f"Labels of an OnlineProbe should be from 0 to {self.num_classes - 1}. Found"
+                f" {int(found.min())} to {int(found.max())}: look at `num_classes`."
+            )
+        return found.detach()
+
+    # ------------------------------------------------------------------ accuracy
+    @torch.no_grad()
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
+    ) -> None:
+        """Tries the readout of the epoch before, and adds to the sums of this one."""
+        for name, x, labels in self._seen(args[1]):
+            self._log_hits(pl_module, "train", name, x, labels)
+            for key, value in self._statistics(name, x, labels).items():
+                sums = self._sums.setdefault(name, {})
+                sums[key] = sums[key].to(x.device) + value if key in sums else value
+
+    def _try(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any, **kwargs: Any
+    ) -> None:
+        stage = "test" if trainer.testing else "val"
+        for name, x, labels in self._seen(args[1]):
+            self._log_hits(pl_module, stage, name, x, labels)
+
+    on_validation_batch_end = on_test_batch_end = _try
+
+    def _log_hits(
+        self, pl_module: pl.LightningModule, stage: str, name: str, x: Tensor, labels: Tensor
+    ) -> None:
+        if name in self._scores:
+            weights, biases = (each.to(x.device) for each in self._scores[name])
+            hits = ((x.to(weights) @ weights.T + biases).argmax(1) == labels).float().mean()
+            key = f"{self.readout}_probe/{name}/{stage}"
+            pl_module.log(
+                key, hits, on_step=False, on_epoch=True, batch_size=len(x), sync_dist=True
+            )
+
+    # ------------------------------------------------------------------ the readout
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Makes the readout from the batches of the epoch so far."""
+        self._learn()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Makes the readout from the batches of the epoch."""
+        self._learn()
+        self._sums = {}
+
+    def _statistics(self, name: str, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        x = x.to(torch.float32 if x.device.type == "mps" else torch.float64)
+        classes = nn.functional.one_hot(labels, self.num_classes).to(x)
+        found = {"sums": classes.T @ x, "counts": classes.sum(0)}
+        if self.readout == "bayes" and x.is_cpu and bool((x < 0).any()):
+            raise ValueError(
+                f"Layer `{name}` of an OnlineProbe with `readout='bayes'` should give counts or"
+                " rates. Found negative values: take `readout='linear'`."
+            )
+        if self.readout == "linear":
+            if x.shape[1] > _MOST_FEATURES:
+                raise ValueError(
+                    f"Layer `{name}` of an OnlineProbe with `readout='linear'` should have at most"
+                    f" {_MOST_FEATURES} features. Found {x.shape[1]}: probe a pooled layer, or take"
+                    " `readout='nearest'`."
+                )
+            found["products"] = x.T @ x
+        return found
+
+    @torch.no_grad()
+    def _learn(self) -> None:
+        """Computes the readouts from the sums of all processes."""
+        for name, local in self._sums.items():
+            total = {key: summed(value.clone()) for key, value in local.items()}
+            self._scores[name] = self._solve(**total)
+
+    def _solve(
+        self, sums: Tensor, counts: Tensor, products: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the weights ``[C, N]`` and biases ``[C]`` of the scores."""
+        if self.readout == "bayes":
+            return bayes_votes(sums, counts)
+        if products is None:
+            means = sums / counts.clamp(min=1).unsqueeze(1)
+            seen = torch.where(counts > 0, 0.0, -torch.inf)
+            return 2 * means, seen - means.square().sum(1)
+        number, mean = counts.sum(), sums.sum(0) / counts.sum()
+        centred = products - number * mean.outer(mean)
+        across = sums - counts.outer(mean)  # of centred features and classes
+        centred.diagonal().add_((self.ridge * centred.diagonal().mean()).clamp(min=1e-12))
+        weights = torch.linalg.solve(centred, across.T).T
+        return weights, counts / number - weights @ mean
+
+    # ------------------------------------------------------------------ survival
+    @property
+    def state_key(self) -> str:
+        """What tells several probes apart in a checkpoint."""
+        return f"OnlineProbe-{self.readout}-{'-'.join(self.layers)}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**own_state(self), "_monitors": {}}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the sums of the epoch, and the readouts."""
+        return {"sums": {**self._sums}, "scores": {**self._scores}}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Takes the sums and the readouts from a checkpoint."""
+        self._sums = {name: {**sums} for name, sums in state_dict["sums"].items()}
+        self._scores = {**state_dict["scores"]}
+
+
+class _Total(Reducer):
+    """Sums what a layer returns in a batch, over its steps."""
+
+    def __init__(self, time_dim: int | None) -> None:
+        super().__init__()
+        self.time_dim = time_dim
+        self._state = {"total": None}
+
+    def forward(self, observation: Tensor) -> None:
+        """Adds a step ``[B, ...]``, or a sequence ``[T, B, ...]``."""
+        observation = observation.detach()
+        step = observation.sum(0) if self.time_dim == 0 else observation
+        total = self._state["total"]
+        self._state["total"] = step.float() if total is None else total + step
+
+    def peek(self) -> Tensor | None:
+        """Returns the sum ``[B, ...]``, ``None`` before the first observation."""
+        return self._state["total"]
+
+    dump = peek

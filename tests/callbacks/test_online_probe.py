@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from callback_helpers import (
+    OUTPUTS,
+    Net,
+    Probe,
+    Validated,
+    callback,
+    clean,
+    loader,
+    spikes,
+    trainer,
+)
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+from turns import turns
+
+from lightning_accum.callbacks import OnlineProbe
+from lightning_accum.metrics import MaxRateClassifier
+
+READOUTS = ("linear", "nearest", "bayes")
+
+
+class WithTest(Validated):
+    test_step = Validated.validation_step
+
+
+def probe(readout: Any = "linear", **options: Any) -> OnlineProbe:
+    return OnlineProbe("lif", OUTPUTS, readout, **{"time_dim": 0, **options})
+
+
+def other() -> DataLoader[Any]:
+    x = spikes(13, seed=7)
+    return DataLoader(TensorDataset(x, torch.arange(13) % OUTPUTS), batch_size=4)
+
+
+def predict(readout: str, x: Tensor, labels: Tensor, unseen: Tensor, ridge: float = 1e-2) -> Tensor:
+    """What each readout says of unseen activity, written out."""
+    classes = range(OUTPUTS)
+    if readout == "bayes":
+        known = MaxRateClassifier(x.shape[1], OUTPUTS, vote="bayes")
+        known.update(x, labels)
+        return known.predict(unseen)
+    if readout == "nearest":
+        means = [x[labels == c].mean(0) for c in classes]
+        return torch.stack([(unseen - m).norm(dim=1) for m in means], 1).argmin(1)
+    mean, goals = x.mean(0), torch.stack([(labels == c).double() for c in classes], 1)
+    a = x - mean
+    products = a.T @ a
+    penalty = ridge * products.diagonal().mean() * torch.eye(x.shape[1], dtype=x.dtype)
+    weights = torch.linalg.inv(products + penalty) @ a.T @ (goals - goals.mean(0))
+    return ((unseen - mean) @ weights + goals.mean(0)).argmax(1)
+
+
+@turns("readout", READOUTS)
+def test_the_accuracies_are_those_of_a_readout_written_out(readout, tmp_path):
+    """In training by the epoch before, in validation by this one, in tests by the last."""
+    net, seen = WithTest(), Probe("on_train_batch_end", lambda *_: net.shown.sum(0).clone())
+    net.lif.register_forward_hook(lambda module, args, output: setattr(net, "shown", output))
+    run = trainer(tmp_path, callback(), probe(readout), seen, max_epochs=3)
+    run.fit(net, loader(8), other())
+    labels = torch.arange(8 * 5) % OUTPUTS
+    before, last = torch.cat(seen.found[8:16]), torch.cat(seen.found[16:])
+    unseen = net(other().dataset.tensors[0]).sum(0)
+    found = {
+        name.split("/")[-1]: v.item() for name, v in run.callback_metrics.items() if "be/" in name
+    }
+    found |= {"test": run.test(net, other(), verbose=False)[0][f"{readout}_probe/lif/test"]}
+    after = (
+        (predict(readout, last, labels, unseen) == torch.arange(13) % OUTPUTS)
+        .double()
+        .mean()
+        .item()
+    )
+    known = (predict(readout, before, labels, last) == labels).double().mean().item()
+    assert found == pytest.approx({"train": known, "val": after, "test": after}, abs=1e-6)
+    assert 0 < known < 1
+    net.lif._forward_hooks.clear()
+    assert clean(net)
+
+
+def state(run: pl.Trainer, net: pl.LightningModule) -> tuple[Any, ...]:
+    return [*net.state_dict().values()], run.global_step, torch.get_rng_state()
+
+
+def test_the_model_trains_bit_for_bit_as_without_it(tmp_path):
+    found = []
+    for probes in ([], [probe("linear"), probe("nearest")]):
+        pl.seed_everything(0, verbose=False)
+        run, net = trainer(tmp_path, callback(), *probes, max_epochs=2), Validated()
+        shuffled = DataLoader(loader().dataset, batch_size=5, shuffle=True)
+        run.fit(net, shuffled, other())
+        found.append(state(run, net))
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+
+
+def test_a_call_for_each_step_is_read_as_a_sequence(tmp_path):
+    class Steps(Validated):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.stack([self.relay(step) for step in super().forward(x)])
+
+    accuracies = []
+    for layer, time_dim in (("lif", 0), ("relay", None)):
+        net = Steps()
+        net.relay = torch.nn.Identity()
+        run = trainer(tmp_path, OnlineProbe(layer, OUTPUTS, time_dim=time_dim), max_epochs=2)
+        run.fit(net, loader(), other())
+        accuracies.append([*run.callback_metrics.values()])
+    assert len(accuracies[0]) == 2
+    assert accuracies[0] == accuracies[1]
+
+
+def test_a_resumed_fit_goes_on_with_its_readout(tmp_path):
+    straight, whole = probe(), trainer(tmp_path, callback(), last := probe(), max_epochs=3)
+    whole.fit(Validated(), loader(), other())
+    run = trainer(tmp_path, callback(), straight, max_epochs=1)
+    run.fit(net := Validated(), loader(), other())
+    run.save_checkpoint(path := Path(tmp_path) / "one.ckpt")
+    again = trainer(tmp_path, callback(), copy.deepcopy(resumed := probe()), max_epochs=3)
+    again.fit(net, loader(), other(), ckpt_path=path)
+    assert resumed.state_key == last.state_key
+    torch.testing.assert_close(dict(again.callback_metrics), dict(whole.callback_metrics))
+
+
+@turns(
+    "options, error, words",
+    [
+        ({"readout": "svm"}, ValueError, "`readout` should be one of"),
+        ({"num_classes": 2.5}, TypeError, "`num_classes`"),
+        ({"num_classes": 3}, ValueError, "from 0 to 2. Found 0 to 3: look at `num_classes`"),
+        ({"layers": "lf"}, AttributeError, "Found `lf`: did you mean `lif`"),
+        ({"layers": "spare"}, RuntimeError, "`spare` .* no call"),
+        ({"labels": 2}, TypeError, r"Found `labels = 2` of a list"),
+        ({"labels": 0}, TypeError, "Found `labels = 0`"),
+        ({"time_dim": None}, ValueError, "Found 7 for 5 labels, `time_dim = None`"),
+        ({"layers": "fc", "readout": "bayes"}, ValueError, "negative values: take"),
+        ({"layers": "wide"}, ValueError, "at most 8192 features. Found 10000: probe a pooled"),
+    ],
+)
+def test_what_is_refused(options, error, words, tmp_path):
+    class Other(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            self.wide(torch.zeros(1, len(x), 10_000))
+            return super().forward(x)
+
+    net = Other()
+    net.spare, net.wide = torch.nn.Identity(), torch.nn.Identity()
+    net.fc.weight.data.neg_()
+    with pytest.raises(error, match=words):  # noqa: PT012
+        run = trainer(
+            tmp_path,
+            OnlineProbe(**{"layers": "lif", "num_classes": OUTPUTS, "time_dim": 0, **options}),
+        )
+        run.fit(net, loader())
+    assert clean(net)
