@@ -17,6 +17,7 @@ from lightning_accum.rules.feedback import (
     RandomFeedback,
     SymmetricFeedback,
 )
+from lightning_accum.rules.fit import RateFit, fit_rates
 from lightning_accum.rules.hebb import Hebb
 from lightning_accum.rules.homeostasis import Homeostasis
 from lightning_accum.rules.inhibitory import InhibitorySTDP
@@ -57,6 +58,7 @@ __all__ = [
     "LearnedFeedback",
     "Oja",
     "RandomFeedback",
+    "RateFit",
     "Rule",
     "Sanger",
     "SoftHebb",
@@ -64,6 +66,7 @@ __all__ = [
     "TripletSTDP",
     "WTAHebb",
     "WeightDependentSTDP",
+    "fit_rates",
     "learn_online",
     "reward_modulated",
 ]

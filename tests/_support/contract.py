@@ -400,8 +400,9 @@ CASES: dict[str, Case] = {
 
 # Public names that are no classes to make objects of: bases, protocols, values, functions, errors.
 EXEMPT = {"LocalLearningWarning", "show_versions",
-    "Feedback", "Inhibition", "Monitor", "NonFiniteUpdateError", "Reducer",
-    "Rule", "Term", "attach_updater", "get_updater", "learn_online", "reward_modulated",
+    "Feedback", "Inhibition", "Monitor", "NonFiniteUpdateError", "RateFit", "Reducer",
+    "Rule", "Term", "attach_updater", "fit_rates", "get_updater", "learn_online",
+    "reward_modulated",
 }  # fmt: skip
 PUBLIC = {*la.__all__, *lann.__all__, *metrics.__all__, *rules.__all__} | {
     "GradientMonitor", "UpdateOptimizer",

@@ -1,0 +1,260 @@
+"""The rates and time constants of a rule, from activity and the changes of weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast, final
+
+import torch
+from torch import Tensor, nn
+
+from lightning_accum._checks import check_tensors, names_in, nearest, quoted
+from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.state import rates_in
+from lightning_accum.rules.base import Rule
+from lightning_accum.updates import Accumulator
+
+_ROUNDS, _STEP, _DONE = 60, 1e-4, 1e-7  # of the search for times: at most, difference, precision
+_SCAN = (0.25, 0.5, 2.0, 4.0)  # of each time constant, where the search begins
+_ALIKE = 1e-7  # the smallest singular value of columns of length one that are told apart
+
+
+@final
+@dataclass(frozen=True)
+class RateFit:
+    """What :func:`fit_rates` found.
+
+    Args:
+        values: the rates and time constants, by name.
+        errors: the standard error of each.
+        explained: share of the changes' sum of squares that the rule explains, at most 1.
+    """
+
+    values: Mapping[str, float]
+    errors: Mapping[str, float]
+    explained: float
+
+    def __str__(self) -> str:
+        lines = [f"{name} = {v:.4g} ± {self.errors[name]:.1g}" for name, v in self.values.items()]
+        return "\n".join([*lines, f"explained: {self.explained:.4%}"])
+
+
+def fit_rates(
+    rule: Rule,
+    pre: Tensor,
+    post: Tensor,
+    change: Tensor,
+    weight: Tensor | None = None,
+    tune: str | Sequence[str] = (),
+    **inputs: Tensor,
+) -> RateFit:
+    r"""Finds the rates with which a rule explains changes of weights best, by least squares.
+
+    A change is linear in the rates, :math:`\Delta w = \sum_k \eta_k \, g_k(s, \tau)`, where each
+    :math:`g_k` is what the rule makes of the activity with one rate alone. So the rates are a
+    linear regression; time constants :math:`\tau` are found by Gauss-Newton steps around it, after
+    a scan from a quarter to four times where they begin. Standard errors are those of independent
+    errors of equal size.
+
+    Args:
+        rule: the rule, with the sign of each rate, and where each time constant begins. A rate of 0
+            stays 0.
+        pre: ``[W, T, B, in]`` activity before the connection, in windows after each of which the
+            weights were measured; ``[T, B, in]`` for one. With ``carry`` of the rule they are
+            pieces of one stream.
+        post: ``[W, T, B, out]`` activity of the neurons.
+        change: ``[W, out, in]`` the change of the weights in each window.
+        weight: ``[W, out, in]`` the weights before each window, for rules that depend on them.
+        tune: time constants to find too, such as ``["tc_post", "tc_pre"]``.
+        **inputs: what the rule is called with, such as a reward ``[W, T, B]``.
+
+    Returns:
+        The values, their standard errors, and how much they explain.
+
+    Raises:
+        ValueError: if shapes do not fit, a rate has no effect on these weights, or two cannot be
+            told apart; or if the rule depends on weights that are not given.
+
+    Example:
+        >>> import torch
+        >>> from lightning_accum import STDP, Serial
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> pre, post = (torch.rand(200, 1, n, generator=generator) < 0.1 for n in (9, 5))
+        >>> layer = Serial(nn.Linear(9, 5, bias=False), nn.Identity())
+        >>> secret = STDP(0.02, -0.01, tc_post=30.0, tc_pre=10.0, time_dim=0)
+        >>> unit = secret.register_cell("cell", layer.cell)
+        >>> unit.monitors["pre"](pre), unit.monitors["post"](post)
+        (None, None)
+        >>> secret()
+        >>> change = unit.cell.updater.weight.update(layer.connection.weight)
+        >>> found = fit_rates(STDP(1.0, -1.0), pre, post, change, tune=["tc_post", "tc_pre"])
+        >>> {name: round(value, 3) for name, value in found.values.items()}
+        {'lr_post': 0.02, 'lr_pre': -0.01, 'tc_post': 30.0, 'tc_pre': 10.0}
+    """
+    problem = _Problem(rule, pre, post, change, weight, inputs)
+    tune = names_in("tune", tune)
+    times = [problem.time(name) for name in tune]
+    problem.check(times, tune)
+    logs = _tuned(problem, tune, torch.tensor(times, dtype=torch.float64).log())
+    columns, rates, errors = problem.regress(tune, logs)
+    slopes = [
+        (problem.regress(tune, logs + _STEP * each, rates)[2] - errors) / _STEP
+        for each in torch.eye(len(tune), dtype=torch.float64)
+    ]
+    jacobian = torch.stack([*columns.unbind(1), *(-slope for slope in slopes)], 1)
+    spare = max(1, len(errors) - jacobian.shape[1])
+    covariance = torch.linalg.pinv(jacobian.T @ jacobian, hermitian=True)
+    deviations = (covariance.diagonal() * errors.square().sum() / spare).sqrt().tolist()
+    values = dict(
+        zip((*problem.rates, *tune), [*rates.tolist(), *logs.exp().tolist()], strict=True)
+    )
+    for i, name in enumerate(tune, len(problem.rates)):
+        deviations[i] *= values[name]
+    total = problem.change.square().sum().clamp(min=1e-300)
+    explained = 1 - float(errors.square().sum() / total)
+    return RateFit(values, dict(zip(values, deviations, strict=True)), explained)
+
+
+def _tuned(problem: _Problem, tune: Sequence[str], logs: Tensor) -> Tensor:
+    """Returns the logarithms of the time constants with the least error."""
+
+    def error(at: Tensor) -> float:
+        return float(problem.regress(tune, at)[2].square().sum())
+
+    unit, best = torch.eye(len(tune), dtype=torch.float64), math.inf
+    for each in unit:
+        logs = min((logs + math.log(f) * each for f in (1.0, *_SCAN)), key=error)
+    best = error(logs) if len(tune) else 0.0
+    damping = 1e-3
+    for _ in range(_ROUNDS if len(tune) else 0):
+        now = problem.regress(tune, logs)[2]
+        ahead = [problem.regress(tune, logs + _STEP * each)[2] for each in unit]
+        slopes = torch.stack([(one - now) / _STEP for one in ahead], 1)
+        square = slopes.T @ slopes
+        damped = square + damping * square.diagonal().clamp(min=1e-300).diag()
+        step = torch.linalg.solve(damped, -slopes.T @ now).clamp(-1.0, 1.0)
+        found = error(logs + step)
+        if found <= best:
+            logs, best, damping = logs + step, found, damping / 10
+        else:
+            damping *= 10
+        if float(step.abs().max()) < _DONE or damping > 1e12:
+            break
+    return logs
+
+
+class _Problem:
+    """The changes that a rule makes of activity with one rate at a time, and those to explain."""
+
+    def __init__(
+        self,
+        rule: Rule,
+        pre: Tensor,
+        post: Tensor,
+        change: Tensor,
+        weight: Tensor | None,
+        inputs: Mapping[str, Tensor],
+    ) -> None:
+        given = {"pre": pre, "post": post, "change": change, **inputs}
+        given |= {} if weight is None else {"weight": weight}
+        check_tensors(**given)
+        if pre.ndim == 3:
+            given = {name: value.unsqueeze(0) for name, value in given.items()}
+        self.pre, self.post = given.pop("pre"), given.pop("post")
+        sizes = (len(self.pre), self.post.shape[-1], self.pre.shape[-1])
+        for name in ("change", "weight"):
+            if name in given and given[name].shape != sizes:
+                raise ValueError(
+                    f"Argument `{name}` should be [windows, out, in] = {[*sizes]}, as `pre` and"
+                    f" `post` are [windows, T, B, neurons]. Found {[*given[name].shape]}."
+                )
+        if self.pre.ndim != 4 or self.pre.shape[:3] != self.post.shape[:3]:
+            raise ValueError(
+                "Arguments `pre` and `post` should be [windows, T, B, neurons] with the same"
+                f" windows, T and B. Found {[*pre.shape]} and {[*post.shape]}."
+            )
+        self.change = given.pop("change").detach().double().flatten()
+        self.weight, self.inputs = given.pop("weight", None), given
+        self.kind = type(rule)
+        self.settings = {**vars(rule.defaults), "time_dim": 0, "params": ("weight",)}
+        rates = rates_in(self.settings)
+        self.rates = {name: float(rate) for name, rate in rates.items() if rate}  # type: ignore[arg-type]
+        if not self.rates:
+            raise ValueError(
+                f"Argument `rule` should have a rate that is not 0, with its sign. Found {rates}."
+            )
+        if rule.states(rule.defaults):
+            raise ValueError(
+                f"Argument `rule` should learn from activity alone. Found `{self.kind.__name__}`,"
+                f" which records {quoted(rule.states(rule.defaults))} of its neuron."
+            )
+
+    def time(self, name: str) -> float:
+        """Returns where a time constant begins."""
+        known = [key for key in self.settings if key == "tc" or key.startswith("tc_")]
+        if name not in known:
+            raise ValueError(
+                f"Argument `tune` should name time constants of `{self.kind.__name__}`, which are"
+                f" {known}. Found `{name}`{nearest(name, known)}"
+            )
+        return float(self.settings[name])
+
+    def check(self, times: Sequence[float], tune: Sequence[str]) -> None:
+        """Raises a ``ValueError`` if rates cannot be found from these changes."""
+        at = dict(zip(tune, times, strict=True))
+        columns = self.columns(at)
+        if self.weight is None and not torch.equal(columns, self.columns(at, fill=0.5)):
+            raise ValueError(
+                f"Argument `weight` should be the weights before each window, on which the change"
+                f" by `{self.kind.__name__}` depends. Found None."
+            )
+        norms = columns.norm(dim=0)
+        idle = [name for name, norm in zip(self.rates, norms, strict=True) if norm == 0]
+        if idle or torch.linalg.svdvals(columns / norms).min() < _ALIKE:
+            what = (
+                f"that {quoted(idle)} change nothing" if idle else "changes that are proportional"
+            )
+            raise ValueError(
+                f"Rates {quoted(self.rates)} should each change weights in their own way. Found"
+                f" {what} in this activity: show more spikes, or set one rate to 0."
+            )
+
+    def regress(
+        self, tune: Sequence[str], logs: Tensor, rates: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns what each rate changes ``[n, k]``, the best rates ``[k]``, and errors ``[n]``."""
+        columns = self.columns(dict(zip(tune, logs.exp().tolist(), strict=True)))
+        if rates is None:
+            rates = torch.linalg.lstsq(columns, self.change.unsqueeze(1)).solution[:, 0]
+        return columns, rates, self.change - columns @ rates
+
+    def columns(self, times: Mapping[str, float], fill: float = 0.0) -> Tensor:
+        """Returns the changes by each rate alone, of one unit, ``[n, k]``."""
+        found = []
+        for name, rate in self.rates.items():
+            others = dict.fromkeys(self.rates, 0.0)
+            found.append(self._changes({**others, **times, name: rate}, fill) / rate)
+        return torch.stack(found, 1)
+
+    def _changes(self, settings: Mapping[str, Any], fill: float) -> Tensor:
+        """Returns the change in each window, one after the other."""
+        rule = self.kind(**{**self.settings, **settings})
+        rule.hosted = True  # so that nobody looks for what becomes of the changes
+        size = self.pre.shape[-1], self.post.shape[-1]
+        connection = nn.Linear(*size, bias=False, dtype=torch.float64, device=self.pre.device)
+        cell, found = Cell(connection, nn.Identity()), []
+        unit = rule.register_cell("cell", cell)
+        pending = cast(Accumulator, rule.updater_of("cell", "weight").weight)
+        for i in range(len(self.pre)):
+            given = torch.full((), fill) if self.weight is None else self.weight[i]
+            connection.weight.data.copy_(given)
+            for side, activity in (("pre", self.pre), ("post", self.post)):
+                if side in unit.monitors:
+                    unit.monitors[side](activity[i])
+            rule(**{name: value[i] for name, value in self.inputs.items()})
+            change = pending.update(connection.weight)
+            found.append(torch.zeros(size[::-1]) if change is None else change.clone())
+            pending.clear()
+        return torch.stack(found).flatten()

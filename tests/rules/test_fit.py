@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from turns import turns
+
+import lightning_accum as la
+from lightning_accum.rules import fit_rates
+
+WINDOWS, STEPS, BATCH, INPUTS, NEURONS = 6, 120, 2, 20, 12
+PAIR = ("lr_post", "lr_pre")
+TRACES = ("tc_post", "tc_pre")
+SLOW = ("tc_post_slow", "tc_pre_fast")
+
+# the rule that made the changes, what is assumed of it, and what is to be found
+RULES: dict[str, tuple[Callable[..., la.Rule], dict[str, float], tuple[str, ...]]] = {
+    "STDP": (la.STDP, {"lr_post": 0.02, "lr_pre": -0.013, "tc_post": 32.0, "tc_pre": 14.0}, TRACES),
+    "STDP, nearest": (
+        lambda *a, **o: la.STDP(*a, **o, trace_mode="nearest"),
+        {"lr_post": 0.02, "lr_pre": -0.013, "tc_post": 32.0, "tc_pre": 14.0},
+        TRACES,
+    ),
+    "TripletSTDP": (
+        la.TripletSTDP,
+        {"lr_post_pair": 0.01, "lr_post_triplet": 0.03, "lr_pre_pair": -0.02,
+         "lr_pre_triplet": -0.01, "tc_post_slow": 90.0, "tc_pre_fast": 12.0},
+        SLOW,
+    ),
+    "WeightDependentSTDP": (
+        la.WeightDependentSTDP,
+        {"lr_post": 0.02, "lr_pre": -0.013, "tc_post": 32.0, "tc_pre": 14.0},
+        TRACES,
+    ),
+    "MSTDP": (la.MSTDP, {"lr_post": 0.02, "lr_pre": 0.013, "tc_pre": 14.0}, ("tc_pre",)),
+    "MSTDPET": (
+        la.MSTDPET,
+        {"lr_post": 0.02, "lr_pre": -0.013, "tc_eligibility": 40.0},
+        ("tc_eligibility",),
+    ),
+    "InhibitorySTDP": (la.InhibitorySTDP, {"lr": 0.02, "tc": 12.0}, ("tc",)),
+    "Hebb": (la.Hebb, {"lr": 0.02}, ()),
+    "Oja": (la.Oja, {"lr": 0.02}, ()),
+    "BCM": (la.BCM, {"lr": 0.02, "tc_threshold": 60.0}, ("tc_threshold",)),
+    "Covariance": (la.Covariance, {"lr": 0.02, "tc_average": 300.0}, ("tc_average",)),
+    "SoftHebb": (la.SoftHebb, {"lr": 0.02}, ()),
+}  # fmt: skip
+
+
+def activity(name: str) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    torch.manual_seed(3)
+    pre = torch.rand(WINDOWS, STEPS, BATCH, INPUTS, dtype=torch.float64)
+    post = torch.rand(WINDOWS, STEPS, BATCH, NEURONS, dtype=torch.float64)
+    if name in ("Hebb", "Oja", "BCM", "Covariance", "SoftHebb"):
+        return pre, post, {}
+    rewards = {"reward": torch.randn(WINDOWS, STEPS, BATCH, dtype=torch.float64)}
+    return pre < 0.1, post < 0.1, rewards if name.startswith("MSTDP") else {}
+
+
+def changes(make: Callable[..., la.Rule], name: str, **settings: float) -> tuple[Tensor, Tensor]:
+    """What a rule makes of each window of a stream, and the weights before it."""
+    pre, post, inputs = activity(name)
+    fc = nn.Linear(INPUTS, NEURONS, bias=False, dtype=torch.float64)
+    fc.weight.data.uniform_(0.2, 0.8)
+    cell = la.Cell(fc, nn.Identity())
+    rule = make(**settings, time_dim=0)
+    unit, found, before = rule.register_cell("cell", cell), [], []
+    for i in range(WINDOWS):
+        before.append(fc.weight.detach().clone())
+        unit.monitors["pre"](pre[i])
+        unit.monitors["post"](post[i])
+        rule(**{key: value[i] for key, value in inputs.items()})
+        rule.update()
+        found.append(fc.weight.detach() - before[-1])
+    return torch.stack(found), torch.stack(before)
+
+
+@turns("name", RULES)
+def test_finds_what_made_the_changes_within_its_error(name):
+    make, settings, tune = RULES[name]
+    change, weight = changes(make, name, **settings)
+    pre, post, inputs = activity(name)
+    begun = {key: 2 * v if key in tune else 1.0 if v > 0 else -1.0 for key, v in settings.items()}
+    exact = fit_rates(make(**begun), pre, post, change, weight, tune, **inputs)
+    assert exact.values == pytest.approx(settings, rel=1e-5)
+    assert exact.explained == pytest.approx(1.0, abs=1e-9)
+    noisy = change + 0.01 * change.std() * torch.randn_like(change)
+    found = fit_rates(make(**begun), pre, post, noisy, weight, tune, **inputs)
+    assert found.values == pytest.approx(settings, rel=0.01)
+    away = [abs(v - settings[key]) / found.errors[key] for key, v in found.values.items()]
+    assert max(away) < 4
+    assert 0.999 < found.explained < 1
+    assert str(found).startswith(next(iter(settings)))
+
+
+def test_standard_errors_are_those_of_repeated_measurements():
+    make, settings, _ = RULES["STDP"]
+    change, _ = changes(make, "STDP", **settings)
+    pre, post, _ = activity("STDP")
+    found = []
+    for _ in range(20):
+        noisy = change + 0.1 * change.std() * torch.randn_like(change)
+        found.append(fit_rates(make(**settings), pre, post, noisy))
+    for name in PAIR:
+        spread = torch.tensor([each.values[name] for each in found]).std().item()
+        said = sum(each.errors[name] for each in found) / len(found)
+        assert said / 1.6 < spread < 1.6 * said
+
+
+def test_one_window_and_a_rate_that_is_held_at_zero():
+    pre, post, _ = activity("STDP")
+    change, _ = changes(la.STDP, "STDP", lr_post=0.02, lr_pre=0.0)
+    found = fit_rates(la.STDP(1.0, 0.0), pre[0], post[0], change[0])
+    assert found.values == pytest.approx({"lr_post": 0.02})
+
+
+def fit(rule: la.Rule, change: Any = None, spikes: float = 0.1, **options: Any) -> None:
+    torch.manual_seed(0)
+    pre, post = (torch.rand(2, 30, 1, n) < spikes for n in (4, 3))
+    fit_rates(rule, pre, post, torch.ones(2, 3, 4) if change is None else change, **options)
+
+
+@turns(
+    "call, words",
+    [
+        (lambda: fit(la.STDP(1.0, -1.0), torch.ones(2, 4, 3)), r"= \[2, 3, 4\].* \[2, 4, 3\]"),
+        (lambda: fit(la.STDP(1.0, -1.0), [1.0]), "`change` should be a tensor"),
+        (lambda: fit(la.STDP(1.0, -1.0), torch.ones(3, 4)), r"`change` should be \[windows"),
+        (lambda: fit(la.STDP(0.0, 0.0)), "a rate that is not 0"),
+        (lambda: fit(la.STDP(1.0, 1.0), spikes=0.0), "`lr_post` and `lr_pre` change nothing"),
+        (lambda: fit(la.STDP(1.0, 1.0), spikes=1.1), "proportional in this activity"),
+        (lambda: fit(la.Oja(1.0)), "`weight` should be the weights before .* `Oja`"),
+        (lambda: fit(la.STDP(1.0, 1.0), tune="tc_pst"), "did you mean `tc_post`"),
+        (lambda: fit(la.Clopath(0.1, -0.1, 0.0, 0.5)), "which records `membrane`"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(call, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        call()
