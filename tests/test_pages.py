@@ -115,7 +115,7 @@ def test_readme_code_learns_and_logs(seed: int, capfd: pytest.CaptureFixture[str
 def test_readme_code_monitors_any_module() -> None:
     _, code = blocks("README.md")
     run(code)
-    (only,) = logged("updates/layer.weight/ratio")
+    (only,) = logged("change_ratio/layer")
     assert only.value > 0
 
 

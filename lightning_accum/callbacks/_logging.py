@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +56,9 @@ def log_values(
     values.update(zip(numbers, made, strict=True))
     if attempt(log_again, pl_module, values, otherwise=False):
         return
-    shown = {name: v for name, v in values.items() if prog_bar and name.endswith("/ratio")}
+    shown = {
+        k: v for k, v in values.items() if prog_bar and re.search(r"^change_ratio/|/ratio$", k)
+    }
     rest = {name: v for name, v in values.items() if name not in shown}
     for part in (rest, shown):
         pl_module.log_dict(part, on_step=True, on_epoch=False, batch_size=1, prog_bar=part is shown)

@@ -9,8 +9,9 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 import lightning.pytorch as pl
+import torch
 from lightning.pytorch.callbacks import Callback
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
@@ -23,12 +24,15 @@ from lightning_accum.callbacks._logging import (
     is_logging_step,
     log_is_near,
     log_values,
+    logger,
     own_state,
     remove_lent,
 )
 from lightning_accum.functional.statistics import Change, change_statistics, measure_change
+from lightning_accum.optim import UpdateOptimizer
 
-_REMEMBERED_PAUSES = 16
+_REMEMBERED_PAUSES, _REMEMBERED_RATIOS = 16, 100
+_USUAL = 3e-4, 1e-2  # ratios with which networks usually learn by gradients
 
 
 class UpdateMonitor(Callback):
@@ -37,13 +41,19 @@ class UpdateMonitor(Callback):
     ==========================  ==================================================================
     ``update_norm``             :math:`\|\Delta w\|_2`, of the change by the step
     ``weight_norm``             :math:`\|w'\|_2`, after the step
-    ``ratio``                   :math:`\|\Delta w\|_2 / \|w\|_2`; about 1e-3 is common
+    ``ratio``                   :math:`\|\Delta w\|_2 / \|w\|_2`; 3e-4 to 1e-2 is usual
     ``zero_share``              share of weights that the step did not change
     ``nonfinite``               number of NaN and Inf in :math:`\Delta w`
     ==========================  ==================================================================
 
-    They are logged as ``updates/<parameter>/...`` or ``updates/<module>/...``, for example
-    ``updates/encoder.weight/ratio``. The monitor measures the step itself, with clipping, weight
+    The ratio tells whether a learning rate is right. It is logged as ``change_ratio/<module>``, for
+    the weights of each module as if they were one vector; the rest as ``updates/<module>/...``, and
+    as ``updates/<module>.biases/...`` for parameters of one dimension, biases and those of norms,
+    which often begin at zero and have large ratios. Modules are those at the first level where the
+    model divides into several, such as the blocks of a network. When the fit ends, rank 0 logs a
+    table of the median ratios, with what is unusual.
+
+    The monitor measures the step itself, with clipping, weight
     decay, schedules and momentum, and no other change of the weights. It works with automatic and
     manual optimization, any optimizers, accumulated batches and mixed precision; a step that a
     gradient scaler skips has no values. If several optimizers hold a parameter, or one steps
@@ -55,11 +65,11 @@ class UpdateMonitor(Callback):
     step may have no values.
 
     Args:
-        by: ``"parameter"``, or ``"module"`` for the statistics of each top-level module, as if its
-            parameters were one vector.
+        by: ``"module"``, or ``"parameter"`` for the statistics of each parameter.
         params: patterns of the dotted names of the parameters to measure, such as ``"encoder.*"``
             or ``"*.weight"``. A parameter is measured if any pattern matches. Default: all.
         prog_bar: whether the progress bar also shows the ratios.
+        summary: whether to log the table.
 
     Raises:
         ValueError: if ``by`` is not one of its values, or, when a fit begins, if a pattern matches
@@ -72,15 +82,16 @@ class UpdateMonitor(Callback):
 
     def __init__(
         self,
-        by: Literal["parameter", "module"] = "parameter",
+        by: Literal["parameter", "module"] = "module",
         params: str | Sequence[str] | None = None,
         prog_bar: bool = False,
+        summary: bool = True,
     ) -> None:
         if by not in ("parameter", "module"):
             raise ValueError(f"Argument `by` should be 'parameter' or 'module'. Found `{by = }`.")
         self.by = by
         self.params = [params] if isinstance(params, str) else params
-        self.prog_bar = prog_bar
+        self.prog_bar, self.summary = prog_bar, summary
         self._run: _MonitoredFit | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -115,6 +126,11 @@ class UpdateMonitor(Callback):
         self._run.logged_at = batches_that_stepped(trainer)
         self._run.log()
 
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Logs the table."""
+        if self._run is not None and self.summary and trainer.is_global_zero:
+            self._run.summarize()
+
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Removes the hooks from the optimizers."""
         self._release()
@@ -143,6 +159,10 @@ class _MonitoredFit:
         self.trainer = trainer
         self.logged_at: int | None = None
         self._unlogged: dict[str, Change] = {}
+        self._biases = _of_one_dimension(trainer.lightning_module)
+        self._modules = _modules_of(trainer.lightning_module)
+        self._local: set[str] = set()  # what rules change, whose ratios are larger
+        self._ratios: dict[str, deque[Tensor]] = {}
         self._stepped_at: dict[int, int] = {}
         self._pauses: dict[int, deque[int]] = {}
         self.watch = StepWatch(self._wanted, self._measured)
@@ -164,6 +184,8 @@ class _MonitoredFit:
         self, optimizer: Optimizer, params: Sequence[Tensor], changes: Sequence[Change]
     ) -> None:
         names = self._names()
+        if isinstance(optimizer, UpdateOptimizer):
+            self._local |= {names[id(param)] for param in params}
         self._unlogged |= {
             names[id(param)]: change for param, change in zip(params, changes, strict=True)
         }
@@ -184,17 +206,66 @@ class _MonitoredFit:
         """Logs what was measured, if this is a logging step."""
         if not self._unlogged or not is_logging_step(self.trainer):
             return
-        groups: dict[str, list[Change]] = {}
+        groups: dict[tuple[str, bool], list[Change]] = {}
         for name, change in self._unlogged.items():
-            group = name.split(".", 1)[0] if self.monitor.by == "module" else name
-            groups.setdefault(group, []).append(change)
+            group = name if self.monitor.by == "parameter" else self._module_of(name)
+            groups.setdefault((group, name in self._biases), []).append(change)
+            if name not in self._biases and name not in self._local:
+                self._ratios.setdefault(group, deque(maxlen=_REMEMBERED_RATIOS))
         self._unlogged = {}
-        values = {
-            f"updates/{group}/{statistic}": value.float()
-            for group, changes in groups.items()
-            for statistic, value in change_statistics(changes).items()
-        }
+        values: dict[str, Tensor] = {}
+        for (group, biases), changes in groups.items():
+            found = {key: value.float() for key, value in change_statistics(changes).items()}
+            if not biases:
+                ratio = values[f"change_ratio/{group}"] = found.pop("ratio")
+                if group in self._ratios:
+                    self._ratios[group].append(ratio)
+            name = f"{group}.biases" if biases and group in self._modules else group
+            values |= {f"updates/{name}/{key}": value for key, value in found.items()}
         log_values(self.trainer.lightning_module, values, self.monitor.prog_bar)
+
+    def _module_of(self, name: str) -> str:
+        """Returns the module that a parameter is counted to; a loose one stands for itself."""
+        return next((each for each in self._modules if name.startswith(f"{each}.")), name)
+
+    def summarize(self) -> None:
+        """Logs the median ratio of each module, and how it compares with what is usual."""
+        rows = []
+        for group, ratios in self._ratios.items():
+            finite = torch.stack([*ratios]).cpu()
+            finite = finite[finite.isfinite()]
+            if len(finite):
+                ratio = float(finite.median())
+                verdict = "small" if ratio < _USUAL[0] else "usual"
+                verdict = "large" if ratio > _USUAL[1] else verdict
+                rows.append((group, f"{ratio:.1e}", verdict))
+        if rows:
+            wide = max(len("weights of"), *(len(group) for group, *_ in rows))
+            head = f"{'weights of':<{wide}}  ratio    {_USUAL[0]:g} to {_USUAL[1]:g} is usual"
+            table = [f"{group:<{wide}}  {ratio}  {verdict}" for group, ratio, verdict in rows]
+            steps = max(map(len, self._ratios.values()))
+            about = f"Updates relative to the weights, median of the last {steps} logging steps:"
+            logger.info("\n".join([about, head, *table]))
+
+
+def _of_one_dimension(model: nn.Module) -> set[str]:
+    """Returns the names of biases, and of what scales and shifts in norms."""
+    return {name for name, param in model.named_parameters() if param.ndim < 2}
+
+
+def _modules_of(model: nn.Module) -> list[str]:
+    """Returns the paths of the modules at the first level where a model divides into several."""
+    path, module = "", model
+    while True:
+        children = {
+            name: each
+            for name, each in module.named_children()
+            if any(True for _ in each.parameters())
+        }
+        if len(children) != 1 or any(True for _ in module.parameters(recurse=False)):
+            return [f"{path}{name}" for name in children] or [path.rstrip(".")]
+        ((name, module),) = children.items()
+        path += f"{name}."
 
 
 Wanted = Callable[[Optimizer], Sequence[Tensor]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import logging
 import pickle
 from pathlib import Path
 from typing import Any
@@ -127,10 +128,17 @@ def by_hand(model: Model, every: int = 1, clip: float | None = None) -> list[Wei
     return found
 
 
+def tag_of(name: str, statistic: str) -> str:
+    biases = name.endswith((".bias", ".biases", ".idle", "scale"))
+    return (
+        f"updates/{name}/{statistic}" if biases or statistic != "ratio" else f"change_ratio/{name}"
+    )
+
+
 def assert_logged(found: dict[str, dict[int, float]], expected: dict[str, dict[int, Any]]) -> None:
     """Compares with statistics by name and step; there is nothing else."""
     tags = {
-        f"updates/{name}/{statistic}": {step: values[statistic] for step, values in steps.items()}
+        tag_of(name, statistic): {step: values[statistic] for step, values in steps.items()}
         for name, steps in expected.items()
         for statistic in STATISTICS
     }
@@ -143,7 +151,7 @@ def assert_logged(found: dict[str, dict[int, float]], expected: dict[str, dict[i
 def test_automatic_optimization(log_every: int, tmp_path: Path) -> None:
     model = Model()
     seen = by_hand(model)
-    found = fit(model, tmp_path, UpdateMonitor(), log_every_n_steps=log_every)
+    found = fit(model, tmp_path, UpdateMonitor("parameter"), log_every_n_steps=log_every)
     steps = range(log_every, 9, log_every)
     assert_logged(
         found,
@@ -170,16 +178,61 @@ def test_by_module(tmp_path: Path) -> None:
     seen = by_hand(model)
     found = fit(model, tmp_path, UpdateMonitor(by="module"), log_every_n_steps=4)
 
-    def part(weights: Weights, top: str) -> Weights:
-        return {name: w for name, w in weights.items() if name.split(".")[0] == top}
+    groups = {
+        "enc": ["enc.weight"], "enc.biases": ["enc.bias"], "scale": ["scale"],
+        "dec": ["dec.weight"], "dec.biases": ["dec.bias", "dec.idle"],
+    }  # fmt: skip
+    expected = {
+        group: {
+            i - 1: expected_of(*({name: seen[at][name] for name in names} for at in (i - 1, i)))
+            for i in (4, 8)
+        }
+        for group, names in groups.items()
+    }
+    assert_logged(found, expected)
 
-    assert_logged(
-        found,
-        {
-            top: {i - 1: expected_of(part(seen[i - 1], top), part(seen[i], top)) for i in (4, 8)}
-            for top in ("enc", "dec", "scale")
-        },
-    )
+
+def test_modules_are_those_where_a_network_divides_and_a_table_ends_the_fit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Nested(Model):
+        """The network is an attribute; its rates are one that is small, and one that is large."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Sequential(nn.ModuleDict({"enc": self.enc, "dec": self.dec}))
+            del self.enc, self.dec
+
+        def loss(self, x: Tensor) -> Tensor:
+            layers = self.net[0]
+            return layers["dec"](torch.relu(layers["enc"](x))).square().mean()
+
+        def configure_optimizers(self) -> Any:
+            layers = self.net[0]
+            small = {"params": layers["enc"].parameters(), "lr": 1e-5}
+            return AdamW([small, {"params": layers["dec"].parameters()}], lr=0.1)
+
+    with caplog.at_level("INFO", "lightning_accum.callbacks"):
+        logging.getLogger("lightning_accum.callbacks").propagate = True
+        found = fit(Nested(), tmp_path, UpdateMonitor(), log_every_n_steps=2)
+        fit(Nested(), tmp_path / "quiet", UpdateMonitor(summary=False))
+    (text,) = [r.getMessage() for r in caplog.records if r.name == "lightning_accum.callbacks"]
+    ratios = {name: found[f"change_ratio/net.0.{name}"] for name in ("enc", "dec")}
+    medians = {name: sorted(values.values())[1] for name, values in ratios.items()}
+    assert text.splitlines() == [
+        "Updates relative to the weights, median of the last 4 logging steps:",
+        "weights of  ratio    0.0003 to 0.01 is usual",
+        f"net.0.enc   {medians['enc']:.1e}  small",
+        f"net.0.dec   {medians['dec']:.1e}  large",
+    ]
+
+
+def test_a_rule_has_no_row_in_the_table(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = trainer(tmp_path, callback(summary=False), UpdateMonitor())
+    with caplog.at_level("INFO", "lightning_accum.callbacks"):
+        run.fit(Net(), loader(8))
+    assert run.callback_metrics["change_ratio/fc"] > 0
+    assert not [r for r in caplog.records if "relative to the weights" in r.getMessage()]
 
 
 @pytest.mark.parametrize(
@@ -191,13 +244,13 @@ def test_by_module(tmp_path: Path) -> None:
     ],
 )
 def test_patterns(patterns: Any, names: set[str], tmp_path: Path) -> None:
-    found = fit(Model(), tmp_path, UpdateMonitor(params=patterns), log_every_n_steps=8)
+    found = fit(Model(), tmp_path, UpdateMonitor("parameter", patterns), log_every_n_steps=8)
     assert {tag.split("/")[1] for tag in found} == names
 
 
 def test_a_pattern_without_a_parameter_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"which has \['enc\.weight'.* Found `'encoder\.\*'`"):
-        fit(Model(), tmp_path, UpdateMonitor(params=["enc.*", "encoder.*"]))
+        fit(Model(), tmp_path, UpdateMonitor("parameter", ["enc.*", "encoder.*"]))
 
 
 def test_by_is_one_of_two() -> None:
@@ -214,7 +267,11 @@ def test_accumulated_batches(log_every: int, tmp_path: Path) -> None:
     seen = by_hand(model, every=3)
     assert len(seen) == 4
     found = fit(
-        model, tmp_path, UpdateMonitor(), log_every_n_steps=log_every, accumulate_grad_batches=3
+        model,
+        tmp_path,
+        UpdateMonitor("parameter"),
+        log_every_n_steps=log_every,
+        accumulate_grad_batches=3,
     )
     steps = range(log_every, 4, log_every)
     assert_logged(
@@ -234,8 +291,8 @@ def test_clipped_gradients(tmp_path: Path) -> None:
     found = fit(
         Plain(), tmp_path, UpdateMonitor("module"), gradient_clip_val=0.01, log_every_n_steps=1
     )
-    sides = [found[f"updates/{top}/update_norm"] for top in ("enc", "dec")]
-    norms = [(sides[0][i] ** 2 + sides[1][i] ** 2) ** 0.5 for i in range(8)]
+    parts = [values for tag, values in found.items() if tag.endswith("/update_norm")]
+    norms = [sum(part[i] ** 2 for part in parts) ** 0.5 for i in range(8)]
     assert norms == pytest.approx([0.5 * 0.01] * 8, rel=1e-3)
 
 
@@ -277,7 +334,7 @@ def test_several_optimizers_by_hand(
     seen, steps = two_by_hand(model)
     for last, own in zip(at, steps, strict=True):
         assert all(max(s for s in own if s <= log) == step for log, step in last.items())
-    found = fit(model, tmp_path, UpdateMonitor(), log_every_n_steps=log_every)
+    found = fit(model, tmp_path, UpdateMonitor("parameter"), log_every_n_steps=log_every)
     assert_logged(
         found,
         {
@@ -291,7 +348,7 @@ def test_several_optimizers_by_hand(
 
 
 def test_an_optimizer_that_never_steps_has_no_values(tmp_path: Path) -> None:
-    found = fit(Two(every=(1, 100)), tmp_path, UpdateMonitor(), log_every_n_steps=2)
+    found = fit(Two(every=(1, 100)), tmp_path, UpdateMonitor("parameter"), log_every_n_steps=2)
     assert {tag.split("/")[1].split(".")[0] for tag in found} == {"enc"}
 
 
@@ -307,7 +364,7 @@ def test_of_several_steps_in_a_batch_the_last_counts(tmp_path: Path) -> None:
         def configure_optimizers(self) -> Any:
             return SGD(self.parameters(), lr=0.5)
 
-    found = fit(Twice(manual=True), tmp_path, UpdateMonitor(), log_every_n_steps=4)
+    found = fit(Twice(manual=True), tmp_path, UpdateMonitor("parameter"), log_every_n_steps=4)
     assert found["updates/dec.weight/update_norm"] == pytest.approx(
         {3: 1.5 * 10**0.5, 7: 1.5 * 10**0.5}
     )
@@ -333,7 +390,7 @@ def test_only_what_the_optimizer_does_is_counted(in_step: bool, tmp_path: Path) 
         def configure_optimizers(self) -> Any:
             return SGD(self.parameters(), lr=0.5)
 
-    found = fit(Scaled(), tmp_path, UpdateMonitor(), log_every_n_steps=1)
+    found = fit(Scaled(), tmp_path, UpdateMonitor("parameter"), log_every_n_steps=1)
     assert found["updates/enc.weight/update_norm"] == pytest.approx(
         dict.fromkeys(range(8), 0.5 * 15**0.5)
     )
@@ -379,7 +436,7 @@ def test_an_optimizer_that_moves_weights_for_a_while(
             optimizer.away = away
             return optimizer
 
-    found = fit(Sharp(), tmp_path, UpdateMonitor(params="enc.weight"), batches=2)
+    found = fit(Sharp(), tmp_path, UpdateMonitor("parameter", "enc.weight"), batches=2)
     assert found["updates/enc.weight/update_norm"] == pytest.approx(
         dict.fromkeys(range(2), 15**0.5)
     )
@@ -408,10 +465,10 @@ def test_an_optimizer_that_calls_its_closure_many_times(tmp_path: Path) -> None:
 
         optimizer.step(closure)
         seen.append(weights(by_loop))
-    found = fit(model, tmp_path, UpdateMonitor("module", "enc.*"), log_every_n_steps=4)
+    found = fit(model, tmp_path, UpdateMonitor("module", "enc.weight"), log_every_n_steps=4)
 
     def enc(weights: Weights) -> Weights:
-        return {name: w for name, w in weights.items() if name.startswith("enc")}
+        return {name: w for name, w in weights.items() if name.startswith("enc.weight")}
 
     steps = {i - 1: expected_of(enc(seen[i - 1]), enc(seen[i])) for i in (4, 8)}
     assert_logged(found, {"enc": steps})
@@ -431,13 +488,13 @@ def test_a_step_that_the_gradient_scaler_skips_has_no_values(tmp_path: Path) -> 
     found = fit(
         Overflows(),
         tmp_path,
-        UpdateMonitor(params=["enc.weight"]),
+        UpdateMonitor("parameter", ["enc.weight"]),
         log_every_n_steps=1,
         plugins=[MixedPrecision("16-mixed", "cpu", scaler)],
         batches=4,
     )
     assert found.pop("scale") == {0: 8.0, 1: 4.0, 2: 2.0, 3: 2.0}
-    assert set(found) == {f"updates/enc.weight/{name}" for name in STATISTICS}
+    assert set(found) == {tag_of("enc.weight", name) for name in STATISTICS}
     for tag, values in found.items():
         assert set(values) == {2, 3}, tag
     assert all(v > 0 for v in found["updates/enc.weight/update_norm"].values())
@@ -451,7 +508,7 @@ def test_nonfinite_updates_are_counted(tmp_path: Path) -> None:
         def configure_optimizers(self) -> Any:
             return SGD(self.parameters(), lr=0.1)
 
-    found = fit(Breaks(), tmp_path, UpdateMonitor(), batches=1)
+    found = fit(Breaks(), tmp_path, UpdateMonitor("parameter"), batches=1)
     assert found["updates/enc.bias/nonfinite"] == {0: 2.0}
     assert found["updates/enc.weight/nonfinite"] == {0: 0.0}
 
@@ -459,7 +516,7 @@ def test_nonfinite_updates_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("first", [True, False])
 def test_beside_a_cell_trainer(first: bool, tmp_path: Path) -> None:
     """It sees the optimizer that the other callback adds, from either side of it."""
-    ours, monitor = callback(), UpdateMonitor()
+    ours, monitor = callback(), UpdateMonitor("parameter")
     run = trainer(
         tmp_path,
         *((monitor, ours) if first else (ours, monitor)),
@@ -471,8 +528,8 @@ def test_beside_a_cell_trainer(first: bool, tmp_path: Path) -> None:
     reader.Reload()
     for statistic in STATISTICS:
         found, expected = (
-            {e.step: e.value for e in reader.Scalars(f"updates/{name}/{statistic}")}
-            for name in ("fc.weight", "enc/weight")
+            {e.step: e.value for e in reader.Scalars(tag)}
+            for tag in (tag_of("fc.weight", statistic), f"updates/enc/weight/{statistic}")
         )
         assert found == pytest.approx(expected)
         assert set(found) == {1, 3, 5, 7}
@@ -481,7 +538,7 @@ def test_beside_a_cell_trainer(first: bool, tmp_path: Path) -> None:
 @pytest.mark.parametrize("first", [True, False])
 def test_a_step_at_the_end_of_a_stopped_epoch(first: bool, tmp_path: Path) -> None:
     """It belongs to no batch, and nothing may be logged then."""
-    ours, monitor = callback(apply_every_n_batches=4), UpdateMonitor()
+    ours, monitor = callback(apply_every_n_batches=4), UpdateMonitor("parameter")
 
     def stop(run: pl.Trainer, _: Any) -> None:
         run.should_stop = run.fit_loop.epoch_loop.batch_idx == 5
@@ -504,13 +561,13 @@ def test_only_logging_steps_copy_weights(tmp_path: Path) -> None:
         alive.append(sum(type(thing) is Copies for thing in gc.get_objects()))
 
     gc.collect()
-    monitor = UpdateMonitor()
+    monitor = UpdateMonitor("parameter")
     fit(Model(), tmp_path, monitor, Probe("on_before_optimizer_step", count), log_every_n_steps=4)
     assert alive == [0, 0, 0, 1, 0, 0, 0, 1]
 
 
 def test_without_logging_steps_nothing_is_measured(tmp_path: Path) -> None:
-    assert fit(Model(), tmp_path, UpdateMonitor(), log_every_n_steps=0) == {}
+    assert fit(Model(), tmp_path, UpdateMonitor("parameter"), log_every_n_steps=0) == {}
 
 
 def test_ratios_stand_in_the_progress_bar_where_they_are_wanted(tmp_path: Path) -> None:
@@ -519,7 +576,8 @@ def test_ratios_stand_in_the_progress_bar_where_they_are_wanted(tmp_path: Path) 
         probe = Probe("on_train_end", lambda run, _: set(run.progress_bar_metrics))
         fit(Model(), tmp_path, UpdateMonitor("module", prog_bar=wanted), probe)
         seen += probe.found
-    assert seen == [{"updates/enc/ratio", "updates/dec/ratio"}, set()]
+    layers = {"change_ratio/enc", "change_ratio/dec"}
+    assert seen == [layers | {f"updates/{name}.biases/ratio" for name in ("enc", "dec")}, set()]
 
 
 @pytest.mark.parametrize(("bar", "sign"), [(TQDMProgressBar, "="), (RichProgressBar, ":")])
@@ -529,7 +587,7 @@ def test_in_a_real_progress_bar(
     use = UpdateMonitor("module", prog_bar=True)
     run = trainer(tmp_path, use, bar(), enable_progress_bar=True)
     run.fit(Model(), DataLoader(data(2), batch_size=None))
-    assert f"updates/enc/ratio{sign}" in capsys.readouterr().out
+    assert f"change_ratio/enc{sign}" in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------------------- survival
@@ -541,7 +599,7 @@ def hooks() -> int:
 def test_hooks_are_there_in_a_fit_alone(tmp_path: Path) -> None:
     before = hooks()
     probe = Probe("on_train_batch_start", lambda *_: hooks() - before)
-    fit(Model(), tmp_path, UpdateMonitor(), probe)
+    fit(Model(), tmp_path, UpdateMonitor("parameter"), probe)
     assert set(probe.found) == {2}
     assert hooks() == before
 
@@ -550,7 +608,7 @@ def test_a_monitor_that_is_dropped_in_a_fit_leaves_no_hook(tmp_path: Path) -> No
     before = hooks()
     run = trainer(tmp_path)
     run.strategy.connect(Model())
-    monitor = UpdateMonitor()
+    monitor = UpdateMonitor("parameter")
     monitor.on_train_start(run, Model())
     assert hooks() == before + 2
     del monitor
@@ -564,7 +622,7 @@ def test_optimizers_that_are_set_up_anew_are_measured(tmp_path: Path) -> None:
             if self.current_epoch:
                 self.trainer.strategy.setup_optimizers(self.trainer)
 
-    found = fit(Anew(), tmp_path, UpdateMonitor(), max_epochs=2, batches=2)
+    found = fit(Anew(), tmp_path, UpdateMonitor("parameter"), max_epochs=2, batches=2)
     assert list(found["updates/enc.weight/update_norm"]) == [0, 1, 2, 3]
 
 
@@ -575,7 +633,7 @@ def test_hooks_are_gone_after_an_exception(hook: str, tmp_path: Path) -> None:
     def fail(*_: Any) -> None:
         raise OSError("on purpose")
 
-    before, monitor = hooks(), UpdateMonitor()
+    before, monitor = hooks(), UpdateMonitor("parameter")
     with pytest.raises(OSError, match="on purpose"):
         fit(Model(), tmp_path, monitor, Probe(hook, fail))
     assert hooks() == before
@@ -616,7 +674,7 @@ def test_copies_in_the_midst_of_a_fit(tmp_path: Path) -> None:
 
 
 def test_a_model_is_let_go(tmp_path: Path) -> None:
-    monitor = UpdateMonitor()
+    monitor = UpdateMonitor("parameter")
     for _ in range(3):
         fit(Model(), tmp_path, monitor, batches=1)
     gc.collect()

@@ -68,7 +68,7 @@ def main(ranks: int, folder: Path) -> None:
         "strategy": "ddp" if ranks > 1 else "auto",
         "use_distributed_sampler": False,
     }
-    run = trainer(folder, UpdateMonitor(), log_every_n_steps=2, max_epochs=1, **options)
+    run = trainer(folder, UpdateMonitor("parameter"), log_every_n_steps=2, max_epochs=1, **options)
     if ranks > 1:  # two samples of each batch of four
         samples = samples.reshape(4, 2, 2, 3)[:, run.global_rank].reshape(8, 3)
     data = DataLoader(samples, batch_size=4 // ranks)
