@@ -14,7 +14,9 @@ from torchmetrics.utilities import rank_zero_warn
 from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
+from lightning_accum._checks import check_strings
 from lightning_accum._metric import PersistentMetric, representable
+from lightning_accum._state import COUNT, shown
 from lightning_accum.accumulators.stage import Parameters, Stage, parameters
 from lightning_accum.distributed.world import CAPACITY, from_bytes, gather_bytes, to_bytes
 from lightning_accum.sparse.attributes import assign
@@ -27,20 +29,6 @@ def copied(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.clone()
     return apply_to_collection(value, Tensor, torch.clone)
-
-
-class Moves:
-    """Moves a tensor as ``fn`` does, but keeps its dtype, as with ``.to(torch.bfloat16)``."""
-
-    def __init__(self, fn: Callable[[Tensor], Tensor]) -> None:
-        self.fn = fn
-
-    def __call__(self, tensor: Tensor) -> Tensor:
-        """Returns the tensor where ``fn`` moves it."""
-        device = self.fn(torch.empty(0, device=tensor.device)).device
-        tensor = representable(tensor, device)
-        moved = self.fn(tensor)
-        return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
 
 
 class StreamAccumulator(Stage, PersistentMetric):
@@ -64,6 +52,37 @@ class StreamAccumulator(Stage, PersistentMetric):
     accumulates = only_computes = True
     owns_states: ClassVar[bool] = True
     """Whether it has states of its own, rather than those of an accumulator within."""
+
+    nan_if_empty = False
+    """Whether the result is nan before any value, which brings a warning."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        # The values that states have after a reset. They are not states of torchmetrics, which
+        # takes only tensors, and shares the states of metrics in a collection that are equal.
+        self._initial: State = {}
+
+    def add_state(self, name: str, default: Any, *args: Any, **kwargs: Any) -> None:
+        """Adds a state, a tensor or any object, with its value after a reset.
+
+        Args:
+            name: name of the attribute.
+            default: its value.
+            *args: ignored, since :meth:`merge_state` tells how states are combined.
+            **kwargs: ignored too.
+        """
+        check_strings(name=name)
+        self._initial[name] = default
+        setattr(self, name, copied(default))
+
+    @property
+    def updates(self) -> int:
+        """The number of values added, which is saved and merged with the states."""
+        return self._update_count
+
+    @updates.setter
+    def updates(self, value: int) -> None:
+        self._update_count = value
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Adds a value, and returns the result so far.
@@ -95,9 +114,8 @@ class StreamAccumulator(Stage, PersistentMetric):
 
     def reset(self) -> None:
         """Forgets all values."""
-        for name in self._objects():
-            setattr(self, name, torch.empty(0, device=self.device))
         super().reset()
+        self._take_states(copied(self._initial))
 
     @property
     def metric_state(self) -> State:
@@ -131,22 +149,17 @@ class StreamAccumulator(Stage, PersistentMetric):
 
     def _merged(self, parts: Sequence[State]) -> State:
         """Returns the state of one stream that consists of these in order; some may be empty."""
+        updates = sum(part["updates"] for part in parts)
+        held = [self._here(part) for part in parts if part["updates"]]
+        return {**(self._combined(held) if held else parts[0]), "updates": updates}
+
+    def _combined(self, parts: list[State]) -> State:
+        """Returns the states of one stream that consists of these in order, none of them empty."""
         raise NotImplementedError
-
-    def _objects(self) -> list[str]:
-        """Returns the names of the states that are not tensors, which torchmetrics rejects."""
-        return [name for name in self._defaults if not isinstance(getattr(self, name), Tensor)]
-
-    def _check_state(self, name: str, state: Any, default: Any) -> None:
-        """Accepts any state: a subclass checks its own."""
-
-    def _is_empty(self) -> bool:
-        """Returns whether the result is undefined because no value was added."""
-        return False
 
     def _undefined(self) -> str | None:
         """Returns why the result is nan whatever the values, ``None`` if it is not."""
-        if not self._is_empty():
+        if self._update_count or not self.nan_if_empty:
             return None
         return (
             f"`{type(self).__name__}.compute` was called before any value was added: the result is"
@@ -186,7 +199,36 @@ class StreamAccumulator(Stage, PersistentMetric):
 
     def _copy_state_dict(self) -> State:
         # States are replaced and never changed in place, so references serve as copies.
-        return {name: getattr(self, name) for name in self._defaults}
+        return {"updates": self._update_count} | {k: getattr(self, k) for k in self._initial}
+
+    def _here(self, states: State) -> State:
+        """Returns states with copies of their tensors, on this device."""
+
+        def moved(tensor: Tensor) -> Tensor:
+            return representable(tensor.detach(), self.device).to(self.device, copy=True)
+
+        return apply_to_collection(states, Tensor, moved)  # type: ignore[no-any-return]
+
+    def get_extra_state(self) -> State:
+        """Returns the states by name, for the state dict."""
+        return copied(self._copy_state_dict())  # type: ignore[no-any-return]
+
+    def set_extra_state(self, state: State) -> None:
+        """Takes the states from a state dict."""
+        self._take_states(self._here(state))
+        self._renew()
+
+    def _check_states(self, states: State, names: list[str]) -> None:
+        found = states["_extra_state"]
+        if not isinstance(found, dict):
+            raise ValueError(f"its state should be a dictionary. Found {shown(found)}.")
+        super()._check_states(found, list(self._copy_state_dict()))
+        if not COUNT.fits(found["updates"]):
+            raise ValueError(f"state `updates` should be a count. Found {shown(found['updates'])}.")
+        self._check_own(found)
+
+    def _check_own(self, states: State) -> None:
+        """Raises a ``ValueError`` if these are not states of such an accumulator."""
 
     def _sync_dist(
         self,
@@ -246,11 +288,17 @@ class StreamAccumulator(Stage, PersistentMetric):
         return cached
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> Any:
-        objects = self._objects()
-        fn = fn if self._dtype_convert else Moves(fn)
-        super()._apply(fn, [*exclude_state, *objects])
-        for name in objects:
-            setattr(self, name, apply_to_collection(getattr(self, name), Tensor, fn))
+        def moved(tensor: Tensor) -> Tensor:
+            # A tensor keeps its dtype, as with `.to(torch.bfloat16)`.
+            device = fn(torch.empty(0, device=tensor.device)).device
+            tensor = representable(tensor, device)
+            found = fn(tensor)
+            return found if found.dtype == tensor.dtype else tensor.to(found.device)
+
+        move = fn if self._dtype_convert else moved
+        super()._apply(move, exclude_state)
+        self._initial = apply_to_collection(self._initial, Tensor, move)
+        self._take_states(apply_to_collection(self._copy_state_dict(), Tensor, move))
         return self
 
 

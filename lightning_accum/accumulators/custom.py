@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +17,8 @@ from lightning_accum.accumulators.base import State, StreamAccumulator, copied
 from lightning_accum.accumulators.stage import Parameters, parameters
 
 _VERBS = ("forward", "calculate", "reset")
+# The verbs of a subclass have names that torchmetrics uses otherwise, so they move.
+_OWN = {verb: f"_own_{verb}" for verb in _VERBS}
 
 
 def has_verbs(thing: Any) -> bool:
@@ -24,93 +26,7 @@ def has_verbs(thing: Any) -> bool:
     return all(callable(getattr(thing, verb, None)) for verb in _VERBS)
 
 
-class _ByVerbs(StreamAccumulator):
-    """The base of accumulators that call the three verbs, and keep all state in ``data``."""
-
-    data: Any
-    _told = False  # whether a warning of state elsewhere was given
-
-    @abstractmethod
-    def own_forward(self, *args: Any, **kwargs: Any) -> None:
-        """Adds a value to ``data``."""
-
-    @abstractmethod
-    def own_calculate(self) -> Any:
-        """Returns the result."""
-
-    @abstractmethod
-    def own_reset(self) -> None:
-        """Sets ``data`` to its initial value."""
-
-    def add_data(self) -> None:
-        """Makes ``data`` a state, with its present value."""
-        data = copied(getattr(self, "data", torch.tensor(0)))
-        self.add_state("data", torch.tensor(0), persistent=True)
-        self.data = data
-
-    def update(self, *args: Any, **kwargs: Any) -> None:
-        """Adds a value."""
-        before = None if self._update_count else dict(vars(self))
-        with torch.no_grad():
-            found: object = self.own_forward(*args, **kwargs)
-        if before is not None:
-            self._check_kept(before)
-        if found is not None:
-            raise TypeError(
-                f"`{type(self).__name__}.forward` should add to `self.data` and return nothing."
-                f" Found that it returns a `{type(found).__name__}`, which would be lost: assign it"
-                " to `self.data`, and return results from `calculate`."
-            )
-
-    def _check_kept(self, before: dict[str, Any]) -> None:
-        """Warns, once, of attributes that the first value has changed and no state dict holds."""
-        changed = (k for k, v in vars(self).items() if before.get(k, before) is not v)
-        lost = [name for name in changed if not name.startswith("_") and name not in self._defaults]
-        if lost and not self._told:
-            self._told = True
-            named = quoted((f"self.{name}" for name in lost), ", ")
-            rank_zero_warn(
-                f"`{type(self).__name__}` should keep what it adds up in `self.data`. Found that"
-                f" `forward` changes {named}, which is not saved with the state: hold several"
-                " values in one `self.data`, a dictionary or a list, or begin the name of what need"
-                " not be saved with an underscore."
-            )
-
-    def compute(self) -> Any:
-        """Returns a copy of the result."""
-        result = copied(self.own_calculate())
-        if result is None and self._update_count:
-            raise TypeError(
-                f"`{type(self).__name__}.calculate` should return the result. Found that it returns"
-                " nothing: return what it computes."
-            )
-        return result
-
-    def reset(self) -> None:
-        """Forgets all values."""
-        before = self.data
-        super().reset()
-        default = self.data
-        self.own_reset()
-        if self.data is default and default._version == 0 and not _is_zero(before):
-            raise TypeError(
-                f"`{type(self).__name__}.reset` should assign the initial value to `self.data`."
-                " Found it unchanged: write `self.data = ...`, as an assignment to a local name has"
-                " no effect."
-            )
-
-    def _merged(self, parts: Sequence[State]) -> State:
-        if len(parts) == 1:
-            return parts[0]
-        raise TypeError(
-            f"Accumulator `{type(self).__name__}` should define how the states of several are"
-            " combined. Found only `forward`, `calculate` and `reset`: pass"
-            " `sync_on_compute=False` to `super().__init__`, and every process computes its own"
-            " result."
-        )
-
-
-class CustomAccumulator(_ByVerbs):
+class CustomAccumulator(StreamAccumulator):
     """The base of accumulators of your own.
 
     A subclass defines ``forward(data)``, which adds to ``self.data`` and returns nothing,
@@ -139,20 +55,23 @@ class CustomAccumulator(_ByVerbs):
         (1, 2)
     """
 
-    # The verbs of a subclass have names that torchmetrics uses otherwise, so they move.
-    _moved: ClassVar[dict[str, str]] = {verb: f"own_{verb}" for verb in _VERBS}
+    data: Any
+    _own_calculate: Callable[[], Any]
+    _own_reset: Callable[[], None]
+    _told = False  # whether a warning of state elsewhere was given
+
+    @abstractmethod
+    def _own_forward(self, *args: Any, **kwargs: Any) -> None:
+        """Adds a value to ``data``."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for verb, name in cls._moved.items():
+        for verb, name in _OWN.items():
             if verb in vars(cls):
                 setattr(cls, name, vars(cls)[verb])
                 delattr(cls, verb)
-        found = [
-            verb
-            for verb, name in cls._moved.items()
-            if getattr(cls, name) is not getattr(_ByVerbs, name)
-        ]
+        defined = [vars(each) for each in cls.mro() if each is not CustomAccumulator]
+        found = [verb for verb, name in _OWN.items() if any(name in each for each in defined)]
         if len(found) < len(_VERBS):
             raise TypeError(
                 f"Accumulator `{cls.__name__}` should define `forward(data)`, which adds to"
@@ -164,22 +83,88 @@ class CustomAccumulator(_ByVerbs):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         # torchmetrics passes keywords by the signature of `update`, which takes any.
-        self._update_signature = inspect.signature(self.own_forward)
-        self.add_data()
+        self._update_signature = inspect.signature(self._own_forward)
+        self._keep(getattr(self, "data", torch.tensor(0)))
 
     @cached_property
     def takes(self) -> Parameters | None:
         """The parameters of ``forward``."""
-        return parameters(type(self).own_forward)
+        return parameters(type(self)._own_forward)
+
+    def _keep(self, data: Any) -> None:
+        """Makes ``data`` a state, with its present value."""
+        self.add_state("data", torch.tensor(0))
+        self.data = copied(data)
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Adds a value."""
+        before = None if self._update_count else dict(vars(self))
+        with torch.no_grad():
+            found: object = self._own_forward(*args, **kwargs)
+        if before is not None:
+            self._check_kept(before)
+        if found is not None:
+            raise TypeError(
+                f"`{type(self).__name__}.forward` should add to `self.data` and return nothing."
+                f" Found that it returns a `{type(found).__name__}`, which would be lost: assign it"
+                " to `self.data`, and return results from `calculate`."
+            )
+
+    def _check_kept(self, before: dict[str, Any]) -> None:
+        """Warns, once, of attributes that the first value has changed and no state dict holds."""
+        changed = (k for k, v in vars(self).items() if before.get(k, before) is not v)
+        lost = [name for name in changed if not name.startswith("_") and name not in self._initial]
+        if lost and not self._told:
+            self._told = True
+            named = quoted((f"self.{name}" for name in lost), ", ")
+            rank_zero_warn(
+                f"`{type(self).__name__}` should keep what it adds up in `self.data`. Found that"
+                f" `forward` changes {named}, which is not saved with the state: hold several"
+                " values in one `self.data`, a dictionary or a list, or begin the name of what need"
+                " not be saved with an underscore."
+            )
+
+    def compute(self) -> Any:
+        """Returns a copy of the result."""
+        result = copied(self._own_calculate())
+        if result is None and self._update_count:
+            raise TypeError(
+                f"`{type(self).__name__}.calculate` should return the result. Found that it returns"
+                " nothing: return what it computes."
+            )
+        return result
+
+    def reset(self) -> None:
+        """Forgets all values."""
+        before = self.data
+        super().reset()
+        default = self.data
+        self._own_reset()
+        if self.data is default and default._version == 0 and not _is_zero(before):
+            raise TypeError(
+                f"`{type(self).__name__}.reset` should assign the initial value to `self.data`."
+                " Found it unchanged: write `self.data = ...`, as an assignment to a local name has"
+                " no effect."
+            )
+
+    def _merged(self, parts: Sequence[State]) -> State:
+        if len(parts) == 1:
+            return parts[0]
+        raise TypeError(
+            f"Accumulator `{type(self).__name__}` should define how the states of several are"
+            " combined. Found only `forward`, `calculate` and `reset`: pass"
+            " `sync_on_compute=False` to `super().__init__`, and every process computes its own"
+            " result."
+        )
 
 
-class VerbAdapter(_ByVerbs):
+class VerbAdapter(CustomAccumulator):
     """An object with the three verbs, of any class, as an accumulator."""
 
     def __init__(self, accumulator: Any) -> None:
-        super().__init__()
+        StreamAccumulator.__init__(self)
         self.accumulator = accumulator
-        self.add_data()
+        self._keep(self.data)
 
     @property
     def data(self) -> Any:
@@ -191,15 +176,15 @@ class VerbAdapter(_ByVerbs):
         if hasattr(self.accumulator, "data"):
             self.accumulator.data = value
 
-    def own_forward(self, *args: Any, **kwargs: Any) -> None:
+    def _own_forward(self, *args: Any, **kwargs: Any) -> None:
         """Adds a value."""
         self.accumulator.forward(*args, **kwargs)
 
-    def own_calculate(self) -> Any:
+    def _own_calculate(self) -> Any:
         """Returns the object's result."""
         return self.accumulator.calculate()
 
-    def own_reset(self) -> None:
+    def _own_reset(self) -> None:
         """Resets the object."""
         self.accumulator.reset()
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -72,6 +71,7 @@ class ElementWise(StreamAccumulator):
     """
 
     like: Tensor
+    nan_if_empty = True
     # The dtype of integers and booleans; by default they become floats of double precision.
     integers: torch.dtype | None = None
     # Names of the states that are never complex.
@@ -79,22 +79,11 @@ class ElementWise(StreamAccumulator):
 
     def __init__(self, states: State, like: torch.dtype | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        # In a collection, torchmetrics lets metrics share states that have equal names and, after
-        # the first update, equal values. Before 1.7 it compares the first state only, so the first
-        # state has to differ if the metrics do.
         if like is not None:
             states = {**states, "like": torch.empty(0, dtype=like)}
-        for name, default in {**states, "updates": torch.tensor(0)}.items():
-            self.add_state(name, default, persistent=True)
-
-    @property
-    def updates(self) -> Tensor:
-        """The number of values added: the count of the metric as a state, saved and merged."""
-        return torch.tensor(self._update_count)
-
-    @updates.setter
-    def updates(self, value: Tensor) -> None:
-        self._update_count = int(value)
+        for name, default in states.items():
+            self.add_state(name, default)
+        self._shaped = next(iter(states))
 
     def _value(self, value: Any) -> Tensor:
         """Returns a value as a tensor of a dtype that is streamed."""
@@ -113,73 +102,49 @@ class ElementWise(StreamAccumulator):
         if value.shape != before.shape and self._update_count:
             check_shape(type(self).__name__, value, before)
 
-    def _is_empty(self) -> bool:
-        return self._update_count == 0
-
     def _merged(self, parts: Sequence[State]) -> State:
-        like = None
-        if "like" in self._defaults:
-            dtypes = [part["like"].dtype for part in parts]
-            like = self.like.new_empty(0, dtype=reduce(torch.promote_types, dtypes))
-        updates = [int(part["updates"]) for part in parts]
-        held = [part for part, count in zip(parts, updates, strict=True) if count]
-        if not held:
-            return {**parts[0], **({} if like is None else {"like": like})}
-        held = [{name: _on(self.device, state) for name, state in part.items()} for part in held]
-        for name in self._shaped():
-            found = {tuple(getattr(part[name], "shape", ())) for part in held}
-            if len(found) > 1:
-                raise ValueError(
-                    f"State `{name}` should have one shape in all parts that are merged. Found"
-                    f" shapes {sorted(found)}: give every process values of the same shape."
-                )
-        merged = {**self._combined(held), "updates": torch.tensor(sum(updates))}
-        return merged if like is None else {**merged, "like": like}
+        found = sorted(
+            {tuple(getattr(p[self._shaped], "shape", ())) for p in parts if p["updates"]}
+        )
+        if len(found) > 1:
+            raise ValueError(
+                f"State `{self._shaped}` should have one shape in all parts that are merged. Found"
+                f" shapes {found}: give every process values of the same shape."
+            )
+        merged = super()._merged(parts)
+        if "like" in self._initial:
+            like = reduce(torch.promote_types, (part["like"].dtype for part in parts))
+            merged["like"] = self.like.new_empty(0, dtype=like)
+        return merged
 
-    def _shaped(self) -> list[str]:
-        """Returns the names of the states that have the values' shape in all parts."""
-        return list(self._defaults)[:1]
-
-    @abstractmethod
-    def _combined(self, parts: list[State]) -> State:
-        """Returns the state of one stream that consists of these in order, none of them empty."""
-
-    def _check_states(self, states: State, names: list[str]) -> None:
-        super()._check_states(states, names)
-        count = states["updates"]
-        if count.numel() != 1 or count.is_floating_point() or int(count) < 0:
-            raise ValueError(f"state `updates` should be a count. Found {count.tolist()}.")
-        held = {name: states[name] for name in self._defaults if name not in ("updates", "like")}
-        shapes = {name: tuple(getattr(state, "shape", ())) for name, state in held.items()}
-        first = shapes[self._shaped()[0]] if int(count) else ()
+    def _check_own(self, states: State) -> None:
+        for name, state in states.items():
+            if name != "updates":
+                self._check_number(name, state)
+        like, value = states.get("like"), states[self._shaped]
+        shapes = {k: tuple(getattr(states[k], "shape", ())) for k in self._initial if k != "like"}
+        first = shapes[self._shaped] if states["updates"] else ()
         if any(_joined(shape, first) != first for shape in shapes.values()):
             raise ValueError(f"states should have the values' shape. Found shapes {shapes}.")
-        like, value = states.get("like"), states[self._shaped()[0]]
         if like is not None and like.shape != (0,):
             raise ValueError(f"state `like` should be empty. Found {like.tolist()}.")
         if like is not None and isinstance(value, Tensor) and _kind(value) != _kind(like):
             raise ValueError(f"state `like` should be like {value.dtype}. Found {like.dtype}.")
 
-    def _check_state(self, name: str, state: Any, default: Any) -> None:
-        kinds = "real numbers" if name in (*self.real, "updates") else "numbers"
+    def _check_number(self, name: str, state: Any) -> None:
+        """Raises a ``ValueError`` if a state is not a tensor of a dtype that is streamed."""
+        real = name in self.real
         fits = TENSOR.fits(state) and state.dtype in STREAMED
-        if not fits or (state.is_complex() and kinds == "real numbers"):
+        if not fits or (state.is_complex() and real):
             raise ValueError(
-                f"state `{name}` should be a dense tensor of {kinds}. Found {shown(state)}."
+                f"state `{name}` should be a dense tensor of {'real ' * real}numbers. Found"
+                f" {shown(state)}."
             )
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = ()) -> Any:
-        return super()._apply(fn, [*exclude_state, "updates"])
 
 
 def _kind(tensor: Tensor) -> tuple[bool, bool]:
     """Returns whether a tensor has real or complex floats."""
     return tensor.is_floating_point(), tensor.is_complex()
-
-
-def _on(device: torch.device, state: Any) -> Any:
-    """Returns a state on a device."""
-    return state.to(device) if isinstance(state, Tensor) else state
 
 
 def _joined(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...] | None:

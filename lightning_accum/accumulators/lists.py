@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from lightning_accum._state import shown
 from lightning_accum.accumulators.arithmetic import by_parts
-from lightning_accum.accumulators.base import Moves, State, StreamAccumulator
+from lightning_accum.accumulators.base import State, StreamAccumulator
 from lightning_accum.accumulators.elementwise import STREAMED, check_shape, double, wide
 
 
@@ -22,53 +21,20 @@ class Keeping(StreamAccumulator):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        # Extra state rather than a state of torchmetrics, which compares the shapes of elements in
-        # a collection, moves all elements as tensors, and so rejects numbers.
-        self.values = []
-
-    def reset(self) -> None:
-        """Forgets all values."""
-        super().reset()
-        # A new list, since a result of `compute` or a merged state may refer to the old one.
-        self.values = []
-
-    def get_extra_state(self) -> dict[str, list[Any]]:
-        """Returns the values, for the state dict."""
-        return {"values": apply_to_collection(self.values, Tensor, torch.clone)}
-
-    def set_extra_state(self, state: dict[str, list[Any]]) -> None:
-        """Takes the values from a state dict, on this metric's device."""
-        moved = apply_to_collection(state["values"], Tensor, lambda t: t.to(self.device))
-        self._take_states({"values": apply_to_collection(moved, Tensor, self._owned)})
-        self._renew()
-
-    def _check_states(self, states: State, names: list[str]) -> None:
-        super()._check_states(states, names)
-        state = states["_extra_state"]
-        if not isinstance(state, dict) or not isinstance(state.get("values"), list):
-            raise ValueError(
-                f"its state should be a dictionary with a list `values`. Found {state!r}."
-            )
-        apply_to_collection(state["values"], Tensor, _check_value)
-
-    def _owned(self, tensor: Tensor) -> Tensor:
-        """Returns a copy without a graph."""
-        return tensor.detach().clone()
-
-    def _take_states(self, states: State) -> None:
-        self.values = list(states["values"])
-        self._update_count = max(self._update_count, len(self.values))
+        self.add_state("values", [])
 
     def _copy_state_dict(self) -> State:
-        return {"values": list(self.values)}
+        # The list is changed in place.
+        return {**super()._copy_state_dict(), "values": list(self.values)}
 
-    def _merged(self, parts: Sequence[State]) -> State:
+    def _combined(self, parts: list[State]) -> State:
         return {"values": [value for part in parts for value in part["values"]]}
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = ()) -> Any:
-        super()._apply(fn, exclude_state)
-        self.values = apply_to_collection(self.values, Tensor, Moves(fn))
-        return self
+    def _check_own(self, states: State) -> None:
+        values = states["values"]
+        if not isinstance(values, list) or bool(values) != bool(states["updates"]):
+            raise ValueError(f"its `values` should be a list. Found {shown(values)}.")
+        apply_to_collection(values, Tensor, _check_value)
 
 
 def _check_value(value: Tensor) -> None:
@@ -137,6 +103,7 @@ class Window(Keeping):
     """
 
     values: list[Tensor]
+    nan_if_empty = True
 
     def __init__(self, length: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -163,12 +130,9 @@ class Window(Keeping):
         mean: Tensor = by_parts(lambda part: part.mean(0), summed)
         return mean.to(values.dtype)
 
-    def _check_states(self, states: State, names: list[str]) -> None:
-        super()._check_states(states, names)
-        values = states["_extra_state"]["values"]
+    def _check_own(self, states: State) -> None:
+        super()._check_own(states)
+        values = states["values"]
         fit = [v for v in values if isinstance(v, Tensor) and v.dtype in STREAMED]
         if len(fit) < len(values) or len({v.shape for v in fit}) > 1:
             raise ValueError(f"its `values` should be tensors of one shape. Found {values}.")
-
-    def _is_empty(self) -> bool:
-        return not self.values

@@ -9,7 +9,6 @@ import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from enum import Enum
 from itertools import chain
 from numbers import Number
 from typing import Any
@@ -29,22 +28,39 @@ from lightning_accum.accumulators.stage import Ends, Function, Stage, as_stage
 _MANY = 8  # items that wait for an end, before a warning
 
 
-class Place(Enum):
-    """The place of a pipe, which decides who takes its results."""
+class Pipe(nn.Module):
+    """Stages that items pass through, one after the other; ``**`` puts them together.
 
-    FREE = "free: the caller takes the results"
-    BRANCH = "a branch of a split: nobody takes the results"
-    ATTACHED = "attached to a source: nobody takes the results, and ** adds a branch"
+    A stage is any callable or torchmetrics metric, and takes the result of the stage before it.
+    The first accumulator stops an item and adds it up. When the iteration ends, it passes its
+    result on to the stages after it and is reset, and so are the metrics before it. An accumulator
+    further on counts iterations: it passes on its result so far, and is not reset.
 
+    Args:
+        *stages: the stages, pipes among them.
 
-class Flow(nn.Module):
-    """Stages that items pass through, and accumulate in until the iteration ends."""
+    Raises:
+        TypeError: if a stage cannot be called.
+
+    Example:
+        >>> import torch
+        >>> from lightning_accum.accumulators import Max, Mean, Select
+        >>> from torchmetrics.classification import BinaryAccuracy
+        >>> best = Select(pred=0, target=1) ** BinaryAccuracy() ** Mean() ** Max()
+        >>> for target in ([0, 1], [0, 0], [1, 1]):
+        ...     best((torch.tensor([1.0, 0.0]), torch.tensor(target)))
+        ...     best.end()
+        tensor(0.)
+        tensor(0.5000)
+        tensor(0.5000)
+    """
 
     def __init__(self, *stages: Any) -> None:
         super().__init__()
         self.stages = nn.ModuleList(chain.from_iterable(map(_flatten, stages)))
         self._stages = [as_stage(stage) for stage in self.stages]
-        self._place = Place.FREE
+        # Whether nobody takes the results, as in a branch of a split; and whether ** adds a branch.
+        self._is_branch = self._forks = False
         # A tuple hides the LightningModule, which may be a parent, from the submodules.
         self._owner: tuple[Any, ...] = ()
         self._begun = self._was_ended = False
@@ -130,8 +146,8 @@ class Flow(nn.Module):
             stage.bind(module)
         return self
 
-    def bind_as(self, other: Flow) -> Self:
-        """Has all ``Log`` stages log through the module of another flow, if it has one."""
+    def _bind_as(self, other: Pipe) -> Self:
+        """Has all ``Log`` stages log through the module of another pipe, if it has one."""
         for module in other._owner:
             self.bind(module)
         return self
@@ -152,6 +168,12 @@ class Flow(nn.Module):
         """Warns of results that would be lost."""
         for stage in self._stages:
             stage.check()
+        if self._is_branch and self._stages and self._stages[-1].only_computes:
+            rank_zero_warn(
+                f"A pipe of a source or a split should end in a stage that takes its values."
+                f" Found `{self.stages[-1]}`, so that nothing is logged: put a `Log`, a `Scalar`"
+                " or a function behind it."
+            )
 
     def ends(self) -> Ends:
         """Computes and resets the accumulated results, and yields calls that send them on.
@@ -172,9 +194,11 @@ class Flow(nn.Module):
             if stage.accumulates:
                 return
 
-    def _fork(self, branch: Pipe) -> Pipe:
-        """Adds a branch to the split at the end, and returns the branch."""
-        last = self.stages[-1] if len(self.stages) else None
+    def __pow__(self, other: Any) -> Pipe:
+        """Returns a pipe that ends with another stage, attached to a source if this one is."""
+        if not self._forks:
+            return Pipe(self, other)._bind_as(self)
+        branch, last = Pipe(other), self.stages[-1] if len(self.stages) else None
         if not isinstance(last, Split):
             last = Split()
             self.stages.append(last)
@@ -182,11 +206,16 @@ class Flow(nn.Module):
         last.branches.append(branch)
         if self._settled or last in self._behind_accumulator():
             branch.settle()
-        return branch.attach_to(self)
+        branch._is_branch = branch._forks = True
+        return branch._bind_as(self)
+
+    def __rpow__(self, other: Any) -> Pipe:
+        """Returns a pipe that begins with another stage."""
+        return Pipe(other, self)._bind_as(self)
 
     def warn_if_lost(self) -> None:
         """Warns, once, if many items were accumulated and no iteration was ever ended."""
-        if not self._begun or self._was_ended or self._place is not Place.FREE:
+        if not self._begun or self._was_ended or self._is_branch:
             return
         self._was_ended = True
         waiting: list[Any] = [each for each in self.modules() if _waits(each)]
@@ -225,71 +254,13 @@ class Flow(nn.Module):
         return functools.partial(_send_on, behind, result)
 
 
-_alive: weakref.WeakSet[Flow] = weakref.WeakSet()
+_alive: weakref.WeakSet[Pipe] = weakref.WeakSet()
 
 
 @atexit.register
 def _end_all() -> None:
-    for flow in [*_alive]:
-        flow.__del__()
-
-
-class Pipe(Flow):
-    """Stages that items pass through, one after the other; ``**`` puts them together.
-
-    A stage is any callable or torchmetrics metric, and takes the result of the stage before it.
-    The first accumulator stops an item and adds it up. When the iteration ends, it passes its
-    result on to the stages after it and is reset, and so are the metrics before it. An accumulator
-    further on counts iterations: it passes on its result so far, and is not reset.
-
-    Args:
-        *stages: the stages, pipes among them.
-
-    Raises:
-        TypeError: if a stage cannot be called.
-
-    Example:
-        >>> import torch
-        >>> from lightning_accum.accumulators import Max, Mean, Select
-        >>> from torchmetrics.classification import BinaryAccuracy
-        >>> best = Select(pred=0, target=1) ** BinaryAccuracy() ** Mean() ** Max()
-        >>> for target in ([0, 1], [0, 0], [1, 1]):
-        ...     best((torch.tensor([1.0, 0.0]), torch.tensor(target)))
-        ...     best.end()
-        tensor(0.)
-        tensor(0.5000)
-        tensor(0.5000)
-    """
-
-    def __pow__(self, other: Any) -> Pipe:
-        """Returns a pipe that ends with another stage, attached to a source if this one is."""
-        if self._place is Place.ATTACHED:
-            return self._fork(Pipe(other))
-        return Pipe(self, other).bind_as(self)
-
-    def __rpow__(self, other: Any) -> Pipe:
-        """Returns a pipe that begins with another stage."""
-        return Pipe(other, self).bind_as(self)
-
-    def as_branch(self) -> Pipe:
-        """Makes this pipe a branch of a split, and returns it."""
-        self._place = Place.BRANCH
-        return self
-
-    def attach_to(self, flow: Flow) -> Pipe:
-        """Attaches this pipe to a source, or to a pipe of a source, and returns it."""
-        self._place = Place.ATTACHED
-        return self.bind_as(flow)
-
-    def check(self) -> None:
-        """Warns of results that would be lost."""
-        super().check()
-        if self._place is not Place.FREE and self._stages and self._stages[-1].only_computes:
-            rank_zero_warn(
-                f"A pipe of a source or a split should end in a stage that takes its values."
-                f" Found `{self.stages[-1]}`, so that nothing is logged: put a `Log`, a `Scalar`"
-                " or a function behind it."
-            )
+    for pipe in [*_alive]:
+        pipe.__del__()
 
 
 class Split(Stage, nn.Module):
@@ -309,12 +280,18 @@ class Split(Stage, nn.Module):
 
     def __init__(self, *pipes: Any) -> None:
         super().__init__()
-        self.branches = nn.ModuleList(Pipe(pipe).as_branch() for pipe in pipes)
+        self.branches = nn.ModuleList(map(Pipe, pipes))
+        for pipe in self.pipes():
+            pipe._is_branch = True
+
+    def pipes(self) -> Iterable[Any]:
+        """Returns the pipes."""
+        return self.branches
 
     def forward(self, item: Any) -> Any:
         """Sends an accumulated result through all pipes, and returns it."""
-        for pipe in self.branches:
-            pipe.send(item)  # type: ignore[operator]
+        for pipe in self.pipes():
+            pipe.send(item)
         return item
 
     def send(self, item: Any) -> Any:
@@ -323,23 +300,18 @@ class Split(Stage, nn.Module):
 
     def take(self, item: Any) -> Any:
         """Sends an item through all pipes, as far as their first accumulators, and returns it."""
-        for pipe in self.branches:
+        for pipe in self.pipes():
             pipe(item)
         return item
 
     def ends(self) -> Ends:
         """Yields the calls that send the pipes' results on."""
-        for pipe in self.branches:
-            yield from pipe.ends()  # type: ignore[operator]
-
-    def forget(self) -> None:
-        """Has the pipes forget the iteration."""
-        for pipe in self.branches:
-            pipe.forget()  # type: ignore[operator]
+        for pipe in self.pipes():
+            yield from pipe.ends()
 
     def check(self) -> None:
         """Warns of results of the pipes that would be lost, or mixed with one another."""
-        stages = chain.from_iterable(pipe.modules() for pipe in self.branches)
+        stages = chain.from_iterable(pipe.modules() for pipe in self.pipes())
         times = Counter(each for each in stages if isinstance(each, Stage) and each.accumulates)
         for each in (each for each, number in times.items() if number > 1):
             rank_zero_warn(
@@ -347,21 +319,11 @@ class Split(Stage, nn.Module):
                 " in two pipes of a source or a split, so that it adds up the values of both, and"
                 " only the first gets the result: make one for each."
             )
-        for pipe in self.branches:
-            pipe.begin()  # type: ignore[operator]
-
-    def bind(self, module: Any) -> None:
-        """Has the pipes log through a LightningModule."""
-        for pipe in self.branches:
-            pipe.bind(module)  # type: ignore[operator]
-
-    def settle(self) -> None:
-        """Makes the accumulators of the pipes local."""
-        for pipe in self.branches:
-            pipe.settle()  # type: ignore[operator]
+        for pipe in self.pipes():
+            pipe.begin()
 
 
-class Source(Flow):
+class Source(Pipe):
     """The entrance of several pipes: each pipe that ``**`` puts behind it is attached to it.
 
     Calling it sends an item down all pipes, and ``end()`` ends the iteration in all of them, with
@@ -385,15 +347,12 @@ class Source(Flow):
 
     def __init__(self, module: Any = None) -> None:
         super().__init__(Split())
+        self._forks = True
         self._epoch: int | None = None
         self._training: bool | None = None
         self._told: set[str] = set()
         if module is not None:
             self.bind(module)
-
-    def __pow__(self, other: Any) -> Pipe:
-        """Returns a pipe that is attached to this source."""
-        return self._fork(Pipe(other))
 
     def forward(self, item: Any) -> None:
         """Sends the result of a step down all pipes."""
@@ -459,11 +418,11 @@ def _flatten(stage: Any) -> Iterator[nn.Module]:
             for part in parts:
                 yield from _flatten(part)
             return
-    if isinstance(stage, Pipe):
+    if isinstance(stage, Pipe) and not isinstance(stage, Source):
         yield from stage.stages
     elif has_verbs(stage) and not isinstance(stage, Metric):
         yield VerbAdapter(stage)
-    elif isinstance(stage, nn.Module) and not isinstance(stage, Flow):
+    elif isinstance(stage, nn.Module) and not isinstance(stage, Pipe):
         yield stage
     elif callable(stage) and not isinstance(stage, nn.Module):
         yield Function(stage)

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from lightning_accum._compat import is_synchronised, known_keywords, local_result
+from lightning_accum._compat import known_keywords
+from lightning_accum._state import shown
 from lightning_accum.accumulators.base import State, StreamAccumulator
 from lightning_accum.accumulators.custom import VerbAdapter, has_verbs
 from lightning_accum.accumulators.stage import Parameters, as_stage
@@ -51,6 +52,8 @@ class Except(StreamAccumulator):
     """
 
     owns_states = False
+    accumulator: Metric
+    position: int
 
     def __init__(
         self,
@@ -67,7 +70,7 @@ class Except(StreamAccumulator):
                 f" torchmetrics metric. Found `{type(accumulator).__name__}`."
             )
         own = accumulator if isinstance(accumulator, Metric) else VerbAdapter(accumulator)
-        self.accumulator: Metric = own
+        self.accumulator = own
         self.ranges = _ranges(begin, end)
         default = 1 + max(last for _, last in self.ranges)
         self.period = default if period is None else _integer("period", period)
@@ -77,7 +80,7 @@ class Except(StreamAccumulator):
                 f" ranges {self.ranges} in a `period = {self.period}`, which are all: give a longer"
                 f" `period`, such as `period={default + 1}`."
             )
-        self.position = 0
+        self.add_state("position", 0)
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         """Passes a value on, or leaves it out.
@@ -99,25 +102,13 @@ class Except(StreamAccumulator):
         """Forgets the values, and begins at position 0."""
         super().reset()
         self.accumulator.reset()
-        self.position = 0
 
-    def get_extra_state(self) -> dict[str, int]:
-        """Returns the position, for the state dict."""
-        return {"position": self.position}
-
-    def set_extra_state(self, state: dict[str, int]) -> None:
-        """Takes the position from a state dict."""
-        self.position = int(state["position"])
-        self._renew()
-
-    def _check_states(self, states: State, names: list[str]) -> None:
-        super()._check_states(states, names)
-        state = states["_extra_state"]
-        position = state.get("position") if isinstance(state, dict) else None
+    def _check_own(self, states: State) -> None:
+        position = states["position"]
         if type(position) is not int or not 0 <= position < self.period:
             raise ValueError(
                 f"its state should have a `position` below the period of {self.period}. Found"
-                f" {state!r}."
+                f" {shown(position)}."
             )
 
     def sync(self, *args: Any, **kwargs: Any) -> None:
@@ -149,15 +140,11 @@ class Except(StreamAccumulator):
 
     def is_synchronised(self) -> bool:
         """Returns whether the accumulator's states are, at the moment, those of all processes."""
-        if isinstance(self.accumulator, StreamAccumulator):
-            return self.accumulator.is_synchronised()
-        return is_synchronised(self.accumulator)
+        return as_stage(self.accumulator).is_synchronised()
 
     def result_so_far(self) -> Any:
         """Returns the accumulator's result of this process, without caching it."""
-        if isinstance(self.accumulator, StreamAccumulator):
-            return self.accumulator.result_so_far()
-        return local_result(self.accumulator)
+        return as_stage(self.accumulator).result_so_far()
 
     def settle(self) -> None:
         """Has the accumulator compute the result of this process only."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from numbers import Number
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
+
+from lightning_accum._compat import is_synchronised, local_result
 
 #: Calls that send the results of an iteration on.
 Ends = Iterator[Callable[[], Any]]
@@ -100,8 +102,14 @@ class Stage:
         """Takes an item of a step, and returns the stage's result."""
         return self.send(item)
 
+    def pipes(self) -> Iterable[Any]:
+        """Returns the pipes of a split."""
+        return ()
+
     def forget(self) -> None:
         """Resets everything accumulated since the iteration began."""
+        for pipe in self.pipes():
+            pipe.forget()
 
     def ends(self) -> Ends:
         """Computes and resets the accumulated results, and yields calls that send them on."""
@@ -113,9 +121,20 @@ class Stage:
 
     def bind(self, module: Any) -> Any:
         """Logs through a LightningModule from now on."""
+        for pipe in self.pipes():
+            pipe.bind(module)
+
+    def is_synchronised(self) -> bool:
+        """Returns whether a metric's states are, at the moment, those of all processes."""
+        return False
+
+    def result_so_far(self) -> Any:
+        """Returns a metric's result of this process, without caching it."""
 
     def settle(self) -> None:
         """Has accumulators compute in this process only, since they get results of all."""
+        for pipe in self.pipes():
+            pipe.settle()
 
 
 class Function(Stage, nn.Module):
@@ -164,6 +183,14 @@ class Foreign(Stage):
         """Resets a metric."""
         if isinstance(self.module, Metric | MetricCollection):
             self.module.reset()
+
+    def is_synchronised(self) -> bool:
+        """Returns whether a metric's states are, at the moment, those of all processes."""
+        return is_synchronised(self.module)
+
+    def result_so_far(self) -> Any:
+        """Returns a metric's result of this process, without caching it."""
+        return local_result(self.module)
 
 
 def as_stage(module: nn.Module) -> Stage:

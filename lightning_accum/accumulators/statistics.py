@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -71,13 +71,13 @@ class Variance(ElementWise):
 
     def compute(self) -> Tensor:
         """Returns the variance, of the values' shape."""
-        if self._is_empty():
+        if not self._update_count:
             return torch.full_like(self.squares, torch.nan)
         variance = self.squares / max(self._update_count - self.correction, 0)
         return variance.to(self.like.real.dtype)
 
     def _undefined(self) -> str | None:
-        if self._is_empty() or self._update_count > self.correction:
+        if not self._update_count or self._update_count > self.correction:
             return super()._undefined()
         return (
             f"`Variance(correction={self.correction})` should have more than {self.correction}"
@@ -87,7 +87,7 @@ class Variance(ElementWise):
         )
 
     def _combined(self, parts: list[State]) -> State:
-        moments = (Moments(int(p["updates"]), *(p[name] for name in _SUMS)) for p in parts)
+        moments = (Moments(p["updates"], *(p[name] for name in _SUMS)) for p in parts)
         return dict(zip(_SUMS, reduce(merge_moments, moments)[1:], strict=True))
 
 
@@ -124,9 +124,8 @@ class EMA(ElementWise):
     real = ("weight",)
 
     def __init__(self, decay: float = 0.9, **kwargs: Any) -> None:
-        # The weight is first, since it differs between averages of different decay.
         zero = torch.tensor(0.0)
-        super().__init__({"weight": zero, "scaled": zero}, torch.float32, **kwargs)
+        super().__init__({"scaled": zero, "weight": zero}, torch.float32, **kwargs)
         check_numbers(decay=decay)
         if not 0 < decay < 1:
             raise ValueError(
@@ -153,9 +152,6 @@ class EMA(ElementWise):
         average: Tensor = by_parts(lambda part: part / self.weight, self.scaled)
         return average.to(self.like.dtype)
 
-    def _shaped(self) -> list[str]:
-        return ["scaled"]
-
     def _combined(self, parts: list[State]) -> State:
         scaled, weight = parts[0]["scaled"], parts[0]["weight"]
         for part in parts[1:]:
@@ -168,39 +164,31 @@ class _Extreme(ElementWise):
     """The base of the largest and the smallest value, element by element."""
 
     integers = torch.int64
-    # The name differs by class, since a collection shares states of equal names and values.
-    state: str
+    real = ("extreme",)
+    extreme: Tensor
+    _pick: Callable[..., Tensor]
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__({self.state: torch.tensor(torch.nan)}, **kwargs)
-        self.real = (self.state,)
-
-    @staticmethod
-    @abstractmethod
-    def _pick(first: Tensor, second: Tensor) -> Tensor:
-        """Returns the extreme of two values."""
+        super().__init__({"extreme": torch.tensor(torch.nan)}, **kwargs)
 
     def update(self, value: Tensor | float) -> None:
         """Adds a real tensor of any shape, the same in every call, or a number."""
-        tensor, before = self._value(value), getattr(self, self.state)
+        tensor = self._value(value)
         if tensor.is_complex():
             raise TypeError(
                 "Argument `value` should be real, since complex numbers have no order. Found"
                 f" `value.dtype = {tensor.dtype}`: pass its absolute value or its parts."
             )
-        self._check_shape(tensor, before)
-        assign(
-            self,
-            **{self.state: self._pick(before, tensor) if self._update_count else tensor.clone()},
-        )
+        self._check_shape(tensor, self.extreme)
+        extreme = self._pick(self.extreme, tensor) if self._update_count else tensor.clone()
+        assign(self, extreme=extreme)
 
     def compute(self) -> Tensor:
         """Returns the extreme, of the values' shape."""
-        extreme: Tensor = getattr(self, self.state)
-        return extreme.clone()
+        return self.extreme.clone()
 
     def _combined(self, parts: list[State]) -> State:
-        return {self.state: reduce(self._pick, (part[self.state] for part in parts))}
+        return {"extreme": reduce(self._pick, (part["extreme"] for part in parts))}
 
 
 class Max(_Extreme):
@@ -223,12 +211,7 @@ class Max(_Extreme):
         tensor([2., 5.])
     """
 
-    state = "maximum"
-    maximum: Tensor
-
-    @staticmethod
-    def _pick(first: Tensor, second: Tensor) -> Tensor:
-        return torch.maximum(first, second)
+    _pick = staticmethod(torch.maximum)
 
 
 class Min(_Extreme):
@@ -251,9 +234,4 @@ class Min(_Extreme):
         tensor([1., 3.])
     """
 
-    state = "minimum"
-    minimum: Tensor
-
-    @staticmethod
-    def _pick(first: Tensor, second: Tensor) -> Tensor:
-        return torch.minimum(first, second)
+    _pick = staticmethod(torch.minimum)

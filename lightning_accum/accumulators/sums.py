@@ -63,13 +63,10 @@ class _Summing(ElementWise):
                 f" one `{type(self).__name__}` for each."
             ) from None
 
-    def _check_state(self, name: str, state: Any, default: Any) -> None:
-        if (
-            name != "total"
-            or isinstance(state, Tensor | int | float | complex)
-            or not _is_addable(state)
-        ):
-            super()._check_state(name, state, default)
+    def _check_number(self, name: str, state: Any) -> None:
+        numeric = name != "total" or isinstance(state, Tensor | int | float | complex)
+        if numeric or not _is_addable(state):
+            super()._check_number(name, state)
 
     def _combined(self, parts: list[State]) -> State:
         total, rest = parts[0]["total"], parts[0]["rest"]
@@ -112,6 +109,7 @@ class Sum(_Summing):
     """
 
     integers = torch.int64
+    nan_if_empty = False
 
     def __init__(self, **kwargs: Any) -> None:
         zero = torch.tensor(0)
@@ -135,9 +133,6 @@ class Sum(_Summing):
         if isinstance(self.total, Tensor):
             return self.total.to(self.like.dtype, copy=True)
         return copy.deepcopy(self.total)
-
-    def _is_empty(self) -> bool:
-        return False
 
 
 class Mean(_Summing):
@@ -200,7 +195,7 @@ class Mean(_Summing):
         """Returns the mean, of the values' shape and dtype."""
         if not isinstance(self.total, Tensor):
             return self.total / self.weight.item()
-        if self._is_empty():
+        if not self._update_count:
             return torch.full_like(self.total, torch.nan)
         self._warn_of_no_weight()
         weight = self.weight.to(self.total.real.dtype)

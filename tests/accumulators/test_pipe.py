@@ -353,7 +353,7 @@ def test_the_parts_of_a_pipe_move_with_it():
     pipe((torch.ones(2),))
     pipe.to("meta")
     assert pipe.stages[2].total.is_meta
-    assert pipe.stages[3].maximum.is_meta
+    assert pipe.stages[3].extreme.is_meta
 
 
 def test_a_split_passes_several_selected_items_on():

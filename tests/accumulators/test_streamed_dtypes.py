@@ -166,10 +166,11 @@ def test_no_graph_is_kept(name):
     if name == "List":
         found = torch.stack(found)
     assert not found.requires_grad
-    for state in accumulator.metric_state.values():
-        for tensor in state if isinstance(state, list) else [state]:
-            assert tensor.grad_fn is None
-            assert not tensor.requires_grad
+    states = accumulator.metric_state
+    assert states.pop("updates")
+    for tensor in (*states.pop("values", ()), *states.values()):
+        assert tensor.grad_fn is None
+        assert not tensor.requires_grad
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -182,6 +182,7 @@ GOOD: dict[str, Callable[[], Any]] = {
         (lambda: torch.ones(4, 6), "MaxRateClassifier.rates"),
         (lambda: torch.tensor([0, 1, 2, 0]), "MaxRateClassifier.labels"),
         (lambda: True, "CellTrainer.recording Monitor.recording"),
+        (lambda: torch.tensor(0.0), "StreamAccumulator.default"),
         (lambda: (1.0,), "StreamAccumulator.args Except.args"),
         (lambda: "post", "CellTrainer.del_monitor.name"),
         (lambda: la.Cell(kept(nn.Linear(3, 2)), kept(Spike())),
