@@ -104,6 +104,7 @@ notebooks: $(DEV) ## the tutorials as notebooks, in docs/_build/notebooks
 		$(VENV)/bin/mystnb-to-jupyter --overwrite $$page \
 			$(DOCS_OUT)/notebooks/$$(basename $$page .md).ipynb || exit 1; \
 	done
+	$(PY) docs/_ext/tutorials.py $(DOCS_OUT)/notebooks/*.ipynb
 
 outputs: $(TESTS) ## what examples print, for the gallery; some by ARGS="digits_stdp --short"
 	$(PY) scripts/record.py $(ARGS)

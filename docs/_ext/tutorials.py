@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import posixpath
+import re
+import sys
+from collections.abc import Iterable
 from logging import getLogger
 from pathlib import Path
 from typing import Any
@@ -41,7 +46,49 @@ def _offer_notebook(app: Any, name: str, source: list[str]) -> None:
         source[0] = f"{head}{title}{end}{link}\n\n{text}"
 
 
+_ROLE = re.compile(r"\{(?:py:)?(\w+)\}`([^`<]*?)\s*(?:<([^`>]*)>)?`")
+_INSTALL = "# In a new environment, such as Colab:\n# %pip install lightning-accum matplotlib"
+
+
+def plain(cells: list[Any], site: str) -> list[Any]:
+    """Returns a notebook's cells as Jupyter shows them: links for roles, and how to install."""
+
+    def link(found: re.Match[str]) -> str:
+        kind, text, target = found.groups()
+        if kind != "doc":
+            return f"`{text.lstrip('~').rpartition('.')[2] if text[0] == '~' else text}`"
+        page = posixpath.normpath(f"tutorials/{target or text}") if target or text else ""
+        words = text if target else page.rpartition("/")[2].replace("-", " ")
+        return f"[{words}]({site}/{page}.html)" if site else f"*{words}*"
+
+    for cell in cells:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            source = re.sub(r"Download this page as a notebook.*\n+", "", source)
+            cell["source"] = _ROLE.sub(link, source)
+    first = {"cell_type": "code", "id": "install", "metadata": {}, "execution_count": None}
+    return [*cells[:1], {**first, "outputs": [], "source": _INSTALL}, *cells[1:]]
+
+
+def write_plain(paths: Iterable[Path], site: str = "") -> None:
+    """Rewrites notebooks that were made of pages."""
+    for path in paths:
+        book = json.loads(path.read_text(encoding="utf-8"))
+        if not any(cell.get("id") == "install" for cell in book["cells"]):
+            book["cells"] = plain(book["cells"], site)
+            path.write_text(json.dumps(book, indent=1), encoding="utf-8")
+
+
+def _offered(app: Any, failed: Exception | None) -> None:
+    write_plain(Path(app.outdir).glob("_downloads/*/*.ipynb"), app.config.html_baseurl.rstrip("/"))
+
+
 def setup(app: Any) -> dict[str, bool]:
-    """Connects the function above."""
+    """Connects the functions above."""
     app.connect("source-read", _offer_notebook)
+    app.connect("build-finished", _offered)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+if __name__ == "__main__":
+    write_plain(map(Path, sys.argv[1:]))

@@ -305,10 +305,12 @@ def alike(c: CellFacts, p: ParamFacts, x: Context) -> Iterator[str]:
         return
     share = in_common(value, x.modules[0])
     if share >= _ALIKE:
+        native = type(x.modules[1]).__module__.startswith("lightning_accum")
+        how = "`LateralInhibition` or `WinnerTakeAll`, `AdaptiveLIF`" if native else "`Competition`"
         yield (
             f"The neurons of `{c.name}` have nearly the same weights: {share:.1%} of the variance"
-            f" of `{p.name}` is common to all. Let them compete, with `LateralInhibition` or"
-            " `WinnerTakeAll`, `AdaptiveLIF` and `Normalize`, and begin with random weights."
+            f" of `{p.name}` is common to all. Let them compete, with {how} and `Normalize`, and"
+            " begin with random weights."
         )
 
 

@@ -1058,7 +1058,12 @@ correct("advice: neurons that never won", net=lambda: Net(nn.Identity()),
     data=lambda: list(torch.rand(8, BATCH, INPUTS)), advice=("`enc`", "never won"), hosts=HOSTED)
 correct("advice: neurons that are all alike",
     prepare=lambda net, rule: nn.init.constant_(net.fc.weight, 0.2),
-    advice=("`enc`", "same weights"), hosts=HOSTED)
+    advice=("`enc`", "same weights", "`WinnerTakeAll`"), hosts=HOSTED)
+correct("advice: neurons of another library that are all alike", net=lambda: Net(nn.Identity()),
+    rule=lambda net: la.Hebb(0.001), step=run_rates,
+    data=lambda: list(torch.rand(8, BATCH, INPUTS)),
+    prepare=lambda net, rule: nn.init.constant_(net.fc.weight, 0.2),
+    advice=("`enc`", "same weights", "with `Competition`"), hosts=HOSTED)
 correct("advice: delays that stay in their step", net=lambda: delayed(delay=2.0),
     rule=lambda net: la.DelayAdjustedSTDP(1e-4, -1e-4, params=["delay"], time_dim=0),
     prepare=delays_clamped, advice=("delay", "step"), hosts=HOSTED)
