@@ -32,6 +32,7 @@ SECTIONS = {
         "events_tonic": "Directions of a bar, from events by Tonic",
     },
     "Learn from reward or from an error": {
+        "cartpole": "Balance a pole, from reward",
         "reward_xor": "XOR from reward",
         "reward_xor_temporal": "XOR of spike trains from reward",
         "reward_decision": "Decide between digits, from reward",

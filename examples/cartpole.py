@@ -1,0 +1,193 @@
+"""An agent learns to balance a pole, with spiking neurons and local rules only.
+
+Place cells, each of which prefers a state, spike by chance. Of the motor neurons one spikes in each
+ms, the likelier the higher its potential, and the one with most spikes in 10 ms decides. A neuron
+for the value predicts the rewards to come. What comes better than predicted, the TD error, is the
+reward of every synapse, times its eligibility: the trace of presynaptic spikes, times the spikes of
+a motor neuron less those that were likely, which makes their sum the gradient of the reward. In the
+control, TD errors are those of earlier games. Nothing is propagated back through time or layers.
+
+    python examples/cartpole.py [--seeds 5] [--acrobot 1] [--picture cartpole.png] [--short]
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+import gymnasium
+import lightning.pytorch as pl
+import torch
+from _quiet import SILENT, quiet
+from _result import arguments, report, save, spread
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from lightning_accum import CellSpec, CellTrainerCallback, Rule, Term
+from lightning_accum.nn import Linear
+from lightning_accum.rules import reward_modulated
+
+STEPS, DECISIONS, GAMES = 10, 16, 8  # ms of a decision, decisions of a batch, games side by side
+SPIKES, TC, GAMMA, LAMBDA = 50.0, 8.0, 0.99, 0.9  # spikes of a decision, ms, discount, eligibility
+# Of each task: the first and last centre of place cells and their number, for each variable of the
+# state; the reward of a decision, and of the last one of a game.
+TASKS = {
+    "CartPole-v1": ([(-2.4, 2.4, 3), (-2, 2, 3), (-0.21, 0.21, 7), (-2, 2, 5)], 0.0, -1.0),
+    "Acrobot-v1": ([(-1, 1, 3)] * 4 + [(-6, 6, 4), (-12, 12, 4)], -0.01, 0.0),
+}
+
+
+class Neurons(nn.Module):
+    """Leaky potentials, which pass from call to call; if neurons compete, one spikes in each ms."""
+
+    def __init__(self, compete: bool) -> None:
+        super().__init__()
+        self.compete, self.potential, self.surprise = compete, torch.zeros(()), torch.zeros(())
+
+    def forward(self, currents: Tensor) -> Tensor:
+        """Spikes, or potentials, ``[T, B, N]``."""
+        found = []
+        for current in currents:
+            self.potential = math.exp(-1 / TC) * self.potential + current
+            found.append(self.potential)
+        potentials, self.surprise = torch.stack(found), torch.ones_like(currents)
+        if not self.compete:
+            return potentials
+        likely = potentials.softmax(-1)
+        winner = torch.multinomial(likely.flatten(0, 1), 1).view(*likely.shape[:2], 1)
+        spikes = torch.zeros_like(likely).scatter_(-1, winner, 1.0)
+        self.surprise = spikes - likely
+        return spikes
+
+
+class Surprise(Rule):
+    """The reward, times the eligibility of surprising spikes."""
+
+    spikes = False  # the value is none
+    lr: float
+    tc_eligibility: float = -STEPS / math.log(GAMMA * LAMBDA)
+
+    def states(self, h):
+        return {"surprise": "surprise"}
+
+    def terms(self, window, h):
+        products = [Term(h.lr, window.state("surprise"), window.pre.trace(TC))]
+        return reward_modulated(window, products, tc=h.tc_eligibility)
+
+
+class Agent(pl.LightningModule):
+    """Place cells → motor neurons and a value; plays, and learns from what follows."""
+
+    def __init__(self, task: str, seed: int, control: bool = False) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        grid, self.step_reward, self.end_reward = TASKS[task]
+        self.centres = [torch.linspace(*each) for each in grid]
+        self.task, self.control, self.errors = task, control, list[Tensor]()
+        self.games = play(task, GAMES)
+        cells, actions = math.prod(map(len, self.centres)), self.games.single_action_space.n
+        self.motor, self.value = (Linear(cells, int(n), bias=False) for n in (actions, 1))
+        for connection in (self.motor, self.value):
+            nn.init.zeros_(connection.requires_grad_(False).weight)
+        self.motor_neurons, self.value_neuron = Neurons(True), Neurons(False)
+        self.seen, _ = self.games.reset(seed=seed)
+        self.reward, self.predicted, self.length = torch.zeros(3, GAMES)
+        self.end, self.over, self.begun = torch.zeros(3, GAMES, dtype=torch.bool)
+        self.lengths = list[float]()
+
+    def place_cells(self, states: Tensor) -> Tensor:
+        """Each cell's share of the spikes, ``[B, cells]``, in states ``[B, variables]``."""
+        share = torch.ones(len(states), 1)
+        for value, centres in zip(states.unbind(1), self.centres, strict=True):
+            apart = (value.unsqueeze(1) - centres) / (centres[1] - centres[0])
+            share = (share.unsqueeze(2) * (-2 * apart.square()).softmax(1).unsqueeze(1)).flatten(1)
+        return share
+
+    def forward(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """The decision in each state, and its value."""
+        likely = self.place_cells(states) * SPIKES / STEPS
+        spikes = torch.rand(STEPS, *likely.shape) < likely
+        counts = self.motor_neurons(self.motor(spikes)).sum(0)
+        action = (counts + 0.5 * torch.rand_like(counts)).argmax(1)  # ties by chance
+        return action, self.value_neuron(self.value(spikes))[-1, :, 0]
+
+    def training_step(self, batch: int, batch_idx: int) -> dict[str, Tensor]:
+        errors = torch.zeros(DECISIONS, STEPS, GAMES)
+        for i in range(DECISIONS):
+            action, predicted = self(torch.as_tensor(self.seen))
+            # of the last decision, known now; a game that is over begins anew, whatever is decided
+            error = self.reward + torch.where(self.end, 0.0, GAMMA * predicted) - self.predicted
+            errors[i, 0] = torch.where(self.begun, 0.0, error)
+            self.begun, self.predicted = self.over, predicted
+            self.seen, _, end, late, _ = self.games.step(action.numpy())
+            self.end, self.over = torch.as_tensor(end), torch.as_tensor(end | late)
+            self.reward = torch.where(self.end, self.end_reward, self.step_reward)
+            self.length += ~self.begun
+            self.lengths += self.length[self.over].tolist()
+            self.length[self.over] = 0.0
+        if self.control:
+            self.errors.append(errors)
+            errors = self.errors[int(torch.randint(len(self.errors), ())) // 2]
+        return {"reward": errors.flatten(0, 1)}
+
+    def configure_optimizers(self):
+        return None
+
+
+def play(task: str, games: int) -> gymnasium.vector.VectorEnv:
+    """Games side by side."""
+    kind = "vector_entry_point" if task == "CartPole-v1" else "sync"
+    return gymnasium.make_vec(task, num_envs=games, vectorization_mode=kind)
+
+
+def learn(task: str, seed: int, batches: int, control: bool = False) -> Agent:
+    """An agent that has learned."""
+    pl.seed_everything(seed, verbose=False)
+    agent = Agent(task, seed, control)
+    value = CellSpec("value", "value_neuron", overrides={"lr": 0.007})
+    cells = {"motor": CellSpec("motor", "motor_neurons"), "value": value}
+    rule = CellTrainerCallback(
+        Surprise(0.9, time_dim=0), cells, input_keys=["reward"], carry=True, summary=False
+    )
+    trainer = pl.Trainer(max_epochs=1, callbacks=[rule], accelerator="cpu", **SILENT)
+    trainer.fit(agent, DataLoader(range(batches), batch_size=None))
+    return agent
+
+
+def mean_return(agent: Agent, games: int = 100) -> float:
+    """The mean return of games, by weights that stay as they are."""
+    arena, total = play(agent.task, games), 0
+    seen, _ = arena.reset(seed=1000)
+    agent.motor_neurons.potential = agent.value_neuron.potential = torch.zeros(())
+    running = torch.ones(games, dtype=torch.bool)
+    while running.any():
+        seen, _, end, late, _ = arena.step(agent(torch.as_tensor(seen))[0].numpy())
+        total += int(running.sum())
+        running &= ~torch.as_tensor(end | late)
+    return total / games * (1 if agent.end_reward else -1)
+
+
+def main() -> None:
+    args = arguments(__doc__, __file__, short="one seed, 2,560 decisions", seeds=5, acrobot=0)
+    quiet()
+    torch.set_num_threads(1)
+    task, batches = list(TASKS)[args.acrobot], 20 if args.short else 625
+    axes = Figure(figsize=(6, 3), layout="constrained").subplots()
+    for control, colour in ((True, "0.7"), (False, "tab:blue")):
+        start = time.process_time()
+        agents = [learn(task, seed, batches, control) for seed in range(args.seeds)]
+        speed = args.seeds * batches * DECISIONS * GAMES / (time.process_time() - start)
+        for agent in agents:
+            lengths = torch.tensor(agent.lengths).unfold(0, 10, 1).mean(1)
+            axes.plot(torch.tensor(agent.lengths).cumsum(0)[9:], lengths, color=colour, lw=0.8)
+        found = spread([mean_return(agent) for agent in agents], "")
+        if control:
+            print(f"mean return, errors of earlier games: {found}")
+    report(found, speed)
+    axes.set(xlabel="decisions", ylabel="length of the last ten games")
+    save(axes.figure, args.picture, 120)
+
+
+if __name__ == "__main__":
+    main()
