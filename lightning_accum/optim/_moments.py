@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
+from operator import not_
 from typing import Any, ClassVar
 
 import torch
@@ -22,7 +22,7 @@ from lightning_accum.optim._kernels import (
     pure_pass,
 )
 from lightning_accum.optim._moment_states import begin, check_state, check_values, prepare
-from lightning_accum.optim._options import MomentOptions, check, check_rectifies, is_choice, is_flag
+from lightning_accum.optim._options import MomentOptions, check, check_options, check_rectifies
 from lightning_accum.optim._plan import Batch, StepGroup, Traits, step_groups
 from lightning_accum.optim.base import GenericAdaptiveOptimizer, Group, Params, State
 from lightning_accum.optim.weight_decay import WeightDecay, decay_terms, decayed, warn_of_flips
@@ -31,22 +31,17 @@ from lightning_accum.sparse.tensor_lists import CHUNK
 Scales = tuple[Number, Number, Number]
 
 
-def adam_scales(group: dict[str, Any], rate: Number, step: Number) -> Scales:
-    """Returns size, root and floor of Adam's step."""
+def _scales(group: dict[str, Any], rate: Number, step: Number, rectify: bool) -> Scales:
+    """Returns size, root and floor of Adam's step, or of RAdam's."""
     first, second = (bias_correction(beta, step) for beta in group["betas"])
-    if group.get("optimized_update"):
-        return rate * second**0.5 / first, 1.0, group["eps"]
-    return rate / first, second**-0.5, group["eps"]
-
-
-def rectified_scales(group: dict[str, Any], rate: Number, step: Number) -> Scales:
-    """Returns size, root and floor of RAdam's step."""
-    first, second = (bias_correction(beta, step) for beta in group["betas"])
-    trust = rectification(step, group["betas"][1])
-    momentum = rate / first if group["degenerate_to_sgd"] else 0.0 * rate
+    trust = rectification(step, group["betas"][1]) if rectify else 1.0
     # The bias correction of the second moment scales the whole step, or its root only.
-    size, root = (second**0.5, 1.0) if group.get("optimized_update", True) else (1.0, second**-0.5)
+    folded = group.get("optimized_update", rectify)
+    size, root = (second**0.5, 1.0) if folded else (1.0, second**-0.5)
     size = rate * trust * size / first
+    if not rectify:
+        return size, root, group["eps"]
+    momentum = rate / first if group["degenerate_to_sgd"] else 0.0 * rate
     if isinstance(trust, Tensor):
         # `torch.where` between two Python floats would give float32.
         adaptive = (trust > 0).to(trust.dtype)
@@ -91,8 +86,8 @@ def _together(foreach: bool | None, device: torch.device) -> float:
 class MomentOptimizer(GenericAdaptiveOptimizer):
     """Base of the optimizers whose step is ``size * m / (root * sqrt(v) + floor)``.
 
-    A subclass defines the three numbers in :meth:`_scales`, and may define the learning rate of a
-    step in :meth:`rate`. This class chooses the fastest backend for each parameter.
+    A subclass may define the learning rate of a step in :meth:`rate`. This class chooses the
+    fastest backend for each parameter.
 
     Args:
         params: parameters, named parameters, or parameter groups.
@@ -110,6 +105,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
 
     _second: ClassVar[str] = "exp_avg_sq"
     _belief: ClassVar[bool] = False
+    _rectifies: ClassVar[bool] = False
     _is_adam: ClassVar[bool] = False  # whether torch's fused kernel of Adam computes this step
     _warned_of_flips = False
     plan_options = (
@@ -161,10 +157,6 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         """Whether a subclass defines the learning rate of a step."""
         return type(self).rate is not MomentOptimizer.rate
 
-    @abstractmethod
-    def _scales(self, group: Group, rate: Number, step: Number) -> Scales:
-        """Returns size, root and floor of a step."""
-
     def rate(self, group: Group, step: Number) -> Number:
         """Returns the learning rate of a step, which also scales decoupled weight decay."""
         lr: Number = group["lr"]
@@ -173,25 +165,24 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
     def validate(self, group: Group) -> None:
         """Raises a ``ValueError`` if an option of a group is out of its range."""
         super().validate(group)
-        for name in ("amsgrad", "optimized_update", "degenerate_to_sgd", "rectify", "compile"):
-            check(name, group.get(name, False), is_flag, "True or False")
-        for name in ("foreach", "fused"):
-            check(name, group.get(name), is_choice, "True, False or None")
+        check_options(group, "amsgrad", "optimized_update", "degenerate_to_sgd", "rectify")
+        check_options(group, "compile", "foreach", "fused")
         check_rectifies(group)
         for other in ("differentiable", "foreach"):
-            if group[other]:
-                for name in ("fused", "compile"):
-                    check(name, group.get(name), _unset, f"left out where `{other} = True`")
-        if group["differentiable"]:
-            check("foreach", group["foreach"], _unset, "left out where `differentiable = True`")
+            for name in ("fused", "compile", "foreach") if group[other] else ():
+                if name != other:
+                    check(name, group.get(name), not_, f"left out where `{other} = True`")
 
     def _moment_names(self, group: Group) -> tuple[str, ...]:
         """Returns the names of the moments in a state, which are torch's."""
         names = ("exp_avg", self._second)
         return (*names, f"max_{self._second}") if group["amsgrad"] else names
 
-    def _coefficients(self, group: Group, terms: Scales, scales: Scales) -> Coefficients:
+    def _coefficients(
+        self, group: Group, terms: Scales, rate: Number, step: Number
+    ) -> Coefficients:
         beta1, beta2 = group["betas"]
+        scales = _scales(group, rate, step, group.get("rectify", self._rectifies))
         inner = group["eps"] if self._belief else 0.0
         return Coefficients(*terms, beta1, beta2, inner, *scales)
 
@@ -229,9 +220,8 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         step = (state["step"].double() if group["capturable"] else state["step"]) + 1
         rate = self.rate(group, step)
         grad = decayed(self.weight_decay, param, grad, {**group, "lr": rate})
-        scales = self._scales(group, rate, step)
         # The gradient already contains the weight decay and the sign.
-        k = self._coefficients(group, (1.0, 1.0, 0.0), scales)
+        k = self._coefficients(group, (1.0, 1.0, 0.0), rate, step)
         names = self._moment_names(group)
         moments = [state[name] for name in names]
         new, *moments = pure_pass(param, grad, moments, k, self._belief)
@@ -291,7 +281,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         if not isinstance(terms[1], Tensor) and terms[1] <= 0 and not self._warned_of_flips:
             self._warned_of_flips = True
             warn_of_flips(type(self).__name__, group, rate)
-        k = self._coefficients(group, terms, self._scales(group, rate, step))
+        k = self._coefficients(group, terms, rate, step)
         # A backend that was asked for is used.
         asked = members.backend == "compiled" or group.get("fused") or group["foreach"] is not None
         if (
@@ -302,10 +292,6 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
             torch_step(group, members, grads, k, self._belief, rate, step)
         for state in members.states:
             state["step"] = step
-
-
-def _unset(option: bool | None) -> bool:
-    return not option
 
 
 class AdamFormula(MomentOptimizer):
@@ -327,6 +313,3 @@ class AdamFormula(MomentOptimizer):
     ) -> None:
         own = {**own, "fused": fused}
         super().__init__(params, lr, betas, eps, weight_decay, own, **options)
-
-    def _scales(self, group: Group, rate: Number, step: Number) -> Scales:
-        return adam_scales(group, rate, step)

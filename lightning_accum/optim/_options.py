@@ -41,51 +41,52 @@ class AdamOptions(MomentOptions, total=False):
     fused: bool | None
 
 
+def _is_rate(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return value.numel() == 1 and bool((value >= 0).all())
+    return is_number(value) and 0 <= value < math.inf
+
+
+def _is_betas(value: Any) -> bool:
+    try:
+        pair = tuple(value)
+    except TypeError:
+        return False
+    return len(pair) == 2 and all(is_number(beta) and 0 <= beta < 1 for beta in pair)
+
+
+_NON_NEGATIVE = lambda value: is_number(value) and value >= 0, "a non-negative number"
+_FLAG = lambda value: isinstance(value, bool), "True or False"
+_CHOICE = lambda value: value is None or isinstance(value, bool), "True, False or None"
+# What each option should be, as a predicate and in words.
+_RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "lr": (_is_rate, "a non-negative learning rate"),
+    "betas": (_is_betas, "two numbers in [0, 1)"),
+    "eps": _NON_NEGATIVE,
+    "weight_decay": _NON_NEGATIVE,
+    **dict.fromkeys(("weight_decouple", "absolute"), _FLAG),
+    **dict.fromkeys(("maximize", "capturable", "differentiable"), _FLAG),
+    **dict.fromkeys(("amsgrad", "optimized_update", "degenerate_to_sgd"), _FLAG),
+    **dict.fromkeys(("rectify", "compile"), _FLAG),
+    **dict.fromkeys(("foreach", "fused"), _CHOICE),
+    "warmup": (
+        lambda value: is_number(value) and (value >= 1 or value == 0),
+        "0, or a number of steps of at least 1",
+    ),
+}
+
+
 def check(name: str, value: object, ok: Callable[[Any], bool], should: str) -> None:
     """Raises a ``ValueError`` unless ``ok(value)``."""
     if not ok(value):
         raise ValueError(f"Argument `{name}` should be {should}. Found `{name} = {value!r}`.")
 
 
-def non_negative(value: Any) -> bool:
-    """Returns whether a value is a number of at least zero, and not NaN."""
-    return is_number(value) and value >= 0
-
-
-def is_flag(value: Any) -> bool:
-    """Returns whether a value is True or False."""
-    return isinstance(value, bool)
-
-
-def is_choice(value: Any) -> bool:
-    """Returns whether a value is True, False, or None for a default."""
-    return value is None or isinstance(value, bool)
-
-
-def at_least_one(value: Any) -> bool:
-    """Returns whether a value is a number of at least one."""
-    return is_number(value) and value >= 1
-
-
-def is_warmup(value: Any) -> bool:
-    """Returns whether a value is a number of steps, and not a share of them; 0 for none."""
-    return at_least_one(value) or (is_number(value) and value == 0)
-
-
-def is_rate(value: Any) -> bool:
-    """Returns whether a value is a learning rate: a finite number, or a one-element tensor."""
-    if isinstance(value, Tensor):
-        return value.numel() == 1 and bool((value >= 0).all())
-    return non_negative(value) and value < math.inf
-
-
-def is_betas(value: Any) -> bool:
-    """Returns whether a value is a pair of decays of moving averages."""
-    try:
-        pair = tuple(value)
-    except TypeError:
-        return False
-    return len(pair) == 2 and all(is_number(beta) and 0 <= beta < 1 for beta in pair)
+def check_options(options: Mapping[str, Any], *names: str) -> None:
+    """Raises a ``ValueError`` if one of the named options is there and out of its range."""
+    for name in names:
+        if name in options:
+            check(name, options[name], *_RANGES[name])
 
 
 def check_rectifies(group: Mapping[str, Any]) -> None:

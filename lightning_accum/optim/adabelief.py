@@ -5,10 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 from typing_extensions import Unpack
 
-from lightning_accum.functional.optimization import Number
-from lightning_accum.optim._moments import MomentOptimizer, Scales, adam_scales, rectified_scales
+from lightning_accum.optim._moments import MomentOptimizer
 from lightning_accum.optim._options import MomentOptions
-from lightning_accum.optim.base import Group, Params
+from lightning_accum.optim.base import Params
 from lightning_accum.optim.weight_decay import WeightDecay
 
 
@@ -33,8 +32,7 @@ class AdaBelief(MomentOptimizer):
         amsgrad: whether the running maximum of :math:`s` replaces it.
         rectify: whether to step as :class:`RAdam` does, with :math:`s` for :math:`v`.
         degenerate_to_sgd: as for :class:`RAdam`, if ``rectify``.
-        compile: whether code that is compiled at the first step steps large tensors, in one pass
-            over memory; compilation takes seconds and needs a C++ compiler.
+        compile: as for :class:`RAdam`.
         **options: the options of :class:`MomentOptions`: ``maximize``, ``foreach``,
             ``capturable``, ``differentiable`` and ``defaults``.
 
@@ -79,7 +77,3 @@ class AdaBelief(MomentOptimizer):
             "compile": compile,
         }
         super().__init__(params, lr, betas, eps, weight_decay, own, **options)
-
-    def _scales(self, group: Group, rate: Number, step: Number) -> Scales:
-        scales = rectified_scales if group["rectify"] else adam_scales
-        return scales(group, rate, step)

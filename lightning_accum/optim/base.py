@@ -11,7 +11,7 @@ from torch import Tensor
 from lightning_accum._checks import check_mapping
 from lightning_accum.optim._checkpoint import seal, unseal, warn_of_no_maximum
 from lightning_accum.optim._kernels import count_versions
-from lightning_accum.optim._options import check, is_betas, is_flag, is_rate, non_negative
+from lightning_accum.optim._options import check_options
 from lightning_accum.optim._plan import Batch, Plan, as_real, call_in_place, refuse_capture
 from lightning_accum.optim.weight_decay import WeightDecay, check_decay, flattened
 
@@ -113,12 +113,8 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
 
     def validate(self, group: Group) -> None:
         """Raises a ``ValueError`` if an option of a group is out of its range."""
-        check("lr", group["lr"], is_rate, "a non-negative learning rate")
-        check("betas", group["betas"], is_betas, "two numbers in [0, 1)")
-        check("eps", group["eps"], non_negative, "a non-negative number")
+        check_options(group, "lr", "betas", "eps", "maximize", "capturable", "differentiable")
         check_decay(self.weight_decay, group)
-        for name in ("maximize", "capturable", "differentiable"):
-            check(name, group[name], is_flag, "True or False")
 
     # ------------------------------------------------------------------ stepping
     @torch.no_grad()

@@ -5,10 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 from typing_extensions import Unpack
 
-from lightning_accum.functional.optimization import Number
-from lightning_accum.optim._moments import MomentOptimizer, Scales, rectified_scales
+from lightning_accum.optim._moments import MomentOptimizer
 from lightning_accum.optim._options import MomentOptions
-from lightning_accum.optim.base import Group, Params
+from lightning_accum.optim.base import Params
 from lightning_accum.optim.weight_decay import WeightDecay
 
 
@@ -55,6 +54,8 @@ class RAdam(MomentOptimizer):
         Liu et al. (2020), arXiv:1908.03265, algorithm 2.
     """
 
+    _rectifies = True
+
     def __init__(
         self,
         params: Params,
@@ -74,6 +75,3 @@ class RAdam(MomentOptimizer):
             "compile": compile,
         }
         super().__init__(params, lr, betas, eps, weight_decay, own, **options)
-
-    def _scales(self, group: Group, rate: Number, step: Number) -> Scales:
-        return rectified_scales(group, rate, step)

@@ -17,7 +17,7 @@ from lightning_accum.functional.optimization import (
     warmup_factor,
 )
 from lightning_accum.optim._moments import AdamFormula
-from lightning_accum.optim._options import AdamOptions, at_least_one, check, is_warmup
+from lightning_accum.optim._options import AdamOptions, check, check_options
 from lightning_accum.optim._plan import Batch
 from lightning_accum.optim.base import Group, Params
 from lightning_accum.optim.weight_decay import WeightDecay
@@ -84,7 +84,7 @@ class AdamWarmup(AdamFormula):
     def validate(self, group: Group) -> None:
         """Raises a ``ValueError`` if an option of a group is out of its range."""
         super().validate(group)
-        check("warmup", group["warmup"], is_warmup, "0, or a number of steps of at least 1")
+        check_options(group, "warmup")
 
 
 _SPARE = 20  # steps after the end that may be meant, and one more for each 20 before it
@@ -183,7 +183,7 @@ class AdamWarmupCosineDecay(AdamFormula):
     def validate(self, group: Group) -> None:
         """Raises a ``ValueError`` if an option of a group is out of its range."""
         super().validate(group)
-        check("warmup", group["warmup"], is_warmup, "0, or a number of steps of at least 1")
+        check_options(group, "warmup")
         check(
             "total_steps",
             group["total_steps"],
@@ -292,8 +292,12 @@ class Noam(AdamFormula):
     def validate(self, group: Group) -> None:
         """Raises a ``ValueError`` if an option of a group is out of its range."""
         super().validate(group)
-        check("warmup", group["warmup"], at_least_one, "a number of steps of at least 1")
-        check("d_model", group["d_model"], at_least_one, "a width of at least 1")
+        for name, should in (("warmup", "a number of steps"), ("d_model", "a width")):
+            check(name, group[name], _at_least_one, f"{should} of at least 1")
+
+
+def _at_least_one(value: Any) -> bool:
+    return is_number(value) and value >= 1
 
 
 def _is_low(group: Group) -> bool:

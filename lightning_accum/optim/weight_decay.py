@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.functional.optimization import Number
-from lightning_accum.optim._options import check, is_flag, non_negative
+from lightning_accum.optim._options import check_options
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class WeightDecay:
     absolute: bool = False
 
     def __post_init__(self) -> None:
-        check("weight_decay", self.weight_decay, non_negative, "a non-negative number")
+        check_options(self.defaults(), "weight_decay")
 
     def defaults(self) -> dict[str, Any]:
         """Returns the equivalent options of a parameter group, ``weight_decay`` first."""
@@ -99,9 +99,7 @@ def decay_terms(group: Mapping[str, Any], rate: Number) -> tuple[Number, float]:
 
 def check_decay(decay: WeightDecay, group: Mapping[str, Any]) -> None:
     """Raises a ``ValueError`` if the options of a weight decay are out of their range."""
-    check("weight_decay", group["weight_decay"], non_negative, "a non-negative number")
-    for name in ("weight_decouple", "absolute"):
-        check(name, group[name], is_flag, "True or False")
+    check_options(group, "weight_decay", "weight_decouple", "absolute")
     own = type(decay) is WeightDecay and group["weight_decouple"] and group["absolute"]
     if own and group["weight_decay"] >= 1:
         raise ValueError(
