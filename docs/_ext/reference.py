@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -130,6 +131,38 @@ def _check_complete(app: Any, env: Any) -> None:
                 )
 
 
+_HOOKS = (
+    "terms",
+    "states",
+    "reads",
+    "prepare",
+    "check",
+    "check_cell",
+)  # that authors of rules write
+
+
+def _write_pages(app: Any) -> None:
+    """Writes a page for each name of ``rules``; that of ``Rule`` has what authors write apart."""
+    folder = Path(app.srcdir) / "api" / "rules"
+    folder.mkdir(exist_ok=True)
+    module = importlib.import_module("lightning_accum.rules")
+    for name in module.__all__:
+        kind = "class" if isinstance(getattr(module, name), type) else "function"
+        path = f"lightning_accum.rules.{name}"
+        lines = [f"# {name}", "", "```{eval-rst}", f".. auto{kind}:: {path}"]
+        if name == "Rule":
+            lines += [
+                f"   :exclude-members: {', '.join(_HOOKS)}",
+                "```",
+                "",
+                "## For authors of rules",
+            ]
+            lines += ["", "```{eval-rst}", *(f".. automethod:: {path}.{hook}" for hook in _HOOKS)]
+        page, text = folder / f"{name}.md", "\n".join([*lines, "```", ""])
+        if not page.exists() or page.read_text(encoding="utf-8") != text:
+            page.write_text(text, encoding="utf-8")
+
+
 class Summary(Autosummary):
     """An autosummary of what a package's ``__all__`` lists, without the signatures."""
 
@@ -149,6 +182,7 @@ def setup(app: Any) -> dict[str, bool]:
     """Connects the functions above; of autosummary, it takes the tables, and no pages."""
     app.setup_extension("sphinx.ext.autosummary")
     app.add_directive("summary", Summary)
+    app.connect("builder-inited", _write_pages)
     app.connect("env-check-consistency", _check_complete)
     app.connect("missing-reference", _resolve)
     app.connect("autodoc-process-bases", _show_public_bases)
