@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import cache
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from operator import is_, itemgetter
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +16,7 @@ from lightning_accum._compat import foreach, fused_adam
 from lightning_accum.functional.optimization import (
     Number,
     belief_moment,
+    bias_correction,
     first_moment,
     moment_step,
     second_moment,
@@ -215,3 +218,100 @@ def _compiled(belief: bool) -> Callable[..., None]:
             old.copy_(value)
 
     return torch.compile(run, dynamic=True)
+
+
+Backend = Literal["fused", "listed", "compiled", "single"]
+
+
+@dataclass
+class StepGroup:
+    """Parameters of one device and dtype that one backend steps."""
+
+    backend: Backend
+    staged: bool  # whether they differ from their moments in dtype or layout
+    device: torch.device
+    names: tuple[str, ...]  # of the moments
+    params: list[Tensor] = field(default_factory=list)
+    states: list[dict[str, Any]] = field(default_factory=list)
+    index: list[int] = field(default_factory=list)  # of their gradients in the parameter group
+    found: bool = False  # whether `places` has all memory, at this step
+
+    def __post_init__(self) -> None:
+        # The moments that were checked, a list for each name.
+        self.moments: list[list[Tensor]] = [[] for _ in self.names]
+
+    def add(self, index: int, param: Tensor, state: dict[str, Any]) -> None:
+        """Adds a parameter."""
+        self.index.append(index)
+        self.params.append(param)
+        self.states.append(state)
+        for name, column in zip(self.names, self.moments, strict=True):
+            column.append(state[name])
+
+    def part(self, which: list[int]) -> StepGroup:
+        """Returns the step group of some of the parameters."""
+        part = StepGroup(self.backend, self.staged, self.device, self.names)
+        for i in which:
+            part.add(self.index[i], self.params[i], self.states[i])
+        return part
+
+    @cached_property
+    def is_flat(self) -> bool:
+        """Whether the backend goes over the tensors as flat memory of the CPU, without copies."""
+        direct = self.backend != "single" and not self.staged and bool(self.names)
+        return direct and self.device.type == "cpu"
+
+    @cached_property
+    def places(self) -> Places:
+        """The memory of the parameters, their gradients and their moments."""
+        return Places(self.params, self.moments)
+
+    def find(self, grads: list[Tensor]) -> bool:
+        """Finds the memory of the tensors, and returns whether its backend may go over it."""
+        self.found = self.is_flat and self.places.find(grads)
+        return self.found
+
+    def stands(self) -> bool:
+        """Returns whether the states still hold the moments that were checked."""
+        try:
+            for name, known in zip(self.names, self.moments, strict=True):
+                if not all(map(is_, known, map(itemgetter(name), self.states))):
+                    return False
+        except KeyError:
+            return False
+        return True
+
+    def columns(self, grads: list[Tensor]) -> Columns:
+        """Returns the parameters, their gradients and their moments."""
+        columns = [self.params, grads, *self.moments]
+        if self.backend == "fused" and self.device.type == "cpu" and not self.found:
+            check_sizes(columns)
+        return columns
+
+    def step_by_torch(
+        self,
+        group: dict[str, Any],
+        grads: list[Tensor],
+        k: Coefficients,
+        belief: bool,
+        rate: Number,
+        step: int,
+    ) -> None:
+        """Steps parameters of one count by torch's operations or its fused kernel."""
+        columns = self.columns(grads)
+        if self.backend == "fused":
+            # All share one count tensor, since one for each would cost more than the kernel.
+            count = torch.full((), float(step), dtype=torch.float32, device=self.device)
+            eps = group["eps"]
+            if group["optimized_update"]:  # from ε added to √v to ε added to √v̂
+                eps /= bias_correction(group["betas"][1], step) ** 0.5
+            counts = [count] * len(self.params)
+            fused_step(columns, counts, group, rate, eps, self.staged)
+        elif self.backend == "compiled":
+            compiled_step(columns, k, belief)
+        else:
+            # The number of elements of a chunk, which is limited on the CPU only.
+            together = CHUNK if self.device.type == "cpu" else float("inf")
+            if group["foreach"] is not None:
+                together = float("inf") if group["foreach"] else 0.0
+            listed_step(columns, k, belief, self.staged, together)

@@ -12,21 +12,22 @@ from typing_extensions import Unpack
 
 from lightning_accum._checks import check_mapping
 from lightning_accum._compat import foreach
+from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.functional.optimization import Number, bias_correction, rectification
 from lightning_accum.optim._kernels import (
+    COMPILED,
+    Backend,
     Coefficients,
-    compiled_step,
+    StepGroup,
     fused_step,
     kernel_step,
-    listed_step,
     pure_pass,
 )
-from lightning_accum.optim._moment_states import begin, check_state, check_values, prepare
 from lightning_accum.optim._options import MomentOptions, check, check_options, check_rectifies
-from lightning_accum.optim._plan import Batch, StepGroup, Traits, step_groups
-from lightning_accum.optim.base import GenericAdaptiveOptimizer, Group, Params, State
+from lightning_accum.optim._states import as_real, check_state, check_values, prepare
+from lightning_accum.optim.base import Batch, GenericAdaptiveOptimizer, Group, Params, State
 from lightning_accum.optim.weight_decay import WeightDecay, decay_terms, decayed, warn_of_flips
-from lightning_accum.sparse.tensor_lists import CHUNK
+from lightning_accum.sparse.tensor_lists import SERIAL, dense, same_layout
 
 Scales = tuple[Number, Number, Number]
 
@@ -50,57 +51,16 @@ def _scales(group: dict[str, Any], rate: Number, step: Number, rectify: bool) ->
     return (size, root, group["eps"]) if trust > 0 else (momentum, 0.0, 1.0)
 
 
-def torch_step(
-    group: dict[str, Any],
-    members: StepGroup,
-    grads: list[Tensor],
-    k: Coefficients,
-    belief: bool,
-    rate: Number,
-    step: int,
-) -> None:
-    """Steps parameters of one count by the backend of their step group."""
-    columns = members.columns(grads)
-    if members.backend == "fused":
-        # All share one count tensor, since one for each would cost more than the kernel.
-        count = torch.full((), float(step), dtype=torch.float32, device=members.device)
-        eps = group["eps"]
-        if group["optimized_update"]:  # from ε added to √v to ε added to √v̂
-            eps /= bias_correction(group["betas"][1], step) ** 0.5
-        counts = [count] * len(members.params)
-        fused_step(columns, counts, group, rate, eps, members.staged)
-    elif members.backend == "compiled":
-        compiled_step(columns, k, belief)
-    else:
-        together = _together(group["foreach"], members.device)
-        listed_step(columns, k, belief, members.staged, together)
-
-
-def _together(foreach: bool | None, device: torch.device) -> float:
-    """Returns the number of elements of a chunk, which is limited on the CPU only."""
-    if foreach is None:
-        return CHUNK if device.type == "cpu" else float("inf")
-    return float("inf") if foreach else 0.0
-
-
 class MomentOptimizer(GenericAdaptiveOptimizer):
     """Base of the optimizers whose step is ``size * m / (root * sqrt(v) + floor)``.
 
-    A subclass may define the learning rate of a step in :meth:`rate`. This class chooses the
-    fastest backend for each parameter.
+    A subclass may define the learning rate of a step in :meth:`rate`. The fastest backend is chosen
+    for each parameter.
 
     Args:
-        params: parameters, named parameters, or parameter groups.
-        lr: learning rate.
-        betas: decays of the first and the second moment.
-        eps: keeps the denominator from zero.
-        weight_decay: a number, or a :class:`WeightDecay`.
+        params, lr, betas, eps, weight_decay: as for :class:`Adam`.
         own: the options of the subclass, by name.
-        maximize: see :class:`MomentOptions`, as for those below.
-        foreach: whether to step lists of tensors.
-        capturable: whether a step can be captured in a CUDA graph.
-        differentiable: whether autograd follows the step.
-        defaults: further options of every group.
+        maximize, foreach, capturable, differentiable, defaults: as in :class:`MomentOptions`.
     """
 
     _second: ClassVar[str] = "exp_avg_sq"
@@ -158,7 +118,12 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         return type(self).rate is not MomentOptimizer.rate
 
     def rate(self, group: Group, step: Number) -> Number:
-        """Returns the learning rate of a step, which also scales decoupled weight decay."""
+        """Returns the learning rate of a step, which also scales decoupled weight decay.
+
+        Args:
+            group: the options of a group.
+            step: counts from one; a number, or a 0-dim tensor in a ``capturable`` group.
+        """
         lr: Number = group["lr"]
         return lr
 
@@ -189,7 +154,9 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
     # ------------------------------------------------------------------ states
     def init_state(self, state: State, group: Group, param: Tensor) -> None:
         """Begins the count and the moments at zero, in float32 or wider."""
-        begin(state, self._moment_names(group), param)
+        state["step"] = 0
+        for name in self._moment_names(group):
+            state[name] = torch.zeros_like(param, dtype=at_least_float32(param.dtype))
 
     def ready_state(self, group: Group, param: Tensor) -> State:
         """Returns the state of a parameter, checked and in the form that steps use."""
@@ -235,17 +202,55 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
 
     # ------------------------------------------------------------------ many at once
     def step_groups(self, group: Group, batch: Batch) -> list[StepGroup]:
-        """Sorts the parameters of a group by the backend that steps them."""
-        by_formula = self._steps_by_formula
-        traits = Traits(
-            optimizer=type(self).__name__,
-            decay=type(self.weight_decay).__name__,
-            moments=self._moment_names(group) if by_formula else (),
-            by_formula=by_formula and type(self.weight_decay) is WeightDecay,
-            is_adam=self._is_adam,
-            scheduled=self._is_scheduled,
-        )
-        return step_groups(traits, group, batch)
+        """Sorts parameters by the backend that steps them, with moments in its layout."""
+        names = self._moment_names(group) if self._steps_by_formula else ()
+        found: dict[tuple[Any, ...], StepGroup] = {}
+        for i, (param, state) in enumerate(zip(batch.params, batch.states, strict=True)):
+            if len(names) > 2 and names[2] not in state:  # the option was switched on since
+                state[names[2]] = state[names[1]].clone()
+            backend, staged = self._backend(group, param), False
+            # Autograd follows the moments unchanged, and a subclass of tensors has its own layout.
+            own = () if group["differentiable"] or not _is_plain(param) else names
+            if own:
+                staged = _fit(own, state, as_real(param))
+            # A staged group has one step count; a captured step needs one for each parameter.
+            if backend == "single" or (staged and group["capturable"]):
+                backend, staged = "single", False
+            else:
+                large = group.get("compile") and param.numel() >= COMPILED
+                if large and backend == "listed" and not staged:
+                    backend = "compiled"
+            # The fused kernel steps small tensors in one thread, apart from large ones.
+            small = backend == "fused" and param.numel() < SERIAL
+            key = (backend, staged, small, own, param.device, param.dtype)
+            found.setdefault(key, StepGroup(backend, staged, param.device, own)).add(
+                i, param, state
+            )
+        return list(found.values())
+
+    def _backend(self, group: Group, param: Tensor) -> Backend:
+        # Another step or weight decay would have to be called.
+        by_formula = self._steps_by_formula and type(self.weight_decay) is WeightDecay
+        plain = by_formula and _is_plain(param) and param.is_floating_point()
+        # The kernel reads a rate on the device, but no rate or ε from a count on the device.
+        computed = group["capturable"] and (self._is_scheduled or group.get("optimized_update"))
+        here = param.device.type in ("cpu", "cuda")
+        fusable = self._is_adam and plain and here and not computed
+        if group.get("fused") and not fusable:
+            raise ValueError(
+                "Argument `fused` should be left out for parameters that are not plain"
+                " floating-point tensors on a CPU or a CUDA device, with `capturable=True` for a"
+                " rate or ε that depends on the step, and for a subclass with another `step_param`"
+                f" or weight decay. Found `fused = True` for a `{type(param).__name__}` with"
+                f" `dtype = {param.dtype}` on {param.device}, in `{type(self).__name__}` with"
+                f" `{type(self.weight_decay).__name__}`."
+            )
+        if not plain or group["differentiable"]:
+            return "single"
+        if fusable and group.get("fused") is not False and group["foreach"] is None:
+            return "fused"
+        remote = isinstance(group["lr"], Tensor) and not group["lr"].is_cpu
+        return "single" if group["capturable"] or remote else "listed"
 
     def _step_batch(self, group: Group, batch: Batch, grads: list[Tensor]) -> None:
         for members in batch.step_groups:
@@ -289,7 +294,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
             or not members.found
             or not kernel_step(members.params, members.places, k, self._belief)
         ):
-            torch_step(group, members, grads, k, self._belief, rate, step)
+            members.step_by_torch(group, grads, k, self._belief, rate, step)
         for state in members.states:
             state["step"] = step
 
@@ -313,3 +318,18 @@ class AdamFormula(MomentOptimizer):
     ) -> None:
         own = {**own, "fused": fused}
         super().__init__(params, lr, betas, eps, weight_decay, own, **options)
+
+
+def _is_plain(param: Tensor) -> bool:
+    return type(param) in (Tensor, torch.nn.Parameter)
+
+
+def _fit(names: tuple[str, ...], state: dict[str, Any], param: Tensor) -> bool:
+    """Gives moments the parameter's layout, and returns whether steps have to be staged."""
+    dtype = at_least_float32(param.dtype)
+    for name in names:
+        moment = state[name]
+        fits = moment.dtype == dtype and moment.device == param.device
+        if not fits or not same_layout(moment, param) or not dense(moment):
+            state[name] = torch.empty_like(param, dtype=dtype).copy_(moment)
+    return dtype != param.dtype or not same_layout(state[names[0]], param)

@@ -33,11 +33,7 @@ class AdaBelief(MomentOptimizer):
         rectify: whether to step as :class:`RAdam` does, with :math:`s` for :math:`v`.
         degenerate_to_sgd: as for :class:`RAdam`, if ``rectify``.
         compile: as for :class:`RAdam`.
-        **options: the options of :class:`MomentOptions`: ``maximize``, ``foreach``,
-            ``capturable``, ``differentiable`` and ``defaults``.
-
-    Raises:
-        ValueError: if an option is out of its range.
+        **options: those of :class:`MomentOptions`.
 
     Example:
         >>> import torch

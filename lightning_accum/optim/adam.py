@@ -31,8 +31,7 @@ class Adam(AdamFormula):
         weight_decay: :math:`\lambda \ge 0` of a decoupled decay, or a :class:`WeightDecay`.
         optimized_update: whether the bias corrections are folded into the step size; ε is then
             added to :math:`\sqrt v` instead of :math:`\sqrt{\hat v}`.
-        **options: the options of :class:`AdamOptions`: ``maximize``, ``foreach``, ``fused``,
-            ``capturable``, ``differentiable`` and ``defaults``.
+        **options: those of :class:`AdamOptions`.
 
     Raises:
         ValueError: if an option is out of its range.
@@ -78,11 +77,9 @@ class AMSGrad(AdamFormula):
         \hat m = m / (1 - \beta_1^t), \quad \hat v = \bar v / (1 - \beta_2^t)
 
     Args:
-        params, lr, betas, eps, weight_decay: as for :class:`Adam`.
-        optimized_update: as for :class:`Adam`.
+        params, lr, betas, eps, weight_decay, optimized_update: as for :class:`Adam`.
         amsgrad: whether the running maximum is taken; :class:`Adam` without.
-        **options: the options of :class:`AdamOptions`: ``maximize``, ``foreach``, ``fused``,
-            ``capturable``, ``differentiable`` and ``defaults``.
+        **options: those of :class:`AdamOptions`.
 
     Raises:
         ValueError: if an option is out of its range.

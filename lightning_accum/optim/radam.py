@@ -35,11 +35,7 @@ class RAdam(MomentOptimizer):
         degenerate_to_sgd: whether the first steps are those of momentum, rather than none.
         compile: whether code that is compiled at the first step steps large tensors, in one pass
             over memory; compilation takes seconds and needs a C++ compiler.
-        **options: the options of :class:`MomentOptions`: ``maximize``, ``foreach``,
-            ``capturable``, ``differentiable`` and ``defaults``.
-
-    Raises:
-        ValueError: if an option is out of its range.
+        **options: those of :class:`MomentOptions`.
 
     Example:
         >>> import torch

@@ -18,16 +18,12 @@ from lightning_accum.functional.optimization import (
 )
 from lightning_accum.optim._moments import AdamFormula
 from lightning_accum.optim._options import AdamOptions, check, check_options
-from lightning_accum.optim._plan import Batch
-from lightning_accum.optim.base import Group, Params
+from lightning_accum.optim.base import Batch, Group, Params
 from lightning_accum.optim.weight_decay import WeightDecay
 
 
 class AdamWarmup(AdamFormula):
     r"""Adam or AMSGrad whose rate rises linearly to its value; its decay is decoupled.
-
-    ``torch.optim.Adam`` adds ``weight_decay`` to the gradient, as
-    ``WeightDecay(..., weight_decouple=False)`` does here. ``eps`` is torch's.
 
     .. math:: \alpha_t = \alpha \min(1, t / w)
 
@@ -36,15 +32,9 @@ class AdamWarmup(AdamFormula):
     :math:`\alpha_t`.
 
     Args:
-        params, lr, betas, eps, weight_decay: as for :class:`Adam`.
+        params, lr, betas, eps, weight_decay, amsgrad, optimized_update: as for :class:`AMSGrad`.
         warmup: :math:`w \ge 0` in steps; zero for no warm-up.
-        amsgrad: whether the running maximum of the second moment replaces it.
-        optimized_update: as for :class:`Adam`.
-        **options: the options of :class:`AdamOptions`: ``maximize``, ``foreach``, ``fused``,
-            ``capturable``, ``differentiable`` and ``defaults``.
-
-    Raises:
-        ValueError: if an option is out of its range.
+        **options: those of :class:`AdamOptions`.
 
     Example:
         >>> import torch
@@ -72,12 +62,7 @@ class AdamWarmup(AdamFormula):
         super().__init__(params, lr, betas, eps, weight_decay, own, **options)
 
     def rate(self, group: Group, step: Number) -> Number:
-        """Returns the learning rate of a step, after its warm-up.
-
-        Args:
-            group: the options of a group.
-            step: counts from one; a number, or a 0-dim tensor in a ``capturable`` group.
-        """
+        """Returns the learning rate of a step, after its warm-up."""
         lr: Number = group["lr"]
         return lr * warmup_factor(step, group["warmup"])
 
@@ -93,9 +78,6 @@ _SPARE = 20  # steps after the end that may be meant, and one more for each 20 b
 class AdamWarmupCosineDecay(AdamFormula):
     r"""Adam or AMSGrad whose rate rises linearly, then falls to zero along half a cosine.
 
-    ``weight_decay`` is decoupled; ``torch.optim.Adam`` adds it to the gradient, as
-    ``WeightDecay(..., weight_decouple=False)`` does here. ``eps`` is torch's.
-
     .. math::
         \alpha_t = \alpha \min(1, t / w) \cdot \tfrac12 (1 + \cos \pi p), \qquad
         p = \operatorname{clamp}\!\left(\frac{t - w}{T - w}, 0, 1\right)
@@ -104,16 +86,10 @@ class AdamWarmupCosineDecay(AdamFormula):
     stays zero. A decoupled weight decay is scaled by :math:`\alpha_t`.
 
     Args:
-        params, lr, betas, eps, weight_decay: as for :class:`Adam`.
+        params, lr, betas, eps, weight_decay, amsgrad, optimized_update: as for :class:`AMSGrad`.
         warmup: :math:`w \ge 0` in steps; zero for no warm-up.
         total_steps: :math:`T > w`, warm-up included.
-        amsgrad: whether the running maximum of the second moment replaces it.
-        optimized_update: as for :class:`Adam`.
-        **options: the options of :class:`AdamOptions`: ``maximize``, ``foreach``, ``fused``,
-            ``capturable``, ``differentiable`` and ``defaults``.
-
-    Raises:
-        ValueError: if an option is out of its range.
+        **options: those of :class:`AdamOptions`.
 
     Example:
         >>> import torch
@@ -171,12 +147,7 @@ class AdamWarmupCosineDecay(AdamFormula):
         )
 
     def rate(self, group: Group, step: Number) -> Number:
-        """Returns the learning rate of a step.
-
-        Args:
-            group: the options of a group.
-            step: counts from one; a number, or a 0-dim tensor in a ``capturable`` group.
-        """
+        """Returns the learning rate of a step."""
         lr: Number = group["lr"]
         return lr * warmup_cosine_factor(step, group["warmup"], group["total_steps"])
 
@@ -198,9 +169,7 @@ _LOW = 1e-5  # a peak rate below which `lr` was probably taken from another opti
 class Noam(AdamFormula):
     r"""Adam with the schedule of the Transformer: a rise, then the inverse root of the step.
 
-    ``weight_decay`` is decoupled; ``torch.optim.Adam`` adds it to the gradient, as
-    ``WeightDecay(..., weight_decouple=False)`` does here. ``eps`` is the Transformer's, a tenth of
-    torch's default.
+    ``eps`` is the Transformer's, a tenth of torch's default.
 
     .. math:: \alpha_t = \alpha \, d_{\text{model}}^{-1/2} \min(t^{-1/2}, t \, w^{-3/2})
 
@@ -209,21 +178,12 @@ class Noam(AdamFormula):
     scaled by :math:`\alpha_t`.
 
     Args:
-        params: parameters, named parameters, or parameter groups.
+        params, betas, eps, weight_decay, amsgrad, optimized_update: as for :class:`AMSGrad`.
         lr: :math:`\alpha \ge 0`, a factor of the schedule, about 1. A warning names the largest
             rate if it is below 1e-5, as with a learning rate of Adam.
-        betas: :math:`\beta_1, \beta_2` in [0, 1).
-        eps: :math:`\epsilon \ge 0`.
-        weight_decay: :math:`\lambda \ge 0` of a decoupled decay, or a :class:`WeightDecay`.
         warmup: :math:`w \ge 1` in steps.
         d_model: :math:`d_{\text{model}} \ge 1`, the width of the model.
-        amsgrad: whether the running maximum of the second moment replaces it.
-        optimized_update: as for :class:`Adam`.
-        **options: the options of :class:`AdamOptions`: ``maximize``, ``foreach``, ``fused``,
-            ``capturable``, ``differentiable`` and ``defaults``.
-
-    Raises:
-        ValueError: if an option is out of its range.
+        **options: those of :class:`AdamOptions`.
 
     Example:
         >>> import torch
@@ -257,11 +217,7 @@ class Noam(AdamFormula):
         super().__init__(params, lr, betas, eps, weight_decay, own, **options)
 
     def add_param_group(self, param_group: Group) -> None:
-        """Adds a group of parameters, and warns if its largest rate is very low.
-
-        Args:
-            param_group: as for other optimizers.
-        """
+        """Adds a group of parameters, and warns if its largest rate is very low."""
         super().add_param_group(param_group)
         _warn_of_low_rate(type(self).__name__, self.param_groups[-1])
 
@@ -269,9 +225,6 @@ class Noam(AdamFormula):
         """Loads a copy of a state, and warns if it makes the largest rate very low.
 
         The rate of a checkpoint of torch's Adam, about 1e-3, replaces the factor of the schedule.
-
-        Args:
-            state_dict: as for other optimizers.
         """
         was_low = [_is_low(group) for group in self.param_groups]
         super().load_state_dict(state_dict)
@@ -280,12 +233,7 @@ class Noam(AdamFormula):
                 _warn_of_low_rate(type(self).__name__, group, "after loading, set `group['lr'] = ")
 
     def rate(self, group: Group, step: Number) -> Number:
-        """Returns the learning rate of a step.
-
-        Args:
-            group: the options of a group.
-            step: counts from one; a number, or a 0-dim tensor in a ``capturable`` group.
-        """
+        """Returns the learning rate of a step."""
         lr: Number = group["lr"]
         return lr * noam_factor(step, group["warmup"], group["d_model"])
 

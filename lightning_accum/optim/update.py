@@ -12,7 +12,7 @@ from torch import Tensor
 from lightning_accum._checks import check_factor, check_mapping, is_number
 from lightning_accum._compat import version
 from lightning_accum.distributed.shards import is_sharded
-from lightning_accum.optim._checkpoint import checked_parts
+from lightning_accum.optim._states import checked_parts
 from lightning_accum.updates import Updater
 from lightning_accum.updates.changes import call_uninterrupted
 
@@ -62,7 +62,6 @@ class UpdateOptimizer(torch.optim.Optimizer):
         self.attach(updaters)
 
     def _begin(self) -> None:
-        """Begins without any updaters."""
         self._updaters: list[Updater] = []
         # The parameter last seen under each updater's name.
         self._found: dict[tuple[int, str], Tensor] = {}

@@ -8,6 +8,7 @@ from optimizer_cases import CASES, give_gradients, parameters, run, same
 from turns import turns
 
 from lightning_accum.optim import AdaBelief, Noam, RAdam, WeightDecay
+from lightning_accum.optim._kernels import StepGroup
 from lightning_accum.sparse import tensor_lists
 from lightning_accum.sparse.library import library
 from lightning_accum.sparse.tensor_lists import Places, step_moments
@@ -38,7 +39,7 @@ def test_it_steps_as_lists_of_tensors_do(form, dtype, threads, monkeypatch):
         params, others = parameters(dtype, shapes=SIZES), parameters(dtype, shapes=SIZES)
         options = {"maximize": True, "weight_decay": decay, "lr": 0.01}
         run(FORMS[form](others, foreach=True, **options), others, 9)
-        monkeypatch.setattr("lightning_accum.optim._moments.torch_step", None)
+        monkeypatch.setattr(StepGroup, "step_by_torch", None)
         optimizer = FORMS[form](params, **options)
         versions = [param._version for param in params]
         run(optimizer, params, 9)

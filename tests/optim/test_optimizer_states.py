@@ -11,7 +11,6 @@ from torch import nn
 
 from lightning_accum.optim import AdaBelief, Adam, AMSGrad, RAdam
 from lightning_accum.optim._kernels import COMPILED
-from lightning_accum.optim._moment_states import _is_count_on
 
 SOME = ["adam", "warmup-amsgrad", "radam", "adabelief-amsgrad"]
 WAYS = ({}, {"foreach": True}, {"foreach": False}, {"capturable": True})
@@ -230,11 +229,3 @@ def test_an_empty_state_is_begun():
     optimizer.load_state_dict(saved)
     run(optimizer, params, 1, 3)
     assert [optimizer.state[p]["step"] for p in params] == [4, 1, 4, 4, 4]
-
-
-@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
-def test_a_capturable_count_is_a_number_on_the_device(shape: tuple[int, ...]) -> None:
-    count = torch.ones(shape)
-    assert _is_count_on(count, torch.device("cpu")) == (shape == ())
-    assert not _is_count_on(count, torch.device("meta"))
-    assert not _is_count_on(1.0, torch.device("cpu"))
