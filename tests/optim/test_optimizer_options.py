@@ -1,17 +1,20 @@
-"""What options are taken, and what is said of those that are not."""
+"""What options are taken by default, and what is said of those that cannot be."""
 
 from __future__ import annotations
 
 import inspect
+import math
 
 import lightning.pytorch as pl
 import pytest
 import torch
 from lightning.pytorch.cli import LightningCLI
-from optimizer_cases import ADAM, CASES, OWN, parameters, run, same
+from optimizer_cases import ADAM, CASES, OWN, close, parameters, run, same
 from torch import nn
 from turns import turns
 
+from lightning_accum import Accumulator
+from lightning_accum.functional import bound_power
 from lightning_accum.optim import (
     AdaBelief,
     Adam,
@@ -19,16 +22,99 @@ from lightning_accum.optim import (
     AdamWarmup,
     AdamWarmupCosineDecay,
     AMSGrad,
+    GenericAdaptiveOptimizer,
     MomentOptions,
     Noam,
     RAdam,
     WeightDecay,
 )
 
-KINDS = [Adam, AMSGrad, AdamWarmup, Noam, AdamWarmupCosineDecay, RAdam, AdaBelief]
 NAN = float("nan")
+SHARED = {
+    "lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, "weight_decouple": True,
+    "absolute": False, "maximize": False, "capturable": False, "differentiable": False,
+    "foreach": None,
+}  # fmt: skip
+FUSED = {**SHARED, "fused": None, "amsgrad": False, "optimized_update": False}
+DEFAULTS = {
+    Adam: FUSED,
+    AMSGrad: {**FUSED, "amsgrad": True},
+    AdamWarmup: {**FUSED, "warmup": 0},
+    Noam: {**FUSED, "lr": 1.0, "betas": (0.9, 0.98), "eps": 1e-9, "warmup": 4000, "d_model": 512},
+    AdamWarmupCosineDecay: {**FUSED, "warmup": 0, "total_steps": 10_000},
+    RAdam: {
+        **SHARED, "amsgrad": False, "optimized_update": True, "degenerate_to_sgd": True,
+        "compile": False,
+    },
+    AdaBelief: {
+        **SHARED, "eps": 1e-16, "amsgrad": False, "rectify": False, "degenerate_to_sgd": True,
+        "compile": False,
+    },
+}  # fmt: skip
+
+
+# ---------------------------------------------------------------------- what is taken
+@turns("make", DEFAULTS)
+def test_every_default(make):
+    (group,) = make(parameters()).param_groups
+    assert {key: value for key, value in group.items() if key != "params"} == DEFAULTS[make]
+    shared = MomentOptions if make in (RAdam, AdaBelief) else AdamOptions
+    options = {*inspect.signature(make).parameters, *shared.__annotations__}
+    assert options - {"params", "defaults", "options"} <= set(group)
+
+
+@turns("make", DEFAULTS)
+def test_further_defaults_reach_every_group(make):
+    further, params = {"note": 3}, parameters()
+    groups = [{"params": params[:1]}, {"params": params[1:], "note": 4}]
+    optimizer = make(groups, defaults=further)
+    assert [group["note"] for group in optimizer.param_groups] == [3, 4]
+    assert further == {"note": 3}
+
+
+@turns("options", [{}, {"capturable": True}, {"foreach": False}])
+def test_radams_eps_beside_either_root(options):
+    params, others = parameters(), parameters()
+    eps, betas = 0.1, (0.9, 0.9)
+    one = RAdam(params, lr=0.01, eps=eps, betas=betas, optimized_update=False, **options)
+    other = RAdam(others, lr=0.01, betas=betas, **options)
+    for step in range(30):
+        # the same step, where ε is multiplied by the correction of the second moment
+        other.param_groups[0]["eps"] = eps * (1 - betas[1] ** (step + 1)) ** 0.5
+        close(run(one, params, 1, step), run(other, others, 1, step))
+
+
+@turns("name", OWN)
+def test_options_on_the_edge_of_their_range_are_taken(name):
+    assert CASES[name](parameters(), eps=0.0).param_groups[0]["eps"] == 0.0
+    # Without steps of momentum, a second decay of 0 is refused.
+    still = {"betas": (0.0, 0.9 if name == "radam-still" else 0.0), "weight_decay": 0.0}
+    for lr in (0, 0.0, torch.tensor(0.0), torch.tensor([0.0])):
+        params = parameters()
+        kept = [p.detach().clone() for p in params]
+        same(run(CASES[name](params, **{**still, "lr": lr}), params, 2), kept)
+    for option, value in (("warmup", 1), ("d_model", 1), ("total_steps", 4)):
+        if option in CASES[name](parameters()).param_groups[0]:
+            params = parameters()
+            run(CASES[name](params, **{option: value}), params, 2)
+            assert all(p.isfinite().all() for p in params)
+
+
+def test_weight_decay_says_what_groups_hold():
+    decay = WeightDecay(0.1, weight_decouple=False, absolute=True)
+    assert decay.defaults() == {"weight_decay": 0.1, "weight_decouple": False, "absolute": True}
+    params = parameters()
+    groups = [{"params": params[:1], "weight_decay": WeightDecay(0.2, absolute=True)},
+              {"params": params[1:2], "weight_decay": 0.3}, {"params": params[2:]}]  # fmt: skip
+    found = Adam(groups, weight_decay=decay).param_groups
+    assert [g["weight_decay"] for g in found] == [0.2, 0.3, 0.1]
+    assert [g["weight_decouple"] for g in found] == [True, False, False]
+    assert [g["absolute"] for g in found] == [True, True, True]
+
+
+# ---------------------------------------------------------------------- what is refused
 WRONG = {
-    "lr": [-1.0, NAN, "fast", None, torch.tensor(-1.0), torch.ones(2)],
+    "lr": [-1.0, NAN, math.inf, "fast", None, torch.tensor(-1.0), torch.ones(2)],
     "eps": [-1e-8, NAN, None],
     "betas": [(1.0, 0.9), (0.9, 1.0), (-0.1, 0.9), (0.9,), (0.9, 0.9, 0.9), 0.9, (NAN, 0.9)],
     "weight_decay": [-0.1, NAN, None],
@@ -48,74 +134,130 @@ def test_options_out_of_range_are_named_with_their_value(name, option, value):
         assert f"{option} = {value!r}" in str(error.value)
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_options_on_the_edge_of_their_range_are_taken(name):
-    assert CASES[name](parameters(), eps=0.0).param_groups[0]["eps"] == 0.0
-    # Without steps of momentum, a second decay of 0 is refused.
-    still = {"betas": (0.0, 0.9 if name == "radam-still" else 0.0), "weight_decay": 0.0}
-    for lr in (0, 0.0, torch.tensor(0.0), torch.tensor([0.0])):
-        params = parameters()
-        kept = [p.detach().clone() for p in params]
-        same(run(CASES[name](params, **{**still, "lr": lr}), params, 2), kept)
-    for option, value in (("warmup", 1), ("d_model", 1), ("total_steps", 4)):
-        if option in CASES[name](parameters()).param_groups[0]:
-            params = parameters()
-            run(CASES[name](params, **{option: value}), params, 2)
-            assert all(p.isfinite().all() for p in params)
+def rectifying(params, **options):
+    return AdaBelief(params, rectify=True, **options)
 
 
-@pytest.mark.parametrize(
-    ("make", "option", "value"),
-    [
-        (AdamWarmup, "warmup", -1),
-        (Noam, "warmup", 0),
-        (Noam, "warmup", NAN),
-        (Noam, "d_model", 0),
-        (AdamWarmupCosineDecay, "warmup", -1),
-        (AdamWarmupCosineDecay, "warmup", 10_000),
-        (AdamWarmupCosineDecay, "total_steps", 0),
-    ],
-)
-def test_schedules_that_cannot_be(make, option, value):
-    with pytest.raises(ValueError, match=r"should be (a|0, or a)") as error:
-        make(parameters(), **{option: value})
-    assert f"{value!r}" in str(error.value)
+NEVER = {"betas": (0.9, 0.5), "degenerate_to_sgd": False}
+COMPILED = {"compile": True}
+REFUSED = [
+    *((make, {"defaults": 3}, TypeError, "`defaults`") for make in DEFAULTS),
+    *((make, {"defaults": {"lr": 1.0, "note": 1, "eps": 1.0}}, ValueError,
+       r"arguments themselves. Found \['eps', 'lr'\]") for make in DEFAULTS),
+    *((make, {"maximise": True}, TypeError, "unexpected keyword argument 'maximise'")
+      for make in DEFAULTS),
+    *((CASES[name], {other: True, "fused": True}, ValueError, "`fused = True`")
+      for name in ADAM for other in ("foreach", "differentiable")),
+    *((CASES[name], {"differentiable": True, "foreach": True}, ValueError, "`foreach = True`")
+      for name in ADAM),
+    *((make, {"compile": True, other: True}, ValueError, "`compile = True`")
+      for make in (RAdam, AdaBelief) for other in ("foreach", "differentiable")),
+    (AdamWarmup, {"warmup": -1}, ValueError, r"0, or a number of steps of .* `warmup = -1`"),
+    (AdamWarmup, {"warmup": 0.1}, ValueError, r"of at least 1. Found `warmup = 0.1`"),
+    (Noam, {"warmup": 0}, ValueError, "be a number of steps of at least 1. Found `warmup = 0`"),
+    (Noam, {"warmup": NAN}, ValueError, "Found `warmup = nan`"),
+    (Noam, {"d_model": 0}, ValueError, "be a width of at least 1. Found `d_model = 0`"),
+    (AdamWarmupCosineDecay, {"warmup": -1}, ValueError, "Found `warmup = -1`"),
+    (AdamWarmupCosineDecay, {"warmup": 0.1}, ValueError, "Found `warmup = 0.1`"),
+    (AdamWarmupCosineDecay, {"warmup": 10_000}, ValueError,
+     "above `warmup = 10000`. Found `total_steps = 10000`"),
+    (AdamWarmupCosineDecay, {"total_steps": 0}, ValueError, "Found `total_steps = 0`"),
+    *((make, NEVER, ValueError, r"above 2 / 3 .* Found `betas = \(0.9, 0.5\)`")
+      for make in (RAdam, rectifying)),
+    (Adam, {"weight_decay": WeightDecay(1.5, absolute=True)}, ValueError,
+     r"below 1 .* 1.5`, which flips their signs"),
+    (Adam, {"weight_decay": WeightDecay(1.0, absolute=True)}, ValueError,
+     r"Found `weight_decay = 1.0`, which sets them to 0"),
+    (lambda _: WeightDecay(-0.1), {}, ValueError, r"`weight_decay = -0\.1`"),
+]  # fmt: skip
+
+
+@turns("make, options, kind, words", REFUSED)
+def test_options_that_cannot_be(make, options, kind, words):
+    with pytest.raises(kind, match=words):
+        make(parameters(), **options)
+
+
+def test_options_that_are_not_far_from_wrong_are_taken():
+    params = [nn.Parameter(torch.ones(2))]
+    for make in (AdamWarmup, AdamWarmupCosineDecay):
+        make(params, warmup=0), make(params, warmup=10)
+    AdaBelief(params, **NEVER)  # which does not rectify
+    Adam(params, weight_decay=WeightDecay(1.5))
+    Adam(params, weight_decay=WeightDecay(1.5, weight_decouple=False, absolute=True))
+    optimizer = Adam(params, weight_decay=WeightDecay(0.9, absolute=True))
+    with pytest.raises(ValueError, match="below 1"):
+        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))], "weight_decay": 2.0})
+    for make in (RAdam, rectifying):
+        make(params, betas=(0.9, 0.5))
+        weight = nn.Parameter(torch.ones(2))
+        optimizer = make([weight], betas=(0.9, 0.7), degenerate_to_sgd=False)
+        for _ in range(30):
+            weight.grad = torch.ones(2)
+            optimizer.step()
+        assert (weight < 1).all()
+
+
+class Returning(GenericAdaptiveOptimizer):
+    """Returns what the template says to write in place."""
+
+    def __init__(self, params, step=False, state=False):
+        super().__init__(params, {}, 0.1, (0.9, 0.99), 0.0)
+        self.returns = step, state
+
+    def init_state(self, state, group, param):
+        return state if self.returns[1] else None
+
+    def step_param(self, state, group, grad, param):
+        return param - grad if self.returns[0] else None
+
+
+class InPlaceOnly(WeightDecay):
+    """Decays the parameter, and forgets the gradient."""
+
+    def __call__(self, param, grad, group):
+        param.mul_(0.5)
+
+
+def late(foreach):
+    def make(params):
+        optimizer = Adam(params, foreach=foreach)
+        optimizer.param_groups[0]["weight_decay"] = WeightDecay(0.5)
+        return optimizer
+
+    return make
+
+
+def complex_fused(params):
+    params[0].data, params[0].grad = params[0].data.to(torch.cfloat), None
+    params[0].grad = torch.ones_like(params[0])
+    return Adam(params, fused=True)
 
 
 @turns(
-    "options, named",
+    "make, kind, words",
     [
-        ({"foreach": True, "fused": True}, "fused"),
-        ({"differentiable": True, "fused": True}, "fused"),
-        ({"differentiable": True, "foreach": True}, "foreach"),
+        (lambda p: Returning(p, step=True), TypeError, r"param\.copy_"),
+        (lambda p: Returning(p, state=True), TypeError, r"state\.update"),
+        (late(None), TypeError, r"of a group .* should be a number. Found a `WeightDecay`"),
+        (late(False), TypeError, r"of a group .* should be a number. Found a `WeightDecay`"),
+        (
+            lambda p: Adam(p, weight_decay=InPlaceOnly(0.1)),
+            TypeError,
+            r"Found a `NoneType` from `InPlaceOnly.__call__",
+        ),
+        (complex_fused, ValueError, "`fused = True` for a `Parameter`"),
+        (lambda p: Noam(p, fused=True, capturable=True), ValueError, "capturable"),
     ],
 )
-@turns("name", ADAM)
-def test_ways_that_exclude_each_other(name, options, named):
-    with pytest.raises(ValueError, match=f"`{named} = True`"):
-        CASES[name](parameters(), **options)
+def test_steps_that_cannot_be(make, kind, words):
+    params = [nn.Parameter(torch.ones(2))]
+    params[0].grad = torch.ones(2)
+    with pytest.raises(kind, match=words):
+        make(params).step()
 
 
-@pytest.mark.parametrize("other", ["differentiable", "foreach"])
-@pytest.mark.parametrize("make", [RAdam, AdaBelief])
-def test_compile_excludes_other_ways(make, other):
-    with pytest.raises(ValueError, match="`compile = True`"):
-        make(parameters(), compile=True, **{other: True})
-
-
-def test_a_fused_step_that_cannot_be():
-    params = [nn.Parameter(torch.ones(2, dtype=torch.complex64))]
-    params[0].grad = torch.ones_like(params[0])
-    with pytest.raises(ValueError, match="`fused = True` for a `Parameter`"):
-        Adam(params, fused=True).step()
-    params = parameters()
-    params[0].grad = torch.ones_like(params[0])
-    with pytest.raises(ValueError, match="capturable"):
-        Noam(params, fused=True, capturable=True).step()
-    Adam(params, fused=True, capturable=True).step()
-
-
-@pytest.mark.parametrize("name", CASES)
+@turns("name", CASES)
 def test_sparse_gradients_are_refused_before_anything_changes(name):
     params = parameters()
     optimizer = CASES[name](params)
@@ -125,44 +267,88 @@ def test_sparse_gradients_are_refused_before_anything_changes(name):
         if step:
             params[1].grad = params[1].grad.to_sparse()
             kept = [p.detach().clone() for p in params]
-            with pytest.raises(RuntimeError, match=r"SparseAdam.*sparse=False") as error:
+            with pytest.raises(RuntimeError, match=r"\(3, 5\).*SparseAdam.*sparse=False"):
                 optimizer.step()
-            assert "(3, 5)" in str(error.value)
             assert all(map(torch.equal, params, kept))
             assert optimizer.state[params[0]]["step"] == 1
             params[1].grad = None
         optimizer.step()
 
 
-def test_weight_decay_says_what_groups_hold():
-    decay = WeightDecay(0.1, weight_decouple=False, absolute=True)
-    assert decay.defaults() == {"weight_decay": 0.1, "weight_decouple": False, "absolute": True}
-    with pytest.raises(ValueError, match=r"`weight_decay = -0\.1`"):
-        WeightDecay(-0.1)
-    params = parameters()
-    groups = [{"params": params[:1], "weight_decay": WeightDecay(0.2, absolute=True)},
-              {"params": params[1:2], "weight_decay": 0.3}, {"params": params[2:]}]  # fmt: skip
-    found = Adam(groups, weight_decay=decay).param_groups
-    assert [g["weight_decay"] for g in found] == [0.2, 0.3, 0.1]
-    assert [g["weight_decouple"] for g in found] == [True, False, False]
-    assert [g["absolute"] for g in found] == [True, True, True]
-    assert Adam(params).param_groups[0]["weight_decay"] == 0.0
+@pytest.mark.parametrize("name", ["reduction", "upperbound", "lowerbound", "fullbound"])
+def test_what_is_called_cannot_be_assigned(name):
+    accumulator = Accumulator(name="weight")
+    with pytest.raises(AttributeError, match=rf"call `{name}\(bound_power, \.\.\.\)`"):
+        setattr(accumulator, name, bound_power)
+    assert not accumulator.bounded
 
 
-@pytest.mark.parametrize("make", KINDS)
-def test_every_option_is_in_the_groups(make):
-    shared = MomentOptions if make in (RAdam, AdaBelief) else AdamOptions
-    options = {*inspect.signature(make).parameters, *shared.__annotations__}
-    options -= {"params", "defaults", "options"}
-    assert options <= set(make(parameters()).param_groups[0])
+# ---------------------------------------------------------------------- what is told
+@turns("kind", [torch.optim.Adam, Adam])
+def test_a_state_without_the_maximum(kind):
+    weight = nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    saver = kind([weight], lr=0.1)
+    saver.step()
+    optimizer = AMSGrad([weight], lr=0.1)
+    with pytest.warns(UserWarning, match=r"`AMSGrad` .* Found `amsgrad = False` in groups \[0\]"):
+        optimizer.load_state_dict(saver.state_dict())
+    optimizer.param_groups[0]["amsgrad"] = True
+    for _ in range(2):
+        weight.grad = torch.zeros(2)
+        optimizer.step()
+    state = optimizer.state[weight]
+    assert (state["max_exp_avg_sq"] > state["exp_avg_sq"]).all()
+    for make in (lambda: AMSGrad([weight]), lambda: torch.optim.Adam([weight], amsgrad=True)):
+        optimizer.load_state_dict(make().state_dict())
+    AMSGrad([weight], amsgrad=False).load_state_dict(saver.state_dict())
 
 
-@pytest.mark.parametrize("make", KINDS)
-def test_an_unknown_option_is_refused(make):
-    with pytest.raises(TypeError, match="unexpected keyword argument 'maximise'"):
-        make(parameters(), maximise=True)
+def test_rates_of_adam_given_to_noam():
+    weight = nn.Parameter(torch.ones(2))
+    with pytest.warns(UserWarning, match=r"about 1\. Found 0\.001.*7\.0e-07 at most.*`lr=1\.4`"):
+        Noam([weight], lr=1e-3)
+    for lr, more in [(1.0, {}), (0.0, {}), (0.1, {}), (1e-3, {"warmup": 10, "d_model": 16})]:
+        Noam([weight], lr=lr, **more)
+    saved = torch.optim.Adam([weight], lr=1e-3).state_dict()
+    optimizer = Noam([weight])
+    with pytest.warns(UserWarning, match=r"Found 0.001, .*`group\['lr'\] = 1.4`"):
+        optimizer.load_state_dict(saved)
+    optimizer.load_state_dict(saved)  # it was as low before
+    optimizer.param_groups[0]["lr"] = 1.4
+    optimizer.load_state_dict(Noam([weight]).state_dict())
 
 
+def test_a_decay_that_flips_weights_in_a_step():
+    weight = nn.Parameter(torch.ones(2))
+    weight.grad = torch.zeros(2)
+    with pytest.warns(UserWarning, match=r"Found 0, .* = 5`, which sets them to 0: lower"):
+        Adam([weight], lr=0.2, weight_decay=5.0).step()
+    optimizer = Adam([weight], lr=0.1, weight_decay=5.0)  # the factor is 0.5
+    optimizer.step()
+    optimizer.param_groups[0]["lr"] = 1.0
+    with pytest.warns(UserWarning, match=r"Found -4, with a learning rate of 1 and .* = 5`"):
+        optimizer.step()
+    optimizer.step()  # told once
+    Noam([weight], lr=1.0, weight_decay=5.0, warmup=4, d_model=16).step()  # its rate is low
+
+
+@turns("options", [{}, {"fused": False}, {"foreach": False}])
+def test_steps_long_after_the_end_of_a_schedule_are_told_once(options):
+    weight = nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    optimizer = AdamWarmupCosineDecay([weight], total_steps=100, **options)
+    for _ in range(120):  # a few more than planned may be meant
+        optimizer.step()
+    with pytest.warns(UserWarning, match=r"`total_steps` of .*Found 100 and step 121: the"):
+        optimizer.step()
+    before = weight.detach().clone()
+    for _ in range(10):
+        optimizer.step()
+    assert torch.equal(weight, before)
+
+
+# ---------------------------------------------------------------------- the command line
 class Model(pl.LightningModule):
     def __init__(self):
         super().__init__()
@@ -175,7 +361,7 @@ class Model(pl.LightningModule):
         return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(4, 2)))
 
 
-@pytest.mark.parametrize("make", KINDS)
+@pytest.mark.parametrize("make", DEFAULTS)
 def test_a_command_line_makes_any_of_them(make, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["fit"])
     trainer = {

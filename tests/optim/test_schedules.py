@@ -18,7 +18,6 @@ from lightning_accum.functional.optimization import (
     warmup_cosine_factor,
     warmup_factor,
 )
-from lightning_accum.optim import AdamWarmup, AdamWarmupCosineDecay, Noam
 
 STEPS = st.integers(1, 10**6)
 
@@ -78,35 +77,6 @@ def test_rectification(step, beta2):
         assert found <= rectification(step + 1, beta2) + 1e-12
 
 
-def test_rates_follow_the_formulas():
-    weight = torch.nn.Parameter(torch.ones(1))
-    curves = [
-        (AdamWarmup([weight], lr=0.3, warmup=5), lambda t: 0.3 * min(1, t / 5)),
-        (AdamWarmup([weight], lr=0.3), lambda t: 0.3),
-        (Noam([weight], lr=2.0, warmup=5, d_model=4), lambda t: min(t**-0.5, t * 5**-1.5)),
-        (
-            AdamWarmupCosineDecay([weight], lr=0.3, warmup=2, total_steps=10),
-            lambda t: 0.15 * t if t < 2 else 0.15 * (1 + math.cos(math.pi * min(1, (t - 2) / 8))),
-        ),
-    ]
-    for optimizer, formula in curves:
-        group = optimizer.param_groups[0]
-        assert [optimizer.rate(group, t) for t in range(1, 15)] == pytest.approx(
-            [formula(t) for t in range(1, 15)]
-        )
-
-
-def test_steps_are_as_long_as_the_rate():
-    # Adam's step for a gradient that never changes is the rate itself.
-    weight = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
-    optimizer = Noam([weight], lr=2.0, warmup=5, d_model=4, eps=0.0)
-    for t in range(1, 15):
-        before = weight.item()
-        weight.grad = torch.full((1,), 3.0, dtype=torch.float64)
-        optimizer.step()
-        assert before - weight.item() == pytest.approx(min(t**-0.5, t * 5**-1.5))
-
-
 # Code that torch 2.4 compiled, once it has been loaded, makes zeros of subnormals in the process.
 @hypothesis.given(
     st.lists(st.floats(-10, 10, allow_subnormal=False), min_size=1, max_size=20),
@@ -133,30 +103,3 @@ def test_moments_are_weighted_means(values, beta):
     assert spread.item() == pytest.approx(expected, abs=1e-9)
     change = moment_step(mean, square, 2.0, 0.5, 1.0)
     assert change.item() == pytest.approx(2 * mean.item() / (0.5 * square.item() ** 0.5 + 1))
-
-
-def steps(optimizer, count):
-    (weight,) = optimizer.param_groups[0]["params"]
-    for _ in range(count):
-        weight.grad = torch.ones_like(weight)
-        optimizer.step()
-
-
-@pytest.mark.parametrize("options", [{}, {"fused": False}, {"foreach": False}])
-def test_steps_long_after_the_end_of_a_schedule_are_told_once(options):
-    weight = torch.nn.Parameter(torch.ones(2))
-    optimizer = AdamWarmupCosineDecay([weight], total_steps=100, **options)
-    steps(optimizer, 120)  # a few more than planned may be meant
-    with pytest.warns(UserWarning, match=r"`total_steps` of .*Found 100 and step 121: the"):
-        steps(optimizer, 1)
-    before = weight.detach().clone()
-    steps(optimizer, 10)
-    assert torch.equal(weight, before)
-
-
-def test_a_rate_of_adam_given_to_noam_is_told():
-    weight = torch.nn.Parameter(torch.ones(2))
-    with pytest.warns(UserWarning, match=r"about 1\. Found 0\.001.*7\.0e-07 at most.*`lr=1\.4`"):
-        Noam([weight], lr=1e-3)
-    for lr, more in [(1.0, {}), (0.0, {}), (0.1, {}), (1e-3, {"warmup": 10, "d_model": 16})]:
-        Noam([weight], lr=lr, **more)

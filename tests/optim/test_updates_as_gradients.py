@@ -21,7 +21,7 @@ def test_the_gradient_is_the_change_reversed():
     updater.weight.fullbound(bound_multiplicative, 1.0, 0.0)
     updater.weight = pos, neg
     expected = 0.75 * pos - 0.25 * neg
-    updates_as_gradients(updater)
+    updates_as_gradients(updater, updater)  # one is exported once
     torch.testing.assert_close(fc.weight.grad, -expected)
     assert fc.bias.grad is None
     assert updater.weight.empty
